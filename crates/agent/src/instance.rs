@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, EndpointFacts, Facts, GroupFacts, LAUNCHER, Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads,
-    config_files, environment,
+    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, Paths, ProxyFacts, RESOURCE_FILE,
+    Resource, Script, Threads, config_files, environment, hosts_file, processes_per_instance,
 };
 use shoal_link::{Assignment, Program};
 use shoal_sandbox::{
@@ -131,15 +131,26 @@ impl Home {
 
     /// Replaces the file that tells the program how far it may go. Nothing of the program may be running.
     pub(crate) fn write_resource(&self, resource: &Resource) -> io::Result<()> {
+        self.replace(RESOURCE_FILE, &resource.to_bytes())
+    }
+
+    /// Replaces a file in `input/config` as a whole. The program may have put a link in the place of either.
+    fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
         let Some(config) = inside::resolve(&self.ml(), Path::new("input/config"))? else { return Err(io::ErrorKind::NotFound.into()) };
-        let (file, draft) = (self.ml().join(RESOURCE_FILE), config.join("shoal_resource.json.new"));
+        let name = Path::new(file).file_name().unwrap_or_default();
+        let draft = config.join(name).with_extension("new");
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let mut new = fs::OpenOptions::new().write(true).create_new(true).open(&draft)?;
-        io::Write::write_all(&mut new, &resource.to_bytes())?;
-        fs::rename(&draft, file)
+        io::Write::write_all(&mut new, bytes)?;
+        fs::rename(&draft, config.join(name))
+    }
+
+    /// Replaces the list of present instances that the program reads.
+    pub(crate) fn write_members(&self, hosts: &[String], members: &[u32], processes: u32) -> io::Result<()> {
+        self.replace(HOSTS_FILE, &hosts_file(hosts, members, processes))
     }
 
     /// Removes everything.
@@ -166,14 +177,15 @@ pub(crate) fn network(assignment: &Assignment, home: &Home, support: &Support) -
     }
 }
 
-/// Makes the tree of files that the program finds. Gives the instance's description, and what the job's log is to say of how the program runs.
+/// Makes the tree of files that the program finds. Gives the instance's description, what the job's log is to say of how the program runs,
+/// and the number of processes that its distribution starts.
 pub(crate) fn prepare(
     options: &Options,
     assignment: &Assignment,
     home: &Home,
     network: &Network,
     support: &Support,
-) -> Result<(SandboxSpec, Vec<String>), InstanceError> {
+) -> Result<(SandboxSpec, Vec<String>, u32), InstanceError> {
     let mut mounts = mounts(assignment, home);
     let facts = facts(assignment, &mounts, network, support);
     make_tree(assignment, home, &facts)?;
@@ -215,7 +227,7 @@ pub(crate) fn prepare(
         pids: assignment.limits.pids,
         has_proxy: assignment.egress.is_some(),
     };
-    Ok((spec, notes))
+    Ok((spec, notes, processes_per_instance(&facts)))
 }
 
 /// Cores that a program of this machine sees, and for each of which its libraries would start a thread.
@@ -326,6 +338,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             .as_ref()
             .filter(|_| is_isolated)
             .map(|_| ProxyFacts { url: format!("http://127.0.0.1:{PROXY_PORT}"), bypass: bypass(assignment, network) }),
+        elastic: assignment.elastic.map(|it| ElasticFacts { min_instances: it.min_instances, joins: it.joins }),
         home: if is_isolated { HOME.into() } else { paths.code().to_string_lossy().into_owned() },
         paths,
     }
@@ -349,6 +362,11 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     for (path, bytes) in config_files(facts) {
         let path = home.ml().join(path);
         fs::write(&path, bytes).map_err(failed(|| format!("write {}", path.display())))?;
+    }
+    if assignment.elastic.is_some() {
+        let all = Vec::from_iter((1..).take(assignment.hosts.len()));
+        let processes = processes_per_instance(facts);
+        home.write_members(&facts.hosts, &all, processes).map_err(failed(|| format!("write {HOSTS_FILE} in {}", home.ml().display())))?;
     }
     if let Some(resource) = &assignment.resource {
         let resource = Resource { from: resource.from, until: resource.until, max: resource.max };

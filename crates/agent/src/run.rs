@@ -124,6 +124,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         most_stored: None,
         spec: None,
         resource: None,
+        processes: 1,
     };
     let (assignment, acked) = loop {
         match agent.arriving.recv() {
@@ -169,6 +170,8 @@ struct Agent<'a> {
     spec: Option<SandboxSpec>,
     /// What the program was told of its resource.
     resource: Option<Resource>,
+    /// That its distribution starts.
+    processes: u32,
 }
 
 impl Agent<'_> {
@@ -195,13 +198,14 @@ impl Agent<'_> {
         self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let (mut spec, notes) = match instance::prepare(self.options, assignment, self.home, network, support) {
+        let (mut spec, notes, processes) = match instance::prepare(self.options, assignment, self.home, network, support) {
             Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
             prepared => prepared?,
         };
         let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
         self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(notes)))?;
         gpus::show(gpus, &mut spec);
+        self.processes = processes;
         self.spec = Some(spec.clone());
         self.mirror(assignment)?;
         let is_package = package::is_of(assignment, &self.home.ml());
@@ -239,7 +243,7 @@ impl Agent<'_> {
                     volume::watch(self.home.written(), Some(control.first_process()), limit, Arc::downgrade(&running), self.events.clone());
                 watched.map_err(Trouble::Watch)?;
             }
-            let (ended, said) = self.supervise(&control, &spec)?;
+            let (ended, said) = self.supervise(assignment, &control, &spec)?;
             drop(running);
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(Trouble::Wait)?;
@@ -304,7 +308,7 @@ impl Agent<'_> {
         while let Ok(event) = self.arriving.try_recv() {
             self.wishes.note(event);
         }
-        self.wishes.stop.is_some()
+        self.wishes.is_to_stop()
     }
 
     /// Connects the program's output with the outbox, and its endpoint with the server, and waits for its end.
@@ -330,7 +334,7 @@ impl Agent<'_> {
     }
 
     /// Passes on wishes until the program has ended and all that it said is on its way.
-    fn supervise(&mut self, control: &Control, spec: &SandboxSpec) -> Result<(Ended, Said), Trouble> {
+    fn supervise(&mut self, assignment: &Assignment, control: &Control, spec: &SandboxSpec) -> Result<(Ended, Said), Trouble> {
         let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
         self.frozen = false;
@@ -342,6 +346,12 @@ impl Agent<'_> {
             if let Some(pause) = self.wishes.pause.take().filter(|_| self.wishes.stop.is_none()) {
                 self.pause(&pause, control);
             }
+            if let Some(members) = self.wishes.members.take()
+                && let Err(error) = self.home.write_members(&assignment.hosts, &members, self.processes)
+            {
+                say(format_args!("the program's list of hosts cannot be written: {error}"));
+            }
+            self.wishes.leave_by(Instant::now());
             for (id, visit) in std::mem::take(&mut self.wishes.visits) {
                 visit::start(self.options.clone(), id, visit, control.clone(), spec);
             }
@@ -357,10 +367,13 @@ impl Agent<'_> {
                 }
             }
             let kill_at = self.wishes.stop.and_then(|grace| Some(terminated? + grace));
-            match next_event(&self.arriving, kill_at.filter(|_| !killed)) {
+            // Without an order to stop, the next moment is the end of a notice.
+            let notice = self.wishes.leave.filter(|_| self.wishes.stop.is_none()).map(|(at, _)| at);
+            match next_event(&self.arriving, kill_at.filter(|_| !killed).or(notice)) {
                 Some(Event::Exited(how)) => ended = Some(how),
                 Some(Event::Said(all)) => said = Some(all),
                 Some(other) => self.wishes.note(other),
+                None if notice.is_some() => {}
                 None => {
                     control.kill();
                     killed = true;

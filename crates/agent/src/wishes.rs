@@ -1,6 +1,6 @@
 //! What others want of an agent: gathered from events, and looked at when there is time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shoal_link::{Order, Visit};
 
@@ -12,6 +12,10 @@ use crate::own_log::say;
 pub(crate) struct Wishes {
     /// The program is to end: SIGTERM, and SIGKILL after so long.
     pub(crate) stop: Option<Duration>,
+    /// The instance is taken away: the program is to end from then on, within the grace.
+    pub(crate) leave: Option<(Instant, Duration)>,
+    /// Hosts that make up the attempt now, by number.
+    pub(crate) members: Option<Vec<u32>>,
     /// The server has all that it wants.
     pub(crate) released: bool,
     /// The server does not want this agent, or is gone for good.
@@ -49,6 +53,14 @@ impl Wishes {
                 }
                 self.stop_within(Duration::from_secs(grace_s.into()));
             }
+            Event::Order(Order::Leave { notice_s, grace_s, reason }) => {
+                if self.leave.is_none() {
+                    say(format_args!("the program is to end in {notice_s} s, within {grace_s} s then: {reason}"));
+                    let seconds = |number: u32| Duration::from_secs(number.into());
+                    self.leave = Some((Instant::now() + seconds(notice_s), seconds(grace_s)));
+                }
+            }
+            Event::Order(Order::Members { hosts }) => self.members = Some(hosts),
             Event::Order(order @ (Order::Release | Order::Park)) => {
                 self.released = true;
                 self.parked = order == Order::Park;
@@ -70,6 +82,18 @@ impl Wishes {
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Packed(_) | Event::Said(_) => {}
+        }
+    }
+
+    /// Whether no program is to be started any more.
+    pub(crate) fn is_to_stop(&self) -> bool {
+        self.stop.is_some() || self.leave.is_some()
+    }
+
+    /// The notice of an instance that is taken away is over.
+    pub(crate) fn leave_by(&mut self, now: Instant) {
+        if let Some((_, grace)) = self.leave.filter(|(at, _)| *at <= now) {
+            self.stop_within(grace);
         }
     }
 

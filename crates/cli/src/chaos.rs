@@ -23,9 +23,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Subcommands of `shoal chaos`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChaosCommand {
-    /// Take the instances of a managed spot training away, as AWS does when it wants them back.
+    /// Take instances of a training job away, as AWS does with those of managed spot training when it wants them back.
     ///
-    /// Its programs get SIGTERM and the server's grace to save checkpoints; then the job waits for instances and goes on from its checkpoints.
+    /// Programs get SIGTERM and the server's grace to save checkpoints. A managed spot training waits for instances then and continues from its
+    /// checkpoints. Of a job with the tag shoal:min-instances one instance is taken, or as many as --instances says, and the others continue.
     Interrupt(InterruptArgs),
 }
 
@@ -43,8 +44,21 @@ pub(crate) struct InterruptArgs {
     /// With --every: so many times.
     #[arg(long, requires = "every", value_name = "NUMBER")]
     times: Option<u32>,
+    /// Take only so many of its instances: the others continue. For jobs with the tag shoal:min-instances.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    instances: Option<u32>,
     #[command(flatten)]
     settings: ClientFlags,
+}
+
+impl InterruptArgs {
+    fn request(&self) -> Value {
+        let mut request = json!({"TrainingJobName": self.name});
+        if let Some(instances) = self.instances {
+            request["InstanceCount"] = instances.into();
+        }
+        request
+    }
 }
 
 /// Runs a subcommand.
@@ -57,7 +71,7 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
     let name = &args.name;
     let client = Client::connect(&args.settings)?;
     let Some(time) = args.every.or(args.after) else {
-        client.sagemaker(INTERRUPT_TRAINING_JOB, &json!({"TrainingJobName": name})).map_err(|error| error.about(name))?;
+        client.sagemaker(INTERRUPT_TRAINING_JOB, &args.request()).map_err(|error| error.about(name))?;
         show(&format!("{name} is interrupted\n"))?;
         return Ok(Exit::Ok);
     };
@@ -84,7 +98,7 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
                 eprintln!("{name} is {status}: waiting until it has been in Training for {} s", time.as_secs());
             }
         } else {
-            let answer = client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &json!({"TrainingJobName": name})) {
+            let answer = client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &args.request()) {
                 // Its program has ended since it was looked at.
                 Err(ClientError::Refused(_)) if is_spot => Ok(false),
                 answer => answer.map(|_| true),

@@ -25,8 +25,21 @@ pub(crate) enum MpiCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// On every other instance: start what mpirun asks for.
-    Wait,
+    /// On the first instance of a job that loses and gains instances: run Horovod's elastic launcher.
+    Elastic {
+        /// All instances, in the order of ranks.
+        #[arg(long, value_delimiter = ',', required = true)]
+        hosts: Vec<String>,
+        /// The launcher and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// On every other instance: start what the launcher asks for.
+    Wait {
+        /// Of a job that loses and gains instances.
+        #[arg(long)]
+        elastic: bool,
+    },
     /// On each instance, for SDK v3: what its mpi_driver.py is to do.
     Drive {
         /// What starts the script.
@@ -46,7 +59,8 @@ pub(crate) enum MpiCommand {
 pub(crate) fn run(command: MpiCommand) -> ExitCode {
     let code = match command {
         MpiCommand::Run { hosts, per_host, program, command } => mpi::run(&Places { hosts, per_host }, program, &command),
-        MpiCommand::Wait => mpi::wait(),
+        MpiCommand::Elastic { hosts, command } => mpi::elastic(&hosts, &command),
+        MpiCommand::Wait { elastic } => mpi::wait(elastic),
         MpiCommand::Drive { python } => mpi::drive(&python),
         MpiCommand::Start { host, command } => mpi::start(&host, &command),
     };

@@ -98,6 +98,10 @@ pub(crate) struct TrainArgs {
     /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<String>,
+    /// Continue with so many instances when others are lost or needed by other jobs, and use new ones when there is room (the tag
+    /// shoal:min-instances). The script must be elastic: docs/elastic.md.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) min_instances: Option<u32>,
     /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,

@@ -10,7 +10,7 @@ use crate::hyperparameters::{DATAPARALLEL, Hyperparameters, arguments};
 use crate::python::repr_of_float;
 use crate::script::MASTER_PORT;
 use crate::tf_config::{self, tf_config};
-use crate::{Facts, Script, ranks};
+use crate::{Facts, Script, elastic, ranks};
 
 /// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
 const FACTS: [&str; 6] =
@@ -105,6 +105,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
             variables.insert(name.to_uppercase(), value.clone());
         }
     }
+    variables.extend(elastic::variables(facts).into_iter().map(|(name, value)| (name.to_owned(), value)));
     if !facts.addresses.is_empty() {
         let pairs = facts.addresses.iter().map(|(host, address)| format!("{host}={address}"));
         variables.insert("SHOAL_HOST_ADDRESSES".into(), Vec::from_iter(pairs).join(","));

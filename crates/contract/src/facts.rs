@@ -41,10 +41,21 @@ pub struct Facts {
     pub endpoint: Option<EndpointFacts>,
     /// By which connections to hosts outside go, if any may.
     pub proxy: Option<ProxyFacts>,
+    /// The job loses and gains instances while it runs.
+    pub elastic: Option<ElasticFacts>,
     /// The program's home directory.
     pub home: String,
     /// Where the tree lies for the program.
     pub paths: Paths,
+}
+
+/// Of a job that continues when it loses instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElasticFacts {
+    /// With so many instances it continues.
+    pub min_instances: u32,
+    /// This instance joins others that run already.
+    pub joins: bool,
 }
 
 /// Instances of one type.

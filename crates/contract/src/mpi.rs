@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::hyperparameters::{Hyperparameters, MPI};
 use crate::python;
-use crate::{Facts, LAUNCHER, LaunchError};
+use crate::script::PYTHON;
+use crate::{ElasticFacts, Facts, HOSTS_FILE, LAUNCHER, LaunchError};
 
 const PER_HOST: &str = "sagemaker_mpi_num_of_processes_per_host";
 const IN_ALL: &str = "sagemaker_mpi_num_processes";
@@ -64,8 +65,16 @@ pub(crate) fn command(
     if hosts.len() > 1 && !facts.addresses.is_empty() {
         return Err(LaunchError::MpiNeedsHosts(hosts.len()));
     }
-    if hosts[0] != facts.current_host() {
-        return Ok([LAUNCHER, "mpi", "wait"].map(str::to_owned).to_vec());
+    let is_first = hosts[0] == facts.current_host();
+    if let Some(elastic) = facts.elastic {
+        return Ok(if is_first {
+            horovodrun(facts, &hosts, framework, elastic, program)
+        } else {
+            words_of(&format!("{LAUNCHER} mpi wait --elastic"))
+        });
+    }
+    if !is_first {
+        return Ok(words_of(&format!("{LAUNCHER} mpi wait")));
     }
     let said = framework.framework.get(OPTIONS).filter(|value| !value.is_null()).map(python::str).unwrap_or_default();
     let options = options(&said)?;
@@ -79,7 +88,25 @@ pub(crate) fn command(
     };
     let launcher =
         format!("{LAUNCHER} mpi run --hosts {} --per-host {} --program {} --", run.hosts.join(","), run.per_host, run.program.len());
-    Ok(launcher.split(' ').map(str::to_owned).chain(run.command()).collect())
+    Ok(words_of(&launcher).into_iter().chain(run.command()).collect())
+}
+
+/// Horovod's elastic launcher, in `mpirun`'s place. An instance whose worker was lost is used again: another one may have its name.
+fn horovodrun(facts: &Facts, hosts: &[String], framework: &Hyperparameters, elastic: ElasticFacts, program: Vec<String>) -> Vec<String> {
+    let per_host = per_host(facts, framework);
+    let most = per_host.saturating_mul(u32::try_from(hosts.len()).unwrap_or(u32::MAX));
+    let least = per_host.saturating_mul(elastic.min_instances);
+    let discovery = format!("cat {}", facts.paths.base().join(HOSTS_FILE).display());
+    let launcher = format!(
+        "{LAUNCHER} mpi elastic --hosts {} -- {PYTHON} -m horovod.runner.launch -np {most} --min-np {least} --max-np {most} \
+         --blacklist-cooldown-range 1 2 --host-discovery-script",
+        hosts.join(",")
+    );
+    words_of(&launcher).into_iter().chain([discovery]).chain(program).collect()
+}
+
+fn words_of(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
 }
 
 /// Options of `mpirun` as the user writes them.

@@ -120,17 +120,23 @@ pub(crate) fn of_dataparallel(
     program: Vec<String>,
 ) -> Result<Vec<String>, LaunchError> {
     let said = framework.framework.get(DATAPARALLEL_OPTIONS).filter(|value| !value.is_null()).map(python::str).unwrap_or_default();
+    let variables = variables(&mpi::options(&said)?);
+    let ranks = Ranks { variables, ..of_torchrun(facts, hosts, program)? };
+    Ok(ranks.command())
+}
+
+/// The ranks of this instance, one of `hosts`, as torchrun would start them.
+pub(crate) fn of_torchrun(facts: &Facts, hosts: &[&str], program: Vec<String>) -> Result<Ranks, LaunchError> {
     let node = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
-    let ranks = Ranks {
+    Ok(Ranks {
         names: RankNames::DataParallel,
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         node: u32::try_from(node).unwrap_or(u32::MAX),
         per_host: per_instance(facts)?,
         in_all: None,
-        variables: variables(&mpi::options(&said)?),
+        variables: Vec::new(),
         program,
-    };
-    Ok(ranks.command())
+    })
 }
 
 /// The variables among options of `mpirun`: `-x NAME=VALUE`. The others are for MPI alone.

@@ -11,7 +11,7 @@ use crate::python::{self, decoded};
 use crate::{Facts, LAUNCHER, LaunchError, MAX_CHARACTERS, mpi, ranks, tf_config};
 
 /// Python of the image.
-const PYTHON: &str = "python3";
+pub(crate) const PYTHON: &str = "python3";
 
 /// Where processes of a distributed program find the first of them.
 pub(crate) const MASTER_PORT: &str = "7777";
@@ -86,7 +86,7 @@ impl Script {
         let groups = Groups::of(facts, &hyperparameters);
         let is_mpi = hyperparameters.is_on(MPI) && groups.is_launched();
         // mpi4py's launcher ends all ranks when one raises.
-        let python: &[&str] = if is_mpi { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };
+        let python: &[&str] = if is_mpi && facts.elastic.is_none() { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };
         let python = python.iter().map(|word| (*word).to_owned());
         let is_torchrun = hyperparameters.asks_for_torchrun() && groups.is_launched() && !is_mpi;
         let is_dataparallel = hyperparameters.is_on(DATAPARALLEL) && groups.is_launched() && !is_mpi && !is_torchrun;
@@ -117,6 +117,10 @@ impl Script {
 
 /// torchrun on every instance.
 fn torchrun(facts: &Facts, hosts: &[&str]) -> Result<Vec<String>, LaunchError> {
+    if facts.elastic.is_some() {
+        // torchrun's agent would restart all ranks when an instance comes or goes: without it they continue in place.
+        return Ok(ranks::of_torchrun(facts, hosts, vec![PYTHON.to_owned()])?.command());
+    }
     let rank = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
     let mut words = vec![
         "torchrun".to_owned(),

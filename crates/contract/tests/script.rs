@@ -45,6 +45,7 @@ fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
         gpus: 0,
         endpoint: None,
         proxy: None,
+        elastic: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }

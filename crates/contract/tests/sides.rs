@@ -57,6 +57,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
             session_token: "ST".into(),
         }),
         proxy: None,
+        elastic: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }

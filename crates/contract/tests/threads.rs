@@ -27,6 +27,7 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
         gpus,
         endpoint: None,
         proxy: None,
+        elastic: None,
         home: "/home/shoal".into(),
         paths: Paths::default(),
     }

@@ -103,6 +103,18 @@ pub trait Launcher: Send + Sync {
     /// Nothing is left running.
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError>;
 
+    /// Starts these processes of an allocation that runs, all or none. Idempotent as [`Launcher::submit`] is.
+    ///
+    /// # Errors
+    /// None of them is left running.
+    fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError>;
+
+    /// Ends these processes of an allocation at once (SIGKILL) and forgets them, so that [`Launcher::add`] starts new ones; returns when none is left.
+    ///
+    /// # Errors
+    /// Something may be left.
+    fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError>;
+
     /// The status of each of these allocations, in their order; works after a restart of the caller. One question however many there are: a
     /// caller asks for all that it has every few hundred milliseconds at most, and uses [`Launcher::watch`] for ends.
     ///

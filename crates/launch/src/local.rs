@@ -35,25 +35,24 @@ pub struct Local {
 
 impl Launcher for Local {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        start(spec, instances(spec))
+    }
+
+    fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
+        start(spec, hosts.iter().map(|host| Instance { spec, host: *host }))
+    }
+
+    fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
         let _turn = take_turn(spec, File::lock)?;
-        let mut started = Vec::new();
-        for instance in instances(spec) {
-            match instance.start() {
-                Ok(Some(child)) => started.push((instance, child)),
-                Ok(None) => {}
-                Err(error) => {
-                    for (instance, mut child) in started {
-                        // A child that has ended already cannot be killed; either way it is gone after the wait.
-                        let _ = child.kill();
-                        let _ = child.wait();
-                        let _ = fs::remove_file(instance.pid_file());
-                    }
-                    return Err(error);
+        hosts.iter().map(|host| Instance { spec, host: *host }).try_for_each(|instance| {
+            instance.stop()?;
+            match fs::remove_file(instance.pid_file()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(failed(|| format!("remove {}", instance.pid_file().display()))(error))
                 }
+                _ => Ok(()),
             }
-        }
-        started.into_iter().for_each(|(_, child)| reap(child));
-        Ok(())
+        })
     }
 
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
@@ -98,6 +97,29 @@ impl Launcher for Local {
         let _turn = take_turn(spec, File::lock)?;
         instances(spec).try_for_each(|instance| instance.stop())
     }
+}
+
+/// Starts all of these or none.
+fn start<'a>(spec: &AllocationSpec, instances: impl Iterator<Item = Instance<'a>>) -> Result<(), LaunchError> {
+    let _turn = take_turn(spec, File::lock)?;
+    let mut started = Vec::new();
+    for instance in instances {
+        match instance.start() {
+            Ok(Some(child)) => started.push((instance, child)),
+            Ok(None) => {}
+            Err(error) => {
+                for (instance, mut child) in started {
+                    // A child that has ended already cannot be killed; either way it is gone after the wait.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    let _ = fs::remove_file(instance.pid_file());
+                }
+                return Err(error);
+            }
+        }
+    }
+    started.into_iter().for_each(|(_, child)| reap(child));
+    Ok(())
 }
 
 fn status(spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {

@@ -66,9 +66,22 @@ pub struct Assignment {
     /// Of a tuning job's trial: how far it is and how far it may go. Told to the program in `/opt/ml/input/config/shoal_resource.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
+    /// The attempt loses and gains instances while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<Elastic>,
     /// Attempts like this one will follow: what can be kept of the instance is made so that it can be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm: bool,
+}
+
+/// Of an attempt that continues when it loses instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elastic {
+    /// With so many it continues.
+    pub min_instances: u32,
+    /// This instance joins others that run already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins: bool,
 }
 
 /// Units of a trial's resource (rounds, epochs), counted from the start of its first attempt.

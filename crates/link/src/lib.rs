@@ -18,8 +18,8 @@ mod one_or_many;
 mod visit;
 
 pub use assignment::{
-    Assignment, Channel, Checkpoint, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, PythonEnvironment,
-    Resource, Root,
+    Assignment, Channel, Checkpoint, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program,
+    PythonEnvironment, Resource, Root,
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};

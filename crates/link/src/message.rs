@@ -286,6 +286,20 @@ pub enum Order {
         /// For the log.
         reason: String,
     },
+    /// The instance is taken away from an attempt whose others continue: SIGTERM after a notice, SIGKILL after the grace.
+    Leave {
+        /// Seconds before SIGTERM, in which the program may end by itself.
+        notice_s: u32,
+        /// Seconds between SIGTERM and SIGKILL.
+        grace_s: u32,
+        /// For the log.
+        reason: String,
+    },
+    /// These instances make up the attempt now: for the program's list of hosts. Only where [`crate::Assignment::elastic`] is set.
+    Members {
+        /// Host numbers, from 1.
+        hosts: Vec<u32>,
+    },
     /// All is stored; clean up and exit.
     Release,
     /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that cannot exits as if released.

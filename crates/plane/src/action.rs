@@ -22,6 +22,8 @@ pub enum Action {
         instances: u32,
         /// Host numbers, from 1, of those to start: all at first, later those that are added to an attempt that runs.
         hosts: Vec<u32>,
+        /// They are added to an attempt whose others run.
+        joins: bool,
         /// The agents' lease: remaining MaxRuntime plus an hour.
         lease_s: u64,
         /// For a trial of a tuning job.

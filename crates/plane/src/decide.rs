@@ -5,7 +5,9 @@ use crate::{
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance, Stage},
+    limits::MAX_TEXT,
     reports::{can_be_interrupted, reported},
+    text::first_characters,
     training::{TrainingJob, follow::completed, messages, reason::internal_error},
 };
 
@@ -31,6 +33,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::SearchFailed { tuning, seq, reason } => decision.search_failed(tuning, *seq, reason),
         Command::MemoryMeasured { used, lacking } => decision.relieve(used, *lacking),
         Command::Tick => decision.tick(),
+        Command::LaunchFailed { attempt, reason } if decision.joining(attempt).is_some() => decision.not_joined(attempt, reason),
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
                 let matters = job.gang.in_progress() && attempt.failed.is_none();
@@ -134,6 +137,21 @@ impl<'a> Decision<'a> {
         let message = messages::INTERRUPTED.to_owned();
         self.happens(job, Fact::AttemptInterrupted { attempt: attempt.id.clone(), message });
         Ok(())
+    }
+
+    /// Instances that are added to this attempt and have not reported.
+    fn joining(&self, attempt: &str) -> Option<(&'a TrainingJob, Vec<u32>)> {
+        let job = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name))?;
+        let current = job.gang.running().filter(|current| current.complete && current.failed.is_none() && job.gang.in_progress())?;
+        Some((job, current.hosts(|instance| *instance == Instance::Starting)))
+    }
+
+    fn not_joined(&mut self, attempt: &str, reason: &str) {
+        let Some((job, hosts)) = self.joining(attempt) else { return };
+        for host in hosts {
+            let reason = first_characters(reason, MAX_TEXT);
+            self.happens(job, Fact::InstanceLost { attempt: attempt.to_owned(), host, reason });
+        }
     }
 
     fn cleared(&mut self, attempt: &str, hosts: &[u32]) {

@@ -205,9 +205,12 @@ impl HostLink {
 
     fn on_order(&mut self, order: Order) -> Vec<Io> {
         let is_pace = |order: &Order| matches!(order, Order::Freeze | Order::Thaw { .. });
-        if is_pace(&order) {
-            // Only the latest freeze or resume order is kept.
-            self.orders.retain(|standing| !is_pace(standing));
+        let is_members = |order: &Order| matches!(order, Order::Members { .. });
+        // Only the latest order to freeze or resume, and the latest list of members, is kept.
+        for replaces in [is_pace, is_members] {
+            if replaces(&order) {
+                self.orders.retain(|standing| !replaces(standing));
+            }
         }
         if !self.orders.contains(&order) {
             self.orders.push(order.clone());

@@ -4,6 +4,7 @@
 //!   none are written again after pauses that double.
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
+//! - Orders about some instances of an attempt that runs are sent at once.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
 //! - A launch is prepared, then gets a warm instance or starts a new one. A release has its instance retained, or waits for a
 //!   moment until the agents have exited, and removes what is left.
@@ -158,6 +159,10 @@ impl Lanes {
     }
 
     fn on_requested(&mut self, action: Action) -> Vec<Io> {
+        if matches!(action, Action::InterruptInstances { .. } | Action::SetMembers { .. }) {
+            // Orders about some instances of an attempt that runs must not wait for the launch of others.
+            return vec![Io::Order(action)];
+        }
         let attempt = action.attempt().to_owned();
         let lane = self.lanes.entry(attempt.clone()).or_insert(Lane { state: State::Idle, queue: VecDeque::new(), wait: None });
         let mut io = Vec::new();
@@ -306,7 +311,12 @@ pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
         }
         Action::Freeze { .. } => all(Order::Freeze),
         Action::Resume { until, .. } => all(Order::Thaw { until: until.map(u64::from) }),
-        Action::Launch { .. } | Action::StoreArtifacts { .. } | Action::Release { .. } => Vec::new(),
+        Action::InterruptInstances { hosts, notice_s, grace_s, reason, .. } => {
+            let order = Order::Leave { notice_s: *notice_s, grace_s: *grace_s, reason: reason.clone() };
+            hosts.iter().map(|host| (*host, order.clone())).collect()
+        }
+        Action::SetMembers { hosts, .. } => hosts.iter().map(|host| (*host, Order::Members { hosts: hosts.clone() })).collect(),
+        Action::Launch { .. } | Action::ClearInstances { .. } | Action::StoreArtifacts { .. } | Action::Release { .. } => Vec::new(),
     }
 }
 

@@ -3,7 +3,8 @@
 use shoal_store::{ResourceKind, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Objective, S3Uri, TuningDefinition, check_warm_start,
+    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, S3Uri,
+    TuningDefinition, check_warm_start,
 };
 
 use crate::{
@@ -27,6 +28,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
     partition(&world.region, &request.role_arn)?;
     world.network.check(&request.tags)?;
     image(world, request)?;
+    elastic(world, request)?;
     source(world, request)?;
     if let Some(config) = &request.checkpoint {
         checkpoints(world, &config.uri)?;
@@ -213,6 +215,17 @@ fn partition(region: &str, role: &str) -> Result<(), Error> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Only the user's own program can continue without some of its instances.
+fn elastic(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+    let is_builtin = matches!(image_of(&*world.images, request), Ok(Image::Builtin(_)));
+    if request.min_instances.is_some() && is_builtin {
+        return Err(Error::validation(format!(
+            "Invalid value at 'tags': a built-in algorithm needs all of its instances; leave the tag '{MIN_INSTANCES_TAG}' out."
+        )));
+    }
+    Ok(())
 }
 
 fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {

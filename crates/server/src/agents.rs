@@ -96,7 +96,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt.clone(), host: hello.host, conn });
     link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
-    let mut assignment = link.attempt.plan.assignments[hello.host as usize - 1].clone();
+    let mut assignment = link.attempt.assignment(hello.host);
     assignment.endpoint = world.endpoint(&link.attempt);
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;

@@ -2,7 +2,7 @@
 //! restart is one file in the attempt's run directory, written before the first agent starts.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs,
     io::{self, Write},
     net::Shutdown,
@@ -13,7 +13,8 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,9 @@ use shoal_runtime::{
 };
 
 use crate::{clock, keys::AccessKeys};
+
+/// How long what a lost agent had sent may take to be stored.
+const LAST_STORED: Duration = Duration::from_secs(10);
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,6 +110,8 @@ pub(crate) struct Attempt {
     hosts: Vec<Mutex<Host>>,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
+    /// GPUs of hosts that joined while the attempt ran: their assignments differ from the plan's.
+    joined: Mutex<BTreeMap<u32, Vec<u32>>>,
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
     awaits_instance: AtomicBool,
 }
@@ -177,7 +183,46 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        Self { plan, allocation, keys, token, hosts, plan_is_synced: Mutex::new(false), awaits_instance: AtomicBool::new(false) }
+        let (plan_is_synced, awaits_instance) = (Mutex::new(false), AtomicBool::new(false));
+        Self { plan, allocation, keys, token, hosts, plan_is_synced, joined: Mutex::default(), awaits_instance }
+    }
+
+    /// What a host's agent is to do; without the endpoint.
+    pub(crate) fn assignment(&self, host: u32) -> Assignment {
+        let mut assignment = self.plan.assignments[host as usize - 1].clone();
+        if let Some(gpus) = self.joined().get(&host) {
+            join(&mut assignment, gpus);
+        }
+        assignment
+    }
+
+    /// New instances with these GPUs take the places of hosts. The plan's file says so before they start.
+    ///
+    /// # Errors
+    /// The plan cannot be written.
+    pub(crate) fn add_hosts(&self, hosts: &[(u32, Vec<u32>)]) -> io::Result<()> {
+        let mut joined = self.joined();
+        joined.extend(hosts.iter().cloned());
+        let mut plan = self.plan.clone();
+        for (host, gpus) in &*joined {
+            join(&mut plan.assignments[*host as usize - 1], gpus);
+        }
+        *self.plan_is_synced.lock().expect("no holder of this lock panics") = false;
+        plan.write(&self.run_dir())
+    }
+
+    fn joined(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u32>>> {
+        self.joined.lock().expect("no holder of this lock panics")
+    }
+
+    /// The host's instance is gone: closes its connections, and waits until what they delivered is stored. The next instance begins anew.
+    pub(crate) fn clear_host(&self, host: u32) {
+        self.host(host).connections.values().for_each(|connection| connection.sender.close());
+        let until = Instant::now() + LAST_STORED;
+        while !self.host(host).connections.is_empty() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+        *self.host(host) = Host::default();
     }
 
     /// One that waits for a warm instance.
@@ -293,6 +338,14 @@ impl Attempt {
 
     fn all_hosts(&self) -> impl Iterator<Item = MutexGuard<'_, Host>> {
         self.hosts.iter().map(|host| host.lock().expect("no holder of this lock panics"))
+    }
+}
+
+/// Makes an assignment that of an instance that joins others.
+fn join(assignment: &mut Assignment, gpus: &[u32]) {
+    gpus.clone_into(&mut assignment.limits.gpus);
+    if let Some(elastic) = &mut assignment.elastic {
+        elastic.joins = true;
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
     exporter::Exporter,
     keys::AccessKeys,
     memory::Ranked,
+    parts,
     plans::{Launch, Prepared},
     requests,
     sweeps::Sweeps,
@@ -91,9 +92,10 @@ impl World {
     /// Performs an action, or its first step.
     pub(crate) fn perform(&self, action: Action, write: WritePolicy) -> Outcome {
         match action {
-            Action::Launch { job, attempt, number, placement, instances, lease_s, trial } => {
-                self.launch(&Launch { job, attempt, number, placement, instances, lease_s, trial })
+            Action::Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial } => {
+                self.launch(&Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial })
             }
+            Action::ClearInstances { attempt, hosts } => self.clear_instances(attempt, hosts),
             Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
             Action::Release { attempt, .. } => self.release(attempt),
             action => {
@@ -158,6 +160,10 @@ impl World {
         let in_dir = |error: std::io::Error| format!("{}: {error}", dir.display());
         let known = Plan::read(&dir).map_err(in_dir)?;
         match (relaunch(known.as_ref().map(|plan| self.known(plan))), known) {
+            (Relaunch::Adopt { .. }, Some(plan)) if request.min_instances.is_some() => {
+                self.adopt(plan.clone());
+                return self.add_instances(&plan, launch).map(|()| Outcome::Done);
+            }
             (Relaunch::Adopt { submit }, Some(plan)) => {
                 self.adopt(plan.clone());
                 return if submit { self.submit(&plan).map(|()| Outcome::Done) } else { Ok(Outcome::Done) };
@@ -166,6 +172,7 @@ impl World {
                 self.end_allocation(plan.allocation_id(), &self.allocation_of(&plan));
                 self.attempts.remove(attempt);
             }
+            _ if launch.joins => return Err(format!("{}: its plan is gone", dir.display())),
             (Relaunch::Anew, _) | (_, None) => {}
         }
         fs::create_dir_all(&dir).map_err(in_dir)?;
@@ -218,9 +225,45 @@ impl World {
     }
 
     fn submit(&self, plan: &Plan) -> Result<(), String> {
+        self.launcher.submit(&self.with_token(plan)).map_err(|error| describe(&error))
+    }
+
+    fn with_token(&self, plan: &Plan) -> AllocationSpec {
         let mut spec = self.allocation_of(plan);
         spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(&plan.attempt)));
-        self.launcher.submit(&spec).map_err(|error| describe(&error))
+        spec
+    }
+
+    /// Starts instances of an attempt that can live with fewer: those that a crash left unstarted, or others in the places of lost ones.
+    fn add_instances(&self, plan: &Plan, launch: &Launch) -> Result<(), String> {
+        let Launch { attempt, placement, hosts, joins, .. } = launch;
+        if let Some(running) = self.attempts.get(attempt).filter(|_| *joins) {
+            let gpus = |host: &u32| (*host, placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default());
+            let added: Vec<_> = hosts.iter().map(gpus).collect();
+            running.add_hosts(&added).map_err(|error| format!("{}: {error}", running.run_dir().display()))?;
+        }
+        self.launcher.add(&self.with_token(plan), hosts).map_err(|error| describe(&error))
+    }
+
+    /// Ends and removes instances of an attempt whose others continue.
+    fn clear_instances(&self, attempt: String, hosts: Vec<u32>) -> Outcome {
+        if let Some(running) = self.attempts.get(&attempt) {
+            let dir = &running.allocation.dir;
+            if let Err(error) = self.launcher.remove(&running.allocation, &hosts) {
+                tracing::error!("{}", describe(&error));
+            }
+            for host in &hosts {
+                running.clear_host(*host);
+                let removed = (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
+                if let Err(error) = removed {
+                    tracing::error!("{}: {error}", dir.display());
+                }
+                if let Err(error) = self.telemetry.forget_host(&attempt, *host) {
+                    tracing::error!("{error}");
+                }
+            }
+        }
+        Outcome::Commit(Command::InstancesCleared { attempt, hosts })
     }
 
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Prepared>> {

@@ -22,10 +22,10 @@ pub(crate) fn path(run_dir: &Path, host: u32, artifact: Artifact) -> PathBuf {
     run_dir.join(format!("parts-{host}-{name}"))
 }
 
-/// Removes the parts of so many hosts.
-pub(crate) fn remove(run_dir: &Path, hosts: u32) -> io::Result<()> {
+/// Removes the parts of these hosts.
+pub(crate) fn remove(run_dir: &Path, hosts: impl IntoIterator<Item = u32>) -> io::Result<()> {
     let of_host = |host| [Artifact::Model, Artifact::Output].map(|artifact| path(run_dir, host, artifact));
-    (1..=hosts).flat_map(of_host).try_for_each(|path| match std::fs::remove_file(path) {
+    hosts.into_iter().flat_map(of_host).try_for_each(|path| match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     })

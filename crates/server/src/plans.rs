@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use shoal_link::{Assignment, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
+use shoal_link::{Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
 use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
@@ -16,6 +16,10 @@ pub(crate) struct Launch {
     pub(crate) number: u32,
     pub(crate) placement: Placement,
     pub(crate) instances: u32,
+    /// Those to start.
+    pub(crate) hosts: Vec<u32>,
+    /// They are added to others that run.
+    pub(crate) joins: bool,
     pub(crate) lease_s: u64,
     pub(crate) trial: Option<TrialLaunch>,
 }
@@ -144,6 +148,7 @@ impl World {
                     until: trial.to.map(u64::from),
                     max: trial.max.map(u64::from),
                 }),
+                elastic: request.min_instances.map(|min_instances| Elastic { min_instances, joins: false }),
                 warm: trial.is_some() || request.resources.keep_alive_s > 0,
             })
             .collect();
@@ -204,6 +209,7 @@ pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> Traini
         max_wait_s: request.stopping.max_wait_s,
         grace_s,
         retries: request.retries,
+        min_instances: request.min_instances,
     }
 }
 

@@ -244,7 +244,7 @@ impl World {
         let removed = if attempt.plan.allocation_id() == id {
             // The agents' own directories and files stay.
             let hosts = u32::try_from(attempt.plan.assignments.len()).unwrap_or(u32::MAX);
-            crate::parts::remove(&dir, hosts).and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
+            crate::parts::remove(&dir, 1..=hosts).and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
         } else {
             (self.remove_tree)(&dir)
         };

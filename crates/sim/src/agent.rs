@@ -344,7 +344,8 @@ impl Simulation {
                 let parks = order == Order::Park && !self.faults.one_in(20);
                 self.leaves(&process, parks);
             }
-            Down::Order(Order::Stop { .. }) => self.receive_stop(&process),
+            Down::Order(Order::Stop { .. } | Order::Leave { .. }) => self.receive_stop(&process),
+            Down::Order(Order::Members { .. }) => {}
             Down::Order(Order::Freeze) => {
                 if let Some(units) = &mut agent.units {
                     units.frozen = true;

@@ -80,7 +80,7 @@ impl Simulation {
         }
         let place = self.faults.random.below(live.len() as u64);
         let name = live[usize::try_from(place).expect("an index")].clone();
-        let result = self.execute(&Command::InterruptTrainingJob { name: name.clone(), ended: None }, true)?;
+        let result = self.execute(&Command::InterruptTrainingJob { name: name.clone(), instances: None, ended: None }, true)?;
         self.say(|| format!("interrupt {name}: {:?}", result.answer));
         match result.answer {
             Err(Refusal::Rejected(Rejection::NotFound)) => broken(format!("{name} lives, and is not found")),

@@ -166,6 +166,17 @@ impl Telemetry {
         self.database.read(|connection| acked(connection, attempt, host))
     }
 
+    /// Drops the report number of a host whose instance is replaced: the next one's reports begin at 1.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn forget_host(&self, attempt: &str, host: u32) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            tx.execute("DELETE FROM ack WHERE attempt = ? AND host = ?", params![attempt, host])?;
+            Ok(())
+        })
+    }
+
     /// Drops the report numbers of an attempt that will report no more. Its lines and points stay.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogG
 pub use filter_pattern::FilterPattern;
 pub use headline::headline;
 pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Paging, Role, SimulatePrincipalPolicy};
-pub use interruption::INTERRUPT_TRAINING_JOB;
+pub use interruption::{INTERRUPT_TRAINING_JOB, InterruptTrainingJob};
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use operations::{Operation, operation, operations};
@@ -62,7 +62,7 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
     UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::{AddTags, DeleteTags, ListTags, NETWORK_TAG, Tag};
+pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, MetricDefinition,
     NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,

@@ -17,7 +17,7 @@ use crate::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, InstanceGroup, MetricDefinition, Output, RecordWrapper,
     Resources, S3DataType, S3Uri, Stopping,
     call::read,
-    tags,
+    tags::{self, MIN_INSTANCES_TAG},
     training_job::{CreateTrainingJobRequest, request},
 };
 
@@ -71,6 +71,19 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let output = output(request.output_data_config)?;
     refuse_nul("environment", request.environment.values())?;
     let checkpoint = request.checkpoint_config.map(checkpoint).transpose()?;
+    let tags = tags::check(request.tags)?;
+    let min_instances = tags::min_instances(&tags, resources.instance_count)?;
+    if min_instances.is_some() && resources.instance_groups.len() > 1 {
+        return Err(Error::validation(format!(
+            "Invalid value at 'resourceConfig.instanceGroups': a job with the tag '{MIN_INSTANCES_TAG}' has one group of instances; give \
+             InstanceType and InstanceCount instead."
+        )));
+    }
+    if min_instances.is_some() && resources.keep_alive_s > 0 {
+        return Err(Error::validation(format!(
+            "Invalid value at 'resourceConfig.keepAlivePeriodInSeconds': instances of a job with the tag '{MIN_INSTANCES_TAG}' are not retained; leave it out."
+        )));
+    }
     Ok(CreateTrainingJob {
         name: request.training_job_name,
         role_arn: request.role_arn,
@@ -82,11 +95,12 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         resources,
         stopping,
         environment: request.environment,
-        tags: tags::check(request.tags)?,
+        tags,
         enable_network_isolation: request.enable_network_isolation,
         enable_inter_container_traffic_encryption: request.enable_inter_container_traffic_encryption,
         enable_managed_spot_training: request.enable_managed_spot_training,
         checkpoint,
+        min_instances,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })

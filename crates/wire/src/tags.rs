@@ -16,6 +16,9 @@ pub const MOST_TAGS: usize = 50;
 /// By which a job requests how far its network reaches: `none`, `allow-list` or `host`.
 pub const NETWORK_TAG: &str = "shoal:network";
 
+/// With how many instances a training job continues when it loses others: a number from 1 to `InstanceCount`.
+pub const MIN_INSTANCES_TAG: &str = "shoal:min-instances";
+
 /// A label of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -95,6 +98,21 @@ pub fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
         }
     }
     Ok(tags)
+}
+
+/// The value of [`MIN_INSTANCES_TAG`], for a training job on so many instances; none if there is no such tag.
+///
+/// # Errors
+/// It is no number of them.
+pub(crate) fn min_instances(tags: &[Tag], instances: u32) -> Result<Option<u32>, Error> {
+    let Some(Tag { value, .. }) = tags.iter().find(|tag| tag.key == MIN_INSTANCES_TAG) else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if (1..=instances).contains(&number) => Ok(Some(number)),
+        _ => Err(Error::validation(format!(
+            "Invalid value '{}' of the tag '{MIN_INSTANCES_TAG}': give a number from 1 to the InstanceCount, which is {instances}.",
+            value.escape_debug()
+        ))),
+    }
 }
 
 fn reserved(path: &str, key: &str) -> Result<(), Error> {

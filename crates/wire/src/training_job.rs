@@ -65,6 +65,9 @@ pub struct CreateTrainingJob {
     pub checkpoint: Option<CheckpointConfig>,
     /// `RetryStrategy.MaximumRetryAttempts`; 0 without one.
     pub retries: u32,
+    /// Tag `shoal:min-instances`: with how many instances it continues when it loses others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_instances: Option<u32>,
     /// The whole request without null and unknown members, for the echo of Describe.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,

@@ -2,13 +2,18 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use sha2::{Digest, Sha256};
 
 use super::PORT;
 
 /// Variable with the attempt's secret among its instances.
 pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
+
+/// Between two checks whether a connection is still needed.
+const END_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Longest line: a daemon's command.
 const MOST: u64 = 1 << 20;
@@ -82,6 +87,24 @@ impl Line {
         let mut text = String::new();
         io::Read::take(&mut self.0, MOST).read_line(&mut text)?;
         text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Waits, without reading, until the other end has closed the connection, or until `ended` is set.
+    pub(super) fn wait_for_end(&mut self, ended: &AtomicBool) {
+        let stream = self.0.get_ref();
+        let mut byte = [0];
+        // A read timeout would hold for all clones of the connection.
+        while !ended.load(Ordering::Acquire) {
+            let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::RDHUP)];
+            if rustix::event::poll(&mut polled, Some(&END_POLL)).is_ok_and(|ready| ready > 0)
+                && stream.peek(&mut byte).is_ok_and(|count| count == 0)
+            {
+                return;
+            }
+            if polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP) {
+                return;
+            }
+        }
     }
 
     /// Shuts the connection down for all of its clones.

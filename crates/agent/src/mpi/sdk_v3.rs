@@ -51,7 +51,7 @@ pub fn drive(python: &str) -> i32 {
         return FAILURE;
     }
     if told.hosts.first() != Some(&told.current) {
-        return wait();
+        return wait(false);
     }
     let mpirun = told.mpirun(python);
     let command = mpirun.command();

@@ -1,4 +1,7 @@
-//! `shoal mpi start HOST COMMAND`: what `mpirun` has in ssh's place. Who ends it ends the command.
+//! `shoal mpi start HOST COMMAND`: what `mpirun` has in ssh's place. Who ends it ends the command. The command `-` is a script for a shell
+//! on standard input.
+
+use std::io::{self, Read};
 
 use super::line::{Line, SECRET, Wish};
 use super::say;
@@ -9,7 +12,11 @@ const UNREACHABLE: i32 = 255;
 /// Runs a command, words that a shell on that host reads, to its end; gives its exit code. What it says stands in the log of its instance.
 pub fn start(host: &str, command: &[String]) -> i32 {
     let secret = std::env::var(SECRET).unwrap_or_default();
-    let ended = Line::open(host, &secret, &Wish::Start(command.join(" "))).and_then(|mut line| line.hear());
+    let command = match command {
+        [word] if word == "-" => script(),
+        words => Ok(words.join(" ")),
+    };
+    let ended = command.and_then(|command| Line::open(host, &secret, &Wish::Start(command))).and_then(|mut line| line.hear());
     match ended {
         Ok(ended) => ended.strip_prefix("ended ").and_then(|code| code.parse().ok()).unwrap_or(UNREACHABLE),
         Err(error) => {
@@ -17,4 +24,12 @@ pub fn start(host: &str, command: &[String]) -> i32 {
             UNREACHABLE
         }
     }
+}
+
+/// The script on standard input, as one line.
+fn script() -> io::Result<String> {
+    let mut script = Vec::new();
+    io::stdin().read_to_end(&mut script)?;
+    let octal: String = script.iter().map(|byte| format!("\\0{byte:03o}")).collect();
+    Ok(format!("exec /bin/sh -c \"$(printf %b '{octal}')\""))
 }

@@ -30,15 +30,15 @@ static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 const LAST_DAEMON: Duration = Duration::from_secs(5);
 
 /// Starts what the first instance sends until that one says that all is over; gives the exit code: 0, or the program's own if it has left
-/// word here of why it failed.
-pub fn wait() -> i32 {
-    serve().unwrap_or_else(|error| {
+/// word here of why it failed. `is_elastic`: SIGTERM ends it, too, and no instance waits for another.
+pub fn wait(is_elastic: bool) -> i32 {
+    serve(is_elastic).unwrap_or_else(|error| {
         say(format_args!("port {PORT} of this instance is needed to be told what to start: {error}"));
         FAILURE
     })
 }
 
-fn serve() -> io::Result<i32> {
+fn serve(is_elastic: bool) -> io::Result<i32> {
     let secret = std::env::var(SECRET).unwrap_or_default();
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
     let mut signals = Signals::new([SIGTERM])?;
@@ -47,7 +47,12 @@ fn serve() -> io::Result<i32> {
     thread::spawn(move || {
         for _ in signals.forever() {
             ranks::terminate();
-            if !WATCHED.load(Ordering::Acquire) {
+            if is_elastic {
+                // The others continue without this instance.
+                let running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(RUNNING.1.wait_timeout_while(running, LAST_DAEMON, |running| *running > 0));
+            }
+            if is_elastic || !WATCHED.load(Ordering::Acquire) {
                 // If nobody listens this process is about to end.
                 let _ = of_signals.send(TERMINATED);
             }

@@ -108,6 +108,7 @@ impl Stage {
             lease_s: 60,
             grace_s: 1,
             resource: None,
+            elastic: None,
             warm: false,
         }
     }

@@ -58,7 +58,8 @@ impl Gang {
             (Some(end), _) if end.failed => stop(attempt.hosts(Instance::active), PEER_GRACE_S, StopReason::Failed),
             (Some(_), _) => None,
             (None, Some(Stop { cause, .. })) => {
-                let awaited = attempt.hosts(|instance| instance.is_member() && !matches!(instance, Instance::Uploaded | Instance::Lost { .. }));
+                let awaited =
+                    attempt.hosts(|instance| instance.is_member() && !matches!(instance, Instance::Uploaded | Instance::Lost { .. }));
                 stop(awaited, self.spec.grace_s, StopReason::Cause(*cause))
             }
             (None, None) if attempt.failed.is_some() => {

@@ -45,6 +45,7 @@ impl TrainingJob {
                 placement: current.placement.clone(),
                 instances: gang.spec.instances,
                 hosts: current.hosts(|instance| *instance == Instance::Starting),
+                joins: current.complete,
                 lease_s: current.lease_s,
                 trial: self.trial.as_ref().map(|trial| trial.launch()),
             },

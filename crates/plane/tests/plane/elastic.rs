@@ -36,7 +36,7 @@ fn a_lost_instance_is_replaced_after_a_pause_that_doubles() {
         2500 tick
             a replacement of [3]
             a added [3], GPUs [[]]: Training on 4 of 4 instances: algo-3 was added
-            -> launch ua-1 [3]
+            -> launch ua-1 [3] to join
             -> members of ua-1 are [1, 2, 3, 4]
         2600 ua-1/3 training
             a algo-3 Training
@@ -108,7 +108,7 @@ fn the_head_of_the_queue_gets_what_a_job_can_live_without_and_gives_it_back() {
         2900 released ub-1
             b released
             a added [3, 4], GPUs [[], []]: Training on 4 of 4 instances: algo-3, algo-4 were added
-            -> launch ua-1 [3, 4]
+            -> launch ua-1 [3, 4] to join
             -> members of ua-1 are [1, 2, 3, 4]
         ",
     );
@@ -176,7 +176,7 @@ fn what_joins_when_the_training_is_done_is_no_failure() {
         2000 tick
             a replacement of [4]
             a added [4], GPUs [[]]: Training on 4 of 4 instances: algo-4 was added
-            -> launch ua-1 [4]
+            -> launch ua-1 [4] to join
             -> members of ua-1 are [1, 2, 3, 4]
         2100 ua-1/4 training
             a algo-4 Training
@@ -195,6 +195,31 @@ fn what_joins_when_the_training_is_done_is_no_failure() {
         2300 stop a
             a stop by User: Stopping the training job
             -> stop ua-1 [1, 2, 3] within 120 s: the training job is being stopped
+        ",
+    );
+}
+
+#[test]
+fn an_instance_that_cannot_be_added_is_lost() {
+    after_all_train(
+        "
+        1000 interrupt a
+            a interrupted [4]: Training on 3 of 4 instances: algo-4 was interrupted
+            -> members of ua-1 are [1, 2, 3]
+            -> interrupt ua-1 [4] after 5 s within 120 s
+        1001 ua-1/4 exit 0
+            a vacated [4]: left
+            -> clear ua-1 [4]
+        1002 cleared ua-1 4
+            a cleared [4], until None
+            a added [4], GPUs [[]]: Training on 4 of 4 instances: algo-4 was added
+            -> launch ua-1 [4] to join
+            -> members of ua-1 are [1, 2, 3, 4]
+        1003 unlaunched ua-1 no such program
+            a algo-4 lost: no such program
+            a vacated [4]: Training on 3 of 4 instances: algo-4 was lost (no such program)
+            -> members of ua-1 are [1, 2, 3]
+            -> clear ua-1 [4]
         ",
     );
 }

@@ -86,7 +86,19 @@ impl World {
     fn new(seed: u64) -> World {
         let state = State::new(capacity(), Catalog::default());
         let (journal, agents, todo, stored, held, services) = Default::default();
-        World { random: Random(seed), now: Time(1_000_000), state, journal, agents, todo, stored, held, created: 0, calm: seed.is_multiple_of(3), services }
+        World {
+            random: Random(seed),
+            now: Time(1_000_000),
+            state,
+            journal,
+            agents,
+            todo,
+            stored,
+            held,
+            created: 0,
+            calm: seed.is_multiple_of(3),
+            services,
+        }
     }
 
     fn say(&mut self, command: &Command) -> Result<(), Rejection> {

@@ -244,7 +244,7 @@ fn show_action(action: &Action) -> String {
         Action::Launch { attempt, instances, hosts, .. } if hosts.len() == *instances as usize => {
             format!("-> launch {attempt} on {instances}")
         }
-        Action::Launch { attempt, hosts, .. } => format!("-> launch {attempt} {hosts:?}"),
+        Action::Launch { attempt, hosts, joins, .. } => format!("-> launch {attempt} {hosts:?}{}", if *joins { " to join" } else { "" }),
         Action::InterruptInstances { attempt, hosts, notice_s, grace_s, .. } => {
             format!("-> interrupt {attempt} {hosts:?} after {notice_s} s within {grace_s} s")
         }

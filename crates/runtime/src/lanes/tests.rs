@@ -10,7 +10,17 @@ fn attempt(name: &str) -> String {
 fn launch(of: &str) -> Action {
     let placement =
         Placement { cpus: 1, cpu_weight: 100, memory_bytes: 1, gpus: vec![vec![]], capped: None, others: Vec::new(), reserve_bytes: None };
-    Action::Launch { job: attempt("job"), attempt: attempt(of), number: 1, placement, instances: 1, lease_s: 60, trial: None }
+    Action::Launch {
+        job: attempt("job"),
+        attempt: attempt(of),
+        number: 1,
+        placement,
+        instances: 1,
+        hosts: vec![1],
+        joins: false,
+        lease_s: 60,
+        trial: None,
+    }
 }
 
 fn stop(of: &str) -> Action {

@@ -32,6 +32,7 @@ fn assignment(host: u32) -> Assignment {
         lease_s: 1,
         grace_s: 1,
         resource: None,
+        elastic: None,
         warm: false,
     }
 }

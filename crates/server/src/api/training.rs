@@ -1,6 +1,6 @@
 //! Training jobs: create, describe, list, update, stop, delete.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
@@ -8,8 +8,9 @@ use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, MetricDefinition, NamedTrainingJob, Output, OutputCompression, Reply,
-    StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output,
+    OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn,
+    search_record, tags,
 };
 use tokio::time::Instant;
 
@@ -70,11 +71,13 @@ impl Api {
         Ok(Reply::done().with_notice(runs.then(|| grace_text(self.world.grace_s, now_ms()))))
     }
 
-    pub(super) async fn interrupt_training_job(&self, request: NamedTrainingJob) -> Result<Reply, Error> {
+    pub(super) async fn interrupt_training_job(&self, request: InterruptTrainingJob) -> Result<Reply, Error> {
         let name = request.training_job_name;
         let row = self.row(&name).await?;
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
-        self.world.core.ask(Command::InterruptTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
+        let instances = request.instance_count.map(NonZeroU32::get);
+        let command = Command::InterruptTrainingJob { name, instances, ended };
+        self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 
@@ -261,6 +264,7 @@ pub(super) fn refused(refusal: &Refusal) -> Error {
             | Rejection::AlreadyEnded(_)
             | Rejection::NotSpot(_)
             | Rejection::NothingToInterrupt { .. }
+            | Rejection::NotDispensable { .. }
             | Rejection::TuningAlreadyEnded(_)
             | Rejection::NoParallel
             | Rejection::UnknownInstanceType(_),

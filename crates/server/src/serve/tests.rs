@@ -153,6 +153,14 @@ impl Launcher for Elsewhere {
         Ok(())
     }
 
+    fn add(&self, _: &AllocationSpec, _: &[u32]) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &AllocationSpec, _: &[u32]) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
         specs.iter().map(|_| Ok(self.0.lock().unwrap().clone())).collect()
     }

@@ -35,6 +35,12 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
     let request: request::CreateTuningJobRequest = read(input.clone())?;
     let Value::Object(raw) = input else { return Err(Error::validation("The request is not an object.")) };
     let tags = tags::check(request.tags)?;
+    if tags.iter().any(|tag| tag.key == tags::MIN_INSTANCES_TAG) {
+        return Err(Error::validation(format!(
+            "Invalid value at 'tags': trials of a tuning job need all of their instances; leave the tag '{}' out.",
+            tags::MIN_INSTANCES_TAG
+        )));
+    }
     let config = request.hyper_parameter_tuning_job_config;
     let autotune = request.autotune.is_some();
     let (min_resource, max_resource) = hyperband(&config)?;
