@@ -60,3 +60,14 @@ def test_a_torchrun_script(jobs, package, figures):
     changes = [match.groups() for match in map(LINE.search, logs["algo-1"]) if match]
     assert [(before, after) for before, after, _ in changes] == [("4", "2"), ("2", "3")], changes
     figures("elastic instances: " + ", ".join(f"{before} -> {after} ranks in {ms} ms" for before, after, ms in changes))
+
+
+def test_an_elastic_horovod_script(jobs, package):
+    files = {"train.py": (HERE / "elastic_horovod_instances.py").read_text()}
+    given = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
+    name = create(jobs, files, image=PYTORCH, instances=4, instance_type=TYPE, hyperparameters=given, Tags=TAGS)
+    jobs.saying(name, "of 4 with 0 read", "algo-4")
+    from_four_to_two_to_three(jobs, name)
+    epochs = [json.loads(line[line.index("{") :]) for line in jobs.logs(name)["algo-1"] if '"epoch"' in line]
+    assert [(it["seen"], it["once"]) for it in epochs] == [([4, 2, 3], True)] * 2, epochs
+    assert epochs[0]["pid"] == epochs[1]["pid"], "the first worker has kept its process"

@@ -166,13 +166,21 @@ def start_here(command: Sequence[str], variables: Mapping[str, str], how: Mappin
         raise OSError(f"cannot start {program!r} ({os.strerror(error.errno)}): {advice}") from error
 
 
+def _exports(variables: dict[str, str]) -> str:
+    passed = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") or name.startswith(("HOROVOD_", "SHOAL_", "NCCL_", "OMP_"))}
+    return "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in {**passed, **variables}.items())
+
+
+def plain_script(command: list[str], variables: dict[str, str]) -> str:
+    """The script of a shell on another host whose starter ends the rank."""
+    return f"{_exports(variables)}\ncd {shlex.quote(os.getcwd())} || exit 1\nexec {shlex.join(command)}\n"
+
+
 def _script(command: list[str], variables: dict[str, str]) -> str:
     """The script of bash on another host. It is read from standard input, so that no process list shows it, and ends the rank when that is closed."""
-    passed = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") or name.startswith(("HOROVOD_", "SHOAL_", "NCCL_", "OMP_"))}
-    exports = "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in {**passed, **variables}.items())
     return f"""exec 3<&0
 rank() {{
-{exports}
+{_exports(variables)}
   cd {shlex.quote(os.getcwd())} || exit 1
   {shlex.join(command)} </dev/null &
   started=$!

@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,12 +26,15 @@ from horovod.runner.elastic.worker import DRIVER, SECRET
 from horovod.runner.hosts import is_local, parse_host_file, parse_hosts
 from horovod.runner.launch import place_variables
 from horovod.runner.workers import _script as remote_script
-from horovod.runner.workers import start_here
+from horovod.runner.workers import plain_script, start_here
 
 #: Seconds that a worker gets to end after SIGTERM.
 GRACE_S = 5.0
 #: Seconds in which workers of a new world have to come. A new one has to load its framework first.
 PATIENCE_S = 120.0
+
+#: What starts a command on another host in ssh's place: it is given the host and `-`, reads a script for a shell, and the command ends with it.
+REMOTE_SHELL = "SHOAL_REMOTE_SHELL"
 
 #: What is said when a job fails; users match it.
 FAILED = "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
@@ -213,6 +217,12 @@ def _start(settings: ElasticSettings, host: str, command: list[str], variables: 
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
     if is_local(host):
         return start_here(command, variables, how)
+    shell = os.environ.get(REMOTE_SHELL)
+    if shell:
+        process = subprocess.Popen([*shlex.split(shell), host, "-"], stdin=subprocess.PIPE, **how)
+        process.stdin.write(plain_script(command, dict(variables)).encode())
+        process.stdin.close()
+        return process
     ssh = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
     ssh += ["-p", str(settings.ssh_port)] if settings.ssh_port else []
     ssh += ["-i", settings.ssh_identity_file] if settings.ssh_identity_file else []
