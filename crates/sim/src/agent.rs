@@ -24,8 +24,10 @@ const LEASE_MS: u64 = 90_000;
 const GRACE_MS: u64 = 20_000;
 /// A program that never ends falls silent after so many lines.
 const MAX_LINES: u32 = 40;
-/// An agent that has sent a file not longer ago is not ended before it is answered.
-const MIRRORS_MS: u64 = 5000;
+/// An agent that has sent a file not longer ago is not ended before it is answered, if it has been connected for as long as it takes until
+/// what a release has learnt of it reaches the processes.
+const SENT_MS: u64 = 5000;
+const KNOWN_MS: u64 = 7000;
 
 /// From an agent to the server.
 #[derive(Debug, Clone)]
@@ -83,7 +85,7 @@ enum Doing {
 #[derive(Debug)]
 struct Mirror {
     connection: u64,
-    is_ready: bool,
+    ready_at: Option<u64>,
     /// Of the files that are not answered, how many were sent on it.
     sent: usize,
     sent_at: u64,
@@ -214,7 +216,9 @@ impl Simulation {
         let now = self.now;
         if let Some(agent) = self.agent(process) {
             let is_leaving = matches!(agent.doing, Doing::Leaving { .. }) && agent.stalled.is_none();
-            let is_sending = |mirror: &Mirror| mirror.is_ready && now.saturating_sub(mirror.sent_at) < MIRRORS_MS;
+            let is_sending = |mirror: &Mirror| {
+                mirror.ready_at.is_some_and(|at| now.saturating_sub(at) > KNOWN_MS) && now.saturating_sub(mirror.sent_at) < SENT_MS
+            };
             if is_leaving && !agent.files.is_empty() && agent.mirror.as_ref().is_some_and(is_sending) {
                 return broken(format!("{process:?} is killed while it sends {:?}", agent.files));
             }
@@ -590,7 +594,7 @@ impl Simulation {
         }
         let connection = self.open(process, Purpose::Files((attempt, process.1)));
         if let Some(agent) = self.agent(process) {
-            agent.mirror = Some(Mirror { connection, is_ready: false, sent: 0, sent_at: 0 });
+            agent.mirror = Some(Mirror { connection, ready_at: None, sent: 0, sent_at: 0 });
         }
     }
 
@@ -598,7 +602,7 @@ impl Simulation {
     fn send_files(&mut self, process: &Process) {
         let now = self.now;
         let Some(agent) = self.agent(process) else { return };
-        let Some(mirror) = agent.mirror.as_mut().filter(|mirror| mirror.is_ready) else { return };
+        let Some(mirror) = agent.mirror.as_mut().filter(|mirror| mirror.ready_at.is_some()) else { return };
         let new: Vec<_> = agent.files.iter().skip(mirror.sent).cloned().collect();
         mirror.sent = agent.files.len();
         mirror.sent_at = now;
@@ -612,10 +616,11 @@ impl Simulation {
     }
 
     fn receive_answer(&mut self, process: &Process, answer: Down) -> Step {
+        let now = self.now;
         let Some(agent) = self.agent(process) else { return Ok(()) };
         let (Some(attempt), Some(mirror)) = (agent.attempt.clone(), &mut agent.mirror) else { return Ok(()) };
         if let Down::Ready = answer {
-            mirror.is_ready = true;
+            mirror.ready_at = Some(now);
             self.send_files(process);
             return Ok(());
         }

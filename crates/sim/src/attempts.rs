@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::lanes` requests: attempts, their processes and files.
 
-use shoal_plane::{Action, Command, JobStatus, SecondaryStatus, TrialLaunch};
 use shoal_link::Order;
+use shoal_plane::{Action, Command, JobStatus, SecondaryStatus, TrialLaunch};
 use shoal_runtime::{
     HostLink, host_link as link,
     lanes::{Event, Io, Outcome, Step as LaneStep, WritePolicy, orders},

@@ -11,8 +11,6 @@ pub enum Bug {
     EarlyAcknowledgement,
     /// A report that comes again is taken again.
     RepeatedReport,
-    /// A new connection is served while what the older one delivered is still being stored.
-    TwoServed,
     /// After a restart a launch starts agents that run already.
     DoubleLaunch,
     /// A stop is told to connected agents only, and does not stand.
@@ -37,6 +35,8 @@ pub enum Bug {
     LeftRunning,
     /// An attempt's release is told before its instance is clear.
     EarlyRetained,
+    /// An agent of a warm instance is served before all of them have connected.
+    HastyInstance,
     /// A warm instance that does not connect for its attempt is not ended.
     LateInstance,
     /// What is left of a warm instance that is given up stays.
@@ -68,7 +68,6 @@ impl Bug {
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
         Bug::RepeatedReport,
-        Bug::TwoServed,
         Bug::DoubleLaunch,
         Bug::LostStop,
         Bug::ForgottenActions,
@@ -81,6 +80,7 @@ impl Bug {
         Bug::ImpatientRelease,
         Bug::LeftRunning,
         Bug::EarlyRetained,
+        Bug::HastyInstance,
         Bug::LateInstance,
         Bug::WarmInstanceLeft,
         Bug::EarlyReceipt,

@@ -83,6 +83,9 @@ impl Simulation {
                 }
             }
         }
+        let server = self.server();
+        server.lanes.check();
+        server.pool.check();
         if self.bug == Some(Bug::EarlyRetained)
             && let Some(MachineIo::Pool(warm_pool::Io::Park { attempt })) = requested.first()
         {

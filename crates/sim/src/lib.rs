@@ -38,5 +38,5 @@ mod world;
 
 pub use bug::Bug;
 pub use coverage::Coverage;
-pub use seed::{check, find};
+pub use seed::{check, found};
 pub use world::SimRun;

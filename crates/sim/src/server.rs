@@ -37,6 +37,8 @@ pub(crate) struct Server {
     /// Numbers timeouts, so that one that was set anew is known to be stale.
     timer: u64,
     pub(crate) turns: u64,
+    /// Turns that had events.
+    pub(crate) decisions: u64,
     pub(crate) lanes: Lanes,
     pub(crate) pool: WarmPool,
     /// When they are due, and a number that tells a timer that was set anew.
@@ -95,6 +97,7 @@ impl Simulation {
         }
         let kinds: Vec<_> = turn.events.iter().map(|event| kind(&event.fact)).collect();
         if !turn.events.is_empty() {
+            self.server().decisions += 1;
             self.passes(&kinds, Point::BeforeAppend)?;
             if self.strikes(&kinds, Point::Refused) || self.now < self.full_until {
                 self.say(|| format!("refused: {commands:?}"));
@@ -214,6 +217,7 @@ impl Simulation {
             listening_until: Some(self.now + RECONNECT_GRACE_MS),
             timer: 0,
             turns: 0,
+            decisions: 0,
             lanes: Lanes::default(),
             pool: WarmPool::restore(recovery.keys),
             machines_wake: None,

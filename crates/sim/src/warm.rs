@@ -44,7 +44,11 @@ impl Simulation {
                 self.server().attempts.remove(&attempt);
                 self.server().cancelled.remove(&attempt);
                 // The agents' own directory stays.
-                if is_own { self.disk.remove_plan(&attempt) } else { self.disk.remove_dir(&attempt) }
+                if is_own {
+                    self.disk.remove_plan(&attempt)
+                } else {
+                    self.disk.remove_dir(&attempt)
+                }
                 self.completes(Event::Cleared { allocation: retention.allocation });
             }
             Io::Assign { attempt, allocation } => {

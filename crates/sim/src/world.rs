@@ -1,6 +1,9 @@
 //! The history: what happens next, in the order of its own time, and what must hold after each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{self, AssertUnwindSafe},
+};
 
 use shoal_plane::{Catalog, Event, Fact, State, StudyRecord, Time, apply};
 
@@ -25,6 +28,8 @@ use crate::{
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// Deadlines of stops pass in so long.
 const LONG_MS: u64 = 50_000;
+/// Of so many turns that decide nothing, the state is compared after one: what is wrong stays wrong.
+const IDLE_TURNS: u64 = 16;
 /// A history that goes on for longer does not end.
 const MAX_EVENTS: u64 = 300_000;
 const MAX_MS: u64 = 40 * 3_600_000;
@@ -192,7 +197,8 @@ pub(crate) struct Simulation {
     /// The fold of all that is in the journal.
     pub(crate) mirror: State,
     last_event: Time,
-    /// The server and its turn whose state was last compared with the mirror: nothing else changes it.
+    /// The server and the number of its turns after which its state was last compared with the mirror: those that decided something, and some of
+    /// the others.
     checked: (u64, u64),
     /// The server was away for long.
     pub(crate) away: bool,
@@ -202,7 +208,8 @@ pub(crate) struct Simulation {
 /// The history of a seed, or the first invariant that does not hold in it; and what happened, if that was asked for.
 pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<SimRun, String>, Vec<String>) {
     let mut world = Simulation::new(seed, severity, bug, traced);
-    let lived = world.live();
+    // The seed is reported with a panic, too.
+    let lived = panic::catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|_| Err("it panicked".to_owned()));
     let trace = world.trace.take().unwrap_or_default();
     let history = match lived {
         Ok(()) => {
@@ -298,6 +305,7 @@ impl Simulation {
         if self.server.as_ref().is_some_and(|server| server.state.jobs().next().is_some()) {
             return Err("capacity is still held".to_owned());
         }
+        self.check_clients()?;
         self.check_tunings()
     }
 
@@ -509,25 +517,28 @@ impl Simulation {
 
     fn check(&mut self) -> Step {
         if let Some(server) = &self.server
-            && self.checked != (self.epoch, server.turns)
+            && self.checked != (self.epoch, server.turns / IDLE_TURNS + server.decisions)
         {
-            self.checked = (self.epoch, server.turns);
+            self.checked = (self.epoch, server.turns / IDLE_TURNS + server.decisions);
             if server.state != self.mirror {
                 return broken("the server's state is not the fold of its journal");
             }
+            self.check_clients().map_err(Halt::Broken)?;
         }
-        self.check_agents().map_err(Halt::Broken)?;
-        let lost = self.clients.iter().zip(&self.jobs).find_map(|(client, job)| {
-            let row = self.disk.rows.get(&job.name);
-            match row {
-                None if client.created => Some(format!("the creation of {} was acknowledged and is lost", job.name)),
-                Some(row) if client.stopped && row.status == shoal_plane::JobStatus::InProgress => {
-                    Some(format!("the stop of {} was acknowledged and is lost", job.name))
-                }
-                _ => None,
+        self.check_agents().map_err(Halt::Broken)
+    }
+
+    fn check_clients(&self) -> Result<(), String> {
+        for (client, job) in self.clients.iter().zip(&self.jobs) {
+            let is_lost = match self.disk.rows.get(&job.name) {
+                None => client.created.then_some("creation"),
+                Some(row) => (client.stopped && row.status == shoal_plane::JobStatus::InProgress).then_some("stop"),
+            };
+            if let Some(what) = is_lost {
+                return Err(format!("the {what} of {} was acknowledged and is lost", job.name));
             }
-        });
-        lost.map_or(Ok(()), broken)
+        }
+        Ok(())
     }
 
     fn check_agents(&self) -> Result<(), String> {
