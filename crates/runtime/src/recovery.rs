@@ -1,6 +1,8 @@
-//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch that is requested again continues.
+//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch that is requested
+//! again continues.
 //!
-//! Functions of what is on disk and in the journal: they may run again after a crash in the middle, with the same result.
+//! Functions of what is on disk and in the journal: they may run again after a crash in the middle, with the same
+//! result.
 
 use std::collections::BTreeSet;
 
@@ -92,8 +94,9 @@ pub fn relaunch(known: Option<KnownPlan>) -> Relaunch {
     }
 }
 
-/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and allocation of all that run: a crash may
-/// have come between the assignment of a warm instance and the release of the attempt for which it was started.
+/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and allocation of all
+/// that run: a crash may have come between the assignment of a warm instance and the release of the attempt for which
+/// it was started.
 pub fn serves_another<'a>(attempt: &str, running: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
     running.into_iter().any(|(other, allocation)| other != attempt && allocation == attempt)
 }

@@ -1,4 +1,5 @@
-//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds nothing.
+//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds
+//! nothing.
 
 /// What the simulated server does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and file receivers, and performs what they request.
+//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and file receivers, and
+//! performs what they request.
 
 use std::collections::VecDeque;
 
@@ -16,9 +17,10 @@ use crate::{
     agent::{Down, SILENCE, Up},
     coverage::Point,
     disk::Host,
+    events::SimEvent,
     network::Purpose,
     server::Refusal,
-    world::{SimEvent, Simulation, Step, broken},
+    world::{Simulation, Step, broken},
 };
 
 /// Between two looks at whether agents live.

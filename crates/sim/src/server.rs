@@ -17,9 +17,10 @@ use crate::{
     connections::{ServerEnd, WATCH_MS},
     coverage::{Point, kind},
     disk::Plan,
+    events::SimEvent,
     scenario,
     tuning::TunerTask,
-    world::{Halt, SimEvent, Simulation, Step, broken},
+    world::{Halt, Simulation, Step, broken},
 };
 
 /// After a start agents get this long to say what happened meanwhile.

@@ -45,9 +45,9 @@ impl Simulation {
                 self.server().cancelled.remove(&attempt);
                 // The agents' own directory stays.
                 if is_own {
-                    self.disk.remove_plan(&attempt)
+                    self.disk.remove_plan(&attempt);
                 } else {
-                    self.disk.remove_dir(&attempt)
+                    self.disk.remove_dir(&attempt);
                 }
                 self.completes(Event::Cleared { allocation: retention.allocation });
             }
