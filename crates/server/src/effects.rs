@@ -166,7 +166,7 @@ impl World {
                 self.end_allocation(plan.allocation_id(), &self.allocation_of(&plan));
                 self.attempts.remove(attempt);
             }
-            (Relaunch::Anew, _) | (_, None) => {}
+            (Relaunch::New, _) | (_, None) => {}
         }
         fs::create_dir_all(&dir).map_err(in_dir)?;
         let plan = self.plan(request, launch)?;

@@ -107,7 +107,7 @@ pub(crate) struct Agent {
     /// Files that are not answered.
     files: VecDeque<String>,
     mirror: Option<Mirror>,
-    /// What happens to it while its process stands still.
+    /// What happens to it while its process is stopped.
     stalled: Option<Vec<SimEvent>>,
 }
 
@@ -270,7 +270,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Its process stands still from now on.
+    /// Its process is stopped from now on.
     pub(crate) fn stall(&mut self, process: &Process, ms: u64) {
         if let Some(agent) = self.agent(process).filter(|agent| agent.stalled.is_none()) {
             agent.stalled = Some(Vec::new());
@@ -284,7 +284,7 @@ impl Simulation {
         events.into_iter().try_for_each(|event| self.handle(event))
     }
 
-    /// An event, unless it is that of an agent whose process stands still.
+    /// An event, unless it is that of an agent whose process is stopped.
     pub(crate) fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let process = match &event {
             SimEvent::Connect(process) | SimEvent::ConnectFiles(process) | SimEvent::AgentStep { process, .. } => process,
@@ -401,7 +401,7 @@ impl Simulation {
     fn clears(&mut self, process: &Process, parks: bool) -> Step {
         let Some(agent) = self.agent(process) else { return Ok(()) };
         if !agent.files.is_empty() {
-            // The last answer goes on from here.
+            // The last answer continues from here.
             return Ok(());
         }
         if !parks {

@@ -34,7 +34,7 @@ pub enum Bug {
     ImpatientRelease,
     /// A release does not end the agents that have not exited.
     LeftRunning,
-    /// An attempt's release is told before its instance is clear.
+    /// An attempt's release is reported before its instance is clear.
     EarlyRetained,
     /// An agent of a warm instance is served before all of them have connected.
     HastyInstance,
@@ -44,7 +44,7 @@ pub enum Bug {
     WarmInstanceLeft,
     /// A checkpoint's receipt is committed before it is an object.
     EarlyReceipt,
-    /// An agent is told that its checkpoint is saved before the receipt is durable.
+    /// An agent is informed that its checkpoint is saved before the receipt is durable.
     EarlySaved,
     /// A snapshot stands for one event more than it holds.
     SnapshotAhead,

@@ -3,9 +3,9 @@
 use crate::{
     agent::{Down, Up},
     disk::Host,
-    driver::{MachineEvent, MachineIo},
     faults::Fault,
     processes::Process,
+    server::{MachineEvent, MachineIo},
     tuning::Change,
     world::{Simulation, Step},
 };
@@ -22,7 +22,7 @@ pub(crate) enum SimEvent {
     ChangeTuning(usize, Change),
     Fault(Fault),
     ServerStart,
-    /// The loop's timeout; stale if it has been set anew since.
+    /// The loop's timeout; stale if it has been set again since.
     Timeout {
         epoch: u64,
         timer: u64,
@@ -43,7 +43,7 @@ pub(crate) enum SimEvent {
         epoch: u64,
         event: MachineEvent,
     },
-    /// The tuner of a tuning job goes on.
+    /// The tuner of a tuning job continues.
     TunerDue {
         epoch: u64,
         tuning: String,
@@ -85,7 +85,7 @@ pub(crate) enum SimEvent {
     Sign {
         connection: u64,
     },
-    /// An agent's process stands still no longer.
+    /// An agent's process runs again.
     Continued(Process),
     Up {
         connection: u64,

@@ -13,8 +13,6 @@ use shoal_tuner::Study;
 
 use crate::{
     Bug,
-    attempts::Attempt,
-    connections::{ServerEnd, WATCH_MS},
     coverage::{Point, kind},
     disk::Plan,
     events::SimEvent,
@@ -22,6 +20,16 @@ use crate::{
     tuning::TunerTask,
     world::{Halt, Simulation, Step, broken},
 };
+
+pub(crate) use driver::{MachineEvent, MachineIo};
+
+use attempts::Attempt;
+use connections::{ServerEnd, WATCH_MS};
+
+mod attempts;
+mod connections;
+mod driver;
+mod warm;
 
 /// After a start agents get this long to say what happened meanwhile.
 const RECONNECT_GRACE_MS: u64 = 3000;
@@ -35,14 +43,14 @@ pub(crate) struct Server {
     pub(crate) state: State,
     last: Time,
     listening_until: Option<u64>,
-    /// Numbers timeouts, so that one that was set anew is known to be stale.
+    /// Numbers timeouts, so that one that was set again is known to be stale.
     timer: u64,
     pub(crate) turns: u64,
     /// Turns that had events.
     pub(crate) decisions: u64,
     pub(crate) lanes: Lanes,
     pub(crate) pool: WarmPool,
-    /// When they are due, and a number that tells a timer that was set anew.
+    /// When they are due, and a number that tells a timer that was set again.
     pub(crate) machines_wake: Option<(u64, u64)>,
     pub(crate) attempts: BTreeMap<String, Attempt>,
     /// Launches between their preparation and their start, by attempt.

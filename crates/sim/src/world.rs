@@ -28,7 +28,7 @@ use crate::{
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// Deadlines of stops pass in so long.
 const LONG_MS: u64 = 50_000;
-/// Of so many turns that decide nothing, the state is compared after one: what is wrong stays wrong.
+/// Of this many turns that decide nothing, the state is compared after one: what is wrong stays wrong.
 const IDLE_TURNS: u64 = 16;
 /// A history that goes on for longer does not end.
 const MAX_EVENTS: u64 = 300_000;
@@ -242,7 +242,7 @@ impl Simulation {
             }
             Fault::Stall(ms) => {
                 if let Some(process) = self.any_agent() {
-                    self.say(|| format!("agent {process:?} stands still for {ms} ms"));
+                    self.say(|| format!("agent {process:?} is stopped for {ms} ms"));
                     self.stall(&process, ms);
                 }
             }

@@ -93,7 +93,7 @@ impl Simulation {
             }
             let receipt: (Host, String) = ((attempt, process.1), path);
             if !self.receipts.contains(&receipt) {
-                return broken(format!("{process:?} is told that {} is saved, and there is no receipt", receipt.1));
+                return broken(format!("{process:?} is informed that {} is saved, and there is no receipt", receipt.1));
             }
         }
         self.settle_files(process)

@@ -9,12 +9,12 @@ use shoal_runtime::{
     warm_pool::{AllocationId, Grant, Retention},
 };
 
+use super::Refusal;
 use crate::{
     Bug,
     coverage::Point,
     disk::Plan,
     events::SimEvent,
-    server::Refusal,
     world::{Halt, Simulation, Step, broken},
 };
 
@@ -174,7 +174,7 @@ impl Simulation {
                 self.end_allocation(&plan.allocation)?;
                 self.server().attempts.remove(&attempt);
             }
-            (Relaunch::Anew, _) | (_, None) => {}
+            (Relaunch::New, _) | (_, None) => {}
         }
         if self.faults.lethal_one_in(9) {
             self.touch(&attempt);

@@ -7,10 +7,10 @@ use shoal_runtime::{
     warm_pool::{AllocationId, Event, Io, ReusePolicy},
 };
 
+use super::attempts::Attempt;
 use crate::{
     Bug,
     agent::Down,
-    attempts::Attempt,
     disk::Plan,
     world::{Simulation, Step, broken},
 };

@@ -12,6 +12,7 @@ use shoal_runtime::{
     losses, warm_pool,
 };
 
+use super::Refusal;
 use crate::{
     Bug,
     agent::{Down, SILENCE, Up},
@@ -19,7 +20,6 @@ use crate::{
     disk::Host,
     events::SimEvent,
     network::Purpose,
-    server::Refusal,
     world::{Simulation, Step, broken},
 };
 
@@ -156,7 +156,7 @@ impl Simulation {
         self.wake(number)
     }
 
-    /// A connection's thread goes on, at once or after a while.
+    /// A connection's thread continues, at once or after a while.
     fn wake(&mut self, number: u64) -> Step {
         let is_slow = self.faults.one_in(40);
         let Some(end) = self.server().ends.get_mut(&number).filter(|end| !end.is_busy) else { return Ok(()) };
