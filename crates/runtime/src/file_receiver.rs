@@ -1,8 +1,8 @@
 //! The receiving end of a connection on which an agent mirrors files: checkpoints, or the intermediate output.
 //!
-//! A file becomes an object first, then (of checkpoints) its receipt an event, then the agent is answered, in the order of the files.
-//! Whatever is lost in between, the agent sends again what was not answered: the object is replaced by an equal one, and there is a
-//! receipt for it. Receipts of files that arrive together share a commit.
+//! A file becomes an object first, then (of checkpoints) its receipt an event, then the agent is answered, in the order
+//! of the files. Whatever is lost in between, the agent sends again what was not answered: the object is replaced by an
+//! equal one, and there is a receipt for it. Receipts of files that arrive together share a commit.
 
 use shoal_link::{Frame, ToAgent, ToServer};
 
@@ -39,7 +39,8 @@ pub enum Io {
     Commit(Vec<String>),
     /// Not answered.
     Send(ToAgent),
-    /// Take the next message: bring [`Event::Arrived`], or [`Event::Drained`] if there is none and none was brought since the last.
+    /// Take the next message: bring [`Event::Arrived`], or [`Event::Drained`] if there is none and none was brought
+    /// since the last.
     Read,
     /// End the connection: this is not what agents send on it.
     Refuse,

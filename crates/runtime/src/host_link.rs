@@ -124,8 +124,8 @@ struct Mirror {
 #[derive(Debug, Default)]
 pub struct HostLink {
     turn: Turn,
-    /// Until all agents of a warm instance have connected none is served: otherwise a program would run, and its reports would be stored, of an
-    /// attempt that another instance may yet have to serve.
+    /// Until all agents of a warm instance have connected none is served: otherwise a program would run, and its
+    /// reports would be stored, of an attempt that another instance may yet have to serve.
     awaits_instance: bool,
     /// The served connection has been welcomed; whether its agent has visits.
     welcomed: Option<bool>,
@@ -240,8 +240,8 @@ impl HostLink {
         self.orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
     }
 
-    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that it sent is still to be read. Otherwise the
-    /// next check for lost agents finds it.
+    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that it sent is still to
+    /// be read. Otherwise the next check for lost agents finds it.
     pub fn is_end_news(&self) -> bool {
         !self.is_stopping() && self.connected().is_none()
     }

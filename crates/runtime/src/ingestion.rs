@@ -1,8 +1,9 @@
 //! The reports of one agent's connection: what becomes durable in which order before they are acknowledged.
 //!
-//! Steps are sequential. Facts go through the core first, then the number up to which everything is stored; a reader who sees the job
-//! ended must find its last lines, and parts that are stored must not be sent again, so both become durable before a fact that follows
-//! them. All facts of a batch that nothing separates share a commit. Reports that come again are ignored.
+//! Steps are sequential. Facts go through the core first, then the number up to which everything is stored; a reader
+//! who sees the job ended must find its last lines, and parts that are stored must not be sent again, so both become
+//! durable before a fact that follows them. All facts of a batch that nothing separates share a commit. Reports that
+//! come again are ignored.
 
 use std::collections::VecDeque;
 
@@ -110,7 +111,8 @@ impl Ingestion {
         io
     }
 
-    /// Divides what arrived into steps; returns whether there was a sign of life, or nothing if it must not come on this connection.
+    /// Divides what arrived into steps; returns whether there was a sign of life, or nothing if it must not come on
+    /// this connection.
     fn plan(&mut self, frames: Vec<Frame<ToServer>>) -> Option<bool> {
         let (mut last, mut batch, mut facts) = (self.acked, Batch::default(), Vec::new());
         let (mut has_parts, mut has_sign) = (false, false);

@@ -301,7 +301,7 @@ impl Lanes {
     }
 }
 
-/// The orders to hosts that an action consists of, of an attempt with so many.
+/// The orders to hosts that an action consists of, of an attempt with this number of hosts.
 #[must_use]
 pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
     let all = |order: Order| (1..=instances).map(|host| (host, order.clone())).collect();

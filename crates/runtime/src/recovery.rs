@@ -1,6 +1,8 @@
-//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch that is requested again continues.
+//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch that is requested
+//! again continues.
 //!
-//! Functions of what is on disk and in the journal: they may run again after a crash in the middle, with the same result.
+//! Functions of what is on disk and in the journal: they may run again after a crash in the middle, with the same
+//! result.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +13,7 @@ use crate::warm_pool::AllocationId;
 pub struct Found {
     /// The attempt that it is named after.
     pub attempt: String,
-    /// What it says of the attempt, if that can be read.
+    /// The attempt's plan in it, if that can be read.
     pub plan: Option<FoundPlan>,
 }
 
@@ -35,7 +37,7 @@ pub struct Recovery {
     pub clear: Vec<String>,
 }
 
-/// Divides run directories into those of attempts that the journal says are live, and the rest.
+/// Divides run directories into those of attempts that are live by the journal, and the rest.
 #[must_use]
 pub fn recover(live: &BTreeSet<String>, found: Vec<Found>) -> Recovery {
     let (mut recovery, mut in_use) = (Recovery::default(), BTreeSet::new());
@@ -71,7 +73,7 @@ pub struct KnownPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relaunch {
     /// Nothing of it is there.
-    Anew,
+    New,
     /// Its warm instance has exited with the previous server: what is left of that is ended first.
     Replace,
     /// Its agents run, or have run: they are admitted.
@@ -85,15 +87,16 @@ pub enum Relaunch {
 #[must_use]
 pub fn relaunch(known: Option<KnownPlan>) -> Relaunch {
     match known {
-        None => Relaunch::Anew,
+        None => Relaunch::New,
         // Agents of a warm instance exit with a server that was killed before it could assign them the attempt.
         Some(plan) if plan.is_warm && !plan.is_complete && !plan.has_reports => Relaunch::Replace,
         Some(plan) => Relaunch::Adopt { submit: !plan.is_warm },
     }
 }
 
-/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and allocation of all that run: a crash may
-/// have come between the assignment of a warm instance and the release of the attempt for which it was started.
+/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and allocation of all
+/// that run: a crash may have come between the assignment of a warm instance and the release of the attempt for which
+/// it was started.
 pub fn serves_another<'a>(attempt: &str, running: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
     running.into_iter().any(|(other, allocation)| other != attempt && allocation == attempt)
 }
@@ -128,7 +131,7 @@ mod tests {
     fn a_launch_starts_nothing_twice() {
         let plan = |is_warm, is_complete, has_reports| Some(KnownPlan { is_warm, is_complete, has_reports });
         for (known, expected) in [
-            (None, Relaunch::Anew),
+            (None, Relaunch::New),
             (plan(false, false, false), Relaunch::Adopt { submit: true }),
             (plan(false, true, true), Relaunch::Adopt { submit: true }),
             (plan(true, false, false), Relaunch::Replace),

@@ -1,7 +1,8 @@
 //! The agents' side of the server: one connection per agent on a Unix socket in the data directory, one thread per connection.
 //!
-//! Reports are handled in the order that [`Ingestion`] decides and acknowledged when durable: log lines and metric points together with
-//! their number in one transaction; facts through the core first (it drops repeats); artifact parts in their file first.
+//! Reports are handled in the order that [`Ingestion`] decides and acknowledged when durable: log lines and metric
+//! points together with their number in one transaction; facts through the core first (it drops repeats); artifact
+//! parts in their file first.
 
 mod strangers;
 

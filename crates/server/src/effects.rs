@@ -173,7 +173,7 @@ impl World {
                 self.attempts.remove(attempt);
             }
             _ if launch.joins => return Err(format!("{}: its plan is gone", dir.display())),
-            (Relaunch::Anew, _) | (_, None) => {}
+            (Relaunch::New, _) | (_, None) => {}
         }
         fs::create_dir_all(&dir).map_err(in_dir)?;
         let plan = self.plan(request, launch)?;

@@ -1,32 +1,30 @@
-//! Fake agents: numbered reports from a spool until they are acknowledged, files until they are saved, a lease, stops, uploads, and instances
-//! that serve several attempts, as the real ones do it.
+//! Fake agents: numbered reports from a spool until they are acknowledged, files until they are saved, a lease, stops,
+//! uploads, and instances that serve several attempts, as the real ones do it.
 
 use std::{collections::VecDeque, time::Duration};
 
-use shoal_link::{Artifact, Frame, LogLine, MetricPoint, Order, Phase, RankEnd, RankOutcome, Report, ReportBody, ToServer};
+use shoal_link::{Frame, Order, Phase, Report, ReportBody, ToServer};
 use shoal_plane::Time;
 use shoal_runtime::sign_interval;
 
 use crate::{
-    disk::Host,
+    events::SimEvent,
     network::Purpose,
     processes::Process,
-    scenario::{End, Program},
+    scenario::Program,
     tuning::Units,
-    world::{SimEvent, Simulation, Step, broken},
+    world::{Simulation, Step, broken},
 };
+
+mod files;
+mod program;
+
+use files::Mirror;
 
 /// An agent that sends nothing for so long is taken for lost.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Without a server for so long, an agent ends its program and leaves.
 const LEASE_MS: u64 = 90_000;
-/// From SIGTERM to SIGKILL.
-const GRACE_MS: u64 = 20_000;
-/// A program that never ends falls silent after so many lines.
-const MAX_LINES: u32 = 40;
-/// An agent that has sent a file not longer ago is not ended before it is answered.
-const MIRRORS_MS: u64 = 5000;
-
 /// From an agent to the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Up {
@@ -79,16 +77,6 @@ enum Doing {
     Gone,
 }
 
-/// A connection for files.
-#[derive(Debug)]
-struct Mirror {
-    connection: u64,
-    is_ready: bool,
-    /// Of the files that are not answered, how many were sent on it.
-    sent: usize,
-    sent_at: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct Agent {
     /// What it serves; none while it is idle.
@@ -119,7 +107,7 @@ pub(crate) struct Agent {
     /// Files that are not answered.
     files: VecDeque<String>,
     mirror: Option<Mirror>,
-    /// What happens to it while its process stands still.
+    /// What happens to it while its process is stopped.
     stalled: Option<Vec<SimEvent>>,
 }
 
@@ -214,8 +202,7 @@ impl Simulation {
         let now = self.now;
         if let Some(agent) = self.agent(process) {
             let is_leaving = matches!(agent.doing, Doing::Leaving { .. }) && agent.stalled.is_none();
-            let is_sending = |mirror: &Mirror| mirror.is_ready && now.saturating_sub(mirror.sent_at) < MIRRORS_MS;
-            if is_leaving && !agent.files.is_empty() && agent.mirror.as_ref().is_some_and(is_sending) {
+            if is_leaving && !agent.files.is_empty() && agent.mirror.as_ref().is_some_and(|mirror| mirror.is_sending(now)) {
                 return broken(format!("{process:?} is killed while it sends {:?}", agent.files));
             }
         }
@@ -283,7 +270,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Its process stands still from now on.
+    /// Its process is stopped from now on.
     pub(crate) fn stall(&mut self, process: &Process, ms: u64) {
         if let Some(agent) = self.agent(process).filter(|agent| agent.stalled.is_none()) {
             agent.stalled = Some(Vec::new());
@@ -297,7 +284,7 @@ impl Simulation {
         events.into_iter().try_for_each(|event| self.handle(event))
     }
 
-    /// An event, unless it is that of an agent whose process stands still.
+    /// An event, unless it is that of an agent whose process is stopped.
     pub(crate) fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let process = match &event {
             SimEvent::Connect(process) | SimEvent::ConnectFiles(process) | SimEvent::AgentStep { process, .. } => process,
@@ -400,39 +387,6 @@ impl Simulation {
         Ok(())
     }
 
-    fn receive_resume(&mut self, process: &Process, to: Option<u32>) {
-        let Some(agent) = self.agent(process) else { return };
-        let Some(units) = &mut agent.units else { return };
-        units.to = to;
-        units.frozen = false;
-        if let (Doing::Training(done), true) = (agent.doing, agent.stands)
-            && units.may_step(done)
-        {
-            agent.stands = false;
-            let (ms, step) = (agent.program.step_ms, agent.next_step(Doing::Training(done)));
-            self.after(ms, SimEvent::AgentStep { process: process.clone(), step });
-        }
-    }
-
-    fn receive_stop(&mut self, process: &Process) {
-        let Some(agent) = self.agent(process) else { return };
-        let is_first = !std::mem::replace(&mut agent.stop, true);
-        match agent.doing {
-            Doing::Downloading | Doing::Training(_) => {
-                let is_started = matches!(agent.doing, Doing::Training(_));
-                let ms = if is_started { agent.program.term_ms.min(GRACE_MS) } else { 1 };
-                let step = agent.next_step(Doing::Ending);
-                self.after(ms, SimEvent::AgentStep { process: process.clone(), step });
-            }
-            // The order crossed the report of a failure; who gave it waits for what there is.
-            Doing::Waiting if is_first && !agent.has_uploaded => {
-                self.uploads(process);
-                self.flush(process);
-            }
-            _ => {}
-        }
-    }
-
     /// It clears away what it has, once its files are saved.
     fn leaves(&mut self, process: &Process, parks: bool) {
         let is_slow = self.faults.one_in(15);
@@ -448,7 +402,7 @@ impl Simulation {
     fn clears(&mut self, process: &Process, parks: bool) -> Step {
         let Some(agent) = self.agent(process) else { return Ok(()) };
         if !agent.files.is_empty() {
-            // The last answer goes on from here.
+            // The last answer continues from here.
             return Ok(());
         }
         if !parks {
@@ -459,97 +413,6 @@ impl Simulation {
         let connections = [agent.connection.take(), agent.mirror.take().map(|mirror| mirror.connection)];
         connections.into_iter().flatten().try_for_each(|connection| self.cut(connection))?;
         self.connects(process)
-    }
-
-    /// The next step of what an agent does.
-    pub(crate) fn step_agent(&mut self, process: &Process, step: u64) -> Step {
-        let wall = self.wall();
-        let Some(doing) = self.agent(process).filter(|agent| agent.step == step).map(|agent| agent.doing) else { return Ok(()) };
-        let has_trouble = doing == Doing::Downloading && self.faults.lethal_one_in(30);
-        if has_trouble {
-            self.touch_agent(process);
-        }
-        let Some(agent) = self.agent(process) else { return Ok(()) };
-        let program = agent.program.clone();
-        match doing {
-            Doing::Leaving { parks } => return self.clears(process, parks),
-            Doing::Downloading if has_trouble => {
-                agent.report(wall, ReportBody::InstanceFailed { reason: "the sandbox could not be made".to_owned() });
-                agent.has_uploaded = true;
-                agent.next_step(Doing::Waiting);
-            }
-            Doing::Downloading => {
-                agent.report(wall, ReportBody::Phase { phase: Phase::Training });
-                let step = agent.next_step(Doing::Training(0));
-                self.after(program.step_ms, SimEvent::AgentStep { process: process.clone(), step });
-            }
-            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => agent.stands = true,
-            Doing::Training(done) if done < program.steps || program.end == End::Never => {
-                if done < MAX_LINES {
-                    agent.lines += 1;
-                    let line = agent.lines;
-                    agent.report(wall, ReportBody::Logs { lines: vec![LogLine { at_ms: wall.0, text: line.to_string() }] });
-                    if let Some(value) = agent.units.as_ref().map(|units| units.value_after(line)) {
-                        agent.report(wall, ReportBody::Objective { ordinal: line, value });
-                    }
-                    let step = agent.next_step(Doing::Training(done + 1));
-                    self.after(program.step_ms, SimEvent::AgentStep { process: process.clone(), step });
-                    if line % program.saves_every == 0 {
-                        self.saves(process, format!("step-{line}"));
-                    }
-                }
-            }
-            Doing::Training(_) => self.program_ends(process, program.end, wall),
-            Doing::Ending => self.program_ends(process, End::Signal(15), wall),
-            Doing::Uploading(sent) if sent < program.parts => {
-                let part = Frame::Part { seq: agent.next, artifact: Artifact::Model, bytes: vec![u8::try_from(sent).expect("few parts")] };
-                agent.spool.push_back((agent.next, part));
-                agent.next += 1;
-                let step = agent.next_step(Doing::Uploading(sent + 1));
-                self.after(30, SimEvent::AgentStep { process: process.clone(), step });
-            }
-            Doing::Uploading(_) => {
-                agent.report(wall, ReportBody::Uploaded);
-                agent.next_step(Doing::Waiting);
-            }
-            Doing::Nothing | Doing::Waiting | Doing::Idle | Doing::Gone => {}
-        }
-        self.flush(process);
-        self.settle_files(process)
-    }
-
-    fn program_ends(&mut self, process: &Process, end: End, wall: Time) {
-        let Some(agent) = self.agent(process) else { return };
-        let outcome = match end {
-            End::Exit(code) => RankOutcome::Exited(code),
-            End::Signal(signal) => RankOutcome::Signaled(signal),
-            End::OutOfMemory | End::Never => RankOutcome::Signaled(9),
-        };
-        let before = agent.units.as_ref().map_or(0, |units| units.from);
-        let value = f64::from(before + agent.lines);
-        let metrics = (agent.lines > 0).then(|| MetricPoint { name: format!("loss-{}", process.1), value, at_ms: wall.0 });
-        let end = RankEnd {
-            outcome,
-            out_of_memory: end == End::OutOfMemory,
-            crowded_out: None,
-            failure_file: None,
-            stderr_tail: format!("last words of host {}", process.1),
-        };
-        agent.report(wall, ReportBody::RankEnded { end, final_metrics: metrics.into_iter().collect() });
-        if outcome == RankOutcome::Exited(0) || agent.stop {
-            self.uploads(process);
-        } else {
-            agent.next_step(Doing::Waiting);
-        }
-    }
-
-    fn uploads(&mut self, process: &Process) {
-        let wall = self.wall();
-        let Some(agent) = self.agent(process) else { return };
-        agent.has_uploaded = true;
-        agent.report(wall, ReportBody::Phase { phase: Phase::Uploading });
-        let step = agent.next_step(Doing::Uploading(0));
-        self.after(30, SimEvent::AgentStep { process: process.clone(), step });
     }
 
     /// Sends what was not sent on this connection.
@@ -568,87 +431,6 @@ impl Simulation {
             self.send_up(connection, Up::Frames(rest[..count].to_vec()));
             rest = &rest[count..];
         }
-    }
-
-    /// A program has written a checkpoint.
-    fn saves(&mut self, process: &Process, path: String) {
-        let Some(agent) = self.agent(process) else { return };
-        agent.files.push_back(path);
-        if agent.mirror.is_some() {
-            self.send_files(process);
-        } else if agent.files.len() == 1 {
-            self.after(1, SimEvent::ConnectFiles(process.clone()));
-        }
-    }
-
-    pub(crate) fn connects_files(&mut self, process: &Process) {
-        let is_served = self.server.is_some();
-        let Some(agent) = self.agent(process).filter(|agent| agent.mirror.is_none() && !agent.files.is_empty()) else { return };
-        let Some(attempt) = agent.attempt.clone() else { return };
-        if !is_served {
-            let pause = self.faults.random.between(50, 1000);
-            return self.after(pause, SimEvent::ConnectFiles(process.clone()));
-        }
-        let connection = self.open(process, Purpose::Files((attempt, process.1)));
-        if let Some(agent) = self.agent(process) {
-            agent.mirror = Some(Mirror { connection, is_ready: false, sent: 0, sent_at: 0 });
-        }
-    }
-
-    /// Sends files that were not sent on this connection.
-    fn send_files(&mut self, process: &Process) {
-        let now = self.now;
-        let Some(agent) = self.agent(process) else { return };
-        let Some(mirror) = agent.mirror.as_mut().filter(|mirror| mirror.is_ready) else { return };
-        let new: Vec<_> = agent.files.iter().skip(mirror.sent).cloned().collect();
-        mirror.sent = agent.files.len();
-        mirror.sent_at = now;
-        let connection = mirror.connection;
-        for path in new {
-            let begins = Frame::Message(ToServer::FileBegins { path, is_last: false });
-            let ends = Frame::Message(ToServer::FileEnds { bytes: 1 });
-            self.send_up(connection, Up::Frames(vec![begins, Frame::Chunk(vec![0])]));
-            self.send_up(connection, Up::Frames(vec![ends]));
-        }
-    }
-
-    fn receive_answer(&mut self, process: &Process, answer: Down) -> Step {
-        let Some(agent) = self.agent(process) else { return Ok(()) };
-        let (Some(attempt), Some(mirror)) = (agent.attempt.clone(), &mut agent.mirror) else { return Ok(()) };
-        if let Down::Ready = answer {
-            mirror.is_ready = true;
-            self.send_files(process);
-            return Ok(());
-        }
-        let file = agent.files.pop_front();
-        mirror.sent = mirror.sent.saturating_sub(1);
-        if let Down::FileSaved(path) = answer {
-            if file.as_ref() != Some(&path) {
-                return broken(format!("{process:?} is answered about {path} instead of {file:?}"));
-            }
-            let receipt: (Host, String) = ((attempt, process.1), path);
-            if !self.receipts.contains(&receipt) {
-                return broken(format!("{process:?} is told that {} is saved, and there is no receipt", receipt.1));
-            }
-        }
-        self.settle_files(process)
-    }
-
-    /// Once all files of a program that has ended are answered, their connection is closed, and an agent that waits for that leaves.
-    fn settle_files(&mut self, process: &Process) -> Step {
-        let Some(agent) = self.agent(process) else { return Ok(()) };
-        if !agent.files.is_empty() || !agent.is_over() {
-            return Ok(());
-        }
-        let doing = agent.doing;
-        if let Some(mirror) = agent.mirror.take() {
-            self.cut(mirror.connection)?;
-            if let (Doing::Leaving { parks }, Some(agent)) = (doing, self.agent(process)) {
-                let step = agent.next_step(Doing::Leaving { parks });
-                self.after(1, SimEvent::AgentStep { process: process.clone(), step });
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds nothing.
+//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds
+//! nothing.
 
 /// What the simulated server does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +12,6 @@ pub enum Bug {
     EarlyAcknowledgement,
     /// A report that comes again is taken again.
     RepeatedReport,
-    /// A new connection is served while what the older one delivered is still being stored.
-    TwoServed,
     /// After a restart a launch starts agents that run already.
     DoubleLaunch,
     /// A stop is told to connected agents only, and does not stand.
@@ -35,15 +34,17 @@ pub enum Bug {
     ImpatientRelease,
     /// A release does not end the agents that have not exited.
     LeftRunning,
-    /// An attempt's release is told before its instance is clear.
+    /// An attempt's release is reported before its instance is clear.
     EarlyRetained,
+    /// An agent of a warm instance is served before all of them have connected.
+    HastyInstance,
     /// A warm instance that does not connect for its attempt is not ended.
     LateInstance,
     /// What is left of a warm instance that is given up stays.
     WarmInstanceLeft,
     /// A checkpoint's receipt is committed before it is an object.
     EarlyReceipt,
-    /// An agent is told that its checkpoint is saved before the receipt is durable.
+    /// An agent is informed that its checkpoint is saved before the receipt is durable.
     EarlySaved,
     /// A snapshot stands for one event more than it holds.
     SnapshotAhead,
@@ -68,7 +69,6 @@ impl Bug {
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
         Bug::RepeatedReport,
-        Bug::TwoServed,
         Bug::DoubleLaunch,
         Bug::LostStop,
         Bug::ForgottenActions,
@@ -81,6 +81,7 @@ impl Bug {
         Bug::ImpatientRelease,
         Bug::LeftRunning,
         Bug::EarlyRetained,
+        Bug::HastyInstance,
         Bug::LateInstance,
         Bug::WarmInstanceLeft,
         Bug::EarlyReceipt,

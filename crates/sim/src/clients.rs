@@ -4,9 +4,10 @@ use shoal_plane::{Command, Form, GangSpec, Rejection};
 
 use crate::{
     Bug,
+    events::SimEvent,
     scenario::{Job, Kind},
     server::Refusal,
-    world::{SimEvent, Simulation, Step, broken},
+    world::{Simulation, Step, broken},
 };
 
 /// What a job's client knows.

@@ -8,7 +8,7 @@ use shoal_runtime::warm_pool::ReusePolicy;
 /// A host of an attempt.
 pub(crate) type Host = (String, u32);
 
-/// What the run directory of an attempt says of it.
+/// What is stored of an attempt in its run directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) job: String,

@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     Cut,
     /// An agent is killed with its program.
     KillAgent,
-    /// An agent's process stands still for so many milliseconds.
+    /// An agent's process is stopped for this many milliseconds.
     Stall(u64),
     /// The instances of a managed spot training are taken away.
     Interrupt,

@@ -1,10 +1,12 @@
-//! What lies between the two ends of a connection, which keeps the order of what goes over it and loses nothing but by breaking.
+//! What lies between the two ends of a connection, which keeps the order of what goes over it and loses nothing but by
+//! breaking.
 
 use crate::{
     agent::{Down, Up},
     disk::Host,
+    events::SimEvent,
     processes::Process,
-    world::{SimEvent, Simulation, Step},
+    world::{Simulation, Step},
 };
 
 /// What a connection is for.

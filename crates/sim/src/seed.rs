@@ -26,17 +26,30 @@ pub fn check(seed: u64) -> Result<SimRun, String> {
 
 const UNDISTURBED: &str = "without faults, ";
 
-/// The same where the shell has an error.
+fn find(seed: u64, bug: Option<Bug>) -> Result<SimRun, String> {
+    compared(seed, &undisturbed(seed)?, bug)
+}
+
+/// Which of these errors the seed finds, each planted alone, with what is wrong then.
 ///
 /// # Errors
-/// What is wrong.
-pub fn find(seed: u64, bug: Option<Bug>) -> Result<SimRun, String> {
+/// Without any error something is wrong already.
+pub fn found(seed: u64, bugs: &[Bug]) -> Result<Vec<(Bug, String)>, String> {
+    let undisturbed = undisturbed(seed)?;
+    Ok(bugs.iter().filter_map(|bug| Some((*bug, compared(seed, &undisturbed, Some(*bug)).err()?))).collect())
+}
+
+fn undisturbed(seed: u64) -> Result<SimRun, String> {
     let undisturbed = run(seed, Severity::None, None, false).0.map_err(|what| format!("{UNDISTURBED}{what}"))?;
     if undisturbed.events < MIN_EVENTS || undisturbed.outcomes.len() < MIN_JOBS {
         return Err(format!("{UNDISTURBED}only {} events of {} jobs", undisturbed.events, undisturbed.outcomes.len()));
     }
+    Ok(undisturbed)
+}
+
+fn compared(seed: u64, undisturbed: &SimRun, bug: Option<Bug>) -> Result<SimRun, String> {
     let faulty = run(seed, severity(seed), bug, false).0?;
-    let mut wrong = compare(&faulty, &undisturbed);
+    let mut wrong = compare(&faulty, undisturbed);
     // Where the order of what a study sees is forced and nobody dies, nothing that goes wrong may show in it.
     if severity(seed) == Severity::Mild && faulty.sequence != undisturbed.sequence {
         wrong.push(format!("the study went on differently: {:?} instead of {:?}", faulty.sequence, undisturbed.sequence));

@@ -13,14 +13,23 @@ use shoal_tuner::Study;
 
 use crate::{
     Bug,
-    attempts::Attempt,
-    connections::{ServerEnd, WATCH_MS},
     coverage::{Point, kind},
     disk::Plan,
+    events::SimEvent,
     scenario,
     tuning::TunerTask,
-    world::{Halt, SimEvent, Simulation, Step, broken},
+    world::{Halt, Simulation, Step, broken},
 };
+
+pub(crate) use driver::{MachineEvent, MachineIo};
+
+use attempts::Attempt;
+use connections::{ServerEnd, WATCH_MS};
+
+mod attempts;
+mod connections;
+mod driver;
+mod warm;
 
 /// After a start agents get this long to say what happened meanwhile.
 const RECONNECT_GRACE_MS: u64 = 3000;
@@ -34,12 +43,14 @@ pub(crate) struct Server {
     pub(crate) state: State,
     last: Time,
     listening_until: Option<u64>,
-    /// Numbers timeouts, so that one that was set anew is known to be stale.
+    /// Numbers timeouts, so that one that was set again is known to be stale.
     timer: u64,
     pub(crate) turns: u64,
+    /// Turns that had events.
+    pub(crate) decisions: u64,
     pub(crate) lanes: Lanes,
     pub(crate) pool: WarmPool,
-    /// When they are due, and a number that tells a timer that was set anew.
+    /// When they are due, and a number that tells a timer that was set again.
     pub(crate) machines_wake: Option<(u64, u64)>,
     pub(crate) attempts: BTreeMap<String, Attempt>,
     /// Launches between their preparation and their start, by attempt.
@@ -95,6 +106,7 @@ impl Simulation {
         }
         let kinds: Vec<_> = turn.events.iter().map(|event| kind(&event.fact)).collect();
         if !turn.events.is_empty() {
+            self.server().decisions += 1;
             self.passes(&kinds, Point::BeforeAppend)?;
             if self.strikes(&kinds, Point::Refused) || self.now < self.full_until {
                 self.say(|| format!("refused: {commands:?}"));
@@ -214,6 +226,7 @@ impl Simulation {
             listening_until: Some(self.now + RECONNECT_GRACE_MS),
             timer: 0,
             turns: 0,
+            decisions: 0,
             lanes: Lanes::default(),
             pool: WarmPool::restore(recovery.keys),
             machines_wake: None,

@@ -14,11 +14,12 @@ use shoal_tuner::{
 use crate::{
     Bug,
     coverage::Point,
+    events::SimEvent,
     faults::Severity,
     random::Random,
     scenario::{End, Program},
     server::Refusal,
-    world::{SimEvent, Simulation, Step, broken},
+    world::{Simulation, Step, broken},
 };
 
 /// Delay before an answer is submitted to the core again.

@@ -1,16 +1,19 @@
 //! The history: what happens next, in the order of its own time, and what must hold after each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{self, AssertUnwindSafe},
+};
 
 use shoal_plane::{Catalog, Event, Fact, State, StudyRecord, Time, apply};
 
 use crate::{
     Bug, Coverage,
-    agent::{Agent, Down, Up},
+    agent::Agent,
     clients::Client,
     coverage::{Point, kind},
     disk::{Disk, Host},
-    driver::{MachineEvent, MachineIo},
+    events::SimEvent,
     faults::{Fault, Faults, Severity},
     memory::Memory,
     network::Connection,
@@ -18,13 +21,15 @@ use crate::{
     processes::{Process, Processes},
     scenario::{self, Job},
     server::Server,
-    tuning::{self, Change, Tuner, Tuning},
+    tuning::{self, Tuner, Tuning},
 };
 
 /// The epoch's start of all histories, in milliseconds.
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// Deadlines of stops pass in so long.
 const LONG_MS: u64 = 50_000;
+/// Of this many turns that decide nothing, the state is compared after one: what is wrong stays wrong.
+const IDLE_TURNS: u64 = 16;
 /// A history that goes on for longer does not end.
 const MAX_EVENTS: u64 = 300_000;
 const MAX_MS: u64 = 40 * 3_600_000;
@@ -59,93 +64,6 @@ pub(crate) type Step<T = ()> = Result<T, Halt>;
 
 pub(crate) fn broken<T>(what: impl Into<String>) -> Step<T> {
     Err(Halt::Broken(what.into()))
-}
-
-/// Something that happens at its time.
-#[derive(Debug)]
-pub(crate) enum SimEvent {
-    /// A client asks for a job, or to stop one, unless it has been answered already.
-    Create(usize),
-    Stop(usize),
-    /// The same for tuning jobs.
-    CreateTuning(usize),
-    StopTuning(usize),
-    ChangeTuning(usize, Change),
-    Fault(Fault),
-    ServerStart,
-    /// The loop's timeout; stale if it has been set anew since.
-    Timeout {
-        epoch: u64,
-        timer: u64,
-    },
-    /// A machine's deadline; stale if another one was set since.
-    MachinesDue {
-        epoch: u64,
-        at: u64,
-        number: u64,
-    },
-    /// What a machine has requested is performed.
-    Perform {
-        epoch: u64,
-        io: MachineIo,
-    },
-    /// And it is notified of that.
-    Completed {
-        epoch: u64,
-        event: MachineEvent,
-    },
-    /// The tuner of a tuning job goes on.
-    TunerDue {
-        epoch: u64,
-        tuning: String,
-    },
-    /// The launcher reports the end of a process.
-    ProcessEnded {
-        epoch: u64,
-        allocation: String,
-        host: u32,
-    },
-    /// The server reads from a connection that it has not read from for a while.
-    Served {
-        epoch: u64,
-        connection: u64,
-    },
-    /// A checkpoint file is an object at last, by [`Bug::EarlyReceipt`].
-    Written {
-        epoch: u64,
-        file: (Host, String),
-    },
-    /// The server looks whether agents live.
-    CheckAgents {
-        epoch: u64,
-    },
-    SnapshotWritten {
-        epoch: u64,
-        version: usize,
-        bytes: Vec<u8>,
-    },
-    Connect(Process),
-    /// An agent has files to send.
-    ConnectFiles(Process),
-    /// An agent continues what it does; stale if it does something else since.
-    AgentStep {
-        process: Process,
-        step: u64,
-    },
-    /// An agent shows that it lives.
-    Sign {
-        connection: u64,
-    },
-    /// An agent's process stands still no longer.
-    Continued(Process),
-    Up {
-        connection: u64,
-        message: Up,
-    },
-    Down {
-        connection: u64,
-        message: Down,
-    },
 }
 
 pub(crate) struct Simulation {
@@ -192,7 +110,8 @@ pub(crate) struct Simulation {
     /// The fold of all that is in the journal.
     pub(crate) mirror: State,
     last_event: Time,
-    /// The server and its turn whose state was last compared with the mirror: nothing else changes it.
+    /// The server and the number of its turns after which its state was last compared with the mirror: those that
+    /// decided something, and some of the others.
     checked: (u64, u64),
     /// The server was away for long.
     pub(crate) away: bool,
@@ -202,7 +121,8 @@ pub(crate) struct Simulation {
 /// The history of a seed, or the first invariant that does not hold in it; and what happened, if that was asked for.
 pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<SimRun, String>, Vec<String>) {
     let mut world = Simulation::new(seed, severity, bug, traced);
-    let lived = world.live();
+    // The seed is reported with a panic, too.
+    let lived = panic::catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|_| Err("it panicked".to_owned()));
     let trace = world.trace.take().unwrap_or_default();
     let history = match lived {
         Ok(()) => {
@@ -298,75 +218,11 @@ impl Simulation {
         if self.server.as_ref().is_some_and(|server| server.state.jobs().next().is_some()) {
             return Err("capacity is still held".to_owned());
         }
+        self.check_clients()?;
         self.check_tunings()
     }
 
-    pub(crate) fn handle(&mut self, event: SimEvent) -> Step {
-        let Some(event) = self.unless_stalled(event) else { return Ok(()) };
-        match event {
-            SimEvent::Create(index) => self.create_job(index),
-            SimEvent::Stop(index) => self.stop_job(index),
-            SimEvent::CreateTuning(index) => self.create_tuning(index),
-            SimEvent::StopTuning(index) => self.stop_tuning(index),
-            SimEvent::ChangeTuning(index, change) => self.change_tuning(index, change),
-            SimEvent::Fault(fault) => self.fault(fault),
-            SimEvent::ServerStart => self.start_server(),
-            SimEvent::Timeout { epoch, timer } if self.serves(epoch) => self.time_out(timer),
-            SimEvent::MachinesDue { epoch, at, number } if self.serves(epoch) => {
-                self.machines_due(at, number);
-                Ok(())
-            }
-            SimEvent::Perform { epoch, io } if self.serves(epoch) => self.perform(io),
-            SimEvent::Completed { epoch, event } if self.serves(epoch) => {
-                self.happens(event);
-                Ok(())
-            }
-            SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
-            SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
-            SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => self.process_ended(&allocation, host),
-            SimEvent::Served { epoch, connection } if self.serves(epoch) => self.serve(connection),
-            SimEvent::Written { epoch, file } if self.serves(epoch) => {
-                self.disk.objects.insert(file);
-                Ok(())
-            }
-            SimEvent::SnapshotWritten { epoch, version, bytes } if self.serves(epoch) => {
-                if self.disk.snapshot.as_ref().is_none_or(|(before, _)| *before <= version) {
-                    self.disk.snapshot = Some((version, bytes));
-                }
-                Ok(())
-            }
-            // Of a server that has crashed since.
-            SimEvent::Timeout { .. }
-            | SimEvent::MachinesDue { .. }
-            | SimEvent::Perform { .. }
-            | SimEvent::Completed { .. }
-            | SimEvent::TunerDue { .. }
-            | SimEvent::CheckAgents { .. }
-            | SimEvent::ProcessEnded { .. }
-            | SimEvent::Served { .. }
-            | SimEvent::Written { .. }
-            | SimEvent::SnapshotWritten { .. } => Ok(()),
-            SimEvent::Connect(process) => self.connects(&process),
-            SimEvent::ConnectFiles(process) => {
-                self.connects_files(&process);
-                Ok(())
-            }
-            SimEvent::AgentStep { process, step } => self.step_agent(&process, step),
-            SimEvent::Sign { connection } => {
-                self.signs(connection);
-                Ok(())
-            }
-            SimEvent::Continued(process) => self.continues(&process),
-            SimEvent::Up { connection, message } => self.up(connection, message),
-            SimEvent::Down { connection, message } => self.down(connection, message),
-        }
-    }
-
-    fn serves(&self, epoch: u64) -> bool {
-        self.server.is_some() && self.epoch == epoch
-    }
-
-    fn fault(&mut self, fault: Fault) -> Step {
+    pub(crate) fn fault(&mut self, fault: Fault) -> Step {
         match fault {
             Fault::KillServer if self.server.is_some() => return Err(Halt::Crash),
             Fault::KillServer => {}
@@ -386,7 +242,7 @@ impl Simulation {
             }
             Fault::Stall(ms) => {
                 if let Some(process) = self.any_agent() {
-                    self.say(|| format!("agent {process:?} stands still for {ms} ms"));
+                    self.say(|| format!("agent {process:?} is stopped for {ms} ms"));
                     self.stall(&process, ms);
                 }
             }
@@ -509,25 +365,28 @@ impl Simulation {
 
     fn check(&mut self) -> Step {
         if let Some(server) = &self.server
-            && self.checked != (self.epoch, server.turns)
+            && self.checked != (self.epoch, server.turns / IDLE_TURNS + server.decisions)
         {
-            self.checked = (self.epoch, server.turns);
+            self.checked = (self.epoch, server.turns / IDLE_TURNS + server.decisions);
             if server.state != self.mirror {
                 return broken("the server's state is not the fold of its journal");
             }
+            self.check_clients().map_err(Halt::Broken)?;
         }
-        self.check_agents().map_err(Halt::Broken)?;
-        let lost = self.clients.iter().zip(&self.jobs).find_map(|(client, job)| {
-            let row = self.disk.rows.get(&job.name);
-            match row {
-                None if client.created => Some(format!("the creation of {} was acknowledged and is lost", job.name)),
-                Some(row) if client.stopped && row.status == shoal_plane::JobStatus::InProgress => {
-                    Some(format!("the stop of {} was acknowledged and is lost", job.name))
-                }
-                _ => None,
+        self.check_agents().map_err(Halt::Broken)
+    }
+
+    fn check_clients(&self) -> Result<(), String> {
+        for (client, job) in self.clients.iter().zip(&self.jobs) {
+            let is_lost = match self.disk.rows.get(&job.name) {
+                None => client.created.then_some("creation"),
+                Some(row) => (client.stopped && row.status == shoal_plane::JobStatus::InProgress).then_some("stop"),
+            };
+            if let Some(what) = is_lost {
+                return Err(format!("the {what} of {} was acknowledged and is lost", job.name));
             }
-        });
-        lost.map_or(Ok(()), broken)
+        }
+        Ok(())
     }
 
     fn check_agents(&self) -> Result<(), String> {

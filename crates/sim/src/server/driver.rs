@@ -1,4 +1,5 @@
-//! Drives the machines of `shoal_runtime`: carries values between them, and has what they request performed in the history's own time.
+//! Drives the machines of `shoal_runtime`: carries values between them, and has what they request performed in the
+//! history's own time.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -7,7 +8,8 @@ use shoal_runtime::{Mono, Now, lanes, warm_pool};
 
 use crate::{
     Bug,
-    world::{SimEvent, Simulation, Step},
+    events::SimEvent,
+    world::{Simulation, Step},
 };
 
 /// Of one of the machines.
@@ -83,6 +85,9 @@ impl Simulation {
                 }
             }
         }
+        let server = self.server();
+        server.lanes.check();
+        server.pool.check();
         if self.bug == Some(Bug::EarlyRetained)
             && let Some(MachineIo::Pool(warm_pool::Io::Park { attempt })) = requested.first()
         {

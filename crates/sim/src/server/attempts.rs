@@ -9,12 +9,13 @@ use shoal_runtime::{
     warm_pool::{AllocationId, Grant, Retention},
 };
 
+use super::Refusal;
 use crate::{
     Bug,
     coverage::Point,
     disk::Plan,
-    server::Refusal,
-    world::{Halt, SimEvent, Simulation, Step, broken},
+    events::SimEvent,
+    world::{Halt, Simulation, Step, broken},
 };
 
 /// An attempt that runs, as a server has it in memory.
@@ -138,7 +139,7 @@ impl Simulation {
     /// Performs a later step of an action.
     fn go_on(&mut self, attempt: &str, step: LaneStep) -> Step<Outcome> {
         match step {
-            LaneStep::Start(grant) => self.start(attempt, grant),
+            LaneStep::Start(grant) => self.start(attempt, grant.as_ref()),
             LaneStep::Leave => self.leave(attempt),
             LaneStep::Clear => self.end(attempt),
             LaneStep::Forget => {
@@ -173,7 +174,7 @@ impl Simulation {
                 self.end_allocation(&plan.allocation)?;
                 self.server().attempts.remove(&attempt);
             }
-            (Relaunch::Anew, _) | (_, None) => {}
+            (Relaunch::New, _) | (_, None) => {}
         }
         if self.faults.lethal_one_in(9) {
             self.touch(&attempt);
@@ -195,7 +196,7 @@ impl Simulation {
     }
 
     /// Starts the agents of a prepared launch, unless a warm instance serves it.
-    fn start(&mut self, attempt: &str, grant: Option<Grant>) -> Step<Outcome> {
+    fn start(&mut self, attempt: &str, grant: Option<&Grant>) -> Step<Outcome> {
         let Some(plan) = self.server().prepared.remove(attempt) else { return Ok(Outcome::Done) };
         if grant.is_some() {
             if let Some(running) = self.server().attempts.get_mut(attempt) {

@@ -7,10 +7,10 @@ use shoal_runtime::{
     warm_pool::{AllocationId, Event, Io, ReusePolicy},
 };
 
+use super::attempts::Attempt;
 use crate::{
     Bug,
     agent::Down,
-    attempts::Attempt,
     disk::Plan,
     world::{Simulation, Step, broken},
 };
@@ -45,9 +45,9 @@ impl Simulation {
                 self.server().cancelled.remove(&attempt);
                 // The agents' own directory stays.
                 if is_own {
-                    self.disk.remove_plan(&attempt)
+                    self.disk.remove_plan(&attempt);
                 } else {
-                    self.disk.remove_dir(&attempt)
+                    self.disk.remove_dir(&attempt);
                 }
                 self.completes(Event::Cleared { allocation: retention.allocation });
             }

@@ -1,4 +1,5 @@
-//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and file receivers, and performs what they request.
+//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and file receivers, and
+//! performs what they request.
 
 use std::collections::VecDeque;
 
@@ -11,14 +12,15 @@ use shoal_runtime::{
     losses, warm_pool,
 };
 
+use super::Refusal;
 use crate::{
     Bug,
     agent::{Down, SILENCE, Up},
     coverage::Point,
     disk::Host,
+    events::SimEvent,
     network::Purpose,
-    server::Refusal,
-    world::{SimEvent, Simulation, Step, broken},
+    world::{Simulation, Step, broken},
 };
 
 /// Between two looks at whether agents live.
@@ -63,7 +65,11 @@ impl Simulation {
                 match purpose {
                     Purpose::Reports((attempt, host)) => {
                         self.happens(warm_pool::Event::AgentConnected { attempt: attempt.clone(), host, conn });
-                        self.link(&(attempt, host), Event::Hello(conn))
+                        let key = (attempt, host);
+                        if self.bug == Some(Bug::HastyInstance) {
+                            self.link(&key, Event::InstanceConnected)?;
+                        }
+                        self.link(&key, Event::Hello(conn))
                     }
                     Purpose::Files(host) => self.link(&host, Event::MirrorHello(MirrorKind::Checkpoints, conn)),
                     Purpose::Idle => {
@@ -90,13 +96,6 @@ impl Simulation {
                 Io::Admit(ConnId(number)) => self.admit(number)?,
                 Io::Send(ConnId(number), ToAgent::Order(order)) => self.send_down(number, Down::Order(order)),
                 Io::Send(..) => return broken("a link sends orders only"),
-                // The newer connection is served at once, and the older one, too.
-                Io::Close(_) if self.bug == Some(Bug::TwoServed) => {
-                    let newest = self.server().ends.iter().rev().find(|(_, end)| end.purpose.host() == Some((attempt, *host)));
-                    if let Some(number) = newest.map(|(number, _)| *number) {
-                        self.admit(number)?;
-                    }
-                }
                 Io::Close(ConnId(number)) => self.hang_up(number)?,
             }
         }
@@ -123,13 +122,8 @@ impl Simulation {
     /// Serves a connection from now on.
     fn admit(&mut self, number: u64) -> Step {
         let Some(end) = self.server().ends.get_mut(&number) else { return Ok(()) };
-        let purpose = end.purpose.clone();
-        if std::mem::replace(&mut end.is_admitted, true) {
-            // Too early, by an error.
-            let welcomed = Event::Welcomed { conn: ConnId(number), has_visits: false };
-            return if let Purpose::Reports(key) = &purpose { self.link(key, welcomed) } else { Ok(()) };
-        }
-        match purpose {
+        end.is_admitted = true;
+        match end.purpose.clone() {
             Purpose::Reports(key) => {
                 let acked = self.disk.acked.get(&key).copied().unwrap_or(0);
                 if let Some(end) = self.server().ends.get_mut(&number) {
@@ -162,13 +156,14 @@ impl Simulation {
         self.wake(number)
     }
 
-    /// A connection's thread goes on, at once or after a while.
+    /// A connection's thread continues, at once or after a while.
     fn wake(&mut self, number: u64) -> Step {
-        let is_slow = self.faults.one_in(12);
+        let is_slow = self.faults.one_in(40);
         let Some(end) = self.server().ends.get_mut(&number).filter(|end| !end.is_busy) else { return Ok(()) };
         end.is_busy = true;
         if is_slow {
-            let (pause, epoch) = (self.faults.latency(), self.epoch);
+            // The disk is, too.
+            let (pause, epoch) = (self.faults.random.between(1, 1500), self.epoch);
             self.after(pause, SimEvent::Served { epoch, connection: number });
             return Ok(());
         }
@@ -321,6 +316,7 @@ impl Simulation {
                             }
                             next = Some(file_receiver::Event::Committed);
                         }
+                        file_receiver::Io::Send(ToAgent::FileSaved { .. }) if self.bug == Some(Bug::EarlySaved) => {}
                         file_receiver::Io::Send(ToAgent::FileSaved { path }) => self.send_down(number, Down::FileSaved(path)),
                         file_receiver::Io::Send(_) => self.send_down(number, Down::FileRefused),
                         file_receiver::Io::Append(_) | file_receiver::Io::Drop | file_receiver::Io::Read => {}
@@ -348,7 +344,8 @@ impl Simulation {
 
     fn commit_receipts(&mut self, number: u64, key: &Host, paths: Vec<String>) -> Step<bool> {
         if self.bug == Some(Bug::EarlySaved) {
-            paths.iter().for_each(|path| self.send_down(number, Down::FileSaved(path.clone())));
+            // Nothing is as fast as this.
+            paths.iter().try_for_each(|path| self.down(number, Down::FileSaved(path.clone())))?;
         }
         let receipt = |path| {
             let report = InstanceReport::CheckpointSaved { path, bytes: 1, sha256: "0".repeat(64) };
@@ -397,15 +394,6 @@ impl ServerEnd {
             files: None,
             incoming: String::new(),
             last: 0,
-        }
-    }
-}
-
-impl Purpose {
-    fn host(&self) -> Option<(&String, u32)> {
-        match self {
-            Purpose::Reports((attempt, host)) => Some((attempt, *host)),
-            Purpose::Files(_) | Purpose::Idle => None,
         }
     }
 }
