@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use shoal_contract::{ChannelFacts, Facts, GroupFacts, LaunchError, Paths, Script, environment, program_failure, script_failure};
+use shoal_contract::{
+    ChannelFacts, ElasticFacts, Facts, GroupFacts, LaunchError, Paths, Script, environment, hosts_file, processes_per_instance,
+    program_failure, script_failure,
+};
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -56,6 +59,34 @@ fn script(facts: &Facts) -> Script {
 }
 
 /// Every `SM_*` variable of the toolkit's `to_env_vars`, and what is beside them, on the second of two hosts.
+#[test]
+fn a_job_that_loses_and_gains_instances_starts_its_ranks_without_a_launcher_that_restarts_them() {
+    let elastic = |host: u32, joins: bool, more: &[(&str, &str)]| Facts {
+        elastic: Some(ElasticFacts { min_instances: 2, joins }),
+        ..facts(host, 3, more)
+    };
+    let command = |facts: &Facts, is_package| script(facts).command(facts, is_package).map(|words| words.join("|"));
+    let torch = ("sagemaker_torch_distributed_enabled", "true");
+    let started = command(&elastic(2, false, &[torch]), false).unwrap();
+    let begin = "shoal|ranks|--names|data-parallel|--hosts|algo-1,algo-2,algo-3|--node|1|--per-host|1|--|python3|train.py|";
+    assert!(started.replace("/opt/shoal/bin/", "").contains(begin), "{started}");
+    let mpi = [("sagemaker_mpi_enabled", "true"), ("sagemaker_mpi_num_of_processes_per_host", "2")];
+    let first = command(&elastic(1, false, &mpi), false).unwrap();
+    let horovodrun = "-np|6|--min-np|4|--max-np|6|--blacklist-cooldown-range|1|2|--host-discovery-script|cat /opt/ml/input/config/shoal_hosts|python3|train.py";
+    assert!(first.contains(horovodrun), "{first}");
+    assert!(command(&elastic(3, true, &mpi), false).unwrap().ends_with("mpi|wait|--elastic"));
+    let variable = |facts: &Facts, name: &str| environment(facts).get(name).cloned();
+    let joins = elastic(3, true, &[torch]);
+    assert_eq!(variable(&joins, "SHOAL_ELASTIC_ROSTER").as_deref(), Some("/opt/ml/input/config/shoal_hosts"));
+    assert_eq!(variable(&joins, "SHOAL_ELASTIC_LEAST").as_deref(), Some("2"));
+    assert_eq!(variable(&joins, "SHOAL_COMM_JOINS").as_deref(), Some("1"));
+    assert_eq!(variable(&elastic(3, false, &[torch]), "SHOAL_COMM_JOINS"), None);
+    assert_eq!(variable(&elastic(3, true, &mpi), "SHOAL_COMM_JOINS"), None, "Horovod's launcher says where its workers meet");
+    assert_eq!(variable(&facts(3, 3, &[torch]), "SHOAL_ELASTIC_ROSTER"), None);
+    let members = hosts_file(&joins.hosts, &[1, 3], processes_per_instance(&elastic(1, false, &mpi)));
+    assert_eq!(String::from_utf8(members).unwrap(), "algo-1:2\nalgo-3:2\n");
+}
+
 #[test]
 fn a_script_has_the_toolkits_variables() {
     let variables = environment(&facts(2, 2, &[]));

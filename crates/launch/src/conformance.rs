@@ -48,7 +48,7 @@ type Check = fn(&dyn Launcher, &AllocationSpec);
 
 /// Runs every check in fresh directories below `dir`.
 pub fn check(launcher: &dyn Launcher, dir: &Path) {
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("unknown", nothing_is_known_of_what_was_never_submitted),
         ("starts", every_instance_starts_once),
         ("lost", lost_instances_are_named),
@@ -57,6 +57,7 @@ pub fn check(launcher: &dyn Launcher, dir: &Path) {
         ("none", all_or_none),
         ("many", many_are_told_apart),
         ("ends", ends_are_reported),
+        ("replaced", instances_are_replaced_one_by_one),
     ];
     for (name, check) in checks {
         let dir = dir.join(name);
@@ -106,6 +107,23 @@ fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &Allocati
         }
     });
     launcher.stop(many).expect("stop");
+}
+
+fn instances_are_replaced_one_by_one(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    launcher.submit(spec).expect("submit");
+    (1..=3).for_each(|host| drop(started(spec, host)));
+    launcher.remove(spec, &[2, 3]).expect("remove");
+    assert!(!living(&spec.dir).is_empty(), "the first one runs");
+    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] }, "what was removed is not lost");
+    launcher.remove(spec, &[2]).expect("removing it again is fine");
+    for _ in 0..2 {
+        launcher.add(spec, &[2]).expect("add");
+        until("the second start", || started(spec, 2).lines().count() == 2);
+    }
+    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
+    assert_eq!([started(spec, 1), started(spec, 3)].map(|text| text.lines().count()), [1, 1], "only the second one was added");
+    launcher.remove(spec, &[1, 2]).expect("remove");
+    assert_eq!(living(&spec.dir), [0; 0]);
 }
 
 fn stop_leaves_nothing(launcher: &dyn Launcher, spec: &AllocationSpec) {

@@ -216,6 +216,9 @@ fn rules_that_need_no_state_are_checked() {
     check("/EnableManagedSpotTraining", json!(true), "resourceConfig.keepAlivePeriodInSeconds", "warm pool");
     check("/Tags", json!([{"Key": "aws:a", "Value": "1"}]), "tags.1.member.key", "reserved");
     check("/Tags", json!([{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]), "tags", "twice");
+    check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "3"}]), "shoal:min-instances", "from 1 to the InstanceCount, which is 2");
+    check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "one"}]), "shoal:min-instances", "'one'");
+    check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "1"}]), "resourceConfig.keepAlivePeriodInSeconds", "not retained");
     check(
         "/ServerlessJobConfig",
         json!({"BaseModelArn": "arn:aws:sagemaker:us-east-1:aws:hub-content/h/Model/m", "JobType": "FineTuning"}),
