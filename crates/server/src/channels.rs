@@ -8,10 +8,14 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use shoal_store::{ObjectMeta, Objects, StoreError};
+use shoal_link::{Input, ManifestEntry, ObjectTree};
+use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
 use crate::{checkpoints, keys::hex};
+
+/// Names of trees that hold objects by id end so.
+const OF_OBJECTS: &str = "-objects";
 
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
@@ -121,6 +125,8 @@ fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, 
 pub(crate) struct Trees {
     root: PathBuf,
     objects: Arc<Objects>,
+    /// Agents get objects from the server: trees hold them by id, with a manifest.
+    is_remote: bool,
     users: Mutex<BTreeMap<PathBuf, HashSet<String>>>,
     /// Attempts for which no more trees are made.
     cancelled: Mutex<HashSet<String>>,
@@ -128,7 +134,40 @@ pub(crate) struct Trees {
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, users: Mutex::default(), cancelled: Mutex::default() }
+        Self { root, objects, is_remote: false, users: Mutex::default(), cancelled: Mutex::default() }
+    }
+
+    /// Trees for agents that share no files with this server.
+    pub(crate) fn of_remote_agents(self) -> Self {
+        Self { is_remote: true, ..self }
+    }
+
+    /// A tree as assignments name it.
+    pub(crate) fn input(&self, tree: &Path) -> Input {
+        let name = tree.file_name().unwrap_or_default().to_string_lossy();
+        match name.ends_with(OF_OBJECTS) {
+            true => Input::Objects(ObjectTree { tree: name.into_owned() }),
+            false => Input::Local(tree.display().to_string()),
+        }
+    }
+
+    /// The tree that an assignment names so.
+    pub(crate) fn path_of(&self, input: &Input) -> PathBuf {
+        match input {
+            Input::Local(path) => path.into(),
+            Input::Objects(tree) => self.root.join(&tree.tree),
+        }
+    }
+
+    /// The list of what is in a tree of objects: a [`ManifestEntry`] in each line.
+    pub(crate) fn manifest(&self, tree: &str) -> PathBuf {
+        self.root.join(tree).join("manifest")
+    }
+
+    /// An object of a tree; a text that is no id names nothing that is there.
+    pub(crate) fn object(&self, tree: &str, id: &str) -> PathBuf {
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.root.join(tree).join(if is_id { id } else { "no-id" })
     }
 
     /// The tree of a channel for each host (the same path where all see everything). Made if it is not there.
@@ -195,12 +234,39 @@ impl Trees {
     }
 
     fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
-        let path = self.root.join(digest(objects));
+        let name = digest(objects);
+        if self.is_remote {
+            return self.tree_of_objects(attempt, &format!("{name}{OF_OBJECTS}"), objects);
+        }
+        let path = self.root.join(name);
         self.claim(&path, attempt);
         if !path.exists() {
             let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
             self.objects.link_tree(&path, &refs, &|| self.is_cancelled(attempt))?;
         }
+        Ok(path)
+    }
+
+    /// Links to the objects by id, and the manifest, which is written last.
+    fn tree_of_objects(&self, attempt: &str, name: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
+        let (path, manifest) = (self.root.join(name), self.manifest(name));
+        self.claim(&path, attempt);
+        if manifest.exists() {
+            return Ok(path);
+        }
+        let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+        check_tree(&refs)?;
+        let by_id: BTreeMap<&str, &ObjectMeta> = objects.iter().map(|(_, meta)| (meta.id.as_str(), meta)).collect();
+        self.objects.link_tree(&path, &Vec::from_iter(by_id), &|| self.is_cancelled(attempt))?;
+        let mut text = String::new();
+        for (path, meta) in objects {
+            let entry = ManifestEntry { path: path.clone(), id: meta.id.clone(), size: meta.size };
+            text.push_str(&serde_json::to_string(&entry).expect("two strings and a number serialise"));
+            text.push('\n');
+        }
+        let draft = path.join(format!("manifest-{attempt}"));
+        let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &manifest));
+        written.map_err(|source| StoreError::Io { what: "write", path: manifest, source })?;
         Ok(path)
     }
 
