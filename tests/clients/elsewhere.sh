@@ -1,5 +1,6 @@
 #!/bin/sh
-# Starts an agent as if on another machine: in a network namespace that reaches one address of this one, where the directories of HIDDEN are empty.
+# Starts an agent as if on another machine: in a network namespace that reaches one address of this one, and where the
+# directory HIDDEN is empty.
 # elsewhere.sh NETNS CACHE LOG HIDDEN PROGRAM ARGUMENTS..
 netns=$1 cache=$2 log=$3 hidden=$4
 shift 4

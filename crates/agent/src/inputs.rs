@@ -1,4 +1,5 @@
-//! What a job reads, where the server shares no files with this machine: trees of objects become directories, whose files the node's cache has.
+//! What a job reads, where the server shares no files with this machine: trees of objects become directories, whose
+//! files the node's cache has.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! From an assignment to a running instance: its directories and config files, its place on the job's network, its sandbox.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use shoal_sandbox::{
 use crate::inputs::InputError;
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
-use crate::{Options, inputs, inside, mpi};
+use crate::{Options, inputs, inside, leftovers, mpi};
 
 /// In an instance's directory: what its program has changed in the files of its image.
 const ROOT_LAYER: &str = "root-layer";
@@ -54,6 +54,8 @@ pub(crate) enum InstanceError {
 #[derive(Debug)]
 pub(crate) struct Home {
     own: PathBuf,
+    /// Where no server clears up, this holds the directory.
+    lock: Option<File>,
     /// What names its control groups and helpers begin with, whatever attempts come: those of the first.
     id: String,
 }
@@ -63,10 +65,14 @@ impl Home {
     pub(crate) fn create(options: &Options) -> Result<Self, InstanceError> {
         let run_dir = &options.run_dir;
         let own = run_dir.join(format!("algo-{}", options.host));
-        fs::create_dir_all(&own).map_err(failed(|| format!("make {}", own.display())))?;
+        let made = match options.server.is_remote() {
+            true => leftovers::hold(&own).map(Some),
+            false => fs::create_dir_all(&own).map(|()| None),
+        };
+        let lock = made.map_err(failed(|| format!("make {}", own.display())))?;
         // The kernel and other processes need real paths.
         let own = own.canonicalize().map_err(failed(|| format!("find {}", own.display())))?;
-        Ok(Self { own, id: format!("{}-{}", options.data_id, options.attempt) })
+        Ok(Self { own, lock, id: format!("{}-{}", options.data_id, options.attempt) })
     }
 
     /// What is `/opt/ml` inside.
@@ -123,7 +129,7 @@ impl Home {
     /// channels, on which it has its mounts, among them; and what is mounted there.
     pub(crate) fn clear(&self, kept: Option<&[Channel]>) -> io::Result<()> {
         let Some(channels) = kept else {
-            self.remove()?;
+            remove_tree(&self.own)?;
             return fs::create_dir(&self.own);
         };
         let tree = Paths::new(self.ml());
@@ -159,7 +165,10 @@ impl Home {
 
     /// Removes everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        remove_tree(&self.own)
+        match self.lock {
+            Some(_) => leftovers::remove(&self.own),
+            None => remove_tree(&self.own),
+        }
     }
 }
 

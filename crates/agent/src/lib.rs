@@ -21,6 +21,7 @@ mod image;
 mod inputs;
 mod inside;
 mod instance;
+mod leftovers;
 mod lines;
 mod mirror;
 pub mod mpi;

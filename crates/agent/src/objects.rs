@@ -1,9 +1,10 @@
-//! The node's cache of objects: what a remote server's jobs read, fetched once for all jobs of a user. An object never changes, so its id is enough to
-//! find it; its file is named by the SHA-256 of its content, too, and is compared with it each time before a job gets it.
+//! The node's cache of objects: what a remote server's jobs read, fetched once for all jobs of a user. An object never
+//! changes, so its id is enough to find it; its file is named by the SHA-256 of its content, too, and is compared with
+//! it each time before a job gets it.
 //!
-//! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a lock that ends with the process, so that two agents fetch
-//! nothing twice. The least recently used files are removed when there are more bytes than the limit; those that a job reads stay, since removing
-//! their second name would free nothing.
+//! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a lock that ends with
+//! the process, so that two agents fetch nothing twice. The least recently used files are removed when there are more
+//! bytes than the limit; those that a job reads stay, since removing their second name would free nothing.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read};
@@ -62,7 +63,8 @@ impl ObjectCache {
         Self { dir, max_bytes }
     }
 
-    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch` brings it if it is not here, or here and damaged.
+    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch` brings it if it is not
+    /// here, or here and damaged.
     pub(crate) fn place(
         &self,
         id: &str,
@@ -214,7 +216,7 @@ mod tests {
         hex_simd::encode_to_string(Sha256::digest(content), AsciiCase::Lower)
     }
 
-    /// Places an object; says whether it was fetched.
+    /// Places an object; returns whether it was fetched.
     fn place(cache: &ObjectCache, id: &str, content: &[u8], target: &Path) -> bool {
         let fetched = Cell::new(false);
         let mut fetch = |to: &mut dyn io::Write| {

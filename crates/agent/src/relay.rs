@@ -1,5 +1,5 @@
-//! The server's port for clients, where the server is on another machine: a port of this machine's loopback, each of whose connections is carried over
-//! the agent's own way to the server.
+//! The server's port for clients, where the server is on another machine: a port of this machine's loopback, each of
+//! whose connections is carried over the agent's own way to the server.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -51,7 +51,8 @@ impl Relay {
                     continue;
                 };
                 let (slot, options) = (slots.take(), options.clone());
-                // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
+                // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason
+                // to try again.
                 let _ = thread::Builder::new().name("relay".into()).stack_size(STACK_BYTES).spawn(move || {
                     let _slot = slot;
                     connect(&options).and_then(|server| carry(inside, server))

@@ -1,5 +1,6 @@
-//! The ways to the server: its Unix socket, or TLS over TCP. Whoever connects gets a Unix socket in either case: of a remote server it is one end of
-//! a pair, whose other end a task of this process carries over TLS. So timeouts, polls and shutdowns are the same for both.
+//! The ways to the server: its Unix socket, or TLS over TCP. Whoever connects gets a Unix socket in either case: of a
+//! remote server it is one end of a pair, whose other end a task of this process carries over TLS. So timeouts, polls
+//! and shutdowns are the same for both.
 
 use std::fs::File;
 use std::io;
@@ -177,7 +178,8 @@ fn unwrapped(error: io::Error) -> io::Error {
     }
 }
 
-/// Accepts one certificate, whatever its names and times: it is known by its fingerprint, and that its owner has the key the handshake shows.
+/// Accepts one certificate, whatever its names and times: it is known by its fingerprint, and that its owner has the
+/// key the handshake shows.
 #[derive(Debug)]
 struct Pinned {
     address: String,

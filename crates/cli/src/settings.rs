@@ -363,6 +363,9 @@ mod tests {
             ("wheel_house", "/nowhere", "a directory that is there"),
             ("python_package", "/nowhere", "a file that is there"),
             ("packing", "tight", "`use` or `promise`"),
+            ("agents_listen", "here", "`none` or an address and port"),
+            ("agents_address", "box", "of use without agents_listen"),
+            ("launch_command", "ssh box", "of use without agents_listen"),
             ("network", "all", "one of none, allow-list or host"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Files that an instance reads: a directory of the agent's machine, or objects that the agent gets from the server over a connection of its own
-//! ([`crate::ToServer::Objects`]).
+//! Files that an instance reads: a directory of the agent's machine, or objects that the agent gets from the server
+//! over a connection of its own ([`crate::ToServer::Objects`]).
 
 use std::path::Path;
 

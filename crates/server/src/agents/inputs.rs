@@ -1,5 +1,6 @@
-//! Objects of an attempt's inputs, for agents that do not share this machine's files: each on a connection of the agent's own, so that gigabytes delay no
-//! report. Bytes are read from the links that the attempt's trees are, so an object that is replaced meanwhile is sent as it was.
+//! Objects of an attempt's inputs, for agents that do not share this machine's files: each on a connection of the
+//! agent's own, so that gigabytes delay no report. Bytes are read from the links that the attempt's trees are, so an
+//! object that is replaced meanwhile is sent as it was.
 
 use std::{
     collections::BTreeSet,
