@@ -111,7 +111,7 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
     let next = trees.prepare("b-1", &channel, 1).unwrap().remove(0);
     assert_ne!(next, made);
     std::fs::remove_file(next.join("manifest")).unwrap();
-    assert_eq!(trees.prepare("c-1", &channel, 1).unwrap(), [next.clone()]);
+    assert_eq!(trees.prepare("c-1", &channel, 1).unwrap(), std::slice::from_ref(&next));
     assert!(next.join("manifest").exists());
     trees.release("a-1");
     assert!(!made.exists());
