@@ -1,11 +1,8 @@
 //! The connection to the server: kept, lost, made again until the lease is over.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +12,7 @@ use shoal_link::{Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer, encode};
 use crate::Options;
 use crate::events::Event;
 use crate::outbox::Outbox;
+use crate::server::is_refusal;
 
 /// How long a first welcome may take; the lease is not known before it.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
@@ -22,8 +20,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A server that answers nothing, or takes nothing, for so long is as good as gone: connect anew.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A path that is longer does not fit a socket address.
-const LONGEST_PATH: usize = 100;
 
 /// How a connection ended.
 enum End {
@@ -43,6 +39,7 @@ pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
                 seen = Instant::now();
                 pause = SHORTEST_PAUSE;
             }
+            Err(error) if is_refusal(&error) => break Event::Refused { reason: error.to_string() },
             Err(_) => pause = (2 * pause).min(LONGEST_PAUSE),
         }
         if outbox.is_closed() {
@@ -72,7 +69,7 @@ struct Line<'a> {
 impl Line<'_> {
     /// One connection, from hello to its end. An error means that it did not come to a welcome.
     fn hold(&mut self) -> io::Result<End> {
-        let mut stream = connect(&self.options.socket)?;
+        let mut stream = self.options.server.connect()?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello(self.options)))).map_err(io::Error::other)?)?;
@@ -140,6 +137,11 @@ fn listen(mut stream: UnixStream, mut decoder: Decoder, outbox: &Outbox, events:
                     return End::Lost;
                 }
             }
+            Ok(ToAgent::Network { handle }) => {
+                if events.send(Event::Network { handle }).is_err() {
+                    return End::Lost;
+                }
+            }
             Ok(ToAgent::Visit { id, visit }) => {
                 if events.send(Event::Visit { id, visit }).is_err() {
                     return End::Lost;
@@ -178,37 +180,5 @@ pub(crate) fn receive(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Res
                 Err(error) => return Err(error),
             },
         }
-    }
-}
-
-/// A socket address holds 107 bytes of path; a directory that is already open makes any path short.
-pub(crate) fn connect(socket: &Path) -> io::Result<UnixStream> {
-    if socket.as_os_str().len() <= LONGEST_PATH {
-        return UnixStream::connect(socket);
-    }
-    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
-        return Err(io::Error::other("a socket's path has a directory and a name"));
-    };
-    let directory = File::open(directory)?;
-    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn a_socket_is_reached_however_long_its_path() {
-        let dir = tempfile::tempdir().unwrap();
-        let long = dir.path().join("d".repeat(200));
-        std::fs::create_dir(&long).unwrap();
-        for socket in [dir.path().join("s"), long.join("s")] {
-            let short = dir.path().join("here");
-            let _listener = UnixListener::bind(&short).unwrap();
-            std::fs::rename(&short, &socket).unwrap();
-            connect(&socket).unwrap();
-        }
-        assert_eq!(connect(&long.join("nobody")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -33,6 +33,11 @@ pub(crate) enum Event {
         /// What the program gets to end by itself.
         grace: Duration,
     },
+    /// The first host's agent has made the job's network.
+    Network {
+        /// What it is joined by.
+        handle: String,
+    },
     /// Somebody wants to look after the instance.
     Visit {
         /// Names the visit.

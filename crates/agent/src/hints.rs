@@ -168,7 +168,7 @@ mod tests {
         let message: serde_json::Value = serde_json::from_str(golden).unwrap();
         let mut assignment: Assignment = serde_json::from_value(message["assignment"].clone()).unwrap();
         assignment.endpoint = Some(shoal_link::Endpoint {
-            server_address: "127.0.0.1:1".to_owned(),
+            server_address: Some("127.0.0.1:1".to_owned()),
             access_key_id: String::new(),
             secret_access_key: String::new(),
             session_token: String::new(),
@@ -212,7 +212,7 @@ mod tests {
         assignment.program = Program::Script { source: None, arguments: Vec::new() };
         let channel = shoal_link::Channel {
             name: "train".to_owned(),
-            tree: String::new(),
+            tree: shoal_link::Input::Local(String::new()),
             content_type: None,
             distribution: "FullyReplicated".to_owned(),
             record_wrapper: "None".to_owned(),

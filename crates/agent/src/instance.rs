@@ -1,7 +1,7 @@
 //! From an assignment to a running instance: its directories and config files, its place on the job's network, its sandbox.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,15 @@ use shoal_contract::{
     ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, Paths, ProxyFacts, RESOURCE_FILE,
     Resource, Script, Threads, config_files, environment, hosts_file, processes_per_instance,
 };
-use shoal_link::{Assignment, Program};
+use shoal_link::{Assignment, Channel, Input, Program};
 use shoal_sandbox::{
     FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together, remove_tree,
 };
 
+use crate::inputs::InputError;
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
-use crate::{Options, inside, mpi};
-
-/// Name of the file in the run directory by which instances find their network.
-const NETWORK_FILE: &str = "network";
+use crate::{Options, inputs, inside, leftovers, mpi};
 
 /// In an instance's directory: what its program has changed in the files of its image.
 const ROOT_LAYER: &str = "root-layer";
@@ -38,6 +36,15 @@ pub(crate) enum InstanceError {
     /// The machine refused a network or a sandbox, or the program cannot be started.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    /// What it reads cannot be had.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A built-in algorithm's library is not on this machine.
+    #[error("{0}")]
+    Library(String),
+    /// There is no port for the program's way to the server.
+    #[error("could not listen for the program's connections to the server")]
+    Relay(#[source] io::Error),
     /// The user's script cannot be started.
     #[error(transparent)]
     Script(#[from] ScriptError),
@@ -46,8 +53,9 @@ pub(crate) enum InstanceError {
 /// Directories of one instance, below the attempt's run directory.
 #[derive(Debug)]
 pub(crate) struct Home {
-    run_dir: PathBuf,
     own: PathBuf,
+    /// Where no server clears up, this holds the directory.
+    lock: Option<File>,
     /// What names its control groups and helpers begin with, whatever attempts come: those of the first.
     id: String,
 }
@@ -57,11 +65,14 @@ impl Home {
     pub(crate) fn create(options: &Options) -> Result<Self, InstanceError> {
         let run_dir = &options.run_dir;
         let own = run_dir.join(format!("algo-{}", options.host));
-        fs::create_dir_all(&own).map_err(failed(|| format!("make {}", own.display())))?;
+        let made = match options.server.is_remote() {
+            true => leftovers::hold(&own).map(Some),
+            false => fs::create_dir_all(&own).map(|()| None),
+        };
+        let lock = made.map_err(failed(|| format!("make {}", own.display())))?;
         // The kernel and other processes need real paths.
         let own = own.canonicalize().map_err(failed(|| format!("find {}", own.display())))?;
-        let run_dir = own.parent().unwrap_or(run_dir).to_owned();
-        Ok(Self { run_dir, own, id: format!("{}-{}", options.data_id, options.attempt) })
+        Ok(Self { own, lock, id: format!("{}-{}", options.data_id, options.attempt) })
     }
 
     /// What is `/opt/ml` inside.
@@ -71,6 +82,11 @@ impl Home {
 
     pub(crate) fn spool(&self) -> PathBuf {
         self.own.join("spool")
+    }
+
+    /// Where trees of objects are, which a server on another machine has.
+    pub(crate) fn inputs(&self) -> PathBuf {
+        self.own.join("inputs")
     }
 
     /// Where modules of SageMaker's images are, for scripts.
@@ -110,16 +126,21 @@ impl Home {
     }
 
     /// Removes what an attempt has left. Where its instance stays, the directories that every attempt has stay, too, empty: those of these
-    /// channels, on which it has its mounts, among them.
-    pub(crate) fn clear(&self, kept: Option<&[String]>) -> io::Result<()> {
+    /// channels, on which it has its mounts, among them; and what is mounted there.
+    pub(crate) fn clear(&self, kept: Option<&[Channel]>) -> io::Result<()> {
         let Some(channels) = kept else {
-            self.remove()?;
+            remove_tree(&self.own)?;
             return fs::create_dir(&self.own);
         };
         let tree = Paths::new(self.ml());
-        let of_channels = channels.iter().map(|channel| tree.channel(channel));
+        let of_channels = channels.iter().map(|channel| tree.channel(&channel.name));
+        let inputs = Vec::from_iter(channels.iter().filter_map(|channel| match &channel.tree {
+            Input::Local(_) => None,
+            Input::Objects(tree) => inputs::place_of(&self.inputs(), tree),
+        }));
         let staying: Vec<PathBuf> = tree.directories().into_iter().chain(of_channels).chain([self.own.join("checkpoints")]).collect();
-        empty(&self.own, &|path| staying.iter().any(|it| it.starts_with(path)))
+        let stays = |path: &Path| staying.iter().chain(&inputs).any(|it| it.starts_with(path));
+        empty(&self.own, &stays, &inputs)
     }
 
     /// A file of ours at a place in the instance.
@@ -155,26 +176,25 @@ impl Home {
 
     /// Removes everything.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        remove_tree(&self.own)
+        match self.lock {
+            Some(_) => leftovers::remove(&self.own),
+            None => remove_tree(&self.own),
+        }
     }
 }
 
-/// Makes the job's network if this is its first instance; otherwise joins it, or gives `None` as long as it is not there.
-pub(crate) fn network(assignment: &Assignment, home: &Home, support: &Support) -> Result<Option<Network>, InstanceError> {
-    let file = home.run_dir.join(NETWORK_FILE);
+/// Makes the job's network if this is its first instance; otherwise joins the one that has this handle, or gives `None` as long as there is none.
+pub(crate) fn network(
+    assignment: &Assignment,
+    home: &Home,
+    support: &Support,
+    handle: Option<&str>,
+) -> Result<Option<Network>, InstanceError> {
     if assignment.host == 1 {
         let hosts = u32::try_from(assignment.hosts.len()).unwrap_or(u32::MAX);
-        let network = Network::create(&format!("{}-network", home.id), hosts, support)?;
-        let draft = file.with_extension("draft");
-        let written = fs::write(&draft, network.handle()).and_then(|()| fs::rename(&draft, &file));
-        written.map_err(failed(|| format!("write {}", file.display())))?;
-        return Ok(Some(network));
+        return Ok(Some(Network::create(&format!("{}-network", home.id), hosts, support)?));
     }
-    match fs::read_to_string(&file) {
-        Ok(handle) => Ok(Some(Network::join(&handle, support)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(|| format!("read {}", file.display()))(error)),
-    }
+    Ok(handle.map(|handle| Network::join(handle, support)).transpose()?)
 }
 
 /// Makes the tree of files that the program finds. Gives the instance's description, what the job's log is to say of how the program runs,
@@ -239,7 +259,7 @@ fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
     let inside = Paths::default();
     let mut mounts = vec![Mount::Bind { source: home.ml(), target: inside.base().to_owned() }];
     mounts.extend(assignment.channels.iter().map(|channel| {
-        let (tree, target) = (PathBuf::from(&channel.tree), inside.channel(&channel.name));
+        let (tree, target) = (channel.tree.directory().to_owned(), inside.channel(&channel.name));
         match assignment.program {
             // Ours write nothing there.
             Program::Builtin { .. } => Mount::ReadOnly { source: tree, target },
@@ -285,7 +305,7 @@ fn command(options: &Options, assignment: &Assignment, facts: &Facts, home: &Hom
         // Behind what only the image tells.
         Program::Image { arguments } => (arguments.clone(), code),
         Program::Script { source, arguments } => {
-            let tree = source.as_deref().map(Path::new);
+            let tree = source.as_ref().map(Input::directory);
             (script::prepare(assignment, facts, tree, arguments, &Paths::new(home.ml()).code())?, code)
         }
     })
@@ -326,7 +346,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
         endpoint: assignment.endpoint.as_ref().map(|endpoint| EndpointFacts {
             url: match is_isolated {
                 true => format!("http://127.0.0.1:{FORWARDER_PORT}"),
-                false => format!("http://{}", endpoint.server_address),
+                false => format!("http://{}", endpoint.server_address.as_deref().unwrap_or_default()),
             },
             access_key_id: endpoint.access_key_id.clone(),
             secret_access_key: endpoint.secret_access_key.clone(),
@@ -375,15 +395,19 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-/// Removes everything in a directory but the directories that stay, and everything in those. A link is no directory.
-fn empty(directory: &Path, stays: &impl Fn(&Path) -> bool) -> io::Result<()> {
+/// Removes everything in a directory but the directories that stay, and everything in those that are not among the `full` ones. A link is no
+/// directory.
+fn empty(directory: &Path, stays: &impl Fn(&Path) -> bool, full: &[PathBuf]) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
+        if full.contains(&path) {
+            continue;
+        }
         if !stays(&path) {
             remove_tree(&path)?;
         } else if entry.file_type()?.is_dir() {
-            empty(&path, stays)?;
+            empty(&path, stays, full)?;
         } else {
             return Err(io::Error::other(format!("{} is no directory", path.display())));
         }

@@ -18,11 +18,14 @@ mod forward;
 mod gpus;
 mod hints;
 mod image;
+mod inputs;
 mod inside;
 mod instance;
+mod leftovers;
 mod lines;
 mod mirror;
 pub mod mpi;
+mod objects;
 mod outbox;
 mod outcome;
 mod output;
@@ -35,8 +38,10 @@ mod program;
 mod proxy;
 mod python;
 pub mod ranks;
+mod relay;
 mod run;
 mod script;
+mod server;
 mod shared_disk;
 mod signalled;
 mod source;
@@ -50,10 +55,13 @@ mod volume;
 mod warm;
 mod wishes;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use objects::ObjectCache;
 pub use packer::packer_entry;
+pub use server::{Fingerprint, Server};
 use shoal_environments::{Cache, Images};
 pub use stacks::stacks;
 pub use support::support_variable;
@@ -61,11 +69,33 @@ pub use support::support_variable;
 /// Environment variable with the attempt's secret ([`Options::token`]).
 pub const TOKEN_VARIABLE: &str = "SHOAL_AGENT_TOKEN";
 
+/// Libraries of a built-in algorithm.
+#[derive(Debug, Clone, Default)]
+pub struct Libraries {
+    /// Their directories.
+    pub dirs: Vec<String>,
+    /// Variables by which its program finds them.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// Finds the libraries of a built-in algorithm by its name; an error is for the user.
+#[derive(Clone)]
+pub struct LibraryFinder(pub Arc<FindLibraries>);
+
+/// See [`LibraryFinder`].
+pub type FindLibraries = dyn Fn(&str) -> Result<Libraries, String> + Send + Sync;
+
+impl std::fmt::Debug for LibraryFinder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("LibraryFinder")
+    }
+}
+
 /// What an agent is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The server's Unix socket.
-    pub socket: PathBuf,
+    /// Where the server is.
+    pub server: Server,
     /// The attempt that it serves; where instances are kept, the first.
     pub attempt: String,
     /// Its instance, from 1.
@@ -78,6 +108,10 @@ pub struct Options {
     pub data_id: String,
     /// This executable, which runs built-in algorithms as `shoal algorithm NAME`.
     pub program: PathBuf,
+    /// Where this machine keeps objects of servers on other machines.
+    pub objects: ObjectCache,
+    /// Finds the libraries of a built-in algorithm on this machine; asked for servers on other machines.
+    pub libraries: LibraryFinder,
     /// The Python environments of this machine.
     pub environments: Cache,
     /// The wheel of Shoal's Python package, for environments with PyTorch or TensorFlow; a server may have none.

@@ -91,7 +91,7 @@ fn wrong(line: usize, text: String, why: &'static str) -> EnvironmentError {
 /// The channel `sm_drivers` tells which file of the channel `code` it is, or of the archive there.
 fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> {
     let read = |channel: &str, file: &Path| match assignment.channels.iter().find(|it| it.name == channel) {
-        Some(channel) => inside::read_start(Path::new(&channel.tree), file, most),
+        Some(channel) => inside::read_start(channel.tree.directory(), file, most),
         None => Ok(None),
     };
     let told = read("sm_drivers", Path::new("sourcecode.json"))?;
@@ -101,7 +101,7 @@ fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> 
     let archive = told_path("source_dir").and_then(Path::file_name).filter(|name| name.to_string_lossy().ends_with(".tar.gz"));
     let Some(archive) = archive else { return read("code", &name) };
     let Some(code) = assignment.channels.iter().find(|it| it.name == "code") else { return Ok(None) };
-    let file = inside::resolve(Path::new(&code.tree), Path::new(archive))?;
+    let file = inside::resolve(code.tree.directory(), Path::new(archive))?;
     // One that cannot be read is the driver's to tell, which unpacks it.
     Ok(file.and_then(|file| source::read_start(&file, &archive.to_string_lossy(), &name, most).ok().flatten()))
 }

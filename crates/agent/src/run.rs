@@ -1,5 +1,7 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
+mod elsewhere;
+mod joining;
 mod mirrors;
 mod packing;
 mod surroundings;
@@ -21,6 +23,7 @@ use crate::clock::now_ms;
 use crate::events::{Event, next_event};
 use crate::hints::Hints;
 use crate::image::Tree;
+use crate::inputs::InputError;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::Mirror;
 use crate::outbox::{Closed, Outbox};
@@ -28,6 +31,7 @@ use crate::outcome::{SIGTERM, outcome, was_killed};
 use crate::output::{self, Said};
 use crate::own_log::say;
 use crate::program::{Ended, Program};
+use crate::relay::Relay;
 use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
@@ -36,9 +40,6 @@ use crate::{Options, artifacts, connection, forward, gpus, inside, package, prox
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
-
-/// How often to look whether the first instance has made the network.
-const NETWORK_POLL: Duration = Duration::from_millis(3);
 
 /// How long the end of a failed program waits for its last checkpoints and other files, so that whoever hears of it finds them.
 const LAST_FILES: Duration = Duration::from_secs(1);
@@ -123,6 +124,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         frozen: false,
         most_stored: None,
         spec: None,
+        relay: None,
         resource: None,
         processes: 1,
     };
@@ -168,6 +170,8 @@ struct Agent<'a> {
     most_stored: Option<u64>,
     /// What the instance is made of, once that is known.
     spec: Option<SandboxSpec>,
+    /// The program's way to a server on another machine.
+    relay: Option<Relay>,
     /// What the program was told of its resource.
     resource: Option<Resource>,
     /// That its distribution starts.
@@ -179,21 +183,19 @@ impl Agent<'_> {
     fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), Trouble> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
         if let Some(probe) = probe {
-            let support = self.support.insert(probe.join().unwrap_or_else(|_| Support::processes_only()));
+            let notes = self.support.insert(probe.join().unwrap_or_else(|_| Support::processes_only())).notes.clone();
             if assignment.host == 1 {
-                let notes = support.notes.clone();
                 self.tell(&notes)?;
             }
         }
+        let here = match elsewhere::bring(self, assignment) {
+            Err(InstanceError::Input(InputError::Stopped)) => return self.never_started(),
+            brought => brought?,
+        };
+        let assignment = here.as_ref().unwrap_or(assignment);
         let support = &self.support.clone().unwrap_or_else(Support::processes_only);
-        while self.network.is_none() {
-            if self.is_to_stop() {
-                return self.never_started();
-            }
-            self.network = instance::network(assignment, self.home, support)?;
-            if self.network.is_none() {
-                thread::sleep(NETWORK_POLL);
-            }
+        if !self.join_network(assignment, support)? {
+            return self.never_started();
         }
         self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
@@ -324,10 +326,10 @@ impl Agent<'_> {
         let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
         output::start(stdout, stderr, scraper, assignment.objective.clone(), hints, self.outbox.clone(), at_end)?;
         if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
-            forward::start(listener, endpoint.server_address.clone())?;
+            forward::start(listener, endpoint.server_address.clone().unwrap_or_default())?;
         }
         if let (Some(listener), Some(egress)) = (program.proxy_listener.take(), &assignment.egress) {
-            let server = assignment.endpoint.as_ref().map(|endpoint| endpoint.server_address.as_str());
+            let server = assignment.endpoint.as_ref().and_then(|endpoint| endpoint.server_address.as_deref());
             proxy::start(listener, egress, server, self.outbox.clone())?;
         }
         program.watch(self.events.clone())
@@ -486,8 +488,7 @@ impl Agent<'_> {
     /// Keeps the instance, without anything of this attempt.
     fn park(self, assignment: &Assignment) -> End {
         let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
-        let channels: Vec<String> = assignment.channels.iter().map(|channel| channel.name.clone()).collect();
-        match self.home.clear(self.zygote.is_some().then_some(&*channels)) {
+        match self.home.clear(self.zygote.is_some().then_some(&*assignment.channels)) {
             Ok(()) => End::Parked(Box::new(Kept { support, network, zygote: self.zygote, expressions: self.expressions })),
             Err(error) => {
                 say(format_args!("the instance is not kept, as something of its attempt would be left: {error}"));

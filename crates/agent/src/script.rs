@@ -139,5 +139,5 @@ fn of_channel(assignment: &Assignment, facts: &Facts, name: &str) -> Option<Path
     let channel = parts.next()?;
     let channel = assignment.channels.iter().find(|it| Path::new(&it.name).components().eq([channel]))?;
     let is_below = parts.clone().all(|part| matches!(part, std::path::Component::Normal(_)));
-    is_below.then(|| Path::new(&channel.tree).join(parts.as_path()))
+    is_below.then(|| channel.tree.directory().join(parts.as_path()))
 }

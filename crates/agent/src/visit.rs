@@ -19,7 +19,7 @@ use shoal_sandbox::{Control, Guest, SandboxError, SandboxSpec};
 
 use crate::Options;
 use crate::causes::with_causes;
-use crate::connection::{connect, hello, receive};
+use crate::connection::{hello, receive};
 use crate::outcome::SIGKILL;
 use crate::own_log::say;
 
@@ -49,7 +49,7 @@ pub(crate) fn start(options: Arc<Options>, id: String, visit: Visit, control: Co
 }
 
 fn serve(options: &Options, id: &str, visit: Visit, control: &Control, spec: &SandboxSpec) -> io::Result<()> {
-    let mut stream = connect(&options.socket)?;
+    let mut stream = options.server.connect()?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let up = Up(Arc::new(Mutex::new(stream.try_clone()?)));

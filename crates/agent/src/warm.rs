@@ -6,7 +6,7 @@ use shoal_contract::Expressions;
 use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
 use shoal_sandbox::{Network, Support, Zygote};
 
-use crate::connection::{connect, hello, receive};
+use crate::connection::{hello, receive};
 use crate::{Options, own_log::say};
 
 /// A server that takes nothing for so long is as good as gone.
@@ -35,7 +35,7 @@ pub(crate) fn next(first: &Options) -> Option<(String, String)> {
 }
 
 fn ask(first: &Options) -> std::io::Result<ToAgent> {
-    let mut stream = connect(&first.socket)?;
+    let mut stream = first.server.connect()?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let idle = encode(&Frame::Message(ToServer::Idle(hello(first)))).map_err(std::io::Error::other)?;
     std::io::Write::write_all(&mut stream, &idle)?;

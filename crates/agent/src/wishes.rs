@@ -28,6 +28,8 @@ pub(crate) struct Wishes {
     pub(crate) pause: Option<Pause>,
     /// Somebody wants to look after the instance: for what, by the visits' names. They wait until the program runs.
     pub(crate) visits: Vec<(String, Visit)>,
+    /// What the job's network is joined by, once its first host has made it.
+    pub(crate) network: Option<String>,
     /// The program has written so many bytes, and must not.
     pub(crate) overfull: Option<u64>,
 }
@@ -78,6 +80,7 @@ impl Wishes {
                 self.abandoned = true;
                 self.stop_within(grace);
             }
+            Event::Network { handle } => self.network = Some(handle),
             Event::Mirrored => self.mirrored += 1,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),

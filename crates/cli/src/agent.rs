@@ -1,28 +1,38 @@
 //! `shoal agent`: the process beside an instance's training program. The launcher starts it; its flags are the server's affair.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Args;
 use rustix::process::{Pid, getppid, setpgid, setsid};
-use shoal_agent::TOKEN_VARIABLE;
+use shoal_agent::{Fingerprint, Libraries, LibraryFinder, ObjectCache, Server, TOKEN_VARIABLE};
+use shoal_algos::Algorithms;
 
-use crate::{environments, exit};
+use crate::{environments, exit, settings::bytes};
 
 /// Arguments of `shoal agent`.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The server's Unix socket.
+    /// The server's Unix socket, if it is on this machine.
+    #[arg(long, required_unless_present = "server", conflicts_with = "server", requires = "run_dir")]
+    socket: Option<PathBuf>,
+    /// Where a server on another machine takes agents: host and port.
+    #[arg(long, requires = "fingerprint")]
+    server: Option<String>,
+    /// SHA-256 of the certificate that it shows there.
     #[arg(long)]
-    socket: PathBuf,
+    fingerprint: Option<Fingerprint>,
+    /// Most bytes of objects of such a server that are kept on this machine for the next job.
+    #[arg(long, env = "SHOAL_OBJECT_CACHE", default_value = "20GiB", value_parser = size)]
+    object_cache: u64,
     /// The attempt that it serves.
     #[arg(long)]
     attempt: String,
     /// Its instance, from 1.
     #[arg(long)]
     host: u32,
-    /// The attempt's directory.
+    /// The attempt's directory; of a server on another machine, one below the cache if it is not given.
     #[arg(long)]
-    run_dir: PathBuf,
+    run_dir: Option<PathBuf>,
     /// The data directory's id.
     #[arg(long)]
     data_id: String,
@@ -32,9 +42,13 @@ pub(crate) struct AgentArgs {
 }
 
 /// Serves the instance to its end.
-pub(crate) fn run(args: AgentArgs) -> ExitCode {
+pub(crate) fn run(args: AgentArgs, algorithms: Algorithms) -> ExitCode {
     begin_session();
-    let AgentArgs { socket, attempt, host, run_dir, data_id, token } = args;
+    let AgentArgs { socket, server, fingerprint, object_cache, attempt, host, run_dir, data_id, token } = args;
+    let server = match (socket, server, fingerprint) {
+        (None, Some(address), Some(fingerprint)) => Server::Tls { address, fingerprint },
+        (socket, ..) => Server::Socket(socket.unwrap_or_default()),
+    };
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
@@ -43,11 +57,13 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
         }
     };
     let code = shoal_agent::main(shoal_agent::Options {
-        socket,
+        server,
+        run_dir: run_dir.unwrap_or_else(|| environments::below_cache("runs").join(&attempt)),
+        objects: ObjectCache::new(environments::below_cache("objects"), object_cache),
+        libraries: LibraryFinder(Arc::new(move |name| libraries(algorithms, name))),
         attempt,
         host,
         token,
-        run_dir,
         data_id,
         program,
         environments: environments::of_agent(),
@@ -55,6 +71,24 @@ pub(crate) fn run(args: AgentArgs) -> ExitCode {
         images: environments::images(),
     });
     exit::of_program(code)
+}
+
+/// The libraries of a built-in algorithm on this machine.
+fn libraries(algorithms: Algorithms, name: &str) -> Result<Libraries, String> {
+    let algorithm = algorithms.iter().find(|algorithm| algorithm.name == name);
+    let algorithm =
+        algorithm.ok_or_else(|| format!("this machine's shoal has no built-in algorithm {name}: install the server's version"))?;
+    let mut found = Libraries::default();
+    for library in algorithm.libraries {
+        let path = library.find().map_err(|error| format!("{name} cannot run on this machine: {error}"))?;
+        found.dirs.push(path.directory.display().to_string());
+        found.variables.insert(library.variable.to_owned(), path.file.display().to_string());
+    }
+    Ok(found)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    bytes(text).ok_or_else(|| format!("\"{text}\" is not a size such as 20GiB"))
 }
 
 /// Leaves the server's session: in there, the kernel hangs up an agent that is stopped at the moment when its server dies.

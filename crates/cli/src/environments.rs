@@ -49,8 +49,13 @@ pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
         (PACKAGE_VARIABLE, settings.python_package.clone()),
     ];
     let ours = ours.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?.into_os_string().into_string().ok()?)));
-    let theirs = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    theirs.filter(|(name, _)| is_for_installers(name)).chain(ours).collect()
+    variables_elsewhere().into_iter().chain(ours).collect()
+}
+
+/// The same for agents on other machines, where the paths of this one are not.
+pub(crate) fn variables_elsewhere() -> Vec<(String, String)> {
+    let all = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    all.filter(|(name, _)| is_for_installers(name)).collect()
 }
 
 /// Trees of images.
@@ -62,7 +67,7 @@ fn directory() -> PathBuf {
     below_cache("environments")
 }
 
-fn below_cache(name: &str) -> PathBuf {
+pub(crate) fn below_cache(name: &str) -> PathBuf {
     let place = shoal_algos::cache().join(name);
     std::path::absolute(&place).unwrap_or(place)
 }

@@ -166,7 +166,7 @@ pub fn main(algorithms: Algorithms) -> ExitCode {
     shoal_agent::packer_entry();
     match Cli::parse_from(train::separate(std::env::args_os().collect(), &Cli::command())).command {
         // The last six are programs in their own right with exit codes of their own.
-        Command::Agent(args) => agent::run(args),
+        Command::Agent(args) => agent::run(args, algorithms),
         Command::Algorithm(args) => algorithm::run(&args, algorithms),
         Command::Stacks(args) => stacks::run(&args),
         Command::Mpi(command) => mpi::run(command),

@@ -125,6 +125,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         data_dir: settings.data_dir.clone(),
         listen: settings.listen,
         tls: settings.tls.clone(),
+        agents: settings.agents.clone(),
         region: settings.region.clone(),
         account: settings.account.clone(),
         default_bucket: settings.default_bucket.clone(),
@@ -138,9 +139,9 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
             packing: settings.packing,
         },
         catalog: catalog(&settings.data_dir)?,
-        launcher: Arc::new(Local::default()),
+        launcher: Arc::new(Local::by_command(settings.launch_command.clone())),
         program: std::env::current_exe().context("could not find this executable")?,
-        agent_env: environments::variables(settings).into_iter().chain([shoal_agent::support_variable(support)]).collect(),
+        agent_env: agent_env(settings, support),
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
@@ -150,6 +151,15 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })
+}
+
+/// What is so on this machine helps no agent on another.
+fn agent_env(settings: &Settings, support: &Support) -> Vec<(String, String)> {
+    if settings.launch_command.is_empty() {
+        environments::variables(settings).into_iter().chain([shoal_agent::support_variable(support)]).collect()
+    } else {
+        environments::variables_elsewhere()
+    }
 }
 
 /// Sizes of instance types, with the user's own.

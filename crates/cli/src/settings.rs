@@ -18,12 +18,13 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::Packing;
-use shoal_server::{NetworkOptions, TlsOptions};
+use shoal_server::{NetworkOptions, RemoteAgents, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
 pub(crate) use flags::ClientFlags;
 pub use flags::ServerFlags;
+pub(crate) use sizes::bytes;
 pub use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
@@ -44,6 +45,10 @@ pub struct Settings {
     pub(crate) listen: SocketAddr,
     /// The certificate that it shows there; `None` is plain HTTP.
     pub(crate) tls: Option<TlsOptions>,
+    /// Where agents on other machines connect.
+    pub(crate) agents: Option<RemoteAgents>,
+    /// What starts them; empty: agents run on this machine.
+    pub(crate) launch_command: Vec<String>,
     /// Region that clients believe in.
     pub(crate) region: String,
     /// Twelve digits.
@@ -109,6 +114,8 @@ impl Settings {
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
             listen: listen(typed)?,
             tls: tls(typed)?,
+            agents: agents(typed)?,
+            launch_command: launch_command(typed)?,
             region: typed.value("region").to_owned(),
             account: account.to_owned(),
             default_bucket,
@@ -218,7 +225,7 @@ fn listen(typed: &Typed) -> Result<SocketAddr> {
 }
 
 fn size(typed: &Typed, name: &str) -> Result<u64> {
-    sizes::bytes(typed.value(name)).ok_or_else(|| wrong(typed, name, "a size such as 8GiB"))
+    bytes(typed.value(name)).ok_or_else(|| wrong(typed, name, "a size such as 8GiB"))
 }
 
 fn tls(typed: &Typed) -> Result<Option<TlsOptions>> {
@@ -239,6 +246,28 @@ fn tls(typed: &Typed) -> Result<Option<TlsOptions>> {
         (None, Some(_)) => return Err(wrong(typed, "tls_cert", "the file of the certificate that belongs to tls_key")),
     };
     Ok(parse::<bool>(typed, "tls", "`true` or `false`")?.then_some(options))
+}
+
+fn agents(typed: &Typed) -> Result<Option<RemoteAgents>> {
+    let address = Some(typed.value("agents_address")).filter(|address| *address != "auto").map(str::to_owned);
+    match typed.value("agents_listen") {
+        "none" if address.is_some() => Err(wrong(typed, "agents_address", "of use without agents_listen")),
+        "none" => Ok(None),
+        _ => {
+            Ok(Some(RemoteAgents { listen: parse(typed, "agents_listen", "`none` or an address and port such as 0.0.0.0:9778")?, address }))
+        }
+    }
+}
+
+fn launch_command(typed: &Typed) -> Result<Vec<String>> {
+    match typed.list("launch_command") {
+        command if command == ["none"] => Ok(Vec::new()),
+        command if command.is_empty() => Err(wrong(typed, "launch_command", "a command or `none`")),
+        _ if typed.value("agents_listen") == "none" => {
+            Err(wrong(typed, "launch_command", "of use without agents_listen: agents on other machines connect there"))
+        }
+        command => Ok(command),
+    }
 }
 
 fn network(typed: &Typed) -> Result<NetworkOptions> {
@@ -334,6 +363,9 @@ mod tests {
             ("wheel_house", "/nowhere", "a directory that is there"),
             ("python_package", "/nowhere", "a file that is there"),
             ("packing", "tight", "`use` or `promise`"),
+            ("agents_listen", "here", "`none` or an address and port"),
+            ("agents_address", "box", "of use without agents_listen"),
+            ("launch_command", "ssh box", "of use without agents_listen"),
             ("network", "all", "one of none, allow-list or host"),
         ] {
             let message = settings(&[(name, value)]).unwrap_err().to_string();

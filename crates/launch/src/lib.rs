@@ -1,5 +1,6 @@
 //! What starts agents on capacity. A launcher knows nothing of training jobs: it is given an [`AllocationSpec`] (so many
-//! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine.
+//! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine, which may be those of a command that starts
+//! agents somewhere else and lives as long as they do.
 //!
 //! Promises: an instance is started at most once per allocation directory, so a caller that crashed at any point may repeat
 //! `submit`; what was started outlives the caller; after `stop` nothing of the allocation is left; ends are reported. The conformance suite
@@ -97,6 +98,11 @@ impl<L: Launcher + ?Sized> LauncherExt for L {}
 
 /// Starts, watches and ends allocations.
 pub trait Launcher: Send + Sync {
+    /// Whether what it starts may have another file system and another network than its caller.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not started again.
     ///
     /// # Errors

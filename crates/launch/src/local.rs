@@ -30,16 +30,31 @@ const POLL: Duration = Duration::from_millis(5);
 /// The launcher of this machine. What there is to know stands in the allocation's directory; kept here is only what memory was weighed.
 #[derive(Debug, Default)]
 pub struct Local {
+    /// Put before each command line: a program that starts agents somewhere else.
+    command: Vec<String>,
     scale: Mutex<Scale>,
 }
 
+impl Local {
+    /// Starts each instance as `command.. PROGRAM ARGS.. --host K`, with the agent's environment. The command runs the rest of its arguments somewhere
+    /// else, lives as long as what it has started, and ends it when it is killed; an instance is lost when its command ends.
+    #[must_use]
+    pub fn by_command(command: Vec<String>) -> Self {
+        Self { command, ..Self::default() }
+    }
+}
+
 impl Launcher for Local {
+    fn is_remote(&self) -> bool {
+        !self.command.is_empty()
+    }
+
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
-        start(spec, instances(spec))
+        start(spec, instances(spec), &self.command)
     }
 
     fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
-        start(spec, hosts.iter().map(|host| Instance { spec, host: *host }))
+        start(spec, hosts.iter().map(|host| Instance { spec, host: *host }), &self.command)
     }
 
     fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
@@ -100,11 +115,11 @@ impl Launcher for Local {
 }
 
 /// Starts all of these or none.
-fn start<'a>(spec: &AllocationSpec, instances: impl Iterator<Item = Instance<'a>>) -> Result<(), LaunchError> {
+fn start<'a>(spec: &AllocationSpec, instances: impl Iterator<Item = Instance<'a>>, command: &[String]) -> Result<(), LaunchError> {
     let _turn = take_turn(spec, File::lock)?;
     let mut started = Vec::new();
     for instance in instances {
-        match instance.start() {
+        match instance.start(command) {
             Ok(Some(child)) => started.push((instance, child)),
             Ok(None) => {}
             Err(error) => {
@@ -174,7 +189,7 @@ impl Instance<'_> {
     }
 
     /// Starts the instance, unless it was started before: `None`.
-    fn start(&self) -> Result<Option<Child>, LaunchError> {
+    fn start(&self, by: &[String]) -> Result<Option<Child>, LaunchError> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if self.recorded()?.is_some() {
@@ -182,7 +197,7 @@ impl Instance<'_> {
             }
             if let Some(log) = self.lock()? {
                 // Looked at again under the lock: another caller may have started it, and it may have ended.
-                return if self.recorded()?.is_some() { Ok(None) } else { self.spawn(log).map(Some) };
+                return if self.recorded()?.is_some() { Ok(None) } else { self.spawn(log, by).map(Some) };
             }
             // Somebody started it and was killed before it could be recorded, or is about to record it.
             if let Some(process) = leader(writing_to(&self.log_file())) {
@@ -194,15 +209,23 @@ impl Instance<'_> {
         Err(self.stuck("does not start"))
     }
 
-    fn spawn(&self, log: File) -> Result<Child, LaunchError> {
+    fn spawn(&self, log: File, by: &[String]) -> Result<Child, LaunchError> {
         let spec = self.spec;
         let also = log.try_clone().map_err(failed(|| format!("duplicate {}", self.log_file().display())))?;
-        let mut command = Command::new(&spec.program);
+        let mut command = match by {
+            [] => Command::new(&spec.program),
+            [first, others @ ..] => {
+                let mut command = Command::new(first);
+                command.args(others).arg(&spec.program);
+                command
+            }
+        };
+        let program = command.get_program().to_string_lossy().into_owned();
         command.args(&spec.args).arg("--host").arg(self.host.to_string()).env_clear();
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path))).envs(spec.env.iter().map(|(name, value)| (name, value)));
         // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
         command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);
-        let mut child = command.spawn().map_err(failed(|| format!("start {} for instance {}", spec.program.display(), self.host)))?;
+        let mut child = command.spawn().map_err(failed(|| format!("start {program} for instance {}", self.host)))?;
         // Should the machine run out of memory, the kernel's OOM killer takes programs of instances before the server, and the last to start
         // first.
         weigh(child.id(), GOES_FIRST);

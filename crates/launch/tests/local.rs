@@ -21,6 +21,14 @@ fn conforms() {
     conformance::check(&Local::default(), dir.path());
 }
 
+#[test]
+fn a_command_that_starts_agents_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let launcher = Local::by_command(["/bin/sh", "-c", "exec \"$@\"", "launch"].map(str::to_owned).into());
+    assert!(launcher.is_remote() && !Local::default().is_remote());
+    conformance::check(&launcher, dir.path());
+}
+
 /// Not a test by itself: what the next test runs as another process, to kill it.
 #[test]
 fn caller() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, one_or_many};
+use crate::{Egress, Input, one_or_many};
 
 /// The work of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,8 +113,8 @@ pub struct InstanceGroup {
 pub struct Channel {
     /// Its directory's name under `/opt/ml/input/data`.
     pub name: String,
-    /// A tree of links on this machine; read-only for everybody but a throw-away layer.
-    pub tree: String,
+    /// Its files; read-only for everybody but a throw-away layer.
+    pub tree: Input,
     /// For `inputdataconfig.json`.
     pub content_type: Option<String>,
     /// `FullyReplicated` or `ShardedByS3Key`.
@@ -130,8 +130,8 @@ pub struct Checkpoint {
     pub local_path: String,
     /// Where the files are kept, for `checkpointconfig.json` and the log.
     pub uri: String,
-    /// A tree of links on this machine to what was there before, to be copied into the directory.
-    pub tree: Option<String>,
+    /// What was there before, to be copied into the directory.
+    pub tree: Option<Input>,
 }
 
 /// A training program.
@@ -144,7 +144,8 @@ pub enum Program {
         name: String,
         /// The image as requested, for messages.
         image: String,
-        /// Directories on this machine with the libraries that the program loads, mounted read-only at the same paths.
+        /// Directories on this machine with the libraries that the program loads, mounted read-only at the same paths. An agent on another machine
+        /// gets none and finds its own.
         #[serde(rename = "library_dir", with = "one_or_many")]
         library_dirs: Vec<String>,
         /// Variables that it gets besides the contract's.
@@ -164,8 +165,8 @@ pub enum Program {
     },
     /// The user's script, started as SageMaker's framework images do it; hyperparameters and variables name it.
     Script {
-        /// A tree of links on this machine with the object that `sagemaker_submit_directory` names, if that is in S3.
-        source: Option<String>,
+        /// The object that `sagemaker_submit_directory` names, if that is in S3.
+        source: Option<Input>,
         /// `ContainerArguments`, behind those that its hyperparameters are.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         arguments: Vec<String>,
@@ -236,8 +237,10 @@ pub struct Limits {
 /// The server as a training program sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Where the agent's forwarder connects to (`127.0.0.1:9777`). The program sees a port of its own network.
-    pub server_address: String,
+    /// Where the agent's forwarder connects to (`127.0.0.1:9777`); `None`: over the agent's own way to the server ([`crate::ToServer::Forward`]). The
+    /// program sees a port of its own network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_address: Option<String>,
     /// Temporary keys.
     pub access_key_id: String,
     /// Temporary keys.

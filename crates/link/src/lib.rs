@@ -9,10 +9,13 @@
 //!
 //! Checkpoint files have a connection of their own, and so has the intermediate output, so that gigabytes stand in no log line's way, and no
 //! numbers: what was not answered with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
+//!
+//! Nothing in here names a file of the server to an agent that does not share the server's: its [`Input`]s are objects, which it fetches.
 
 mod assignment;
 mod egress;
 mod frame;
+mod input;
 mod message;
 mod one_or_many;
 mod visit;
@@ -23,6 +26,7 @@ pub use assignment::{
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
+pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
     Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
 };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Assignment, Visit, VisitEnd};
+use crate::{Assignment, ManifestEntry, Visit, VisitEnd};
 
 /// Version of this protocol. A server refuses an agent that speaks another one.
 pub const PROTOCOL: u32 = 1;
@@ -50,6 +50,23 @@ pub enum ToServer {
     },
     /// The last message of a visit.
     VisitEnded(VisitEnd),
+    /// Instead of `Hello`: this connection brings objects of the attempt's inputs. Answered by [`ToAgent::Ready`]; what is asked for then is answered in
+    /// order.
+    Objects(Hello),
+    /// On such a connection: what is in a tree? Answered by [`ToAgent::Manifest`], several of them if it is long, or [`ToAgent::NoObject`].
+    List {
+        /// See [`crate::ObjectTree::tree`].
+        tree: String,
+    },
+    /// On such a connection: an object of a tree. Answered by [`crate::Frame::Chunk`]s and [`ToAgent::ObjectEnds`], or [`ToAgent::NoObject`].
+    Fetch {
+        /// See [`crate::ObjectTree::tree`].
+        tree: String,
+        /// See [`crate::ManifestEntry::id`].
+        id: String,
+    },
+    /// Instead of `Hello`: this connection is one of the training program to the server's port. After [`ToAgent::Ready`] its bytes follow as they are.
+    Forward(Hello),
 }
 
 /// Who calls.
@@ -109,6 +126,11 @@ pub enum ReportBody {
         /// NaN if the program printed something that is no finite number; `null` on the wire.
         #[serde(deserialize_with = "number_or_nan")]
         value: f64,
+    },
+    /// The first host's agent has made the job's network.
+    Network {
+        /// What the agents of the other hosts join it by.
+        handle: String,
     },
     /// Something a person should know, for the log and the status message (a fallback, a capped size).
     Note {
@@ -263,6 +285,28 @@ pub enum ToAgent {
         id: String,
         /// What for.
         visit: Visit,
+    },
+    /// Answers [`ToServer::List`]: files of the tree, in order.
+    Manifest {
+        /// The next of them.
+        entries: Vec<ManifestEntry>,
+        /// There are no more.
+        is_last: bool,
+    },
+    /// The object is complete.
+    ObjectEnds {
+        /// Of what was sent, hexadecimal.
+        sha256: String,
+    },
+    /// There is no such object or tree, or it cannot be read.
+    NoObject {
+        /// Why.
+        reason: String,
+    },
+    /// The job's network is there; only to agents of the other hosts. Sent again on each new connection.
+    Network {
+        /// As the first host's agent has reported it.
+        handle: String,
     },
     /// On a visit's connection: there is nothing more to read.
     InputEnds,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use serde::{Serialize, de::DeserializeOwned};
-use shoal_link::{Order, Program, RankOutcome, ReportBody, ToAgent, ToServer, Visit, VisitEnd};
+use shoal_link::{Input, Order, Program, RankOutcome, ReportBody, ToAgent, ToServer, Visit, VisitEnd};
 
 /// A name for every variant, as an exhaustive match, and the list of the names: a new variant does not compile until it is named here.
 macro_rules! kinds {
@@ -24,6 +24,7 @@ kinds!(report_kind, REPORTS, ReportBody,
     ReportBody::Metrics { .. } => "report_metrics",
     ReportBody::Objective { value, .. } if value.is_nan() => "report_objective_nan",
     ReportBody::Objective { .. } => "report_objective",
+    ReportBody::Network { .. } => "report_network",
     ReportBody::Note { .. } => "report_note",
     ReportBody::RankEnded { end, .. } if end.crowded_out.is_some() => "report_rank_ended_crowded_out",
     ReportBody::RankEnded { end, .. } if matches!(end.outcome, RankOutcome::Exited(_)) => "report_rank_ended_exited",
@@ -42,6 +43,7 @@ kinds!(order_kind, ORDERS, Order,
     Order::Members { .. } => "order_members",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
+    ToAgent::Welcome { assignment, .. } if assignment.channels.iter().any(|it| matches!(it.tree, Input::Objects(_))) => "welcome_objects",
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
     ToAgent::Welcome { assignment, .. } if assignment.limits.together_bytes.is_some() => "welcome_together",
     ToAgent::Welcome { assignment, .. } if assignment.egress.is_some() => "welcome_egress",
@@ -68,6 +70,10 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Visit { visit: Visit::Stacks, .. } => "visit_stacks",
     ToAgent::Visit { visit: Visit::Command { terminal: Some(_), .. }, .. } => "visit_terminal",
     ToAgent::Visit { .. } => "visit_command",
+    ToAgent::Manifest { .. } => "manifest",
+    ToAgent::ObjectEnds { .. } => "object_ends",
+    ToAgent::NoObject { .. } => "no_object",
+    ToAgent::Network { .. } => "network",
     ToAgent::InputEnds => "input_ends",
     ToAgent::Resized { .. } => "resized",
 );
@@ -88,6 +94,10 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::VisitEnded(VisitEnd::Exited { .. }) => "visit_exited",
         ToServer::VisitEnded(VisitEnd::Signaled { .. }) => "visit_signaled",
         ToServer::VisitEnded(VisitEnd::Broken { .. }) => "visit_broken",
+        ToServer::Objects(_) => "objects",
+        ToServer::List { .. } => "list",
+        ToServer::Fetch { .. } => "fetch",
+        ToServer::Forward(_) => "forward",
     }
 }
 
@@ -107,7 +117,7 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 fn every_message_has_its_golden_form() {
     let to_server: Vec<&str> = ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
         .into_iter()
-        .chain(["intermediate", "visit", "visit_exited", "visit_signaled", "visit_broken"])
+        .chain(["intermediate", "visit", "visit_exited", "visit_signaled", "visit_broken", "objects", "list", "fetch", "forward"])
         .chain(REPORTS.iter().copied())
         .collect();
     // "order(..)" is reached through the orders' own names.

@@ -37,6 +37,8 @@ pub enum Io {
         /// Its bytes.
         bytes: Vec<u8>,
     },
+    /// Keep the handle of the job's network, and send it to the other hosts; answered by [`Event::Done`].
+    Network(String),
     /// Make the parts durable, then all of this in one transaction; answered by [`Event::Stored`].
     Store(Batch),
     /// Send that everything up to this number is durable; not answered.
@@ -137,6 +139,7 @@ impl Ingestion {
                         ReportBody::Note { text } => {
                             batch.lines.push(Line { is_own: true, at_ms: report.at_ms, text: format!("[shoal] {text}") });
                         }
+                        ReportBody::Network { handle } => self.steps.push_back(Io::Network(handle)),
                         ReportBody::ArtifactSent { .. } => {}
                         // A scheduler waits for it: the lines around it may become durable later.
                         body @ ReportBody::Objective { .. } => facts.extend(self.fact(Report { body, ..report })),
@@ -206,6 +209,7 @@ impl Ingestion {
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
             | ReportBody::Note { .. }
+            | ReportBody::Network { .. }
             | ReportBody::ArtifactSent { .. } => return None,
         };
         Some(Command::InstanceReported { attempt: self.attempt.clone(), host: self.host, report })

@@ -4,6 +4,9 @@
 //! points together with their number in one transaction; facts through the core first (it drops repeats); artifact
 //! parts in their file first.
 
+mod forward;
+mod inputs;
+mod remote;
 mod strangers;
 
 use std::{
@@ -13,7 +16,7 @@ use std::{
     os::unix::net::{UnixListener, UnixStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -37,31 +40,48 @@ use crate::{
     parts::{self, PartsWriter},
 };
 
+pub(crate) use self::remote::RemoteListener;
 use self::strangers::{HELLO_TIMEOUT, Stranger, first_message};
+
+/// Those who connect, by whatever port.
+#[derive(Default)]
+pub(crate) struct Callers {
+    connections: AtomicU64,
+    strangers: Arc<AtomicUsize>,
+}
+
+impl Callers {
+    /// Counts a caller without a name; none if there are too many.
+    pub(crate) fn stranger(&self) -> Option<Stranger> {
+        let stranger = Stranger::count(&self.strangers);
+        if stranger.is_none() {
+            tracing::warn!("agents: too many callers have sent no first message; the next one is closed");
+        }
+        stranger
+    }
+
+    /// Serves a connection in a thread of its own.
+    pub(crate) fn serve(&self, world: &Arc<World>, stream: UnixStream, stranger: Stranger) -> io::Result<()> {
+        let conn = ConnId(1 + self.connections.fetch_add(1, Ordering::Relaxed));
+        let world = world.clone();
+        let serve = move || {
+            if let Err(error) = converse(&world, stream, conn, stranger) {
+                tracing::debug!("agent connection {}: {error}", conn.0);
+            }
+        };
+        thread::Builder::new().name(format!("agent {}", conn.0)).stack_size(256 << 10).spawn(serve).map(drop)
+    }
+}
 
 /// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data directory, which no other user may enter and no
 /// program in a sandbox sees; programs that run as plain processes of the server's user reach it, and get no further than the first message.
-pub(crate) fn serve(world: &Arc<World>, listener: &UnixListener, stopping: &AtomicBool) {
-    let connections = AtomicU64::new(1);
-    let strangers = Arc::default();
+pub(crate) fn serve(world: &Arc<World>, callers: &Callers, listener: &UnixListener, stopping: &AtomicBool) {
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
             return;
         }
-        let Some(stranger) = Stranger::count(&strangers) else {
-            tracing::warn!("agent socket: too many callers have not said who they are; the next one is closed");
-            continue;
-        };
-        let conn = ConnId(connections.fetch_add(1, Ordering::Relaxed));
-        let started = stream.and_then(|stream| {
-            let world = world.clone();
-            thread::Builder::new().name(format!("agent {}", conn.0)).stack_size(256 << 10).spawn(move || {
-                if let Err(error) = converse(&world, stream, conn, stranger) {
-                    tracing::debug!("agent connection {}: {error}", conn.0);
-                }
-            })
-        });
-        if let Err(error) = started {
+        let Some(stranger) = callers.stranger() else { continue };
+        if let Err(error) = stream.and_then(|stream| callers.serve(world, stream, stranger)) {
             tracing::warn!("agent socket: {error}");
             thread::sleep(Duration::from_millis(50));
         }
@@ -85,6 +105,21 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
+        ToServer::Objects(hello) => {
+            return match admit(&world.attempts, &hello) {
+                Ok(attempt) => inputs::serve(world, &attempt, hello.host, stream, &sender, decoder),
+                Err(reason) => sender.send(ToAgent::Refused { reason }),
+            };
+        }
+        ToServer::Forward(hello) => {
+            return match admit(&world.attempts, &hello) {
+                Ok(attempt) if attempt.plan.isolated => {
+                    sender.send(ToAgent::Refused { reason: "the job is isolated (EnableNetworkIsolation)".to_owned() })
+                }
+                Ok(_) => forward::carry(&world.server_address, stream, &sender),
+                Err(reason) => sender.send(ToAgent::Refused { reason }),
+            };
+        }
         ToServer::Idle(hello) => return world.hold(&hello, conn, stream, &sender, decoder),
         _ => return Err(io::Error::other("the first message is not hello")),
     };
@@ -102,6 +137,11 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
+    if hello.host > 1
+        && let Some(handle) = link.attempt.network()?
+    {
+        sender.send(ToAgent::Network { handle })?;
+    }
     stream.set_read_timeout(None)?;
     let ingestion = Ingestion::new(hello.attempt, hello.host, acked);
     Connection { world, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
@@ -195,6 +235,10 @@ impl Connection<'_> {
                     }
                     Io::Part { seq, artifact, bytes } => {
                         self.part(artifact, seq, &bytes)?;
+                        Some(ingestion::Event::Done)
+                    }
+                    Io::Network(handle) => {
+                        self.link.attempt.set_network(&handle)?;
                         Some(ingestion::Event::Done)
                     }
                     Io::Store(batch) => Some(ingestion::Event::Stored(self.ingest(batch)?)),

@@ -19,7 +19,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
-use shoal_link::{Assignment, Frame, Order, ToAgent, Visit, encode};
+use shoal_link::{Assignment, Frame, Input, Order, Program, ToAgent, Visit, encode};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
@@ -30,6 +30,8 @@ use crate::{clock, keys::AccessKeys};
 
 /// How long what a lost agent had sent may take to be stored.
 const LAST_STORED: Duration = Duration::from_secs(10);
+/// In an attempt's directory: what its hosts join their network by.
+pub(crate) const NETWORK_FILE: &str = "network";
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,6 +254,30 @@ impl Attempt {
         self.allocation.dir.with_file_name(&self.plan.attempt)
     }
 
+    /// The first host's agent has made the job's network: its handle goes to those of the others. The next server must know it, too, as it is reported once.
+    pub(crate) fn set_network(&self, handle: &str) -> io::Result<()> {
+        let (path, draft) = (self.run_dir().join(NETWORK_FILE), self.run_dir().join("network.new"));
+        fs::write(&draft, handle)?;
+        fs::rename(&draft, &path)?;
+        for number in 2..=u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
+            let sender = {
+                let host = self.host(number);
+                host.link.connected().and_then(|conn| host.connections.get(&conn)).map(|connection| connection.sender.clone())
+            };
+            // One that is not reached gets it after its next hello.
+            let _ = sender.map(|sender| sender.send(ToAgent::Network { handle: handle.to_owned() }));
+        }
+        Ok(())
+    }
+
+    /// What the first host's agent has reported.
+    pub(crate) fn network(&self) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.run_dir().join(NETWORK_FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
     /// Makes the plan durable, unless it is: called before anything that the agents say is.
     pub(crate) fn sync_plan(&self) -> io::Result<()> {
         let mut is_synced = self.plan_is_synced.lock().expect("no holder of this lock panics");
@@ -381,4 +407,14 @@ impl Attempts {
 /// Where an attempt's files are.
 pub(crate) fn run_dir(runs: &Path, attempt: &str) -> PathBuf {
     runs.join(attempt)
+}
+
+/// Everything that an assignment's instance reads.
+pub(crate) fn inputs_of(assignment: &Assignment) -> impl Iterator<Item = &Input> {
+    let source = match &assignment.program {
+        Program::Script { source, .. } => source.as_ref(),
+        _ => None,
+    };
+    let checkpoints = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref());
+    assignment.channels.iter().map(|channel| &channel.tree).chain(source).chain(checkpoints)
 }

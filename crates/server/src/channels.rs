@@ -8,10 +8,14 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use shoal_store::{ObjectMeta, Objects, StoreError};
+use shoal_link::{Input, ManifestEntry, ObjectTree};
+use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
 use crate::{checkpoints, keys::hex};
+
+/// Names of trees that hold objects by id end so.
+const OF_OBJECTS: &str = "-objects";
 
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
@@ -121,6 +125,8 @@ fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, 
 pub(crate) struct Trees {
     root: PathBuf,
     objects: Arc<Objects>,
+    /// Agents get objects from the server: trees hold them by id, with a manifest.
+    is_remote: bool,
     users: Mutex<BTreeMap<PathBuf, HashSet<String>>>,
     /// Attempts for which no more trees are made.
     cancelled: Mutex<HashSet<String>>,
@@ -128,7 +134,40 @@ pub(crate) struct Trees {
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, users: Mutex::default(), cancelled: Mutex::default() }
+        Self { root, objects, is_remote: false, users: Mutex::default(), cancelled: Mutex::default() }
+    }
+
+    /// Trees for agents that share no files with this server.
+    pub(crate) fn of_remote_agents(self) -> Self {
+        Self { is_remote: true, ..self }
+    }
+
+    /// A tree as assignments name it.
+    pub(crate) fn input(&self, tree: &Path) -> Input {
+        let name = tree.file_name().unwrap_or_default().to_string_lossy();
+        match name.ends_with(OF_OBJECTS) {
+            true => Input::Objects(ObjectTree { tree: name.into_owned() }),
+            false => Input::Local(tree.display().to_string()),
+        }
+    }
+
+    /// The tree that an assignment names so.
+    pub(crate) fn path_of(&self, input: &Input) -> PathBuf {
+        match input {
+            Input::Local(path) => path.into(),
+            Input::Objects(tree) => self.root.join(&tree.tree),
+        }
+    }
+
+    /// The list of what is in a tree of objects: a [`ManifestEntry`] in each line.
+    pub(crate) fn manifest(&self, tree: &str) -> PathBuf {
+        self.root.join(tree).join("manifest")
+    }
+
+    /// An object of a tree; a text that is no id names nothing that is there.
+    pub(crate) fn object(&self, tree: &str, id: &str) -> PathBuf {
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.root.join(tree).join(if is_id { id } else { "no-id" })
     }
 
     /// The tree of a channel for each host (the same path where all see everything). Made if it is not there.
@@ -195,12 +234,39 @@ impl Trees {
     }
 
     fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
-        let path = self.root.join(digest(objects));
+        let name = digest(objects);
+        if self.is_remote {
+            return self.tree_of_objects(attempt, &format!("{name}{OF_OBJECTS}"), objects);
+        }
+        let path = self.root.join(name);
         self.claim(&path, attempt);
         if !path.exists() {
             let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
             self.objects.link_tree(&path, &refs, &|| self.is_cancelled(attempt))?;
         }
+        Ok(path)
+    }
+
+    /// Links to the objects by id, and the manifest, which is written last.
+    fn tree_of_objects(&self, attempt: &str, name: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
+        let (path, manifest) = (self.root.join(name), self.manifest(name));
+        self.claim(&path, attempt);
+        if manifest.exists() {
+            return Ok(path);
+        }
+        let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+        check_tree(&refs)?;
+        let by_id: BTreeMap<&str, &ObjectMeta> = objects.iter().map(|(_, meta)| (meta.id.as_str(), meta)).collect();
+        self.objects.link_tree(&path, &Vec::from_iter(by_id), &|| self.is_cancelled(attempt))?;
+        let mut text = String::new();
+        for (path, meta) in objects {
+            let entry = ManifestEntry { path: path.clone(), id: meta.id.clone(), size: meta.size };
+            text.push_str(&serde_json::to_string(&entry).expect("two strings and a number serialise"));
+            text.push('\n');
+        }
+        let draft = path.join(format!("manifest-{attempt}"));
+        let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &manifest));
+        written.map_err(|source| StoreError::Io { what: "write", path: manifest, source })?;
         Ok(path)
     }
 
@@ -273,155 +339,4 @@ fn digest(objects: &[(String, ObjectMeta)]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use shoal_store::{Attributes, DataDir};
-    use shoal_wire::{InputMode, RecordWrapper};
-
-    use super::*;
-
-    fn house(keys: &[&str]) -> (tempfile::TempDir, DataDir, Arc<Objects>) {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(&temp.path().join("data")).unwrap();
-        let objects = Arc::new(Objects::open(&dir).unwrap());
-        objects.create_bucket("bkt").unwrap();
-        for key in keys {
-            objects.put("bkt", key, key.as_bytes(), &Attributes::default()).unwrap();
-        }
-        (temp, dir, objects)
-    }
-
-    fn channel(uri: &str, data_type: S3DataType, distribution: Distribution) -> Channel {
-        Channel {
-            name: "train".to_owned(),
-            data_type,
-            uri: uri.parse().unwrap(),
-            distribution,
-            content_type: None,
-            record_wrapper: RecordWrapper::None,
-            input_mode: InputMode::File,
-            shuffle_seed: None,
-            instance_groups: Vec::new(),
-        }
-    }
-
-    fn paths(objects: &Objects, uri: &str) -> Vec<String> {
-        let channel = channel(uri, S3DataType::S3Prefix, Distribution::FullyReplicated);
-        objects_of(objects, &channel).unwrap().into_iter().map(|(path, _)| path).collect()
-    }
-
-    #[test]
-    fn paths_start_where_users_expect() {
-        let (_temp, _dir, objects) = house(&["d/", "d/a.csv", "d/sub/b.csv", "d2.csv", "top.csv"]);
-        for (uri, expected) in [
-            ("s3://bkt/d/", &["a.csv", "sub/b.csv"][..]),
-            ("s3://bkt/d", &["a.csv", "sub/b.csv", "d2.csv"]),
-            ("s3://bkt/d/a.csv", &["a.csv"]),
-            ("s3://bkt/d/sub", &["b.csv"]),
-            ("s3://bkt/to", &["top.csv"]),
-            ("s3://bkt", &["d/a.csv", "d/sub/b.csv", "d2.csv", "top.csv"]),
-            ("s3://bkt/none", &[]),
-        ] {
-            assert_eq!(paths(&objects, uri), expected, "{uri}");
-        }
-    }
-
-    #[test]
-    fn a_manifest_names_its_objects() {
-        let (_temp, _dir, objects) = house(&["d/a.csv", "d/b.csv", "d/c.csv"]);
-        let manifest = channel("s3://bkt/m.json", S3DataType::ManifestFile, Distribution::FullyReplicated);
-        for (text, expected) in [
-            (r#"[{"prefix": "s3://bkt/d/"}, "c.csv", "a.csv"]"#, Ok(vec!["c.csv", "a.csv"])),
-            (r#"[{"prefix": "s3://bkt/d/"}, "x.csv"]"#, Err("there is no object s3://bkt/d/x.csv")),
-            (r#"["a.csv"]"#, Err("the first entry has no prefix")),
-            (r#"[{"prefix": "s3://bkt/d/"}, 7]"#, Err("7 is not a key")),
-            ("a,b", Err("expected value")),
-        ] {
-            objects.put("bkt", "m.json", text.as_bytes(), &Attributes::default()).unwrap();
-            match (objects_of(&objects, &manifest), expected) {
-                (Ok(found), Ok(expected)) => assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected),
-                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{text}: {error}"),
-                (found, expected) => panic!("{text}: {found:?}, wanted {expected:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn partitions_are_disjoint_and_whole() {
-        let keys: Vec<String> = (0..7).map(|n| format!("d/{n}")).collect();
-        let (_temp, dir, objects) = house(&keys.iter().map(String::as_str).collect::<Vec<_>>());
-        let trees = Trees::new(dir.channels_path(), objects);
-        let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::ShardedByS3Key);
-        let made = trees.prepare("a-1", &channel, 3).unwrap();
-        let mut seen = Vec::new();
-        for tree in &made {
-            let names = std::fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            let names: Vec<_> = names.collect();
-            assert!((2..=3).contains(&names.len()), "{names:?}");
-            seen.extend(names);
-        }
-        seen.sort();
-        assert_eq!(seen, ["0", "1", "2", "3", "4", "5", "6"]);
-    }
-
-    #[test]
-    fn objects_that_are_replaced_meanwhile_are_a_tree() {
-        let (_temp, dir, objects) = house(&["d/state", "d/other"]);
-        let trees = Trees::new(dir.channels_path(), objects.clone());
-        let over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 0_u32.. {
-                    if over.load(std::sync::atomic::Ordering::Relaxed) {
-                        return;
-                    }
-                    objects.put("bkt", "d/state", &round.to_le_bytes(), &Attributes::default()).unwrap();
-                }
-            });
-            let uri = "s3://bkt/d".parse().unwrap();
-            let made: Vec<_> = (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}"), &uri)).collect();
-            let channel = channel("s3://bkt/d", S3DataType::S3Prefix, Distribution::FullyReplicated);
-            let of_channel: Vec<_> = (0..30).map(|number| trees.prepare(&format!("b-{number}"), &channel, 1)).collect();
-            let object = "s3://bkt/d/state".parse().unwrap();
-            let of_object: Vec<_> = (0..30).map(|number| trees.prepare_object(&format!("c-{number}"), &object)).collect();
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
-            for tree in made {
-                assert!(tree.unwrap().unwrap().join("state").exists());
-            }
-            for tree in of_channel.into_iter().map(|trees| trees.unwrap().remove(0)).chain(of_object.into_iter().map(Result::unwrap)) {
-                assert!(tree.join("state").exists());
-            }
-        });
-    }
-
-    #[test]
-    fn a_channel_of_a_cancelled_attempt_is_not_made() {
-        let (_temp, dir, objects) = house(&["d/a", "d/b"]);
-        let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
-        let trees = Trees::new(dir.channels_path(), objects);
-        trees.cancel("a-1");
-        assert_eq!(trees.prepare("a-1", &channel, 1), Err("channel train: cancelled".to_owned()));
-        assert_eq!(std::fs::read_dir(dir.channels_path()).unwrap().count(), 0);
-        trees.prepare("b-1", &channel, 1).expect("another attempt's is");
-        trees.release("a-1");
-        assert!(!trees.is_cancelled("a-1"));
-    }
-
-    #[test]
-    fn a_tree_lives_as_long_as_its_readers() {
-        let (_temp, dir, objects) = house(&["d/a", "d/b"]);
-        let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
-        let trees = Trees::new(dir.channels_path(), objects.clone());
-        let first = trees.prepare("a-1", &channel, 2).unwrap();
-        assert_eq!(first[0], first[1], "hosts share what they all see");
-        assert_eq!(trees.prepare("b-1", &channel, 1).unwrap(), first[..1], "attempts share the same objects");
-        trees.release("a-1");
-        assert!(first[0].exists());
-        // After a restart only the claims of attempts that live keep a tree.
-        let again = Trees::new(dir.channels_path(), objects);
-        again.claim(&first[0], "b-1");
-        again.sweep();
-        assert!(first[0].exists());
-        again.release("b-1");
-        assert!(!first[0].exists());
-    }
-}
+mod tests;

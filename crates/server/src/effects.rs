@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use shoal_console::JobChanges;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
-use shoal_link::{Endpoint, Order, Program};
+use shoal_link::{Endpoint, Order};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_runtime::{
     lanes::{self, Outcome, Step, WritePolicy},
@@ -23,13 +23,14 @@ use shoal_wire::{CreateTrainingJob, Service, no_effect};
 
 use crate::{
     Images, NetworkOptions, RemoveTree,
-    attempts::{Attempt, Attempts, Plan, run_dir},
+    attempts::{Attempt, Attempts, Plan, inputs_of, run_dir},
     channels::Trees,
     core::{Core, now_ms},
     driver::Machines,
     exporter::Exporter,
     keys::AccessKeys,
     memory::Ranked,
+    options::Route,
     parts,
     plans::{Launch, Prepared},
     requests,
@@ -69,6 +70,8 @@ pub(crate) struct World {
     pub(crate) data_dir: DataDir,
     pub(crate) runs: PathBuf,
     pub(crate) socket: PathBuf,
+    /// How agents on other machines connect.
+    pub(crate) route: Option<Route>,
     pub(crate) server_address: String,
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
@@ -82,6 +85,11 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Whether agents share no files with this server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.route.is_some() && self.launcher.is_remote()
+    }
+
     /// A text for clients, who need not know where the server keeps its files.
     pub(crate) fn without_paths(&self, text: &str) -> String {
         text.replace(&self.data_dir.root().display().to_string(), "DATA_DIR")
@@ -284,15 +292,7 @@ impl World {
     pub(crate) fn adopt(&self, plan: Plan) {
         let allocation = self.allocation_of(&plan);
         for assignment in &plan.assignments {
-            for channel in &assignment.channels {
-                self.trees.claim(channel.tree.as_ref(), &plan.attempt);
-            }
-            if let Program::Script { source: Some(tree), .. } = &assignment.program {
-                self.trees.claim(tree.as_ref(), &plan.attempt);
-            }
-            if let Some(tree) = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref()) {
-                self.trees.claim(tree.as_ref(), &plan.attempt);
-            }
+            inputs_of(assignment).for_each(|input| self.trees.claim(&self.trees.path_of(input), &plan.attempt));
         }
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
     }
@@ -306,21 +306,19 @@ impl World {
     pub(crate) fn allocation(&self, attempt: &str, instances: u32) -> AllocationSpec {
         let dir = run_dir(&self.runs, attempt);
         let arg = |text: &str| text.to_owned();
+        // An agent that shares no files with this machine has directories of its own.
+        let mut args = match &self.route {
+            Some(route) if self.is_remote() => {
+                vec![arg("agent"), arg("--server"), route.address.clone(), arg("--fingerprint"), route.fingerprint.clone()]
+            }
+            _ => vec![arg("agent"), arg("--socket"), self.socket.display().to_string(), arg("--run-dir"), dir.display().to_string()],
+        };
+        args.extend([arg("--attempt"), attempt.to_owned(), arg("--data-id"), self.data_id.clone()]);
         AllocationSpec {
             id: format!("{}-{attempt}", self.data_id),
             instances,
             program: self.program.clone(),
-            args: vec![
-                arg("agent"),
-                arg("--socket"),
-                self.socket.display().to_string(),
-                arg("--attempt"),
-                attempt.to_owned(),
-                arg("--run-dir"),
-                dir.display().to_string(),
-                arg("--data-id"),
-                self.data_id.clone(),
-            ],
+            args,
             env: self.agent_env.clone(),
             dir,
         }
@@ -330,7 +328,7 @@ impl World {
     pub(crate) fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
         let keys = attempt.keys.clone();
         (!attempt.plan.isolated).then(|| Endpoint {
-            server_address: self.server_address.clone(),
+            server_address: (!self.is_remote()).then(|| self.server_address.clone()),
             access_key_id: keys.access_key_id,
             secret_access_key: keys.secret_access_key,
             session_token: keys.session_token.unwrap_or_default(),

@@ -43,3 +43,9 @@ pub enum ServerError {
         source: io::Error,
     },
 }
+
+/// For failures of the system.
+pub(crate) fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
+    let what = what.to_owned();
+    move |source| ServerError::Io { what, source }
+}

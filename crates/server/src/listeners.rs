@@ -2,7 +2,7 @@
 //! agents carry what their programs say in plain HTTP. Those bytes never leave the machine.
 
 use std::{
-    fs, io,
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -21,9 +21,10 @@ use tokio::{
 use crate::{
     ServerError, TlsOptions,
     connections::{Connection, Paced},
+    error::io_error,
     http::{Front, Origin},
     plain,
-    serve::io_error,
+    ports::at_the_same_port,
     tls::{Door, Met},
 };
 
@@ -63,7 +64,9 @@ impl Listeners {
             None => None,
             Some(options) => {
                 let door = Arc::new(Door::open(options, &data_dir.tls_path(), data_dir.id(), address)?);
-                let jobs = for_jobs(data_dir).await.map_err(io_error("listen on 127.0.0.1 for jobs"))?;
+                let jobs = at_the_same_port(&data_dir.jobs_port_path(), (Ipv4Addr::LOCALHOST, 0).into())
+                    .await
+                    .map_err(io_error("listen on 127.0.0.1 for jobs"))?;
                 let jobs_address = jobs.local_addr().map_err(io_error("ask for the port"))?;
                 Some(Secure { door, jobs, jobs_address })
             }
@@ -113,23 +116,6 @@ impl Listeners {
     pub(crate) fn renewal(&self) -> Option<impl Future<Output = ()> + use<>> {
         self.tls.as_ref().map(|tls| tls.door.clone().renew())
     }
-}
-
-/// The same port as before if it is free: jobs that run know no other.
-async fn for_jobs(data_dir: &DataDir) -> io::Result<TcpListener> {
-    let path = data_dir.jobs_port_path();
-    let before = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u16>().ok());
-    if let Some(port) = before
-        && let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
-    {
-        return Ok(listener);
-    }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let written = DataDir::write_private(&path, format!("{}\n", listener.local_addr()?.port()).as_bytes());
-    if let Err(error) = written {
-        tracing::warn!("jobs that run will not find the next server: {error}");
-    }
-    Ok(listener)
 }
 
 /// Where others on this machine find a server that listens on any address.

@@ -24,6 +24,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The certificate of that port; `None` is plain HTTP.
     pub tls: Option<TlsOptions>,
+    /// The port for agents on other machines; `None` is none.
+    pub agents: Option<RemoteAgents>,
     /// Region in ARNs and in `GetBucketLocation`.
     pub region: String,
     /// Twelve digits.
@@ -60,6 +62,24 @@ pub struct Options {
     pub sweep: Sweep,
     /// Removes a directory that programs have written in, however deep.
     pub remove_tree: RemoveTree,
+}
+
+/// Where agents on other machines connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteAgents {
+    /// Where to listen; port 0 takes a free one, and the same one at the next start.
+    pub listen: SocketAddr,
+    /// The host that agents connect to, with or without a port; `None` is `listen`.
+    pub address: Option<String>,
+}
+
+/// How agents on other machines connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// `HOST:PORT`
+    pub(crate) address: String,
+    /// SHA-256 of the certificate, hexadecimal.
+    pub(crate) fingerprint: String,
 }
 
 /// How much of log lines and metric points is kept.

@@ -53,7 +53,7 @@ impl World {
             Some(config) => Some(shoal_link::Checkpoint {
                 local_path: config.local_path.clone(),
                 uri: config.uri.to_string(),
-                tree: self.checkpoints_before(attempt, &config.uri, trial.as_ref())?.map(|tree| tree.display().to_string()),
+                tree: self.checkpoints_before(attempt, &config.uri, trial.as_ref())?.map(|tree| self.trees.input(&tree)),
             }),
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
@@ -65,11 +65,13 @@ impl World {
             }
             let source = request.script.as_ref().and_then(|script| script.source.as_ref());
             let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
-            Ok(Program::Script { source: source.map(|tree| tree.display().to_string()), arguments })
+            Ok(Program::Script { source: source.map(|tree| self.trees.input(&tree)), arguments })
         };
         let program = match image {
             Image::Builtin(Builtin { name, library_dirs, variables, .. }) => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
+                // On another machine they are somewhere else.
+                let (library_dirs, variables) = if self.is_remote() { Default::default() } else { (library_dirs, variables) };
                 Program::Builtin { name, image, library_dirs, variables }
             }
             Image::Host => own()?,
@@ -109,7 +111,7 @@ impl World {
                     .filter_map(|(channel, trees)| {
                         Some(shoal_link::Channel {
                             name: channel.name.clone(),
-                            tree: trees.get(&host)?.display().to_string(),
+                            tree: self.trees.input(trees.get(&host)?),
                             content_type: channel.content_type.clone(),
                             distribution: channel.distribution.as_str().to_owned(),
                             record_wrapper: channel.record_wrapper.as_str().to_owned(),

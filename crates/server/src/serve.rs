@@ -20,7 +20,8 @@ use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    AccessKeys, Options, ServerError, agents,
+    AccessKeys, Options, ServerError,
+    agents::{self, Callers, RemoteListener},
     api::{Api, Identity},
     attempts::Attempts,
     bodies::Unverified,
@@ -30,6 +31,7 @@ use crate::{
     core::{self, Core},
     driver::{self, Machines},
     effects::World,
+    error::io_error,
     exporter::Exporter,
     http::Front,
     keys::KeyRing,
@@ -84,6 +86,11 @@ impl Server {
         }
         let listeners = Listeners::open(&data_dir, options.listen, options.tls.as_ref()).await?;
 
+        let remote = match &options.agents {
+            Some(agents) => Some(RemoteListener::open(&data_dir, agents).await?),
+            None => None,
+        };
+
         let mut journal = SqliteJournal::open(&data_dir.journal_path())?;
         let journal_rows = journal.rows();
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
@@ -114,6 +121,8 @@ impl Server {
         )
         .map_err(io_error("start the core's thread"))?;
 
+        let trees = Trees::new(data_dir.channels_path(), objects.clone());
+        let trees = if remote.is_some() && options.launcher.is_remote() { trees.of_remote_agents() } else { trees };
         let (machines, events) = Machines::new();
         let attempts = Arc::new(Attempts::default());
         let socket = data_dir.socket_path();
@@ -122,7 +131,7 @@ impl Server {
             rows,
             objects: objects.clone(),
             telemetry,
-            trees: Trees::new(data_dir.channels_path(), objects.clone()),
+            trees,
             attempts: attempts.clone(),
             visits: Visits::default(),
             machines,
@@ -144,6 +153,7 @@ impl Server {
             runs: data_dir.runs_path(),
             data_dir,
             socket: socket.clone(),
+            route: remote.as_ref().map(RemoteListener::route),
             server_address: listeners.for_jobs().to_string(),
             lease_s: options.lease_s,
             grace_s: options.grace_s,
@@ -158,16 +168,18 @@ impl Server {
 
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));
-        let (agents_world, stopping) = (world.clone(), agents_stopping.clone());
+        let callers = Arc::new(Callers::default());
+        let (agents_world, agents_callers, stopping) = (world.clone(), callers.clone(), agents_stopping.clone());
         let agents_thread = thread::Builder::new()
             .name("agents".to_owned())
-            .spawn(move || agents::serve(&agents_world, &agents_listener, &stopping))
+            .spawn(move || agents::serve(&agents_world, &agents_callers, &agents_listener, &stopping))
             .map_err(io_error("start the agents' thread"))?;
 
         let mut background = JoinSet::new();
         let tuner = Tuner::default();
         let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
         background.spawn(driver::run(world.clone(), tuner.clone(), effects, events, pending, keys_of_instances));
+        background.extend(remote.map(|remote| remote.serve(world.clone(), callers, agents_stopping.clone())));
         background.spawn(world.clone().watch());
         background.extend(listeners.renewal());
         background.spawn(retention::run(world.telemetry.clone(), options.telemetry));
@@ -319,11 +331,6 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     let dir = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(path.file_name().unwrap_or_default());
     UnixListener::bind(short)
-}
-
-pub(crate) fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
-    let what = what.to_owned();
-    move |source| ServerError::Io { what, source }
 }
 
 #[cfg(test)]

@@ -227,7 +227,15 @@ impl Door {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+/// A chain and its key from two files.
+///
+/// # Errors
+/// Which file is wrong, and how.
+pub(crate) fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
+    certificate::read(certificate, key)
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

@@ -23,7 +23,7 @@ use shoal_wire::CreateTrainingJob;
 
 use crate::{
     agents::read_some,
-    attempts::{AgentSender, Attempt, Plan, run_dir},
+    attempts::{AgentSender, Attempt, NETWORK_FILE, Plan, run_dir},
     effects::{World, describe},
     keys::sha256_hex,
     plans::Prepared,
@@ -168,7 +168,7 @@ impl World {
         }
         let allocation = AllocationId(plan.allocation_id().to_owned());
         for channel in plan.assignments.iter().flat_map(|it| &it.channels) {
-            self.trees.claim(channel.tree.as_ref(), &claim(&allocation.0));
+            self.trees.claim(&self.trees.path_of(&channel.tree), &claim(&allocation.0));
         }
         Some(Retention { allocation, job: plan.job.clone(), policy, hosts: running.allocation.instances })
     }
@@ -244,7 +244,11 @@ impl World {
         let removed = if attempt.plan.allocation_id() == id {
             // The agents' own directories and files stay.
             let hosts = u32::try_from(attempt.plan.assignments.len()).unwrap_or(u32::MAX);
-            crate::parts::remove(&dir, 1..=hosts).and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
+            let network = match fs::remove_file(dir.join(NETWORK_FILE)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+            network.and_then(|()| crate::parts::remove(&dir, 1..=hosts)).and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
         } else {
             (self.remove_tree)(&dir)
         };

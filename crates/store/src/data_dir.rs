@@ -196,6 +196,11 @@ impl DataDir {
         self.root.join("jobs-port")
     }
 
+    /// Remembers the port of agents on other machines.
+    pub fn agents_port_path(&self) -> PathBuf {
+        self.root.join("agents-port")
+    }
+
     /// `link.sock`: where agents call.
     pub fn socket_path(&self) -> PathBuf {
         self.root.join("link.sock")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
 
 use crate::Options;
-use crate::connection::{connect, hello, receive};
+use crate::connection::{hello, receive};
 use crate::mirror::What;
 use crate::mirror::changes::Changes;
 
@@ -41,7 +41,7 @@ impl Drop for Line {
 impl Line {
     /// Connects; what the server says from then on goes to `changes` under this number.
     pub(crate) fn connect(options: &Options, what: What, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
-        let mut stream = connect(&options.socket)?;
+        let mut stream = options.server.connect()?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = Line { stream: stream.try_clone()? };

@@ -19,7 +19,7 @@ pub(crate) const OURS: &str = include_str!("mpi_driver.py");
 /// Where the driver is in an instance, if the job is a program of MPI by SDK v3.
 pub(crate) fn driver(assignment: &Assignment) -> Option<PathBuf> {
     let channel = assignment.channels.iter().find(|channel| channel.name == "sm_drivers")?;
-    let tree = Path::new(&channel.tree);
+    let tree = channel.tree.directory();
     let told: Value = serde_json::from_slice(&fs::read(tree.join("distributed.json")).ok()?).ok()?;
     let is_mpi = matches!(assignment.program, Program::Host { .. }) && told.get("mpi_additional_options").is_some();
     (is_mpi && tree.join(DRIVER).is_file()).then(|| shoal_contract::Paths::default().channel(&channel.name).join(DRIVER))

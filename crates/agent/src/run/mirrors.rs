@@ -33,7 +33,7 @@ impl Agent<'_> {
     fn restore(&mut self, checkpoint: &Checkpoint, place: &Place) -> Result<(), Trouble> {
         let Some(tree) = &checkpoint.tree else { return Ok(()) };
         let failed = |source| Trouble::Mirror { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
-        let files = mirror::restore(tree.as_ref(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
+        let files = mirror::restore(tree.directory(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
         Ok(self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?)
     }
 

@@ -31,6 +31,8 @@ struct State {
     hosts: BTreeMap<u32, Heard>,
     orders: BTreeMap<u32, Vec<Order>>,
     streams: Vec<(u32, UnixStream)>,
+    /// What the first host's agent has reported.
+    network: Option<String>,
     generation: u64,
     is_away: bool,
     is_deaf: bool,
@@ -203,6 +205,9 @@ impl Server {
             for order in state.orders.get(&hello.host).into_iter().flatten() {
                 let _ = stream.write_all(&frame(ToAgent::Order(order.clone())));
             }
+            if let Some(handle) = state.network.clone().filter(|_| hello.host > 1) {
+                let _ = stream.write_all(&frame(ToAgent::Network { handle }));
+            }
             state.streams.push((hello.host, stream.try_clone().unwrap()));
         }
         while let Some(message) = next(&mut stream, &mut decoder) {
@@ -229,6 +234,13 @@ impl Server {
             }
             assert_eq!(seq, heard.acked + 1, "a gap in the numbers");
             heard.acked = seq;
+            if let Frame::Message(ToServer::Report(shoal_link::Report { body: ReportBody::Network { handle }, .. })) = &message {
+                state.network = Some(handle.clone());
+                for (_, stream) in state.streams.iter_mut().filter(|(of, _)| *of > 1) {
+                    let _ = stream.write_all(&frame(ToAgent::Network { handle: handle.clone() }));
+                }
+            }
+            let heard = state.hosts.get_mut(&hello.host).unwrap();
             match message {
                 Frame::Message(ToServer::Report(report)) => heard.reports.push(report.body),
                 Frame::Part { artifact, bytes, .. } => {

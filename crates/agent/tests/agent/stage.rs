@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shoal_agent::Options;
+use shoal_agent::{Libraries, LibraryFinder, ObjectCache, Options};
 use shoal_environments::{Cache, Images, Source};
-use shoal_link::{Assignment, Channel, Endpoint, Limits, MetricDefinition, Order, OutputCompression, Program};
+use shoal_link::{Assignment, Channel, Endpoint, Input, Limits, MetricDefinition, Order, OutputCompression, Program};
 
 use crate::server::{LIMIT, Server};
 
@@ -30,7 +30,9 @@ pub(crate) struct Stage {
 pub(crate) fn play_agent(arguments: &[String]) -> i32 {
     let [socket, attempt, host, token, run_dir] = arguments else { panic!("{arguments:?}") };
     shoal_agent::main(Options {
-        socket: socket.into(),
+        server: shoal_agent::Server::Socket(socket.into()),
+        objects: ObjectCache::new(Path::new(run_dir).join("objects"), 1 << 30),
+        libraries: LibraryFinder(Arc::new(|_| Ok(Libraries::default()))),
         attempt: attempt.clone(),
         host: host.parse().unwrap(),
         token: token.clone(),
@@ -74,7 +76,7 @@ impl Stage {
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
             channels: vec![Channel {
                 name: "train".into(),
-                tree: self.dir.path().join("tree").display().to_string(),
+                tree: Input::Local(self.dir.path().join("tree").display().to_string()),
                 content_type: Some("text/csv".into()),
                 distribution: "FullyReplicated".into(),
                 record_wrapper: "None".into(),
@@ -96,7 +98,7 @@ impl Stage {
                 gpus: vec![],
             },
             endpoint: Some(Endpoint {
-                server_address: "127.0.0.1:1".into(),
+                server_address: Some("127.0.0.1:1".into()),
                 access_key_id: "AK".into(),
                 secret_access_key: "SK".into(),
                 session_token: "ST".into(),

@@ -139,7 +139,7 @@ fn the_endpoint_is_forwarded(_: &Support) {
     let python = "import os,urllib.request; print(urllib.request.urlopen(os.environ['AWS_ENDPOINT_URL'] + '/path').read().decode())";
     let mut assignment = stage.assignment(1, 1, &format!("python3 -c \"{python}\" && echo $AWS_ACCESS_KEY_ID"));
     let keys = assignment.endpoint.take().unwrap();
-    assignment.endpoint = Some(Endpoint { server_address, ..keys });
+    assignment.endpoint = Some(Endpoint { server_address: Some(server_address), ..keys });
     stage.start(assignment);
     let heard = stage.server.until(1, "the end", |it| it.end().is_some());
     assert_eq!(heard.lines(), ["forwarded", "AK"]);

@@ -88,6 +88,31 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |known| ((known.earlier)("tls_cert") != "none" || (known.earlier)("tls_key") != "none").to_string(),
     },
     Setting {
+        name: "agents_listen",
+        value: "ADDRESS",
+        help: "Address and port for agents on other machines, with TLS; port 0 takes a free one and keeps it; `none` is none. In shoal.toml: agents = { listen = .. }",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "agents_address",
+        value: "HOST",
+        help: "Host, or host and port, by which other machines reach that; `auto` is the address that is listened on",
+        client: false,
+        is_switch: false,
+        default: |_| "auto".to_owned(),
+    },
+    Setting {
+        name: "launch_command",
+        value: "COMMAND",
+        help: "Program, and its arguments with commas between, that starts agents on other machines: it is run with an agent's command line behind; `none` \
+               starts them here. In shoal.toml: launch = { command = [..] }",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
         name: "region",
         value: "REGION",
         help: "Region that clients believe in",

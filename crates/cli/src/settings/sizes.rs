@@ -3,7 +3,7 @@
 const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// `8GiB`, `512 MiB`, `1.5GiB` or plain bytes.
-pub(super) fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     for (unit, factor) in UNITS {
         if let Some(number) = text.strip_suffix(unit) {

@@ -19,7 +19,7 @@ pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HELLO_BYTES: usize = 64 << 10;
 
 /// One of [`MAX_STRANGERS`], until it is dropped.
-pub(super) struct Stranger(Arc<AtomicUsize>);
+pub(crate) struct Stranger(Arc<AtomicUsize>);
 
 impl Stranger {
     /// Counts one more; none if there are too many.

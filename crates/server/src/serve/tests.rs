@@ -37,6 +37,7 @@ fn options(data_dir: &Path) -> Options {
     Options {
         data_dir: data_dir.to_owned(),
         listen: "127.0.0.1:0".parse().unwrap(),
+        agents: None,
         tls: None,
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),

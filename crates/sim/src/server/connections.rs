@@ -261,7 +261,9 @@ impl Simulation {
                     }
                     ingestion::Io::Acknowledge(seq) => self.send_down(number, Down::Ack(seq)),
                     ingestion::Io::Read => {}
-                    ingestion::Io::Part { .. } | ingestion::Io::Refuse => return broken(format!("{key:?} sends what no agent sends")),
+                    ingestion::Io::Part { .. } | ingestion::Io::Network(_) | ingestion::Io::Refuse => {
+                        return broken(format!("{key:?} sends what no agent sends"));
+                    }
                 }
             }
         }

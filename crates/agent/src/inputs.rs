@@ -1,0 +1,185 @@
+//! What a job reads, where the server shares no files with this machine: trees of objects become directories, whose
+//! files the node's cache has.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use shoal_link::{Decoder, Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer, encode};
+
+use crate::connection::{hello, receive};
+use crate::objects::PlaceError;
+use crate::own_log::say;
+use crate::{Options, source};
+
+/// A server that sends nothing meanwhile counts as unreachable.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Why there is no directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    /// The server does not give it.
+    #[error("the server does not send the objects of an input: {0}")]
+    Refused(String),
+    /// The job is being stopped.
+    #[error("stopped")]
+    Stopped,
+    /// An object arrives damaged, or this machine cannot take it.
+    #[error("could not make a directory of the objects of an input")]
+    Place(#[source] PlaceError),
+}
+
+/// Whether the server is to be asked again.
+enum Failure {
+    Lost(io::Error),
+    Ended(InputError),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// Puts directories in the place of trees of objects. `dir` is where they are made.
+pub(crate) fn localise(options: &Options, dir: &Path, input: &mut Input, is_to_stop: &mut dyn FnMut() -> bool) -> Result<(), InputError> {
+    let Input::Objects(tree) = input else { return Ok(()) };
+    let place = place_of(dir, tree).ok_or_else(|| InputError::Refused(format!("\"{}\" names no tree", tree.tree)))?;
+    let draft = place.with_extension("draft");
+    let mut is_reported = false;
+    while !place.exists() {
+        if is_to_stop() {
+            return Err(InputError::Stopped);
+        }
+        match make(options, tree, &draft, is_to_stop) {
+            Ok(()) => fs::rename(&draft, &place).map_err(|error| InputError::Place(error.into()))?,
+            // Another server comes, or the lease ends.
+            Err(Failure::Lost(error)) => {
+                if !std::mem::replace(&mut is_reported, true) {
+                    say(format_args!("objects are asked for again until the server answers: {error}"));
+                }
+                thread::sleep(PAUSE);
+            }
+            Err(Failure::Ended(error)) => return Err(error),
+        }
+    }
+    *input = Input::Local(place.display().to_string());
+    Ok(())
+}
+
+/// Where a tree's directory is below `dir`; `None` if its name is no name.
+pub(crate) fn place_of(dir: &Path, tree: &ObjectTree) -> Option<PathBuf> {
+    let is_name = !tree.tree.is_empty() && tree.tree.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_name.then(|| dir.join(&tree.tree))
+}
+
+/// Makes the directory, or what is missing of it.
+fn make(options: &Options, tree: &ObjectTree, draft: &Path, is_to_stop: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
+    let own = |error: io::Error| Failure::Ended(InputError::Place(error.into()));
+    let mut line = Line::connect(options)?;
+    let entries = line.list(tree)?;
+    fs::create_dir_all(draft).map_err(own)?;
+    for ManifestEntry { path, id, size } in entries {
+        let relative = source::relative(Path::new(&path)).filter(|path| !path.as_os_str().is_empty());
+        let relative = relative.ok_or_else(|| own(io::Error::other(format!("\"{path}\" leads out of the input"))))?;
+        let target = draft.join(relative);
+        if target.exists() {
+            continue;
+        }
+        target.parent().map_or(Ok(()), fs::create_dir_all).map_err(own)?;
+        // A failure of the connection is followed by another attempt, one of this machine is not.
+        let mut lost = None;
+        let mut fetch = |to: &mut dyn Write| match line.fetch(tree, &id, to) {
+            Ok(digest) => Ok(digest),
+            Err(failure) => {
+                lost = Some(failure);
+                Err(io::Error::other("not fetched").into())
+            }
+        };
+        let placed = options.objects.place(&id, size, &target, &mut fetch, is_to_stop);
+        match (placed, lost) {
+            (Ok(()), _) => {}
+            (Err(_), Some(failure)) => return Err(failure),
+            (Err(PlaceError::Stopped), None) => return Err(Failure::Ended(InputError::Stopped)),
+            (Err(error), None) => return Err(Failure::Ended(InputError::Place(error))),
+        }
+    }
+    // The limit is for what is left behind; what could not be removed is tried again by the next one.
+    options.objects.trim().map_err(own)
+}
+
+/// A connection that brings objects.
+struct Line {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Line {
+    fn connect(options: &Options) -> Result<Self, Failure> {
+        let mut stream = options.server.connect()?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.write_all(&encode(&Frame::Message(ToServer::Objects(hello(options)))).map_err(io::Error::other)?)?;
+        let mut decoder = Decoder::default();
+        match receive(&mut stream, &mut decoder)? {
+            ToAgent::Ready => Ok(Self { stream, decoder }),
+            ToAgent::Refused { reason } => Err(Failure::Ended(InputError::Refused(reason))),
+            _ => Err(io::Error::other("the server does not send objects").into()),
+        }
+    }
+
+    fn ask(&mut self, message: ToServer) -> io::Result<()> {
+        self.stream.write_all(&encode(&Frame::Message(message)).map_err(io::Error::other)?)
+    }
+
+    fn next(&mut self) -> io::Result<Frame<ToAgent>> {
+        let mut buffer = [0; 64 << 10];
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(io::Error::other)? {
+                return Ok(frame);
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.decoder.push(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn list(&mut self, tree: &ObjectTree) -> Result<Vec<ManifestEntry>, Failure> {
+        self.ask(ToServer::List { tree: tree.tree.clone() })?;
+        let mut all = Vec::new();
+        loop {
+            match self.next()? {
+                Frame::Message(ToAgent::Manifest { entries, is_last }) => {
+                    all.extend(entries);
+                    if is_last {
+                        return Ok(all);
+                    }
+                }
+                Frame::Message(ToAgent::NoObject { reason }) => return Err(Failure::Ended(InputError::Refused(reason))),
+                _ => return Err(io::Error::other("the server answers with something else than a manifest").into()),
+            }
+        }
+    }
+
+    /// Writes the object's content; gives its SHA-256 as the server has it.
+    fn fetch(&mut self, tree: &ObjectTree, id: &str, to: &mut dyn Write) -> Result<String, Failure> {
+        self.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned() })?;
+        loop {
+            match self.next()? {
+                Frame::Chunk(bytes) => {
+                    to.write_all(&bytes).map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
+                }
+                Frame::Message(ToAgent::ObjectEnds { sha256 }) => return Ok(sha256),
+                Frame::Message(ToAgent::NoObject { reason }) => return Err(Failure::Ended(InputError::Refused(reason))),
+                _ => return Err(io::Error::other("the server answers with something else than an object").into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The node's cache of objects: what a remote server's jobs read, fetched once for all jobs of a user. An object never
+//! changes, so its id is enough to find it; its file is named by the SHA-256 of its content, too, and is compared with
+//! it each time before a job gets it.
+//!
+//! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a lock that ends with
+//! the process, so that two agents fetch nothing twice. The least recently used files are removed when there are more
+//! bytes than the limit; those that a job reads stay, since removing their second name would free nothing.
+
+use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use hex_simd::AsciiCase;
+use sha2::{Digest, Sha256};
+
+/// Locks that objects share by the first letters of their ids.
+const LOCKS: &str = "locks";
+const POLL: Duration = Duration::from_millis(20);
+const READ_BYTES: usize = 1 << 20;
+/// As objects of a local server have it: programs of another user change copies of them, in a layer of their own.
+const MODE: u32 = 0o666;
+
+/// The cache of a user on this machine.
+#[derive(Debug, Clone)]
+pub struct ObjectCache {
+    dir: PathBuf,
+    max_bytes: u64,
+}
+
+/// Why an object is not at its place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// It came otherwise than the server sent it, twice.
+    #[error(
+        "object {id} arrived damaged: its SHA-256 is {found}, and {expected} was sent; try again, and look at the memory and the network of this machine"
+    )]
+    Damaged {
+        /// Its id.
+        id: String,
+        /// Of what came.
+        found: String,
+        /// Of what was sent.
+        expected: String,
+    },
+    /// The job is being stopped.
+    #[error("stopped")]
+    Stopped,
+    /// This machine, or the connection.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Writes an object's content; gives its SHA-256 as the sender has it.
+pub(crate) type Fetch<'a> = dyn FnMut(&mut dyn io::Write) -> Result<String, PlaceError> + 'a;
+
+impl ObjectCache {
+    /// The cache in a directory, made when it is first needed.
+    #[must_use]
+    pub fn new(dir: PathBuf, max_bytes: u64) -> Self {
+        Self { dir, max_bytes }
+    }
+
+    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch` brings it if it is not
+    /// here, or here and damaged.
+    pub(crate) fn place(
+        &self,
+        id: &str,
+        size: u64,
+        target: &Path,
+        fetch: &mut Fetch<'_>,
+        is_to_stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), PlaceError> {
+        if id.len() < 2 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(io::Error::other(format!("\"{id}\" is no id of an object")).into());
+        }
+        let _lock = self.wait_for_lock(id, is_to_stop)?;
+        let file = match self.sound(id, size)? {
+            Some(file) => file,
+            None => self.bring(id, fetch)?,
+        };
+        File::open(&file)?.set_times(FileTimes::new().set_accessed(SystemTime::now()))?;
+        if fs::hard_link(&file, target).is_err() {
+            fs::copy(&file, target)?;
+        }
+        Ok(())
+    }
+
+    /// The object's file, if it is here as it came.
+    fn sound(&self, id: &str, size: u64) -> io::Result<Option<PathBuf>> {
+        for entry in entries(&self.dir.join(id))? {
+            let is_sound = entry.metadata()?.len() == size && entry.file_name().to_str() == Some(&*digest(&entry.path())?);
+            if is_sound {
+                return Ok(Some(entry.path()));
+            }
+            // Half a file of an agent that was killed, or one that has changed.
+            fs::remove_file(entry.path())?;
+        }
+        Ok(None)
+    }
+
+    fn bring(&self, id: &str, fetch: &mut Fetch<'_>) -> Result<PathBuf, PlaceError> {
+        let dir = self.dir.join(id);
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let draft = dir.join("draft");
+        let mut before = None;
+        loop {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&draft)?;
+            let sent = fetch(&mut file)?;
+            drop(file);
+            let found = digest(&draft)?;
+            if found == sent {
+                // The mode that it was opened with lacks what the process's mask takes away.
+                fs::set_permissions(&draft, Permissions::from_mode(MODE))?;
+                fs::rename(&draft, dir.join(&found))?;
+                return Ok(dir.join(found));
+            }
+            if before.replace(()).is_some() {
+                return Err(PlaceError::Damaged { id: id.to_owned(), found, expected: sent });
+            }
+        }
+    }
+
+    /// Removes what has not been used for longest until the rest is within the limit.
+    pub(crate) fn trim(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for object in entries(&self.dir)?.into_iter().filter(|entry| entry.file_name() != LOCKS) {
+            for entry in entries(&object.path())? {
+                // One that another agent has just removed takes no space.
+                let Ok(metadata) = entry.metadata() else { continue };
+                let used = (metadata.atime(), metadata.atime_nsec());
+                files.push((used, metadata.len(), object.file_name(), entry.path()));
+            }
+        }
+        files.sort();
+        let mut bytes: u64 = files.iter().map(|(_, size, ..)| size).sum();
+        for (used, size, id, path) in files {
+            if bytes <= self.max_bytes {
+                break;
+            }
+            // Another agent uses it.
+            let Some(_lock) = self.lock(&id.to_string_lossy())? else { continue };
+            let Ok(now) = fs::metadata(&path) else { continue };
+            if now.nlink() > 1 || (now.atime(), now.atime_nsec()) != used {
+                continue;
+            }
+            fs::remove_file(&path)?;
+            bytes -= size;
+            // It fails if there is another file.
+            let _ = path.parent().map(fs::remove_dir);
+        }
+        Ok(())
+    }
+
+    fn wait_for_lock(&self, id: &str, is_to_stop: &mut dyn FnMut() -> bool) -> Result<File, PlaceError> {
+        loop {
+            if is_to_stop() {
+                return Err(PlaceError::Stopped);
+            }
+            if let Some(lock) = self.lock(id)? {
+                return Ok(lock);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn lock(&self, id: &str) -> io::Result<Option<File>> {
+        let locks = self.dir.join(LOCKS);
+        DirBuilder::new().recursive(true).mode(0o700).create(&locks)?;
+        let name = id.get(..2).unwrap_or(id);
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(locks.join(name))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// What is in a directory; nothing if there is none.
+fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.collect(),
+    }
+}
+
+fn digest(path: &Path) -> io::Result<String> {
+    let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; READ_BYTES]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hex_simd::encode_to_string(hash.finalize(), AsciiCase::Lower)),
+            Ok(count) => hash.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn cache(max_bytes: u64) -> (tempfile::TempDir, ObjectCache) {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = ObjectCache::new(dir.path().join("objects"), max_bytes);
+        (dir, cache)
+    }
+
+    fn sha256(content: &[u8]) -> String {
+        hex_simd::encode_to_string(Sha256::digest(content), AsciiCase::Lower)
+    }
+
+    /// Places an object; returns whether it was fetched.
+    fn place(cache: &ObjectCache, id: &str, content: &[u8], target: &Path) -> bool {
+        let fetched = Cell::new(false);
+        let mut fetch = |to: &mut dyn io::Write| {
+            fetched.set(true);
+            to.write_all(content)?;
+            Ok(sha256(content))
+        };
+        cache.place(id, content.len() as u64, target, &mut fetch, &mut || false).unwrap();
+        assert_eq!(fs::read(target).unwrap(), content);
+        fetched.get()
+    }
+
+    #[test]
+    fn an_object_is_fetched_once_and_again_when_it_has_changed() {
+        let (dir, cache) = cache(1 << 20);
+        let target = |name: &str| dir.path().join(name);
+        assert!(place(&cache, "aa01", b"content", &target("one")));
+        assert!(!place(&cache, "aa01", b"content", &target("two")));
+        assert_eq!(fs::metadata(target("two")).unwrap().nlink(), 3, "it takes space once");
+        assert_eq!(fs::metadata(target("two")).unwrap().mode() & 0o777, MODE);
+        // A plain process of the same user has written into it.
+        fs::remove_file(target("two")).unwrap();
+        fs::write(target("one"), b"changed").unwrap();
+        assert!(place(&cache, "aa01", b"content", &target("three")));
+        assert_eq!(fs::read(target("one")).unwrap(), b"changed", "what others have is not replaced below them");
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first_and_what_a_job_reads_stays() {
+        let (dir, cache) = cache(20);
+        let used = |id: &str, name: &str| place(&cache, id, b"0123456789", &dir.path().join(name));
+        for (id, name) in [("aa01", "one"), ("bb01", "two"), ("cc01", "three")] {
+            assert!(used(id, name));
+        }
+        for name in ["one", "two"] {
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        assert!(!used("aa01", "again"));
+        fs::remove_file(dir.path().join("again")).unwrap();
+        cache.trim().unwrap();
+        assert!(!cache.dir.join("bb01").exists(), "used before the others");
+        assert!(cache.dir.join("aa01").exists() && cache.dir.join("cc01").exists());
+        let none = ObjectCache { max_bytes: 0, ..cache };
+        none.trim().unwrap();
+        assert!(!none.dir.join("aa01").exists());
+        assert!(none.dir.join("cc01").exists(), "a job reads it");
+    }
+
+    #[test]
+    fn what_arrives_damaged_is_fetched_again_once() {
+        let (dir, cache) = cache(1 << 20);
+        let tries = Cell::new(0);
+        let damaged_until = |last: u32| {
+            let mut fetch = |to: &mut dyn io::Write| {
+                tries.set(tries.get() + 1);
+                to.write_all(if tries.get() < last { b"damaged" } else { b"content" })?;
+                Ok(sha256(b"content"))
+            };
+            cache.place("aa01", 7, &dir.path().join(format!("at-{last}")), &mut fetch, &mut || false)
+        };
+        let error = damaged_until(9).unwrap_err();
+        assert!(matches!(&error, PlaceError::Damaged { id, .. } if id == "aa01"), "{error}");
+        assert_eq!(tries.get(), 2);
+        tries.set(0);
+        damaged_until(2).unwrap();
+    }
+
+    #[test]
+    fn two_at_once_fetch_once() {
+        let (dir, cache) = cache(1 << 20);
+        let fetched = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (cache, fetched, target) = (&cache, &fetched, dir.path().join(number.to_string()));
+                scope.spawn(move || {
+                    let mut fetch = |to: &mut dyn io::Write| {
+                        fetched.fetch_add(1, Ordering::SeqCst);
+                        to.write_all(b"content")?;
+                        Ok(sha256(b"content"))
+                    };
+                    cache.place("aa01", 7, &target, &mut fetch, &mut || false).unwrap();
+                    assert_eq!(fs::read(target).unwrap(), b"content");
+                });
+            }
+        });
+        assert_eq!(fetched.into_inner(), 1);
+        let _held = cache.lock("aa01").unwrap().unwrap();
+        let stopped = cache.place("aa02", 7, &dir.path().join("never"), &mut |_| unreachable!(), &mut || true);
+        assert!(matches!(stopped, Err(PlaceError::Stopped)));
+    }
+
+    #[test]
+    fn an_id_is_no_path() {
+        let (dir, cache) = cache(1);
+        for id in ["..", "a/b", "", "/etc"] {
+            cache.place(id, 0, &dir.path().join("never"), &mut |_| unreachable!(), &mut || false).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Objects of an attempt's inputs, for agents that do not share this machine's files: each on a connection of the
+//! agent's own, so that gigabytes delay no report. Bytes are read from the links that the attempt's trees are, so an
+//! object that is replaced meanwhile is sent as it was.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+use shoal_link::{Decoder, Frame, Input, ManifestEntry, ToAgent, ToServer};
+
+use super::read_some;
+use crate::{
+    attempts::{AgentSender, Attempt, inputs_of},
+    effects::World,
+    keys::hex,
+};
+
+/// An agent's disk may be slow; one that takes nothing for so long is as good as gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Entries of a message.
+const MAX_ENTRIES: usize = 5000;
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Answers what an agent asks for until the connection ends.
+pub(super) fn serve(
+    world: &World,
+    attempt: &Attempt,
+    host: u32,
+    mut stream: UnixStream,
+    sender: &AgentSender,
+    mut decoder: Decoder,
+) -> io::Result<()> {
+    let assignment = &attempt.plan.assignments[host as usize - 1];
+    let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    stream.set_read_timeout(None)?;
+    sender.send(ToAgent::Ready)?;
+    loop {
+        while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
+            let (tree, answered) = match &frame {
+                Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. }) if !trees.contains(tree.as_str()) => {
+                    (tree, Err(io::Error::other("it is none of the attempt's inputs")))
+                }
+                Frame::Message(ToServer::List { tree }) => (tree, list(&world.trees.manifest(tree), sender)),
+                Frame::Message(ToServer::Fetch { tree, id }) => (tree, fetch(&world.trees.object(tree, id), sender)),
+                _ => return Err(io::Error::other("only objects are asked for on this connection")),
+            };
+            if let Err(error) = answered {
+                let reason = world.without_paths(&format!("input {tree}: {error}"));
+                tracing::warn!("attempt {}, algo-{host}: {reason}", attempt.plan.attempt);
+                // After some bytes of an object this is its end, too.
+                sender.send(ToAgent::NoObject { reason })?;
+            }
+        }
+        match read_some(&mut stream, &mut decoder) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            read => read?,
+        }
+    }
+}
+
+fn tree_of(input: &Input) -> Option<&str> {
+    match input {
+        Input::Local(_) => None,
+        Input::Objects(tree) => Some(&tree.tree),
+    }
+}
+
+fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
+    let mut lines = BufReader::new(File::open(manifest)?).lines().peekable();
+    loop {
+        let mut entries = Vec::new();
+        while entries.len() < MAX_ENTRIES
+            && let Some(line) = lines.next()
+        {
+            entries.push(serde_json::from_str::<ManifestEntry>(&line?)?);
+        }
+        let is_last = lines.peek().is_none();
+        sender.send(ToAgent::Manifest { entries, is_last })?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+fn fetch(object: &Path, sender: &AgentSender) -> io::Result<()> {
+    let (mut file, mut hash) = (File::open(object)?, Sha256::new());
+    loop {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            return sender.send(ToAgent::ObjectEnds { sha256: hex(&hash.finalize()) });
+        }
+        chunk.truncate(count);
+        hash.update(&chunk);
+        sender.send_frame(&Frame::Chunk(chunk))?;
+    }
+}

@@ -1,0 +1,215 @@
+"""Agents that share nothing with the server but a TCP address: another network namespace, and a mount namespace in
+which the server's directory is empty."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+
+import data
+import pytest
+import traces
+from house import BUCKET, House, eventually
+from jobs import Jobs
+from test_script_mode import create as create_script
+from tuning_jobs import Tuning
+
+NETNS = f"shoal{os.getpid()}"
+SERVER, AGENTS = "10.213.7.1", "10.213.7.2"
+LAUNCH = pathlib.Path(__file__).with_name("elsewhere.sh")
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def network():
+    if os.getuid() != 0 or not shutil.which("ip") or not shutil.which("nsenter"):
+        pytest.skip("needs root, ip and nsenter")
+    server_end, agents_end = f"{NETNS[:11]}s"[-15:], f"{NETNS[:11]}a"[-15:]
+    try:
+        ip("netns", "add", NETNS)
+        ip("link", "add", server_end, "type", "veth", "peer", "name", agents_end, "netns", NETNS)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"needs network namespaces and veth: {error.stderr}")
+    try:
+        ip("address", "add", f"{SERVER}/30", "dev", server_end)
+        ip("link", "set", server_end, "up")
+        ip("-n", NETNS, "address", "add", f"{AGENTS}/30", "dev", agents_end)
+        ip("-n", NETNS, "link", "set", agents_end, "up")
+        ip("-n", NETNS, "link", "set", "lo", "up")
+        yield
+    finally:
+        ip("netns", "delete", NETNS)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """The other machine's own: it has the libraries, and nothing else."""
+    cache = tmp_path_factory.mktemp("cache")
+    for directory in pathlib.Path.home().glob(".cache/shoal/xgboost-*"):
+        (cache / directory.name).symlink_to(directory)
+    return cache
+
+
+@pytest.fixture(scope="module")
+def jobs(network, cache, tmp_path_factory):
+    root = tmp_path_factory.mktemp("server")
+    data_dir = root / "data"
+    log = root / "launched"
+    command = ",".join(map(str, [LAUNCH, NETNS, cache, log, root]))
+    flags = ["--agents-listen", f"{SERVER}:0", "--launch-command", command]
+    house = House(*flags, data=data_dir)
+    house.launched = log
+    yield Jobs(house)
+    house.close()
+
+
+def test_nothing_is_shared_but_an_address(jobs):
+    # A program that is a plain command sees its instance; what its agent sees is what the command that started it has arranged.
+    jobs.put("remote/in/a.txt", "content")
+    jobs.put("remote/in/sub/b.txt", "more")
+    line = "cd $SM_CHANNEL_TRAIN; cat a.txt sub/b.txt; echo changed > a.txt; echo m > $SM_MODEL_DIR/m; echo o > $SM_OUTPUT_DATA_DIR/o"
+    name = jobs.command(line, InputDataConfig=[jobs.channel("train", "remote/in/")])
+    jobs.completed(name)
+    assert jobs.lines(name) == ["contentmore"]
+    assert (jobs.artifact(name), jobs.artifact(name, "output")) == ({"m": b"m\n"}, {"o": b"o\n"})
+    assert jobs.s3.get_object(Bucket=BUCKET, Key="remote/in/a.txt")["Body"].read() == b"content"
+    arguments = jobs.house.launched.read_text().splitlines()[-1].split()
+    assert str(jobs.house.data) not in " ".join(arguments), "no path of the server"
+    # The token is not in there either, and the server's own port is not reached from there.
+    assert arguments[1:3] == ["agent", "--server"] and arguments[3].startswith(f"{SERVER}:")
+    inside = ["nsenter", f"--net=/run/netns/{NETNS}", "python3", "-c"]
+    own = json.loads(jobs.house.shoal("env", "--json").stdout)["AWS_ENDPOINT_URL"].rsplit(":", 1)[1]
+    reach = f"import socket; socket.create_connection(('127.0.0.1', {own}), 1)"
+    assert subprocess.run([*inside, reach], capture_output=True, check=False).returncode != 0
+
+
+def test_an_exec_session_and_the_servers_directory_is_hidden(jobs):
+    name = jobs.command("echo ready; while true; do sleep 0.1; done")
+    jobs.saying(name, "ready")
+    (pid,) = traces.agents(jobs.house).values()
+    agent = pathlib.Path("/proc", str(pid))
+    assert list((agent / "root" / str(jobs.house.data).lstrip("/")).parent.iterdir()) == []
+    assert os.readlink(agent / "ns/net") != os.readlink("/proc/self/ns/net")
+    done = jobs.house.shoal("jobs", "exec", name, "--", "/bin/sh", "-c", "echo $SM_CURRENT_HOST; cat; exit 7", check=False, input="typed\n")
+    assert (done.stdout.split(), done.returncode) == (["algo-1", "typed"], 7)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_script_reaches_the_server_and_goes_on_from_its_checkpoints(jobs):
+    script = """
+import json, os, pathlib, urllib.request
+place = pathlib.Path("/opt/ml/checkpoints/state")
+before = int(place.read_text()) if place.exists() else 0
+place.write_text(str(before + 1))
+print("before", before)
+try:
+    urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"] + "/tests")
+except urllib.error.HTTPError as error:
+    print("server", error.code)
+"""
+    config = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/remote/state"}}
+    for before in (0, 1):
+        name = create_script(jobs, {"train.py": script}, **config)
+        jobs.completed(name)
+        assert jobs.lines(name) == [f"before {before}", "server 403"]
+    assert jobs.s3.get_object(Bucket=BUCKET, Key="remote/state/state")["Body"].read() == b"2"
+
+
+def test_xgboost_on_two_instances_whose_objects_come_once(jobs, cache):
+    rows = data.rows(200, 1)
+    for part in range(2):
+        jobs.put(f"remote/train/{part}.csv", data.as_csv(rows[part::2]))
+    parameters = {"objective": "binary:logistic", "num_round": 3, "eval_metric": "auc"}
+    names = [jobs.xgboost("remote/train/", instances=2, sharded=True, **parameters) for _ in range(2)]
+    models = []
+    for name in names:
+        jobs.completed(name)
+        models.append(jobs.artifact(name)["xgboost-model"])
+    assert models[0] == models[1]
+    kept = [path for path in (cache / "objects").glob("*/*") if path.parent.name != "locks"]
+    sizes = [path.stat().st_size for path in kept]
+    assert all(sizes.count(len(data.as_csv(rows[part::2]))) >= 1 for part in range(2))
+    assert len({path.parent.name for path in kept}) == len(kept), "each object once"
+
+
+def test_warm_instances(jobs):
+    keeping = {"InstanceType": "ml.t3.medium", "InstanceCount": 1, "VolumeSizeInGB": 1, "KeepAlivePeriodInSeconds": 600}
+    jobs.put("remote/warm/a", "first")
+
+    def done():
+        name = jobs.command("cat $SM_CHANNEL_TRAIN/a", ResourceConfig=keeping, InputDataConfig=[jobs.channel("train", "remote/warm/")])
+        jobs.completed(name)
+        eventually(lambda: jobs.describe(name)["WarmPoolStatus"]["Status"] != "InUse")
+        return name
+
+    # Where the machine is too busy for a kept agent to answer, a job gets a new one.
+    for _ in range(6):
+        first, second = done(), done()
+        if jobs.describe(first)["WarmPoolStatus"]["Status"] == "Reused":
+            break
+    assert jobs.describe(first)["WarmPoolStatus"]["ReusedByJob"] == second
+    assert jobs.lines(second) == ["first"]
+    jobs.sagemaker.update_training_job(TrainingJobName=second, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
+
+
+def test_a_tuning_job(jobs):
+    tuning = Tuning(jobs)
+    name = tuning.create(tuning.request(tuning.definition(), jobs=3))
+    tuning.completed(name)
+    assert {trial["TrainingJobStatus"] for trial in tuning.trials(name)} == {"Completed"}
+
+
+def test_a_servers_restart(jobs):
+    name = jobs.command("echo ready; while ! [ -e /tmp/go ]; do sleep 0.1; done; echo gone on; echo m > $SM_MODEL_DIR/m")
+    jobs.saying(name, "ready")
+    jobs.house.stop(signal.SIGKILL)
+    jobs.house.start()
+    jobs.connect()
+    assert jobs.house.shoal("jobs", "exec", name, "--", "/bin/touch", "/tmp/go", check=False).returncode == 0
+    jobs.completed(name)
+    assert jobs.lines(name) == ["ready", "gone on"]
+    assert jobs.artifact(name) == {"m": b"m\n"}
+
+
+def agent_by_hand(jobs, cache, **changes):
+    arguments = jobs.house.launched.read_text().splitlines()[-1].split()
+    words = {name: arguments[arguments.index(name) + 1] for name in ("--server", "--fingerprint", "--attempt", "--data-id")}
+    words |= {name: value for name, value in changes.items() if name.startswith("--")}
+    flags = [word for pair in words.items() for word in pair]
+    variables = {"PATH": os.environ["PATH"], "SHOAL_CACHE": str(cache), "SHOAL_AGENT_TOKEN": "00ff"}
+    command = [arguments[0], "agent", *flags, "--host", "1"]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_another_certificate_and_another_token_are_refused(jobs, tmp_path):
+    name = jobs.command("echo ready; while true; do sleep 0.1; done")
+    jobs.saying(name, "ready")
+    wrong = agent_by_hand(jobs, tmp_path, **{"--fingerprint": "00" * 32})
+    assert wrong.returncode == 1
+    assert "shows a certificate with fingerprint" in wrong.stderr and "it is another server" in wrong.stderr
+    refused = agent_by_hand(jobs, tmp_path)
+    assert refused.returncode == 1 and "wrong token" in refused.stderr
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.wait(name)
+
+
+def test_silent_callers_delay_no_agent(jobs):
+    arguments = jobs.house.launched.read_text().splitlines()[-1].split()
+    host, port = arguments[3].rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port))) for _ in range(20)]
+    jobs.completed(jobs.command("true"))
+    for one in silent:
+        one.close()
+
+
+def test_nothing_is_left(jobs, cache):
+    eventually(lambda: traces.agents_of_all(jobs.house) == [])
+    traces.nothing_left(jobs.house)
+    assert eventually(lambda: list((cache / "runs").iterdir()) == [cache / "runs/lock"])
