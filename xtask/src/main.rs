@@ -1,8 +1,8 @@
-//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test [--all] | ci | checks | soak | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
+//! change has to pass, `checks` those alone. `soak` is what takes too long for them. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
 //! measurement of `tools/bench`, `bench` alone all of them, and writes docs/notes/measured.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
 //! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
@@ -21,6 +21,7 @@ mod pytest;
 mod python_package;
 mod rust_tests;
 mod skips;
+mod soak;
 mod tidy;
 mod workspace;
 
@@ -38,6 +39,10 @@ use workspace::{Workspace, cargo, succeeds};
 
 fn main() -> ExitCode {
     let task = env::args().nth(1).unwrap_or_default();
+    if ["", "help", "--help", "-h"].contains(&task.as_str()) {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
     match run(&task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -46,6 +51,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The tasks, as CONTRIBUTING.md has them: its first block.
+fn help() -> &'static str {
+    include_str!("../../CONTRIBUTING.md").split("```\n").nth(1).unwrap_or_default()
 }
 
 /// Whether all is well.
@@ -106,10 +116,11 @@ fn run(task: &str) -> Result<bool> {
         "instructions" => instructions::run(&workspace),
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
+        "soak" => soak::run(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
             bail!(
-                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim"
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim, soak"
             )
         }
     }
