@@ -68,7 +68,7 @@ fn run(task: &str) -> Result<bool> {
             Ok(outcome.report())
         }
         "ci" => {
-            // The clients' tests wait more than they compute, and what compiles beside them leaves them the processor.
+            // The tests in Python wait more than they compute, and what compiles beside them leaves them the processor.
             let mut beside = None;
             let mut outcome = test(&workspace, || {
                 beside = Some(checks::Beside::start(&workspace)?);
@@ -126,7 +126,7 @@ fn run(task: &str) -> Result<bool> {
     }
 }
 
-/// Rust tests, then the real clients against the binary that they built; `between` these two, all is built.
+/// Rust tests, then those of the Python package and the real clients against what was built; `between` begins when all is built.
 fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let started = Instant::now();
@@ -161,20 +161,28 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     let torch = frameworks::prepare(&shoal, workspace, &mut outcome)?;
     passed("PyTorch's environment");
     // Before the clients' tests: servers find the wheel beside the binary.
-    match package {
-        Some(Ok(Some(python))) => {
-            python_package::run(workspace, &python, torch.as_deref(), &mut outcome)?;
-            let packed = dist::check_debug(workspace, &python).inspect_err(|error| eprintln!("dist: {error:#}"));
-            outcome.count("dist of the debug build, installed", packed.is_ok());
+    let package = match package {
+        Some(Ok(Some(python))) => python_package::install(workspace, &python, &mut outcome)?.then_some(python),
+        Some(Ok(None)) => {
+            outcome.skipped.push(Skip {
+                name: "the Python package".to_owned(),
+                reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
+            });
+            None
         }
-        Some(Ok(None)) => outcome.skipped.push(Skip {
-            name: "the Python package".to_owned(),
-            reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
-        }),
-        Some(Err(_)) | None => outcome.fail("the Python package's environment"),
-    }
-    passed("the Python package");
+        Some(Err(_)) | None => {
+            outcome.fail("the Python package's environment");
+            None
+        }
+    };
+    passed("the Python package's wheel");
     between()?;
+    if let Some(python) = package {
+        python_package::test(workspace, &python, torch.as_deref(), &mut outcome)?;
+        let packed = dist::check_debug(workspace, &python).inspect_err(|error| eprintln!("dist: {error:#}"));
+        outcome.count("dist of the debug build, installed", packed.is_ok());
+    }
+    passed("the Python package's tests");
     if let Some(python) = python {
         clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
     }
