@@ -19,7 +19,7 @@ use crate::{
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
-/// So many files run at a time.
+/// How many files run at a time.
 const SIDE_BY_SIDE: &str = "3";
 
 /// If tests of more files than these fail, the machine is not the cause.

@@ -15,7 +15,7 @@ use crate::{
     workspace::{Workspace, shown, succeeds},
 };
 
-/// So many files of tests run at a time, each whole in one worker: they wait for their ranks to start, and for faults to be noticed.
+/// How many files of tests run at a time, each whole in one worker: tests wait for their ranks to start, and for faults to be noticed.
 const SIDE_BY_SIDE: &str = "2";
 
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
