@@ -1,4 +1,4 @@
-"""Which tests wait for `cargo xtask test --all`: those that start many processes and repeat on more ranks what others show on two."""
+"""Which tests wait for `cargo xtask test --all` or `soak`: those that start many processes and repeat on more ranks what others show on two, and most of torch's own suite."""
 
 import os
 
@@ -15,6 +15,10 @@ LONG = (
 )
 
 
+#: Of torch's own suite, which takes 8 minutes on two cores, each test of this number runs always.
+EVERY = 6
+
+
 def pytest_collection_modifyitems(items):
     """Skips them."""
     if "SHOAL_TEST_ALL" in os.environ:
@@ -23,3 +27,7 @@ def pytest_collection_modifyitems(items):
         three_ranks = "test_horovod.py" in item.nodeid and item.nodeid.endswith("-3]")
         if three_ranks or any(part in item.nodeid for part in LONG):
             item.add_marker(pytest.mark.skip(reason="needs `cargo xtask test --all`: it starts many processes"))
+    suite = [item for item in items if "test_torch_suite.py::test_suite[" in item.nodeid]
+    for number, item in enumerate(suite):
+        if number % EVERY:
+            item.add_marker(pytest.mark.skip(reason="needs `cargo xtask test --all`: each sixth of torch's own suite runs always"))

@@ -60,6 +60,10 @@ new_house = pytest.fixture(_houses)
 make_house = pytest.fixture(_houses, scope="module")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: needs the machine for itself; other files run several at a time")
+
+
 _figures = []
 
 
@@ -67,6 +71,12 @@ _figures = []
 def figures():
     """Takes lines about what was measured, for the end of the output; no test depends on them."""
     return _figures.append
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Of tests that run side by side, those of one worker have ended."""
+    _figures.extend(getattr(node, "workeroutput", {}).get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -92,7 +102,10 @@ def pytest_runtest_logreport(report):
         _report[:] = [other for other in _report if other["name"] != name] + [entry]
 
 
-def pytest_sessionfinish():
-    if path := os.environ.get("SHOAL_TEST_REPORT"):
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        # A worker of several: the process that started them has all reports.
+        session.config.workeroutput["figures"] = _figures
+    elif path := os.environ.get("SHOAL_TEST_REPORT"):
         with open(path, "w") as file:
             json.dump(_report, file, indent=1)

@@ -14,6 +14,9 @@ from house import BUCKET, eventually, free_port
 from jobs import Jobs
 from tunings import LOSSES, Tunings
 
+# Fills a disk.
+pytestmark = pytest.mark.alone
+
 ONCE = Config(retries={"total_max_attempts": 1})
 WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
 

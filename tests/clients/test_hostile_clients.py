@@ -8,8 +8,12 @@ import socket
 import struct
 import urllib.parse
 
+import pytest
 from house import BUCKET
 from jobs import Jobs
+
+# Looks how a server under attack uses memory and answers others.
+pytestmark = pytest.mark.alone
 
 OPEN_FILES = 256
 HEAD = "POST / HTTP/1.1\r\nHost: {host}\r\nX-Amz-Target: SageMaker.ListTrainingJobs\r\nX-Amz-Date: {date}\r\n"

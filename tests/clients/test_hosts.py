@@ -3,6 +3,11 @@
 import json
 import os
 
+import pytest
+
+# Looks how much of the processor an instance gets.
+pytestmark = pytest.mark.alone
+
 TALK = """
 import os, socket, time
 me, hosts = os.environ["SM_CURRENT_HOST"], sorted(__import__("json").loads(os.environ["SM_HOSTS"]))

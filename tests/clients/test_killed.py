@@ -16,6 +16,9 @@ from house import eventually, free_port
 from jobs import Jobs
 from programs import COUNTING
 
+# Kills at moments that it draws.
+pytestmark = pytest.mark.alone
+
 SOAK = int(os.environ.get("SHOAL_SOAK", "1"))
 KILLS = 5 * SOAK
 HOSTS = ("algo-1", "algo-2")

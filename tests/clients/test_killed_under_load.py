@@ -12,6 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from house import BUCKET, free_port
 from jobs import Jobs
 
+# Kills under a load of its own.
+pytestmark = pytest.mark.alone
+
 KILLS = 5 * int(os.environ.get("SHOAL_SOAK", "1"))
 # What is not acknowledged is not asked for again: then the answer would tell of another request.
 ONCE = Config(retries={"total_max_attempts": 1}, max_pool_connections=20)

@@ -8,6 +8,9 @@ import traces
 from house import eventually
 from jobs import Jobs
 
+# It looks for namespaces by their numbers, which others' may be given afterwards.
+pytestmark = pytest.mark.alone
+
 WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
 
 

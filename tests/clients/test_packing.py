@@ -8,6 +8,9 @@ from house import eventually
 from jobs import Jobs
 from test_cli import run
 
+# Fills the memory.
+pytestmark = pytest.mark.alone
+
 USES = """
 import sys, time
 used = b"x" * ({mebibytes} << 20)

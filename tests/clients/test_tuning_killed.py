@@ -15,6 +15,9 @@ from jobs import Jobs
 from test_tuning_job import epochs_of, hyperband
 from tunings import OVER, Tunings
 
+# Kills at moments that it draws.
+pytestmark = pytest.mark.alone
+
 SOAK = int(os.environ.get("SHOAL_SOAK", "1"))
 TRIALS = 30
 

@@ -2,8 +2,11 @@
 //!
 //! These tests watch and kill processes of a whole machine, so one may fail where the machine stood still for a moment. The few that fail are
 //! tried once more, alone; those that pass then are named in the end, so that nobody overlooks them.
+//!
+//! As they wait more than they compute, several files run at a time, each whole in one worker with one server. Files that need the machine for
+//! themselves are marked `alone` and run after the others.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, env, fs, path::Path};
 
 use anyhow::Result;
 
@@ -16,6 +19,9 @@ use crate::{
 /// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
+/// How many files run at a time.
+const SIDE_BY_SIDE: &str = "3";
+
 /// If tests of more files than these fail, the machine is not the cause.
 const MOST_FILES_AGAIN: usize = 8;
 
@@ -24,8 +30,11 @@ const MOST_TESTS_AGAIN: usize = 40;
 
 /// Runs pytest with the clients' interpreter, then each SDK's tests in a process of their own.
 pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
-    let pytest = Pytest { workspace, shoal };
-    pytest.run(python, &SDKS.map(|folder| format!("--ignore={folder}")), outcome)?;
+    let pytest = Pytest { workspace, shoal, soak: None };
+    let but_sdks = SDKS.map(|folder| format!("--ignore={folder}"));
+    let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
+    pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
+    pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
     for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
         if let Some(interpreter) = interpreter {
             pytest.run(interpreter, &[folder.to_owned()], outcome)?;
@@ -34,9 +43,26 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, s
     Ok(())
 }
 
+/// As often do the tests that kill kill in `cargo xtask soak`, unless `SHOAL_SOAK` is set.
+const SOAK: &str = "20";
+
+/// Files whose tests draw the moments of kills.
+const KILLING: [&str; 3] = ["test_killed.py", "test_killed_under_load.py", "test_tuning_killed.py"];
+
+/// Runs the tests that kill, many times as long.
+pub(crate) fn soak(workspace: &Workspace, python: &Path, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
+    let pytest = Pytest { workspace, shoal, soak: Some(env::var("SHOAL_SOAK").unwrap_or_else(|_| SOAK.to_owned())) };
+    // Without a second try: what fails here once is what was looked for.
+    let first = pytest.once(python, &KILLING.map(str::to_owned))?;
+    outcome.add(Outcome::default(), first);
+    Ok(())
+}
+
 struct Pytest<'a> {
     workspace: &'a Workspace,
     shoal: &'a Path,
+    /// `SHOAL_SOAK`, where it differs from ours.
+    soak: Option<String>,
 }
 
 impl Pytest<'_> {
@@ -62,6 +88,10 @@ impl Pytest<'_> {
         let mut pytest = pytest(self.workspace, python, "tests/clients");
         pytest.arg("--durations=20").args(what);
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
+        if let Some(soak) = &self.soak {
+            // A test then takes as many times as long, and none is ended.
+            pytest.env("SHOAL_SOAK", soak).arg("--timeout=0");
+        }
         let success = succeeds(&mut pytest)?;
         let mut outcome = Outcome::default();
         if let Ok(bytes) = fs::read(&report) {

@@ -1,8 +1,8 @@
-//! Project chores: `cargo xtask test [--all] | ci | checks | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
+//! Project chores: `cargo xtask test [--all] | ci | checks | soak | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
 //!
 //! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
 //! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass, `checks` those alone. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
+//! change has to pass, `checks` those alone. `soak` is what takes too long for them. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
 //! measurement of `tools/bench`, `bench` alone all of them, and writes docs/notes/measured.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
 //! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
 
@@ -21,6 +21,7 @@ mod pytest;
 mod python_package;
 mod rust_tests;
 mod skips;
+mod soak;
 mod tidy;
 mod workspace;
 
@@ -38,6 +39,10 @@ use workspace::{Workspace, cargo, succeeds};
 
 fn main() -> ExitCode {
     let task = env::args().nth(1).unwrap_or_default();
+    if ["", "help", "--help", "-h"].contains(&task.as_str()) {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
     match run(&task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -46,6 +51,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The tasks, as CONTRIBUTING.md has them: its first block.
+fn help() -> &'static str {
+    include_str!("../../CONTRIBUTING.md").split("```\n").nth(1).unwrap_or_default()
 }
 
 /// Whether all is well.
@@ -58,7 +68,7 @@ fn run(task: &str) -> Result<bool> {
             Ok(outcome.report())
         }
         "ci" => {
-            // The clients' tests wait more than they compute, and what compiles beside them leaves them the processor.
+            // The tests in Python wait more than they compute, and what compiles beside them leaves them the processor.
             let mut beside = None;
             let mut outcome = test(&workspace, || {
                 beside = Some(checks::Beside::start(&workspace)?);
@@ -106,16 +116,17 @@ fn run(task: &str) -> Result<bool> {
         "instructions" => instructions::run(&workspace),
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
+        "soak" => soak::run(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
             bail!(
-                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim"
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim, soak"
             )
         }
     }
 }
 
-/// Rust tests, then the real clients against the binary that they built; `between` these two, all is built.
+/// Rust tests, then those of the Python package and the real clients against what was built; `between` begins when all is built.
 fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let started = Instant::now();
@@ -150,20 +161,28 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     let torch = frameworks::prepare(&shoal, workspace, &mut outcome)?;
     passed("PyTorch's environment");
     // Before the clients' tests: servers find the wheel beside the binary.
-    match package {
-        Some(Ok(Some(python))) => {
-            python_package::run(workspace, &python, torch.as_deref(), &mut outcome)?;
-            let packed = dist::check_debug(workspace, &python).inspect_err(|error| eprintln!("dist: {error:#}"));
-            outcome.count("dist of the debug build, installed", packed.is_ok());
+    let package = match package {
+        Some(Ok(Some(python))) => python_package::install(workspace, &python, &mut outcome)?.then_some(python),
+        Some(Ok(None)) => {
+            outcome.skipped.push(Skip {
+                name: "the Python package".to_owned(),
+                reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
+            });
+            None
         }
-        Some(Ok(None)) => outcome.skipped.push(Skip {
-            name: "the Python package".to_owned(),
-            reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
-        }),
-        Some(Err(_)) | None => outcome.fail("the Python package's environment"),
-    }
-    passed("the Python package");
+        Some(Err(_)) | None => {
+            outcome.fail("the Python package's environment");
+            None
+        }
+    };
+    passed("the Python package's wheel");
     between()?;
+    if let Some(python) = package {
+        python_package::test(workspace, &python, torch.as_deref(), &mut outcome)?;
+        let packed = dist::check_debug(workspace, &python).inspect_err(|error| eprintln!("dist: {error:#}"));
+        outcome.count("dist of the debug build, installed", packed.is_ok());
+    }
+    passed("the Python package's tests");
     if let Some(python) = python {
         clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
     }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use crate::{frameworks, workspace::Workspace};
+use crate::{frameworks, soak, workspace::Workspace};
 
 /// Seconds after which a test is ended: several times what the slowest one takes on a loaded machine.
 const TEST_TIMEOUT_S: u32 = 600;
@@ -14,7 +14,7 @@ pub(crate) fn pytest(workspace: &Workspace, python: &Path, folder: &str) -> Comm
     pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(format!("--timeout={TEST_TIMEOUT_S}"));
     // What is imported is compiled once, and not into the checkout.
     pytest.env("PYTHONPYCACHEPREFIX", workspace.target.join("pycache"));
-    if frameworks::all_are_wanted() {
+    if frameworks::all_are_wanted() || soak::is_asked_for() {
         pytest.env("SHOAL_TEST_ALL", "1");
     }
     pytest

@@ -15,19 +15,35 @@ use crate::{
     workspace::{Workspace, shown, succeeds},
 };
 
+/// How many files of tests run at a time, each whole in one worker: tests wait for their ranks to start, and for faults to be noticed.
+const SIDE_BY_SIDE: &str = "2";
+
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
 pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
-    let folder = workspace.root.join("py");
+    if install(workspace, python, outcome)? {
+        test(workspace, python, torch, outcome)?;
+    }
+    Ok(())
+}
+
+/// Builds it and installs it into that environment; whether it is there then. What compiles afterwards is in nobody's way.
+pub(crate) fn install(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -> Result<bool> {
     let Some(wheel) = built(workspace, python)? else {
         outcome.fail("the Python package does not build");
-        return Ok(());
+        return Ok(false);
     };
     let mut install = Command::new(python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]).arg(wheel);
     if !succeeds(&mut install)? {
         outcome.fail("the Python package's wheel cannot be installed");
-        return Ok(());
+        return Ok(false);
     }
+    Ok(true)
+}
+
+/// Tests what is installed.
+pub(crate) fn test(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
+    let folder = workspace.root.join("py");
     let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
     let mut torches: Vec<_> = env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
     if torches.is_empty() {
@@ -78,7 +94,7 @@ pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<
 /// pytest in the package's folder, with a line for each test; the caller adds what to run.
 fn package_tests(workspace: &Workspace, python: &Path) -> Command {
     let mut tests = pytest(workspace, python, "py");
-    tests.arg("-rA").stdout(Stdio::piped());
+    tests.args(["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-rA", "--durations=20"]).stdout(Stdio::piped());
     tests
 }
 
