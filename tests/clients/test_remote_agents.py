@@ -159,6 +159,21 @@ def test_warm_instances(jobs):
     jobs.sagemaker.update_training_job(TrainingJobName=second, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
 
 
+def test_trials_of_a_built_in_algorithm_follow_each_other_on_an_instance(jobs):
+    # What their zygote has mounted stays, though the directories of the trial before are removed.
+    rows = data.rows(200, 1)
+    for channel, part in (("train", rows[:150]), ("validation", rows[150:])):
+        jobs.put(f"tuning/{channel}/0.csv", data.as_csv(part))
+    tuning = Tuning(jobs)
+    definition = tuning.xgboost(objective="binary:logistic", num_round=3, eval_metric="auc")
+    ranges = {"IntegerParameterRanges": [{"Name": "max_depth", "MinValue": "2", "MaxValue": "5"}]}
+    launched = len(jobs.house.launched.read_text().splitlines())
+    name = tuning.create(tuning.request(definition, ("Maximize", "validation:auc"), ranges, jobs=4, parallel=1))
+    tuning.completed(name)
+    assert {trial["TrainingJobStatus"] for trial in tuning.trials(name)} == {"Completed"}
+    assert len(jobs.house.launched.read_text().splitlines()) - launched < 4, "no trial had the instance of another"
+
+
 def test_a_tuning_job(jobs):
     tuning = Tuning(jobs)
     name = tuning.create(tuning.request(tuning.definition(), jobs=3))
