@@ -18,6 +18,9 @@ use crate::{
 /// How many files of tests run at a time, each whole in one worker: tests wait for their ranks to start, and for faults to be noticed.
 const SIDE_BY_SIDE: &str = "2";
 
+/// If more tests than these fail, the machine is not the cause.
+const MOST_TESTS_AGAIN: usize = 10;
+
 /// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
 pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     if install(workspace, python, outcome)? {
@@ -49,21 +52,16 @@ pub(crate) fn test(workspace: &Workspace, python: &Path, torch: Option<&Path>, o
     if torches.is_empty() {
         torches.extend(torch.map(Path::to_owned));
     }
-    let mut tests = package_tests(workspace, python);
-    tests.arg("tests");
+    let all = [PathBuf::from("tests")];
     let Some((first, others)) = torches.split_first() else {
-        tests.env_remove("SHOAL_TORCH_PYTHON");
-        return finish(tests, "", outcome);
+        return finish(&|| package_tests(workspace, python, None), &all, "", outcome);
     };
     if let Some(label) = version(first, outcome)? {
-        tests.env("SHOAL_TORCH_PYTHON", first);
-        finish(tests, &label, outcome)?;
+        finish(&|| package_tests(workspace, python, Some(first)), &all, &label, outcome)?;
     }
     for interpreter in others {
         if let Some(label) = version(interpreter, outcome)? {
-            let mut tests = package_tests(workspace, python);
-            tests.args(of_torch(&folder)?).env("SHOAL_TORCH_PYTHON", interpreter);
-            finish(tests, &label, outcome)?;
+            finish(&|| package_tests(workspace, python, Some(interpreter)), &of_torch(&folder)?, &label, outcome)?;
         }
     }
     Ok(())
@@ -92,9 +90,13 @@ pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<
 }
 
 /// pytest in the package's folder, with a line for each test; the caller adds what to run.
-fn package_tests(workspace: &Workspace, python: &Path) -> Command {
+fn package_tests(workspace: &Workspace, python: &Path, torch: Option<&Path>) -> Command {
     let mut tests = pytest(workspace, python, "py");
-    tests.args(["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-rA", "--durations=20"]).stdout(Stdio::piped());
+    tests.args(["-rA", "--durations=20"]).stdout(Stdio::piped());
+    match torch {
+        Some(torch) => tests.env("SHOAL_TORCH_PYTHON", torch),
+        None => tests.env_remove("SHOAL_TORCH_PYTHON"),
+    };
     tests
 }
 
@@ -123,18 +125,37 @@ fn of_torch(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs pytest and counts, with `label` behind the names.
-fn finish(mut tests: Command, label: &str, outcome: &mut Outcome) -> Result<()> {
+/// Runs pytest and counts, with `label` behind the names. The few tests that fail are tried once more, one at a time: ranks that wait for each other
+/// fail where the machine was busy for too long.
+fn finish(tests: &dyn Fn() -> Command, what: &[PathBuf], label: &str, outcome: &mut Outcome) -> Result<()> {
+    let mut side_by_side = tests();
+    side_by_side.args(["-n", SIDE_BY_SIDE, "--dist", "loadfile"]).args(what);
+    let first = once(side_by_side, label)?;
+    let names = first.failed.iter().map(|name| name.strip_suffix(label).unwrap_or(name));
+    let again = match first.failed.len() {
+        1..=MOST_TESTS_AGAIN if first.failed.iter().all(|name| name.contains("::")) => {
+            println!("once more, alone: {}", first.failed.join(" "));
+            let mut alone = tests();
+            alone.args(names);
+            once(alone, label)?
+        }
+        _ => Outcome { failed: first.failed.clone(), ..Outcome::default() },
+    };
+    outcome.add(first, again);
+    Ok(())
+}
+
+fn once(mut tests: Command, label: &str) -> Result<Outcome> {
     eprintln!("$ {}{label}", shown(&tests));
     let output = tests.spawn().and_then(std::process::Child::wait_with_output).context("could not run pytest")?;
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
-    let before = outcome.failed.len();
-    count(&text, label, outcome);
-    if !output.status.success() && outcome.failed.len() == before {
+    let mut outcome = Outcome::default();
+    count(&text, label, &mut outcome);
+    if !output.status.success() && outcome.failed.is_empty() {
         outcome.fail(&format!("pytest of the Python package{label}"));
     }
-    Ok(())
+    Ok(outcome)
 }
 
 /// Reads the closing summary of `pytest -rA`, a line per test; lines before it may be a program's own.
@@ -143,7 +164,13 @@ fn count(text: &str, label: &str, outcome: &mut Outcome) {
     for line in summary.lines() {
         match line.split_once(' ') {
             Some(("PASSED", _)) => outcome.passed += 1,
-            Some(("FAILED" | "ERROR", test)) => outcome.fail(&format!("{test}{label}")),
+            // `FAILED t.py::t - why`
+            Some(("FAILED" | "ERROR", test)) => {
+                let (name, reason) = test.split_once(" - ").map_or((test, None), |(name, reason)| (name, Some(reason)));
+                let name = format!("{name}{label}");
+                outcome.fail(&name);
+                outcome.reasons.extend(reason.map(|reason| (name, reason.to_owned())));
+            }
             // `SKIPPED [3] tests/t.py:7: why`
             Some(("SKIPPED", which)) => {
                 let (name, reason) = which.split_once(": ").unwrap_or((which, "for no reason that it says"));
@@ -163,7 +190,8 @@ mod tests {
         let mut outcome = Outcome::default();
         let text = "..F [100%]\nERROR    driver.py:247 what a program logged\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
         count(text, " (torch 2)", &mut outcome);
-        assert_eq!((outcome.passed, outcome.failed.len(), outcome.failed[1].as_str()), (2, 2, "t.py::d (torch 2)"));
+        assert_eq!((outcome.passed, &outcome.failed[..]), (2, &["t.py::c (torch 2)", "t.py::d (torch 2)"].map(str::to_owned)[..]));
+        assert_eq!(Vec::from_iter(outcome.reasons.values()), ["AssertionError"]);
         assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7 (torch 2)".to_owned(), reason: "needs torch: x".to_owned() }]);
     }
 
