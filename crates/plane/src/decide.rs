@@ -143,7 +143,7 @@ impl<'a> Decision<'a> {
     fn joining(&self, attempt: &str) -> Option<(&'a TrainingJob, Vec<u32>)> {
         let job = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name))?;
         let current = job.gang.running().filter(|current| current.complete && current.failed.is_none() && job.gang.in_progress())?;
-        Some((job, current.hosts(|instance| *instance == Instance::Starting)))
+        Some((job, current.joining()))
     }
 
     fn not_joined(&mut self, attempt: &str, reason: &str) {

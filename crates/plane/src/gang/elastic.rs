@@ -50,6 +50,11 @@ impl Attempt {
         Resources { memory_bytes: holds.memory_bytes / u64::from(holds.instances.max(1)), gpus, instances: 1 }
     }
 
+    /// Instances that are added to others that run, and have not reported.
+    pub(crate) fn joining(&self) -> Vec<u32> {
+        if self.complete { self.hosts(|instance| *instance == Instance::Starting) } else { Vec::new() }
+    }
+
     /// Numbers of the instances that count.
     pub(crate) fn members(&self) -> Vec<u32> {
         self.hosts(Instance::is_member)

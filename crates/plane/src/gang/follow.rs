@@ -120,6 +120,11 @@ impl Gang {
 
     fn step_while_stopping(&self, attempt: &Attempt, due: Option<Timer>) -> Option<Step<'_>> {
         let stopped = || Step::Stopped(self.stop.as_ref().map_or(Limit::Asked, |stop| stop.cause.into()));
+        let joining = attempt.joining();
+        if !joining.is_empty() {
+            // They may never be started, and have nothing to store.
+            return Some(Step::Vacate { hosts: joining });
+        }
         if !attempt.all_over() {
             return (due == Some(Timer::StopUnanswered)).then(stopped);
         }

@@ -225,6 +225,46 @@ fn an_instance_that_cannot_be_added_is_lost() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_instances_that_are_being_added() {
+    after_all_train(
+        "
+        1000 ua-1/3 lost x
+            a algo-3 lost: x
+            a vacated [3]: Training on 3 of 4 instances: algo-3 was lost (x)
+            -> members of ua-1 are [1, 2, 4]
+            -> clear ua-1 [3]
+        1000 cleared ua-1 3
+            a cleared [3], until Some(2000)
+        2000 tick
+            a replacement of [3]
+            a added [3], GPUs [[]]: Training on 4 of 4 instances: algo-3 was added
+            -> launch ua-1 [3] to join
+            -> members of ua-1 are [1, 2, 3, 4]
+        2100 stop a
+            a stop by User: Stopping the training job
+            -> stop ua-1 [1, 2, 3, 4] within 120 s: the training job is being stopped
+            a vacated [3]: left
+        2200 ua-1/1 exit 0
+            a algo-1 ended: exit 0
+        2200 ua-1/2 exit 0
+            a algo-2 ended: exit 0
+        2200 ua-1/4 exit 0
+            a algo-4 ended: exit 0
+            a Uploading: Uploading generated training model
+        2300 ua-1/3 training
+        2300 ua-1/1 uploaded
+            a algo-1 uploaded
+        2300 ua-1/2 uploaded
+            a algo-2 uploaded
+        2300 ua-1/4 uploaded
+            a algo-4 uploaded
+            a uploads ended
+            -> store ua-1 of [1, 2, 4]
+        ",
+    );
+}
+
+#[test]
 fn a_program_that_fails_fails_the_job() {
     after_all_train(
         "
