@@ -59,7 +59,7 @@ impl Launcher for Local {
 
     fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
         let _turn = take_turn(spec, File::lock)?;
-        hosts.iter().map(|host| Instance { spec, host: *host }).try_for_each(|instance| {
+        let remove = |instance: Instance<'_>| {
             instance.stop()?;
             match fs::remove_file(instance.pid_file()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -67,7 +67,9 @@ impl Launcher for Local {
                 }
                 _ => Ok(()),
             }
-        })
+        };
+        // One that cannot be ended keeps no other from it.
+        hosts.iter().map(|host| remove(Instance { spec, host: *host })).fold(Ok(()), Result::and)
     }
 
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {

@@ -48,12 +48,13 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
         job.gang.order = state.created;
         state.created += 1;
     }
-    if let Fact::InstancesCleared { attempt, .. } = &event.fact {
-        state.measured.forget(attempt);
-    }
     let before = Turnout { active: job.gang.is_active(), waiting: job.gang.waits() };
     let mut effects = Effects { actions: job.apply(event.at, &event.fact), ..Effects::default() };
     state.index.add(job);
+    if let (Fact::InstancesCleared { attempt, hosts, .. }, Some(current)) = (&event.fact, &job.gang.attempt) {
+        let left = current.present();
+        state.measured.scale(attempt, left, left + hosts.len());
+    }
     if let Some(trial) = &job.trial
         && let Some(tuning) = state.tunings.get_mut(&trial.tuning)
     {

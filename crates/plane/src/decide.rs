@@ -129,7 +129,8 @@ impl<'a> Decision<'a> {
             return Ok(());
         }
         if job.gang.spec.max_wait_s.is_none() {
-            return Err(Rejection::NotSpot(name.to_owned()));
+            let not_dispensable = Rejection::NotDispensable { name: name.to_owned(), dispensable: 0, wanted: 1 };
+            return Err(if job.gang.spec.min_instances.is_some() { not_dispensable } else { Rejection::NotSpot(name.to_owned()) });
         }
         let Some(attempt) = job.gang.running().filter(|attempt| can_be_interrupted(&job.gang, attempt)) else {
             return Err(Rejection::NothingToInterrupt { name: name.to_owned(), secondary: job.secondary().name() });

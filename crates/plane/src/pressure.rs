@@ -63,7 +63,10 @@ impl Decision<'_> {
         let Some(current) = job.gang.running() else { return };
         let is_alone = state.holders().all(|(_, other)| other.id == attempt);
         let is_oldest = Order::of(state).oldest().is_some_and(|oldest| oldest.id == attempt);
-        let Some(Fact::RankEnded { attempt, host, mut end, final_metrics }) = reported(state, job, attempt, host, report) else { return };
+        let (attempt, host, mut end, final_metrics) = match reported(state, job, attempt, host, report) {
+            Some(Fact::RankEnded { attempt, host, end, final_metrics }) => (attempt, host, end, final_metrics),
+            other => return other.into_iter().for_each(|fact| self.happens(job, fact)),
+        };
         let killed = end.crowded_out;
         let needs_all = is_alone || (is_oldest && killed.unwrap_or(0) >= state.capacity.memory_bytes / 8 * 7);
         if needs_all {

@@ -186,7 +186,12 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
                         lines[line].share += share(state, &demand);
                     }
                 } else if !has_head {
-                    events.append(&mut make_room(state, &round.free, &demand, now));
+                    let room = make_room(state, &round.free, &demand, now);
+                    events.extend(room.events);
+                    if room.is_from_others {
+                        // What is free now is a part of it.
+                        break;
+                    }
                 }
             }
         }
@@ -251,10 +256,11 @@ fn share_cores(state: &State, events: &mut [Event]) {
 
 /// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that makes room for the head of the queue and what is
 /// leaving already does not.
-fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Vec<Event> {
+fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Room {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
     let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
+    let before = room;
     for (_, attempt) in elastic(state).filter(|(_, attempt)| !is_leaving(attempt)) {
         let leaves = |instance: &Instance| matches!(instance, Instance::Leaving { .. } | Instance::Clearing { .. });
         room = room.plus(&attempt.of_each().times(count(attempt.hosts(leaves).len())));
@@ -262,7 +268,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
     frozen.sort_by_key(|(job, _)| (!job.gang.is_unwanted(), job.gang.rests_since(), job.gang.order));
-    let mut events = Vec::new();
+    let (mut events, mut is_from_others) = (Vec::new(), room.instances > before.instances);
     for (job, attempt) in frozen {
         if room.covers(demand) {
             break;
@@ -282,12 +288,21 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
             hosts.insert(0, host);
         }
         if !hosts.is_empty() {
+            is_from_others = true;
             let message = messages::continues_without(attempt, &hosts, messages::GIVEN_UP);
             let fact = Fact::InstancesInterrupted { attempt: attempt.id.clone(), hosts, message };
             events.push(Event { at: now, job: gang.name.clone(), fact });
         }
     }
-    if room.covers(demand) { events } else { Vec::new() }
+    if room.covers(demand) { Room { events, is_from_others } } else { Room::default() }
+}
+
+/// How the head of the queue gets room.
+#[derive(Default)]
+struct Room {
+    events: Vec<Event>,
+    /// Jobs that can live with fewer instances give some to it.
+    is_from_others: bool,
 }
 
 /// Those of these jobs that came into the queue and may not start get their reason.

@@ -29,8 +29,8 @@ pub enum Rejection {
     },
     /// `ValidationException`: the others would be too few.
     #[error(
-        "{wanted} instances of the training job {name} cannot be interrupted now, but {dispensable}: it runs on no fewer than its tag \
-         shoal:min-instances says, and loses none before all of its programs run"
+        "{wanted} instances of the training job {name} cannot be interrupted now, only {dispensable}: a job keeps the number of instances that its tag \
+         shoal:min-instances says, all without the tag, and all before each of its programs has run"
     )]
     NotDispensable {
         /// Training job's name.

@@ -114,6 +114,9 @@ impl Wake {
     /// Before the event is folded: it may take its job out of the state.
     fn sees(&mut self, state: &State, event: &Event) {
         self.schedule |= event.moves_capacity();
+        // From when all its programs run it can give some instances to the head of the queue.
+        let may_shrink = |job: &TrainingJob| job.gang.spec.min_instances.is_some();
+        self.schedule |= matches!(event.fact, Fact::InstanceMoved { .. }) && state.jobs.get(&event.job).is_some_and(may_shrink);
         let tuning = match &event.fact {
             Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| trial.tuning.as_str()),
             fact if fact.is_of_tuning() => Some(event.job.as_str()),

@@ -4,7 +4,7 @@
 //!   none are written again after pauses that double.
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
-//! - Orders about some instances of an attempt that runs are sent at once.
+//! - Orders about some instances of an attempt that runs are sent at once. What lacks space to add instances holds up nothing of the others.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
 //! - A launch is prepared, then gets a warm instance or starts a new one. A release has its instance retained, or waits for a
 //!   moment until the agents have exited, and removes what is left.
@@ -179,11 +179,17 @@ impl Lanes {
                 _ => {}
             }
         }
+        let delayed = match &action {
+            Action::ClearInstances { hosts, .. } => lane.withdraw(|host| hosts.contains(&host)),
+            Action::StoreArtifacts { .. } => lane.withdraw(|_| true),
+            _ => None,
+        };
         if matches!(action, Action::Release { .. }) {
             // Even if the lane is busy: a launch of another attempt may wait for the instance.
             io.push(Io::Pool(warm_pool::Event::Releasing { attempt: attempt.clone() }));
         }
         lane.queue.push_back(action);
+        lane.queue.extend(delayed);
         io.extend(self.next(&attempt));
         io
     }
@@ -329,6 +335,31 @@ impl Lane {
     fn exit(&mut self) -> Option<&mut Exit> {
         match &mut self.state {
             State::Leaving(_, exit) => Some(exit),
+            _ => None,
+        }
+    }
+
+    /// The launch of these hosts beside others that run is not begun any more. Returns one that waits for space and is to be tried again later.
+    fn withdraw(&mut self, is_meant: impl Fn(u32) -> bool) -> Option<Action> {
+        let left = |action: &mut Action| match action {
+            Action::Launch { joins: true, hosts, .. } => {
+                hosts.retain(|host| !is_meant(*host));
+                !hosts.is_empty()
+            }
+            _ => true,
+        };
+        self.queue.retain_mut(left);
+        match &mut self.state {
+            State::AwaitingSpace { action: launch @ Action::Launch { joins: true, .. }, .. } => {
+                let delayed = left(launch).then(|| launch.clone());
+                self.end_action();
+                delayed
+            }
+            // The release removes them, too.
+            State::AwaitingSpace { action: Action::ClearInstances { hosts, .. }, .. } if hosts.iter().all(|host| is_meant(*host)) => {
+                self.end_action();
+                None
+            }
             _ => None,
         }
     }

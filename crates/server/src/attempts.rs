@@ -148,6 +148,8 @@ struct Host {
     link: HostLink,
     connections: HashMap<ConnId, Connection>,
     waits_for_disk: bool,
+    /// Its instance was removed, and no other was added yet.
+    is_absent: bool,
 }
 
 struct Connection {
@@ -209,8 +211,19 @@ impl Attempt {
         for (host, gpus) in &*joined {
             join(&mut plan.assignments[*host as usize - 1], gpus);
         }
-        *self.plan_is_synced.lock().expect("no holder of this lock panics") = false;
-        plan.write(&self.run_dir())
+        hosts.iter().for_each(|(host, _)| *self.host(*host) = Host::default());
+        // Facts about the attempt are durable already, so the plan must be, too.
+        let (dir, mut is_synced) = (self.run_dir(), self.plan_is_synced.lock().expect("no holder of this lock panics"));
+        plan.write(&dir)?;
+        fs::File::open(dir.join(Plan::FILE))?.sync_all()?;
+        fs::File::open(dir)?.sync_all()?;
+        *is_synced = true;
+        Ok(())
+    }
+
+    /// Hosts without an instance.
+    pub(crate) fn absent(&self) -> usize {
+        self.all_hosts().filter(|host| host.is_absent).count()
     }
 
     fn joined(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u32>>> {
@@ -224,7 +237,7 @@ impl Attempt {
         while !self.host(host).connections.is_empty() && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
-        *self.host(host) = Host::default();
+        *self.host(host) = Host { is_absent: true, ..Host::default() };
     }
 
     /// One that waits for a warm instance.
@@ -331,7 +344,8 @@ impl Attempt {
 
     /// Time has passed in which the server read: how long each host has been silent, by number.
     pub(crate) fn elapse(&self, time: Duration) -> Vec<(u32, Duration)> {
-        (1..).zip(self.all_hosts().map(|mut host| host.link.elapse(time))).collect()
+        let hosts = (1..).zip(self.all_hosts()).filter(|(_, host)| !host.is_absent);
+        hosts.map(|(number, mut host)| (number, host.link.elapse(time))).collect()
     }
 
     /// Whether an agent is still mirroring files.

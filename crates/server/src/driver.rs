@@ -229,6 +229,9 @@ fn log_delay(action: &Action, reason: &str) {
             tracing::error!("training job {job}: its artifacts wait for the disk: no space left: {reason}");
         }
         Action::Launch { job, .. } => tracing::error!("training job {job} is not launched yet: {reason}"),
+        Action::ClearInstances { attempt, hosts } => {
+            tracing::error!("instances {hosts:?} of {attempt} cannot be removed yet, and their capacity is not free: {reason}");
+        }
         other => tracing::error!("an action of {} waits for the disk: {reason}", other.attempt()),
     }
 }

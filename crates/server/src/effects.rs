@@ -258,8 +258,14 @@ impl World {
         if let Some(running) = self.attempts.get(&attempt) {
             let dir = &running.allocation.dir;
             if let Err(error) = self.launcher.remove(&running.allocation, &hosts) {
-                tracing::error!("{}", describe(&error));
+                // Their capacity is not free before nothing of them runs.
+                return Outcome::NoSpace { reason: describe(&error), has_written: false };
             }
+            let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
+            // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
+            let is_alone =
+                |host: &&u32| (1..=running.allocation.instances).all(|it| it == **host || !it.to_string().starts_with(&host.to_string()));
+            self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
             for host in &hosts {
                 running.clear_host(*host);
                 let removed = (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
@@ -355,7 +361,9 @@ impl World {
     /// Whether agents of an attempt run, and whether they are still sending files.
     pub(crate) fn exit_of(&self, attempt: &str) -> (bool, bool) {
         self.attempts.get(attempt).map_or((false, false), |running| {
-            let is_running = matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { .. }));
+            let all = running.allocation.instances as usize - running.absent();
+            let is_running =
+                matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { lost }) if lost.len() < all);
             (is_running, running.is_mirroring())
         })
     }

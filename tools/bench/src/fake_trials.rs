@@ -58,6 +58,14 @@ impl Launcher for Stage {
         started.map(drop).map_err(|source| LaunchError::Io { what: "play an agent".to_owned(), source })
     }
 
+    fn add(&self, _: &AllocationSpec, _: &[u32]) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &AllocationSpec, _: &[u32]) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
         let alive = lock(&self.alive);
         let status = |spec: &&AllocationSpec| match alive.get(&spec.id) {

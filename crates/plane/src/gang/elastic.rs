@@ -7,7 +7,9 @@
 //!   and then its capacity is free.
 //! - When no job waits for what is free, instances start in the empty places. After a loss that takes
 //!   [`REPLACE_PAUSE_S`], and twice as long after each further one, so that a machine that loses every instance is not kept busy.
-//! - When the first instance's program has ended well the training is done: what joined too late to take part is removed, however it ended.
+//! - An instance that was added while others ran is as good as lost if its program fails: it may have come too late to take part.
+//! - When the first instance's program has ended well the training is done. What was added and has not started is removed, and what was added and
+//!   still runs when the output of all others is stored.
 //! - The members are told who they are after each change.
 
 use super::{
@@ -55,6 +57,11 @@ impl Attempt {
         if self.complete { self.hosts(|instance| *instance == Instance::Starting) } else { Vec::new() }
     }
 
+    /// How many instances are there, members or not.
+    pub(crate) fn present(&self) -> usize {
+        self.hosts(|instance| !matches!(instance, Instance::Absent { .. })).len()
+    }
+
     /// Numbers of the instances that count.
     pub(crate) fn members(&self) -> Vec<u32> {
         self.hosts(Instance::is_member)
@@ -71,21 +78,28 @@ impl Gang {
     /// Members that are lost, if the others are enough.
     pub(crate) fn losses(&self, attempt: &Attempt) -> Vec<u32> {
         let Some(least) = self.least(attempt) else { return Vec::new() };
-        let lost = attempt.hosts(|instance| matches!(instance, Instance::Lost { .. }));
+        let has_failed = |instance: &Instance| matches!(instance, Instance::Ended { end, .. } if self.is_failure(end));
+        let mut lost = attempt.hosts(|instance| matches!(instance, Instance::Lost { .. }) || has_failed(instance));
+        lost.retain(|host| attempt.joined.contains(host) || matches!(attempt.instance(*host), Some(Instance::Lost { .. })));
         let left = attempt.members().len() - lost.len();
         if lost.contains(&1) || left < least as usize { Vec::new() } else { lost }
     }
 
-    /// Members of no use any more: the first instance's program has ended well, and theirs failed or has not started.
+    /// Added members of no use any more: the first instance's program has ended well, and theirs failed, has not started, or is the last to run.
     pub(crate) fn latecomers(&self, attempt: &Attempt) -> Vec<u32> {
         if !self.is_done(attempt) {
             return Vec::new();
         }
-        attempt.hosts(|instance| match instance {
+        let is_stored = |host: &u32| attempt.joined.contains(host) || attempt.instance(*host) == Some(&Instance::Uploaded);
+        let are_others_stored = attempt.members().iter().all(is_stored);
+        let mut late = attempt.hosts(|instance| match instance {
             Instance::Starting | Instance::Downloading => true,
+            Instance::Running => are_others_stored,
             Instance::Ended { end, .. } => self.is_failure(end),
             _ => false,
-        })
+        });
+        late.retain(|host| attempt.joined.contains(host));
+        late
     }
 
     fn is_done(&self, attempt: &Attempt) -> bool {
@@ -183,11 +197,11 @@ impl Gang {
     /// What is left of these instances is removed. Returns whether any of them was there.
     pub(crate) fn vacate(&mut self, attempt: &str, hosts: &[u32]) -> bool {
         let Some(current) = self.current(attempt) else { return false };
-        let lost = current.hosts(|instance| matches!(instance, Instance::Lost { .. }));
+        let lost = current.hosts(|instance| matches!(instance, Instance::Lost { .. } | Instance::Ended { .. }));
         let newly_lost = hosts.iter().filter(|host| lost.contains(host)).count();
         current.losses = current.losses.saturating_add(u32::try_from(newly_lost).unwrap_or(u32::MAX));
         self.move_instances(attempt, hosts, |instance| match instance {
-            Instance::Lost { .. } => Some(Instance::Clearing { is_lost: true }),
+            Instance::Lost { .. } | Instance::Ended { .. } => Some(Instance::Clearing { is_lost: true }),
             Instance::Clearing { .. } | Instance::Absent { .. } => None,
             _ => Some(Instance::Clearing { is_lost: false }),
         })
@@ -224,6 +238,7 @@ impl Gang {
         for (host, gpus) in hosts.iter().zip(gpus) {
             if current.instance(*host).is_some_and(is_free) {
                 current.placement.gpus[*host as usize - 1].clone_from(gpus);
+                current.joined.insert(*host);
             }
         }
         self.move_instances(attempt, hosts, |instance| is_free(instance).then_some(Instance::Starting))

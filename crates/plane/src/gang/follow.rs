@@ -98,7 +98,9 @@ impl Gang {
         if let Some(failure) = self.failure(attempt) {
             return (attempt.all_over() || due == Some(Timer::Settle)).then_some(Step::Failed(failure));
         }
-        let gone = [self.losses(attempt), self.latecomers(attempt)].concat();
+        let mut gone = [self.losses(attempt), self.latecomers(attempt)].concat();
+        gone.sort_unstable();
+        gone.dedup();
         if !gone.is_empty() {
             return Some(Step::Vacate { hosts: gone });
         }

@@ -1,5 +1,7 @@
 //! An attempt: a gang on instances, and where each of them is.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Placement, RankEnd, Time};
@@ -35,6 +37,9 @@ pub(crate) struct Attempt {
     /// Instances that were lost while the others continued.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub(crate) losses: u32,
+    /// Hosts whose present instance was added while others ran.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) joined: BTreeSet<u32>,
 }
 
 /// What is awaited from the shell for the attempt as a whole.

@@ -36,6 +36,8 @@ pub(crate) mod rest;
 pub(crate) mod retry;
 pub(crate) mod timers;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -145,6 +147,7 @@ impl Gang {
             queued: false,
             complete: false,
             losses: 0,
+            joined: BTreeSet::new(),
         });
         true
     }

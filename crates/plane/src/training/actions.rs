@@ -59,15 +59,21 @@ impl TrainingJob {
     }
 }
 
-/// An action of this kind was to be done already. How far a trial may run is another thing each time, and so is who is a member; what
-/// is to be done for instances is news where there are more of them.
-pub(super) fn is_repeated(before: &Action, action: &Action) -> bool {
-    let all_in = |before: &[u32], hosts: &[u32]| hosts.iter().all(|host| before.contains(host));
-    match (before, action) {
+/// What of an action was not to be done before. How far a trial may run is another thing each time, and so is who is a member; what is to be done
+/// for instances is news for those that were not among them.
+pub(super) fn news(before: &[Action], mut action: Action) -> Option<Action> {
+    if let Action::Resume { .. } | Action::SetMembers { .. } = action {
+        return (!before.contains(&action)).then_some(action);
+    }
+    let earlier = before.iter().find(|before| std::mem::discriminant(*before) == std::mem::discriminant(&action));
+    let Some(earlier) = earlier else { return Some(action) };
+    match (earlier, &mut action) {
         (Action::Launch { hosts: before, .. }, Action::Launch { hosts, .. })
         | (Action::InterruptInstances { hosts: before, .. }, Action::InterruptInstances { hosts, .. })
-        | (Action::ClearInstances { hosts: before, .. }, Action::ClearInstances { hosts, .. }) => all_in(before, hosts),
-        (_, Action::Resume { .. } | Action::SetMembers { .. }) => before == action,
-        _ => std::mem::discriminant(before) == std::mem::discriminant(action),
+        | (Action::ClearInstances { hosts: before, .. }, Action::ClearInstances { hosts, .. }) => {
+            hosts.retain(|host| !before.contains(host));
+            (!hosts.is_empty()).then_some(action)
+        }
+        _ => None,
     }
 }

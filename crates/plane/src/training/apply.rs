@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{TrainingJob, actions::is_repeated};
+use super::{TrainingJob, actions::news};
 use crate::{
     Action, Fact, InstancePhase, MetricValue, SecondaryStatus, Time,
     gang::{
@@ -22,8 +22,7 @@ impl TrainingJob {
         if self.absorb(at, fact) {
             self.modified = at;
         }
-        let is_known = |action: &Action| before.iter().any(|before| is_repeated(before, action));
-        self.pending_actions().into_iter().filter(|action| !is_known(action)).collect()
+        self.pending_actions().into_iter().filter_map(|action| news(&before, action)).collect()
     }
 
     /// Whether the job was modified.

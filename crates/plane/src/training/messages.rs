@@ -36,7 +36,8 @@ pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> 
 /// The same where instances were lost; none if none of these was.
 pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String> {
     let reason = hosts.iter().find_map(|host| match attempt.instance(*host) {
-        Some(Instance::Lost { reason, .. }) => Some(reason),
+        Some(Instance::Lost { reason, .. }) => Some(reason.as_str()),
+        Some(Instance::Ended { .. }) => Some("the program that joined the others failed"),
         _ => None,
     });
     reason.map(|reason| continues_without(attempt, hosts, &format!("lost ({reason})")))
@@ -44,9 +45,9 @@ pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String>
 
 /// Of a training job that gets these instances.
 pub(crate) fn joined(attempt: &Attempt, hosts: &[u32]) -> String {
-    let (members, all) = (attempt.members().len() + hosts.len(), attempt.instances.len());
+    let (members, all) = (attempt.members().len(), attempt.instances.len());
     let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
-    format!("Training on {members} of {all} instances: {names} {} added", if hosts.len() == 1 { "was" } else { "were" })
+    format!("Training on {members} of {all} instances: {names} {} being added", if hosts.len() == 1 { "is" } else { "are" })
 }
 
 /// Of a secondary status that follows the instances.

@@ -35,7 +35,7 @@ fn a_lost_instance_is_replaced_after_a_pause_that_doubles() {
             2500
         2500 tick
             a replacement of [3]
-            a added [3], GPUs [[]]: Training on 4 of 4 instances: algo-3 was added
+            a added [3], GPUs [[]]: Training on 3 of 4 instances: algo-3 is being added
             -> launch ua-1 [3] to join
             -> members of ua-1 are [1, 2, 3, 4]
         2600 ua-1/3 training
@@ -92,7 +92,7 @@ fn the_head_of_the_queue_gets_what_a_job_can_live_without_and_gives_it_back() {
             156000
         2500 ua-1/3 signal 15
             a vacated [3]: left
-            -> clear ua-1 [3, 4]
+            -> clear ua-1 [3]
         2600 cleared ua-1 4
             a cleared [4], until None
         2600 cleared ua-1 3 4
@@ -107,7 +107,7 @@ fn the_head_of_the_queue_gets_what_a_job_can_live_without_and_gives_it_back() {
             -> release ub-1
         2900 released ub-1
             b released
-            a added [3, 4], GPUs [[], []]: Training on 4 of 4 instances: algo-3, algo-4 were added
+            a added [3, 4], GPUs [[], []]: Training on 2 of 4 instances: algo-3, algo-4 are being added
             -> launch ua-1 [3, 4] to join
             -> members of ua-1 are [1, 2, 3, 4]
         ",
@@ -128,7 +128,7 @@ fn it_needs_its_first_instance_and_the_least_number() {
     after_all_train(
         "
         1000 interrupt a 3
-            refused: 3 instances of the training job a cannot be interrupted now, but 2: it runs on no fewer than its tag shoal:min-instances says, and loses none before all of its programs run
+            refused: 3 instances of the training job a cannot be interrupted now, only 2: a job keeps the number of instances that its tag shoal:min-instances says, all without the tag, and all before each of its programs has run
         1000 interrupt a
             a interrupted [4]: Training on 3 of 4 instances: algo-4 was interrupted
             -> members of ua-1 are [1, 2, 3]
@@ -175,7 +175,7 @@ fn what_joins_when_the_training_is_done_is_no_failure() {
             a cleared [4], until Some(2000)
         2000 tick
             a replacement of [4]
-            a added [4], GPUs [[]]: Training on 4 of 4 instances: algo-4 was added
+            a added [4], GPUs [[]]: Training on 3 of 4 instances: algo-4 is being added
             -> launch ua-1 [4] to join
             -> members of ua-1 are [1, 2, 3, 4]
         2100 ua-1/4 training
@@ -184,7 +184,7 @@ fn what_joins_when_the_training_is_done_is_no_failure() {
             a algo-1 ended: exit 0
         2210 ua-1/4 exit 1
             a algo-4 ended: exit 1
-            a vacated [4]: left
+            a vacated [4]: Training on 3 of 4 instances: algo-4 was lost (the program that joined the others failed)
             -> members of ua-1 are [1, 2, 3]
             -> clear ua-1 [4]
         2220 ua-1/2 exit 0
@@ -212,7 +212,7 @@ fn an_instance_that_cannot_be_added_is_lost() {
             -> clear ua-1 [4]
         1002 cleared ua-1 4
             a cleared [4], until None
-            a added [4], GPUs [[]]: Training on 4 of 4 instances: algo-4 was added
+            a added [4], GPUs [[]]: Training on 3 of 4 instances: algo-4 is being added
             -> launch ua-1 [4] to join
             -> members of ua-1 are [1, 2, 3, 4]
         1003 unlaunched ua-1 no such program
@@ -237,7 +237,7 @@ fn a_stop_does_not_wait_for_instances_that_are_being_added() {
             a cleared [3], until Some(2000)
         2000 tick
             a replacement of [3]
-            a added [3], GPUs [[]]: Training on 4 of 4 instances: algo-3 was added
+            a added [3], GPUs [[]]: Training on 3 of 4 instances: algo-3 is being added
             -> launch ua-1 [3] to join
             -> members of ua-1 are [1, 2, 3, 4]
         2100 stop a

@@ -388,7 +388,7 @@ fn elastic() -> Vec<Event> {
             attempt: attempt(),
             hosts: vec![4],
             gpus: vec![vec![]],
-            message: text("Training on 3 of 4 instances: algo-4 was added"),
+            message: text("Training on 3 of 4 instances: algo-4 is being added"),
         },
     ]);
     at_a_time(facts)

@@ -39,6 +39,7 @@ fn steps(ingestion: &mut Ingestion, frames: Vec<Frame<ToServer>>) -> Vec<String>
                 Io::Sign => ("sign".to_owned(), None),
                 Io::Commit(commands) => (format!("commit {}", commands.len()), Some(Event::Done)),
                 Io::Part { seq, .. } => (format!("part {seq}"), Some(Event::Done)),
+                Io::Network(handle) => (format!("network {handle}"), Some(Event::Done)),
                 Io::Store(batch) => (format!("store {} with {} lines", batch.seq, batch.lines.len()), Some(Event::Stored(batch.seq))),
                 Io::Acknowledge(seq) => (format!("acknowledge {seq}"), None),
                 Io::Read => ("read".to_owned(), None),

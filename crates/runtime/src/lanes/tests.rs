@@ -23,6 +23,16 @@ fn launch(of: &str) -> Action {
     }
 }
 
+/// Adds these hosts to others that run.
+fn join(of: &str, added: &[u32]) -> Action {
+    let Action::Launch { job, attempt, number, placement, lease_s, trial, .. } = launch(of) else { unreachable!("it is a launch") };
+    Action::Launch { job, attempt, number, placement, instances: 4, hosts: added.to_vec(), joins: true, lease_s, trial }
+}
+
+fn clear(of: &str, hosts: &[u32]) -> Action {
+    Action::ClearInstances { attempt: attempt(of), hosts: hosts.to_vec() }
+}
+
 fn stop(of: &str) -> Action {
     Action::StopInstances { attempt: attempt(of), hosts: vec![1], grace_s: 1, reason: attempt("requested") }
 }
@@ -418,4 +428,22 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
         assert_eq!(performed, [stop("a"), release("a")], "seed {seed}");
         assert!(lanes.lanes.is_empty(), "seed {seed}");
     }
+}
+
+#[test]
+fn instances_that_cannot_be_added_hold_up_nothing_of_the_others() {
+    let mut lanes = Still(Lanes::default());
+    assert_eq!(lanes.handle(requested(join("a", &[3, 4]))), [perform(join("a", &[3, 4]))]);
+    lanes.handle(no_space("a"));
+    assert_eq!(lanes.handle(requested(clear("a", &[3]))), [perform(clear("a", &[3]))]);
+    assert_eq!(lanes.handle(done("a")), [perform(join("a", &[4]))], "of those that wait only what was not removed");
+    lanes.handle(no_space("a"));
+    let members = Action::SetMembers { attempt: attempt("a"), hosts: vec![1, 2] };
+    assert_eq!(lanes.handle(requested(members.clone())), [Io::Order(members)]);
+    assert_eq!(lanes.handle(requested(store("a"))), [perform(store("a"))]);
+    assert_eq!(lanes.handle(done("a")), []);
+    // One that cannot be ended is left to the release.
+    assert_eq!(lanes.handle(requested(clear("a", &[4]))), [perform(clear("a", &[4]))]);
+    lanes.handle(no_space("a"));
+    assert_eq!(lanes.handle(requested(store("a"))), [perform(store("a"))]);
 }
