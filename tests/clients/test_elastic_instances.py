@@ -1,4 +1,4 @@
-"""A job that says how few instances it can live with gives some to other jobs and gets them back, while its ranks train on in place."""
+"""A job that declares how few instances it can live with gives some to other jobs and gets them back, while its ranks train on in place."""
 
 import json
 import pathlib

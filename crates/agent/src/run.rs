@@ -3,6 +3,7 @@
 mod elsewhere;
 mod joining;
 mod mirrors;
+mod pacing;
 mod packing;
 mod surroundings;
 
@@ -35,7 +36,7 @@ use crate::relay::Relay;
 use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
-use crate::wishes::{Pause, Wishes};
+use crate::wishes::Wishes;
 use crate::{Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
@@ -381,23 +382,6 @@ impl Agent<'_> {
                     killed = true;
                 }
             }
-        }
-    }
-
-    /// Orders are repeated; what is so already is so again.
-    fn pause(&mut self, pause: &Pause, control: &Control) {
-        // What is written meanwhile must find nothing of the program running.
-        tell(control.freeze());
-        self.frozen = true;
-        if let Pause::Thaw { until } = pause {
-            if let Some(resource) = &mut self.resource
-                && resource.until != *until
-                && let Err(error) = self.home.write_resource(&Resource { until: *until, ..*resource }).map(|()| resource.until = *until)
-            {
-                say(format_args!("the program cannot be told how far it may go: {error}"));
-            }
-            tell(control.thaw());
-            self.frozen = false;
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) enum ChaosCommand {
     /// Take instances of a training job away, as AWS does with those of managed spot training when it wants them back.
     ///
     /// Programs get SIGTERM and the server's grace to save checkpoints. A managed spot training waits for instances then and continues from its
-    /// checkpoints. Of a job with the tag shoal:min-instances one instance is taken, or as many as --instances says, and the others continue.
+    /// checkpoints. Of a job with the tag shoal:min-instances one instance is taken, or the number of --instances, and the others continue.
     Interrupt(InterruptArgs),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct InterruptArgs {
     /// With --every: so many times.
     #[arg(long, requires = "every", value_name = "NUMBER")]
     times: Option<u32>,
-    /// Take only so many of its instances: the others continue. For jobs with the tag shoal:min-instances.
+    /// Take only this number of its instances: the others continue. For jobs with the tag shoal:min-instances.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     instances: Option<u32>,
     #[command(flatten)]

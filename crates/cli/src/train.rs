@@ -98,7 +98,7 @@ pub(crate) struct TrainArgs {
     /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<String>,
-    /// Continue with so many instances when others are lost or needed by other jobs, and use new ones when there is room (the tag
+    /// Continue with this number of instances when others are lost or needed by other jobs, and use new ones when there is room (the tag
     /// shoal:min-instances). The script must be elastic: docs/elastic.md.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) min_instances: Option<u32>,

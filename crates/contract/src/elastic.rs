@@ -26,7 +26,7 @@ pub(crate) fn variables(facts: &Facts) -> Vec<(&'static str, String)> {
     let Some(elastic) = facts.elastic else { return Vec::new() };
     let least = elastic.min_instances.saturating_mul(processes_per_instance(facts)).to_string();
     let file = facts.paths.base().join(HOSTS_FILE).to_string_lossy().into_owned();
-    // Horovod's workers meet as its launcher says.
+    // Horovod's workers meet where its launcher places them.
     let meets_here = !Hyperparameters::of(&facts.hyperparameters).is_on(MPI);
     let joins = (elastic.joins && meets_here).then(|| ("SHOAL_COMM_JOINS", "1".to_owned()));
     [("SHOAL_ELASTIC_ROSTER", file), ("SHOAL_ELASTIC_LEAST", least)].into_iter().chain(joins).collect()

@@ -52,7 +52,7 @@ pub struct Facts {
 /// Of a job that continues when it loses instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElasticFacts {
-    /// With so many instances it continues.
+    /// Number of instances with which it continues.
     pub min_instances: u32,
     /// This instance joins others that run already.
     pub joins: bool,

@@ -81,7 +81,7 @@ fn a_job_that_loses_and_gains_instances_starts_its_ranks_without_a_launcher_that
     assert_eq!(variable(&joins, "SHOAL_ELASTIC_LEAST").as_deref(), Some("2"));
     assert_eq!(variable(&joins, "SHOAL_COMM_JOINS").as_deref(), Some("1"));
     assert_eq!(variable(&elastic(3, false, &[torch]), "SHOAL_COMM_JOINS"), None);
-    assert_eq!(variable(&elastic(3, true, &mpi), "SHOAL_COMM_JOINS"), None, "Horovod's launcher says where its workers meet");
+    assert_eq!(variable(&elastic(3, true, &mpi), "SHOAL_COMM_JOINS"), None, "Horovod's launcher decides where its workers meet");
     assert_eq!(variable(&facts(3, 3, &[torch]), "SHOAL_ELASTIC_ROSTER"), None);
     let members = hosts_file(&joins.hosts, &[1, 3], processes_per_instance(&elastic(1, false, &mpi)));
     assert_eq!(String::from_utf8(members).unwrap(), "algo-1:2\nalgo-3:2\n");

@@ -77,7 +77,7 @@ pub struct Assignment {
 /// Of an attempt that continues when it loses instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elastic {
-    /// With so many it continues.
+    /// Number of instances with which it continues.
     pub min_instances: u32,
     /// This instance joins others that run already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -29,15 +29,15 @@ pub enum Rejection {
     },
     /// `ValidationException`: the others would be too few.
     #[error(
-        "{wanted} instances of the training job {name} cannot be interrupted now, only {dispensable}: a job keeps the number of instances that its tag \
-         shoal:min-instances says, all without the tag, and all before each of its programs has run"
+        "{wanted} instances of the training job {name} cannot be interrupted now, only {dispensable}: a job keeps the number of instances of its tag \
+         shoal:min-instances, all without the tag, and all before each of its programs has run"
     )]
     NotDispensable {
         /// Training job's name.
         name: String,
-        /// So many can be.
+        /// Number that can be.
         dispensable: usize,
-        /// So many were to be.
+        /// Number requested.
         wanted: usize,
     },
     /// `ValidationException`: the catalogue has no such instance type.

@@ -37,7 +37,7 @@ pub struct State {
 pub(crate) struct Measured(BTreeMap<String, u64>);
 
 impl Measured {
-    /// Of so many instances an attempt has some left: it is taken to use as much less, until it is measured again.
+    /// An attempt has some of its instances left: it is taken to use as much less, until it is measured again.
     pub(crate) fn scale(&mut self, attempt: &str, left: usize, before: usize) {
         if let Some(used) = self.0.get_mut(attempt) {
             *used = *used / before.max(1) as u64 * left as u64;

@@ -200,7 +200,7 @@ impl Attempt {
         assignment
     }
 
-    /// New instances with these GPUs take the places of hosts. The plan's file says so before they start.
+    /// New instances with these GPUs take the places of hosts. The plan's file has them before they start.
     ///
     /// # Errors
     /// The plan cannot be written.

@@ -25,7 +25,7 @@ pub(crate) struct Job {
     pub(crate) follows: Option<usize>,
     /// When its client asks to stop it, from the acknowledgement of its creation on.
     pub(crate) stop_after_ms: Option<u64>,
-    /// Its instances are retained for so long.
+    /// How long its instances are retained.
     pub(crate) keep_alive_s: Option<u32>,
 }
 

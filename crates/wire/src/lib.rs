@@ -49,7 +49,7 @@ pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogG
 pub use filter_pattern::FilterPattern;
 pub use headline::headline;
 pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Paging, Role, SimulatePrincipalPolicy};
-pub use interruption::{INTERRUPT_TRAINING_JOB, InterruptTrainingJob};
+pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
 pub use operations::{Operation, operation, operations};
@@ -64,9 +64,9 @@ pub use study::{
 };
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, MetricDefinition,
-    NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping,
-    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob,
+    MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder,
+    StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

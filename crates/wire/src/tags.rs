@@ -100,7 +100,7 @@ pub fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
     Ok(tags)
 }
 
-/// The value of [`MIN_INSTANCES_TAG`], for a training job on so many instances; none if there is no such tag.
+/// The value of [`MIN_INSTANCES_TAG`], for a training job on this number of instances; none if there is no such tag.
 ///
 /// # Errors
 /// It is no number of them.

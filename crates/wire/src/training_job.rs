@@ -24,6 +24,18 @@ pub struct NamedTrainingJob {
 
 plain_inputs!(NamedTrainingJob);
 
+/// An `InterruptTrainingJob`.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InterruptTrainingJob {
+    /// Training job's name.
+    pub training_job_name: String,
+    /// Take this number of instances away, at least 1, and let the others continue. None: one of a job that can live with fewer, else all.
+    pub instance_count: Option<std::num::NonZeroU32>,
+}
+
+plain_inputs!(InterruptTrainingJob);
+
 impl Input for CreateTrainingJob {
     fn read(call: Call) -> Result<Self, Error> {
         semantics::create_training_job(call.input)

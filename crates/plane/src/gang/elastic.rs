@@ -1,6 +1,6 @@
 //! A gang that loses and gains instances while the others run.
 //!
-//! - It says with how few it can continue ([`GangSpec::min_instances`](crate::GangSpec::min_instances)). Until programs have run on all instances
+//! - It declares with how few it can continue ([`GangSpec::min_instances`](crate::GangSpec::min_instances)). Until programs have run on all instances
 //!   at the same time it needs all of them, and the first one always: ranks meet there.
 //! - An instance that is lost, or taken away (by an interruption, or for the head of the queue), is no *member* any more: its end means
 //!   nothing, and nothing of it is stored. One that is taken away has the grace of a stop. What is left of it is removed,
@@ -10,7 +10,7 @@
 //! - An instance that was added while others ran is as good as lost if its program fails: it may have come too late to take part.
 //! - When the first instance's program has ended well the training is done. What was added and has not started is removed, and what was added and
 //!   still runs when the output of all others is stored.
-//! - The members are told who they are after each change.
+//! - The members are sent their list after each change.
 
 use super::{
     Gang,

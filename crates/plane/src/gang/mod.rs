@@ -23,7 +23,7 @@
 //!   until the release. Then the gang stands in the queue again, as after a retry. An eviction, when the machine's memory runs short, is an
 //!   interruption with a grace of [`EVICTION_GRACE_S`](crate::limits::EVICTION_GRACE_S) at most.
 //! - A gang that rests makes room for others: frozen on its instances, or without any.
-//! - A gang that says how few instances it can live with loses and gains some while it runs ([`elastic`]).
+//! - A gang that declares how few instances it can live with loses and gains some while it runs ([`elastic`]).
 //!
 //! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents report before its first Tick.
 

@@ -25,7 +25,7 @@ pub(crate) const TAKEN_AWAY: &str = "the instance is taken away, and the others 
 pub(crate) const INSTANCE_INTERRUPTED: &str = "interrupted";
 pub(crate) const GIVEN_UP: &str = "needed by the training job at the head of the queue";
 
-/// Of a training job that continues without these instances, of which `why` says what became.
+/// Of a training job that continues without these instances, with `why` they are gone.
 pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> String {
     let left = attempt.members().into_iter().filter(|host| !hosts.contains(host)).count();
     let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");

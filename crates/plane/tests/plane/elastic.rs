@@ -128,7 +128,7 @@ fn it_needs_its_first_instance_and_the_least_number() {
     after_all_train(
         "
         1000 interrupt a 3
-            refused: 3 instances of the training job a cannot be interrupted now, only 2: a job keeps the number of instances that its tag shoal:min-instances says, all without the tag, and all before each of its programs has run
+            refused: 3 instances of the training job a cannot be interrupted now, only 2: a job keeps the number of instances of its tag shoal:min-instances, all without the tag, and all before each of its programs has run
         1000 interrupt a
             a interrupted [4]: Training on 3 of 4 instances: algo-4 was interrupted
             -> members of ua-1 are [1, 2, 3]

@@ -11,6 +11,7 @@ mod queueing;
 mod random;
 mod reservation;
 mod retries;
+mod samples;
 mod script;
 mod serving;
 mod stops;
