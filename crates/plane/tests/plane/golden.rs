@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd,
+    Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd,
     SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
@@ -108,7 +108,7 @@ fn samples() -> Vec<Event> {
     at_a_time(facts)
 }
 
-fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
+pub(crate) fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
     let at = |index: u64| Time(1_700_000_000_000 + index);
     (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: "titanic".to_owned(), fact }).collect()
 }

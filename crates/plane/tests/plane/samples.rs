@@ -1,11 +1,8 @@
 //! Histories of single jobs, for golden snapshots.
 
-use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd,
-    SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
-};
+use shoal_plane::{Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time, TrainingSpec};
 
-use crate::script::GIB;
+use crate::{golden::at_a_time, script::GIB};
 
 /// A job in its second attempt, which is failing too.
 pub(crate) fn retried() -> Vec<Event> {
