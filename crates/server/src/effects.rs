@@ -103,6 +103,10 @@ impl World {
             Action::Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial } => {
                 self.launch(&Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial })
             }
+            Action::SetMembers { attempt, .. } => {
+                self.attempts.get(&attempt).iter().for_each(|running| running.send_members());
+                Outcome::Done
+            }
             Action::ClearInstances { attempt, hosts } => self.clear_instances(attempt, hosts),
             Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
             Action::Release { attempt, .. } => self.release(attempt),
