@@ -14,6 +14,7 @@ use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::{Endpoint, Order, Program};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_runtime::{
+    host_link,
     lanes::{self, Outcome, Step, WritePolicy},
     recovery::{KnownPlan, Relaunch, relaunch, serves_another},
     warm_pool::Grant,
@@ -241,6 +242,9 @@ impl World {
             let gpus = |host: &u32| (*host, placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default());
             let added: Vec<_> = hosts.iter().map(gpus).collect();
             running.add_hosts(&added).map_err(|error| format!("{}: {error}", running.run_dir().display()))?;
+        }
+        if let Some(running) = self.attempts.get(attempt) {
+            hosts.iter().for_each(|host| running.handle(*host, host_link::Event::Expected));
         }
         self.launcher.add(&self.with_token(plan), hosts).map_err(|error| describe(&error))
     }
