@@ -1,4 +1,5 @@
-//! Places of gangs that lose and gain instances while the others run, as the journal has them, and what must hold of them.
+//! Places of gangs that lose and gain instances while the others run, as the journal has them, and what must hold of
+//! them.
 
 use std::collections::BTreeMap;
 
