@@ -28,6 +28,8 @@ pub enum MirrorKind {
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
+    /// The host's instance is started now, if it was not before.
+    Expected,
     /// The host's agent has opened a connection for reports and has shown its token.
     Hello(ConnId),
     /// An admitted connection has received its `Welcome`.
@@ -148,6 +150,7 @@ impl HostLink {
                 let io = self.turn.hello(conn);
                 return self.unless_awaiting(io);
             }
+            Event::Expected => self.liveness.expected(),
             Event::InstanceConnected => {
                 if std::mem::take(&mut self.awaits_instance) {
                     return self.turn.serving.map(Io::Admit).into_iter().collect();

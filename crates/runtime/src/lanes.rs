@@ -4,7 +4,7 @@
 //!   none are written again after pauses that double.
 //! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
 //!   preparing. The core requests no launch any more once it has requested either.
-//! - Orders about some instances of an attempt that runs are sent at once. What lacks space to add instances holds up nothing of the others.
+//! - Instances of an attempt that runs which cannot be added or removed yet hold up nothing of the others.
 //! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
 //! - A launch is prepared, then gets a warm instance or starts a new one. A release has its instance retained, or waits for a
 //!   moment until the agents have exited, and removes what is left.
@@ -159,10 +159,6 @@ impl Lanes {
     }
 
     fn on_requested(&mut self, action: Action) -> Vec<Io> {
-        if matches!(action, Action::InterruptInstances { .. } | Action::SetMembers { .. }) {
-            // Orders about some instances of an attempt that runs must not wait for the launch of others.
-            return vec![Io::Order(action)];
-        }
         let attempt = action.attempt().to_owned();
         let lane = self.lanes.entry(attempt.clone()).or_insert(Lane { state: State::Idle, queue: VecDeque::new(), wait: None });
         let mut io = Vec::new();
@@ -179,11 +175,7 @@ impl Lanes {
                 _ => {}
             }
         }
-        let delayed = match &action {
-            Action::ClearInstances { hosts, .. } => lane.withdraw(|host| hosts.contains(&host)),
-            Action::StoreArtifacts { .. } => lane.withdraw(|_| true),
-            _ => None,
-        };
+        let delayed = lane.make_way(&action);
         if matches!(action, Action::Release { .. }) {
             // Even if the lane is busy: a launch of another attempt may wait for the instance.
             io.push(Io::Pool(warm_pool::Event::Releasing { attempt: attempt.clone() }));
@@ -339,29 +331,31 @@ impl Lane {
         }
     }
 
-    /// The launch of these hosts beside others that run is not begun any more. Returns one that waits for space and is to be tried again later.
-    fn withdraw(&mut self, is_meant: impl Fn(u32) -> bool) -> Option<Action> {
-        let left = |action: &mut Action| match action {
+    /// An action that waits to add or to remove instances beside others that run makes way for this one. Returns what is tried again behind it.
+    fn make_way(&mut self, action: &Action) -> Option<Action> {
+        let is_withdrawn = |host: &u32| match action {
+            Action::ClearInstances { hosts, .. } => hosts.contains(host),
+            // What is to be added has no part in the artifacts, and what is to be removed is left to the release.
+            Action::StoreArtifacts { .. } => true,
+            _ => false,
+        };
+        let is_left = |queued: &mut Action| match queued {
             Action::Launch { joins: true, hosts, .. } => {
-                hosts.retain(|host| !is_meant(*host));
+                hosts.retain(|host| !is_withdrawn(host));
                 !hosts.is_empty()
             }
+            Action::ClearInstances { hosts, .. } => !hosts.iter().all(is_withdrawn),
             _ => true,
         };
-        self.queue.retain_mut(left);
-        match &mut self.state {
-            State::AwaitingSpace { action: launch @ Action::Launch { joins: true, .. }, .. } => {
-                let delayed = left(launch).then(|| launch.clone());
-                self.end_action();
-                delayed
-            }
-            // The release removes them, too.
-            State::AwaitingSpace { action: Action::ClearInstances { hosts, .. }, .. } if hosts.iter().all(|host| is_meant(*host)) => {
-                self.end_action();
-                None
-            }
-            _ => None,
-        }
+        self.queue.retain_mut(is_left);
+        let State::AwaitingSpace { action: waiting @ (Action::Launch { joins: true, .. } | Action::ClearInstances { .. }), .. } =
+            &mut self.state
+        else {
+            return None;
+        };
+        let delayed = is_left(waiting).then(|| waiting.clone());
+        self.end_action();
+        delayed
     }
 
     fn has_release(&self) -> bool {

@@ -57,6 +57,13 @@ enum Connection {
 }
 
 impl Liveness {
+    /// Its instance is started now: where there was none, nobody was silent.
+    pub fn expected(&mut self) {
+        if matches!(self.connection, Connection::None) {
+            self.silence = Duration::ZERO;
+        }
+    }
+
     /// The agent has connected; the server reads from now on.
     pub fn connected(&mut self) {
         *self = Self { silence: Duration::ZERO, connection: Connection::Signless };
@@ -115,9 +122,14 @@ mod tests {
             liveness.received();
             liveness.processed();
         };
+        let silence: Step = |liveness| {
+            liveness.elapse(60 * SECOND);
+        };
         // What happens, and the silence one and two seconds after it.
-        let cases: [(&str, &[Step], [u64; 2]); 7] = [
+        let cases: [(&str, &[Step], [u64; 2]); 9] = [
             ("it never connects", &[], [1, 2]),
+            ("it is started late", &[silence, Liveness::expected], [1, 2]),
+            ("it is started again while it is connected", &[Liveness::connected, signs, silence, Liveness::expected], [61, 62]),
             ("it connects and is of a version without signs", &[Liveness::connected, reports], [0, 0]),
             ("it connects and sends a sign of life", &[Liveness::connected, signs], [1, 2]),
             ("then it reports", &[Liveness::connected, signs, reports], [1, 2]),

@@ -112,10 +112,6 @@ pub(crate) struct Attempt {
     hosts: Vec<Mutex<Host>>,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
-    /// The hosts that make up an elastic attempt now.
-    members: Mutex<Vec<u32>>,
-    /// Held while they are sent, so that the newest list is sent last.
-    sending_members: Mutex<()>,
     /// GPUs of hosts that joined while the attempt ran: their assignments differ from the plan's.
     joined: Mutex<BTreeMap<u32, Vec<u32>>>,
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
@@ -192,18 +188,7 @@ impl Attempt {
         let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
         let (plan_is_synced, awaits_instance) = (Mutex::new(false), AtomicBool::new(false));
-        Self {
-            plan,
-            allocation,
-            keys,
-            token,
-            hosts,
-            plan_is_synced,
-            joined: Mutex::default(),
-            members: Mutex::default(),
-            sending_members: Mutex::default(),
-            awaits_instance,
-        }
+        Self { plan, allocation, keys, token, hosts, plan_is_synced, joined: Mutex::default(), awaits_instance }
     }
 
     /// What a host's agent is to do; without the endpoint.
@@ -226,7 +211,7 @@ impl Attempt {
         for (host, gpus) in &*joined {
             join(&mut plan.assignments[*host as usize - 1], gpus);
         }
-        hosts.iter().for_each(|(host, _)| *self.host(*host) = Host::default());
+        hosts.iter().for_each(|(host, _)| self.host(*host).is_absent = false);
         // Facts about the attempt are durable already, so the plan must be, too.
         let (dir, mut is_synced) = (self.run_dir(), self.plan_is_synced.lock().expect("no holder of this lock panics"));
         plan.write(&dir)?;
@@ -234,20 +219,6 @@ impl Attempt {
         fs::File::open(dir)?.sync_all()?;
         *is_synced = true;
         Ok(())
-    }
-
-    /// These hosts make up the attempt now.
-    pub(crate) fn set_members(&self, hosts: &[u32]) {
-        hosts.clone_into(&mut self.members.lock().expect("no holder of this lock panics"));
-    }
-
-    /// Sends each of them the list.
-    pub(crate) fn send_members(&self) {
-        let _turn = self.sending_members.lock().expect("no holder of this lock panics");
-        let hosts = self.members.lock().expect("no holder of this lock panics").clone();
-        for host in &hosts {
-            self.order(*host, Order::Members { hosts: hosts.clone() });
-        }
     }
 
     /// Hosts without an instance.

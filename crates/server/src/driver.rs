@@ -179,15 +179,7 @@ impl Driver {
                     world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
                 })
             }
-            lanes::Io::Order(action) => {
-                // Here, as threads may overtake each other.
-                if let Action::SetMembers { attempt, hosts } = &action
-                    && let Some(running) = world.attempts.get(attempt)
-                {
-                    running.set_members(hosts);
-                }
-                self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace)))
-            }
+            lanes::Io::Order(action) => self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace))),
             // At once: it must not come after the release.
             lanes::Io::Cancel { attempt } => {
                 world.trees.cancel(&attempt);

@@ -14,6 +14,7 @@ use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::{Endpoint, Order};
 use shoal_plane::{Action, Capacity, Catalog, Command};
 use shoal_runtime::{
+    host_link,
     lanes::{self, Outcome, Step, WritePolicy},
     recovery::{KnownPlan, Relaunch, relaunch, serves_another},
     warm_pool::Grant,
@@ -102,10 +103,6 @@ impl World {
         match action {
             Action::Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial } => {
                 self.launch(&Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial })
-            }
-            Action::SetMembers { attempt, .. } => {
-                self.attempts.get(&attempt).iter().for_each(|running| running.send_members());
-                Outcome::Done
             }
             Action::ClearInstances { attempt, hosts } => self.clear_instances(attempt, hosts),
             Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
@@ -253,6 +250,9 @@ impl World {
             let gpus = |host: &u32| (*host, placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default());
             let added: Vec<_> = hosts.iter().map(gpus).collect();
             running.add_hosts(&added).map_err(|error| format!("{}: {error}", running.run_dir().display()))?;
+        }
+        if let Some(running) = self.attempts.get(attempt) {
+            hosts.iter().for_each(|host| running.handle(*host, host_link::Event::Expected));
         }
         self.launcher.add(&self.with_token(plan), hosts).map_err(|error| describe(&error))
     }

@@ -16,8 +16,9 @@ use crate::{
     world::{Simulation, Step, broken},
 };
 
+mod elastic;
 mod files;
-mod program;
+pub(crate) mod program;
 
 use files::Mirror;
 
@@ -88,6 +89,12 @@ pub(crate) struct Agent {
     stands: bool,
     /// How often it was started though it ran: never.
     pub(crate) twins: u32,
+    /// How often its instance was started, with this time.
+    life: u32,
+    /// Its instance is taken away.
+    leaves: bool,
+    /// Hosts that make up the attempt, as far as it knows.
+    members: Vec<u32>,
     doing: Doing,
     /// Numbers what it does, so that a step of something else is known to be stale.
     step: u64,
@@ -120,6 +127,9 @@ impl Agent {
             units,
             stands: false,
             twins: 0,
+            life: 1,
+            leaves: false,
+            members: Vec::new(),
             doing: Doing::Nothing,
             step: 0,
             stop: false,
@@ -177,7 +187,9 @@ impl Simulation {
             return Ok(());
         }
         let Some((program, units)) = self.program_of(attempt, process.1) else { return broken(format!("no program of {attempt}")) };
-        self.agents.insert(process.clone(), Agent::new(attempt.to_owned(), program, units, self.now));
+        self.check_place(attempt, process.1)?;
+        let life = self.processes.lives(&process);
+        self.agents.insert(process.clone(), Agent { life, ..Agent::new(attempt.to_owned(), program, units, self.now) });
         let ms = self.faults.random.between(1, 60);
         self.after(ms, SimEvent::Connect(process));
         Ok(())
@@ -287,7 +299,8 @@ impl Simulation {
     /// An event, unless it is that of an agent whose process is stopped.
     pub(crate) fn unless_stalled(&mut self, event: SimEvent) -> Option<SimEvent> {
         let process = match &event {
-            SimEvent::Connect(process) | SimEvent::ConnectFiles(process) | SimEvent::AgentStep { process, .. } => process,
+            SimEvent::Connect(process) | SimEvent::ConnectFiles(process) => process,
+            SimEvent::AgentStep { process, .. } | SimEvent::NoticeOver { process, .. } => process,
             SimEvent::Sign { connection } | SimEvent::Down { connection, .. } => &self.connections.get(connection)?.process,
             _ => return Some(event),
         };
@@ -331,8 +344,9 @@ impl Simulation {
                 let parks = order == Order::Park && !self.faults.one_in(20);
                 self.leaves(&process, parks);
             }
-            Down::Order(Order::Stop { .. } | Order::Leave { .. }) => self.receive_stop(&process),
-            Down::Order(Order::Members { .. }) => {}
+            Down::Order(Order::Stop { .. }) => self.receive_stop(&process),
+            Down::Order(Order::Leave { notice_s, .. }) => self.receive_leave(&process, notice_s),
+            Down::Order(Order::Members { hosts }) => self.receive_members(&process, hosts),
             Down::Order(Order::Freeze) => {
                 if let Some(units) = &mut agent.units {
                     units.frozen = true;

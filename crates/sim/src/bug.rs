@@ -60,11 +60,17 @@ pub enum Bug {
     UseNotMeasured,
     /// How far a trial may run is told to connected agents only, and does not stand.
     LostResume,
+    /// The report numbers of an instance that is removed are kept for the next one.
+    OldNumbersKept,
+    /// The capacity of an instance is free before its process is gone.
+    EarlyCleared,
+    /// Where some instances of an attempt are added, all that do not run are started.
+    AllStarted,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 31] = [
         Bug::SkippedAppend,
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
@@ -93,5 +99,8 @@ impl Bug {
         Bug::RecordsLost,
         Bug::UseNotMeasured,
         Bug::LostResume,
+        Bug::OldNumbersKept,
+        Bug::EarlyCleared,
+        Bug::AllStarted,
     ];
 }

@@ -54,7 +54,11 @@ impl Point {
     }
 }
 
-pub(crate) const KINDS: [&str; 31] = [
+/// Of jobs that can lose instances.
+pub(crate) const ELASTIC: [&str; 5] =
+    ["instances_interrupted", "instances_vacated", "instances_cleared", "replacement_allowed", "instances_added"];
+
+pub(crate) const KINDS: [&str; 36] = [
     "job_created",
     "attempt_launched",
     "job_moved",
@@ -69,6 +73,11 @@ pub(crate) const KINDS: [&str; 31] = [
     "attempt_failed",
     "attempt_interrupted",
     "attempt_evicted",
+    "instances_interrupted",
+    "instances_vacated",
+    "instances_cleared",
+    "replacement_allowed",
+    "instances_added",
     "release_ordered",
     "released",
     "objective_reported",
@@ -140,6 +149,9 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "attempt_failed",
         "attempt_interrupted",
         "attempt_evicted",
+        "instances_interrupted",
+        "instances_vacated",
+        "instances_added",
         "release_ordered",
         "objective_reported",
         "trial_paused",
@@ -148,7 +160,8 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
         "suggestions_wanted",
         "trial_ended",
     ];
-    let no_report_leads_to_it = ["job_created", "attempt_launched", "attempt_interrupted", "attempt_evicted", "released"];
+    let no_report_leads_to_it =
+        ["job_created", "attempt_launched", "attempt_interrupted", "attempt_evicted", "instances_cleared", "released"];
     match point {
         Point::MidAction | Point::AfterAction if !has_action.contains(&kind) => Some("the event has no action"),
         Point::Snapshot if kind == "job_created" => Some("another event ends its turn"),
@@ -157,12 +170,14 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
     }
 }
 
-/// Whether the suite must have struck here: at every point where it can be, but for facts of tuning jobs, of which some come so seldom alone or last in a
-/// turn that only the record itself is asked for.
+/// Whether the suite must have struck here: at every point where it can be, but for facts of tuning jobs and of
+/// instances that are lost or added while the others run, of which some come so seldom alone or last in a turn that
+/// only the record itself is asked for.
 fn is_due(kind: &str, point: Point) -> bool {
-    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 15);
+    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 20);
+    let is_seldom = is_of_tuning || ELASTIC.contains(&kind);
     let is_at_record = matches!(point, Point::BeforeAppend | Point::AfterAppend);
-    impossible(kind, point).is_none() && (!is_of_tuning || (is_at_record && kind != "trial_parked"))
+    impossible(kind, point).is_none() && (!is_seldom || (is_at_record && kind != "trial_parked"))
 }
 
 /// How often each kind of event was struck at each point.

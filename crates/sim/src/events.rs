@@ -68,6 +68,12 @@ pub(crate) enum SimEvent {
     CheckAgents {
         epoch: u64,
     },
+    /// The server checks that all is stored that instances had sent which are being removed.
+    ClearingDue {
+        epoch: u64,
+        attempt: String,
+        hosts: Vec<u32>,
+    },
     SnapshotWritten {
         epoch: u64,
         version: usize,
@@ -80,6 +86,11 @@ pub(crate) enum SimEvent {
     AgentStep {
         process: Process,
         step: u64,
+    },
+    /// An instance is taken away from now on; stale if it is another one since.
+    NoticeOver {
+        process: Process,
+        life: u32,
     },
     /// An agent shows that it lives.
     Sign {
@@ -120,6 +131,7 @@ impl Simulation {
             }
             SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
             SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
+            SimEvent::ClearingDue { epoch, attempt, hosts } if self.serves(epoch) => self.finish_clearing(attempt, hosts),
             SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => self.process_ended(&allocation, host),
             SimEvent::Served { epoch, connection } if self.serves(epoch) => self.serve(connection),
             SimEvent::Written { epoch, file } if self.serves(epoch) => {
@@ -139,6 +151,7 @@ impl Simulation {
             | SimEvent::Completed { .. }
             | SimEvent::TunerDue { .. }
             | SimEvent::CheckAgents { .. }
+            | SimEvent::ClearingDue { .. }
             | SimEvent::ProcessEnded { .. }
             | SimEvent::Served { .. }
             | SimEvent::Written { .. }
@@ -149,6 +162,10 @@ impl Simulation {
                 Ok(())
             }
             SimEvent::AgentStep { process, step } => self.step_agent(&process, step),
+            SimEvent::NoticeOver { process, life } => {
+                self.notice_over(&process, life);
+                Ok(())
+            }
             SimEvent::Sign { connection } => {
                 self.signs(connection);
                 Ok(())

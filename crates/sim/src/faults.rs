@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    coverage::{KINDS, Point, impossible},
+    coverage::{ELASTIC, KINDS, Point, impossible},
     random::Random,
 };
 
@@ -31,6 +31,10 @@ pub(crate) enum Fault {
     Stall(u64),
     /// The instances of a managed spot training are taken away.
     Interrupt,
+    /// Some instances of a job that can lose them are taken away.
+    InterruptSome,
+    /// An agent of such a job is killed with its program.
+    KillSome,
     /// The clock of the machine jumps, in milliseconds.
     Jump(i64),
     /// The journal refuses everything from now on, for so many milliseconds.
@@ -47,6 +51,8 @@ pub(crate) struct Faults {
 
 /// Most faults that strike at a cell, per history.
 const CELLS: u64 = 12;
+/// The same of what only happens to jobs that can lose instances.
+const ELASTIC_CELLS: u64 = 6;
 const RARE: [&str; 9] = [
     "instance_lost",
     "attempt_failed",
@@ -71,6 +77,12 @@ impl Faults {
                 let (point, passes) = (random.pick(&Point::ALL), random.pick(&[0, 0, 0, 1, 2, 5, 11]));
                 if impossible(kind, point).is_none() {
                     armed.insert((kind, point), if is_rare { 0 } else { passes });
+                }
+            }
+            for _ in 0..ELASTIC_CELLS {
+                let (kind, point, passes) = (random.pick(&ELASTIC), random.pick(&Point::ALL), random.pick(&[0, 0, 1, 2]));
+                if impossible(kind, point).is_none() {
+                    armed.insert((kind, point), passes);
                 }
             }
         }
@@ -99,6 +111,10 @@ impl Faults {
         }
         for _ in 0..self.random.between(2, 8) {
             timed.push((self.random.below(60_000), Fault::Interrupt));
+        }
+        for _ in 0..self.random.between(4, 16) {
+            let is_loss = lethal && self.random.one_in(2);
+            timed.push((self.random.below(150_000), if is_loss { Fault::KillSome } else { Fault::InterruptSome }));
         }
         timed
     }

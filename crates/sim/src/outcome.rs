@@ -6,6 +6,7 @@ use shoal_plane::{JobStatus, SecondaryStatus};
 
 use crate::{
     SimRun,
+    agent::program::are_whole,
     scenario::{End, Job, Kind},
     world::Simulation,
 };
@@ -26,6 +27,8 @@ pub(crate) struct Outcome {
     /// Lines of each host in the last attempt.
     pub(crate) lines: Vec<Vec<u32>>,
     kind: Kind,
+    /// It can lose instances.
+    elastic: bool,
     /// Reasons that its programs' own failures may give: who is blamed depends on what is known when the verdict falls.
     own_failures: BTreeSet<String>,
     /// Somebody died, or a clock jumped far.
@@ -53,11 +56,12 @@ pub(crate) fn of(world: &Simulation, job: &Job) -> Outcome {
         model: world.disk.models.get(&job.name).filter(|(of, _)| *of == attempt).map(|(_, hosts)| hosts.clone()).unwrap_or_default(),
         lines: hosts.clone().map(lines_of).collect(),
         kind: job.kind,
+        elastic: job.spec.min_instances.is_some(),
         own_failures: hosts.zip(&job.hosts).filter_map(|(host, program)| own_failure(host, job.spec.instances == 1, program.end)).collect(),
         touched: world.clients[index].touched,
         away: world.away,
         ran: row.is_some_and(|row| row.transitions.iter().any(|transition| transition.status == SecondaryStatus::Stopping)),
-        whole: ours.all(|(_, lines)| (1..).zip(lines).all(|(expected, line)| expected == *line)),
+        whole: ours.all(|(_, lines)| are_whole(lines)),
     }
 }
 
@@ -75,6 +79,7 @@ fn own_failure(host: u32, is_alone: bool, end: End) -> Option<String> {
 /// What of the history is not as in the same seed's history without faults, and may not differ. May differ:
 /// - times, and all that counts them; how long a job waited;
 /// - of a job that is stopped, how far it had come: metrics, lines; and models, if the server was away for longer than a stop may take;
+/// - of a job that can lose instances, what its other hosts than the first did;
 /// - of a job that is stopped about when it ends, which came first;
 /// - of a job that fails on several hosts, whom it blames, and how far the others had come;
 /// - of a job one of whose agents died, or whose launch or upload failed, or where the clock jumped far: that it fails for an internal error,
@@ -118,10 +123,19 @@ fn may_be(actual: &Outcome, expected: &Outcome, anything_died: bool) -> bool {
 
 /// A job that was stopped while it ran has what its hosts left, unless one of them died or nobody was there to take it.
 fn is_stored(actual: &Outcome) -> bool {
-    actual.touched || actual.away || !actual.ran || actual.model.len() == actual.lines.len()
+    let is_whole = if actual.elastic { actual.model.contains(&1) } else { actual.model.len() == actual.lines.len() };
+    actual.touched || actual.away || !actual.ran || is_whole
 }
 
 fn is_complete(actual: &Outcome, expected: &Outcome) -> bool {
+    if actual.elastic {
+        // The others may have been lost.
+        let seen = |outcome: &Outcome| {
+            let metric = outcome.metrics.iter().find(|(name, _)| name == "loss-1").cloned();
+            (metric, outcome.lines[0].clone(), outcome.failure_reason.clone())
+        };
+        return actual.status == Some(JobStatus::Completed) && actual.model.contains(&1) && seen(actual) == seen(expected);
+    }
     let hosts = u32::try_from(actual.lines.len()).expect("few hosts");
     let seen = |outcome: &Outcome| (outcome.metrics.clone(), outcome.lines.clone(), outcome.failure_reason.clone());
     actual.status == Some(JobStatus::Completed) && actual.model == (1..=hosts).collect::<Vec<_>>() && seen(actual) == seen(expected)

@@ -10,6 +10,8 @@ pub(crate) type Process = (String, u32);
 pub(crate) struct Processes {
     /// Whether each that was ever started lives.
     started: BTreeMap<Process, bool>,
+    /// How often each was started.
+    lives: BTreeMap<Process, u32>,
 }
 
 impl Processes {
@@ -21,12 +23,34 @@ impl Processes {
         self.started.get(process).copied().unwrap_or(false)
     }
 
+    pub(crate) fn is_unknown(&self, process: &Process) -> bool {
+        !self.started.contains_key(process)
+    }
+
     /// Starts what was not started yet; returns that.
     pub(crate) fn start(&mut self, allocation: &str, instances: u32) -> Vec<Process> {
-        let all = (1..=instances).map(|host| (allocation.to_owned(), host));
+        self.start_hosts(allocation, &(1..=instances).collect::<Vec<_>>())
+    }
+
+    /// The same of these hosts.
+    pub(crate) fn start_hosts(&mut self, allocation: &str, hosts: &[u32]) -> Vec<Process> {
+        let all = hosts.iter().map(|host| (allocation.to_owned(), *host));
         let new: Vec<_> = all.filter(|process| !self.started.contains_key(process)).collect();
         self.started.extend(new.iter().map(|process| (process.clone(), true)));
+        for process in &new {
+            *self.lives.entry(process.clone()).or_default() += 1;
+        }
         new
+    }
+
+    /// How often it was started.
+    pub(crate) fn lives(&self, process: &Process) -> u32 {
+        self.lives.get(process).copied().unwrap_or(0)
+    }
+
+    /// It is removed, and may be started again.
+    pub(crate) fn forget_host(&mut self, process: &Process) {
+        self.started.remove(process);
     }
 
     pub(crate) fn ended(&mut self, process: &Process) {

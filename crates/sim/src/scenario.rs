@@ -90,6 +90,10 @@ pub(crate) fn jobs(seed: u64) -> Vec<Job> {
         job.keep_alive_s = Some(u32::try_from(1 + 3 * (job.at_ms % 20)).expect("less than a minute"));
     }
     jobs.push(service(seed, jobs.len()));
+    let mut random = Random::new(seed, 8);
+    for index in jobs.len()..jobs.len() + random.pick(&[1, 1, 2]) {
+        jobs.push(elastic(&mut random, index));
+    }
     jobs
 }
 
@@ -119,6 +123,43 @@ fn service(seed: u64, index: usize) -> Job {
         at_ms: random.below(30_000),
         follows: None,
         stop_after_ms: Some(random.between(60_000, 240_000)),
+        keep_alive_s: None,
+    }
+}
+
+/// It can lose instances while it runs, but not the first one, whose program is the one that fails, if any does.
+fn elastic(random: &mut Random, index: usize) -> Job {
+    let kind = random.pick(&[Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns]);
+    let instances = random.pick(&[2, 3, 3, 4]);
+    let runs = |program: Program, random: &mut Random| Program {
+        steps: u32::try_from(random.between(12, 35)).expect("few"),
+        step_ms: random.between(300, 1500),
+        ..program
+    };
+    let mut hosts: Vec<_> = (0..instances).map(|_| program(random, kind)).collect();
+    hosts = hosts.into_iter().map(|program| runs(program, random)).collect();
+    if kind == Kind::Fails {
+        hosts[0].end = random.pick(&[End::Exit(1), End::Signal(11), End::OutOfMemory]);
+    }
+    Job {
+        name: format!("job-{index}"),
+        uid: format!("u{index}"),
+        spec: TrainingSpec {
+            instance_type: random.pick(&["ml.m5.large", "ml.m5.xlarge"]).to_owned(),
+            instances,
+            other_groups: Vec::new(),
+            max_runtime_s: if kind == Kind::Outruns { random.between(20, 90) } else { 86_400 },
+            max_wait_s: random.one_in(2).then_some(40 * 86_400),
+            max_pending_s: None,
+            grace_s: 20,
+            retries: random.pick(&[0, 0, 1, 3]),
+            min_instances: Some(u32::try_from(random.between(1, u64::from(instances) - 1)).expect("few")),
+        },
+        kind,
+        hosts,
+        at_ms: random.below(30_000),
+        follows: None,
+        stop_after_ms: (kind == Kind::Stopped).then(|| random.between(10_000, 90_000)),
         keep_alive_s: None,
     }
 }

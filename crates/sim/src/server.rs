@@ -29,6 +29,7 @@ use connections::{ServerEnd, WATCH_MS};
 mod attempts;
 mod connections;
 mod driver;
+mod elastic;
 mod warm;
 
 /// After a start agents get this long to say what happened meanwhile.
@@ -202,6 +203,7 @@ impl Simulation {
             return Ok(());
         }
         self.epoch += 1;
+        self.served_since = self.now;
         self.say(|| "a server starts".to_owned());
         let state = self.fold()?;
         let pending = state.pending();

@@ -18,6 +18,7 @@ use crate::{
     memory::Memory,
     network::Connection,
     outcome::{self, Outcome},
+    places::Places,
     processes::{Process, Processes},
     scenario::{self, Job},
     server::Server,
@@ -98,6 +99,10 @@ pub(crate) struct Simulation {
     pub(crate) receipts: BTreeSet<(Host, String)>,
     pub(crate) processes: Processes,
     pub(crate) memory: Memory,
+    /// By attempt, of those that can lose instances.
+    pub(crate) places: BTreeMap<String, Places>,
+    /// When the server was started.
+    pub(crate) served_since: u64,
     pub(crate) agents: BTreeMap<Process, Agent>,
     pub(crate) connections: BTreeMap<u64, Connection>,
     /// Counts connections.
@@ -169,6 +174,8 @@ impl Simulation {
             processes: Processes::default(),
             reused: 0,
             memory: Memory::default(),
+            places: BTreeMap::new(),
+            served_since: 0,
             agents: BTreeMap::new(),
             connections: BTreeMap::new(),
             called: 0,
@@ -246,7 +253,9 @@ impl Simulation {
                     self.stall(&process, ms);
                 }
             }
-            Fault::Interrupt => return self.interrupt_job(),
+            Fault::KillSome => return self.kill_elastic(),
+            Fault::Interrupt => return self.interrupt_job(false),
+            Fault::InterruptSome => return self.interrupt_job(true),
             Fault::Jump(ms) => {
                 self.say(|| format!("the clock jumps by {ms} ms"));
                 self.skew += ms;
@@ -355,7 +364,9 @@ impl Simulation {
                 self.receipts.insert(file);
             }
             self.replaced += u32::from(matches!(event.fact, Fact::AttemptFailed { replaced: true, .. }));
+            self.check_failed_job(event)?;
             apply(&mut self.mirror, event);
+            self.check_places_event(event)?;
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
             self.check_memory_event(event)?;
             self.check_tuning_event(event)?;

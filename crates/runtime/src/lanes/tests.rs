@@ -438,9 +438,13 @@ fn instances_that_cannot_be_added_hold_up_nothing_of_the_others() {
     assert_eq!(lanes.handle(requested(clear("a", &[3]))), [perform(clear("a", &[3]))]);
     assert_eq!(lanes.handle(done("a")), [perform(join("a", &[4]))], "of those that wait only what was not removed");
     lanes.handle(no_space("a"));
-    let members = Action::SetMembers { attempt: attempt("a"), hosts: vec![1, 2] };
-    assert_eq!(lanes.handle(requested(members.clone())), [Io::Order(members)]);
-    assert_eq!(lanes.handle(requested(store("a"))), [perform(store("a"))]);
+    let members = |hosts: &[u32]| Action::SetMembers { attempt: attempt("a"), hosts: hosts.to_vec() };
+    assert_eq!(lanes.handle(requested(members(&[1, 2]))), [perform(members(&[1, 2]))]);
+    assert_eq!(lanes.handle(requested(members(&[1]))), [], "lists of members do not overtake each other");
+    assert_eq!(lanes.handle(done("a")), [perform(join("a", &[4]))]);
+    lanes.handle(no_space("a"));
+    assert_eq!(lanes.handle(requested(store("a"))), [perform(members(&[1]))]);
+    assert_eq!(lanes.handle(done("a")), [perform(store("a"))]);
     assert_eq!(lanes.handle(done("a")), []);
     // One that cannot be ended is left to the release.
     assert_eq!(lanes.handle(requested(clear("a", &[4]))), [perform(clear("a", &[4]))]);

@@ -15,6 +15,29 @@ use crate::{
 const GRACE_MS: u64 = 20_000;
 /// A program that never ends falls silent after so many lines.
 const MAX_LINES: u32 = 40;
+/// More than any instance writes.
+const LIFE_LINES: u32 = 1000;
+const LIFE_PARTS: u32 = 8;
+
+/// A line of an instance that was started so often.
+pub(crate) fn numbered(life: u32, line: u32) -> u32 {
+    life.saturating_sub(1) * LIFE_LINES + line
+}
+
+/// A part of its model.
+pub(crate) fn part_of(life: u32, part: u32) -> u8 {
+    u8::try_from(life % (256 / LIFE_PARTS) * LIFE_PARTS + part).expect("a byte")
+}
+
+/// Whether these are the first lines of one instance or several, one after the other.
+pub(crate) fn are_whole(lines: &[u32]) -> bool {
+    let mut before = 0;
+    lines.iter().all(|line| {
+        let follows = *line == before + 1 || line % LIFE_LINES == 1 && *line > before;
+        before = *line;
+        follows
+    })
+}
 
 impl Simulation {
     /// The next step of what an agent does.
@@ -44,7 +67,10 @@ impl Simulation {
                 if done < MAX_LINES {
                     agent.lines += 1;
                     let line = agent.lines;
-                    agent.report(wall, ReportBody::Logs { lines: vec![LogLine { at_ms: wall.0, text: line.to_string() }] });
+                    agent.report(
+                        wall,
+                        ReportBody::Logs { lines: vec![LogLine { at_ms: wall.0, text: numbered(agent.life, line).to_string() }] },
+                    );
                     if let Some(value) = agent.units.as_ref().map(|units| units.value_after(line)) {
                         agent.report(wall, ReportBody::Objective { ordinal: line, value });
                     }
@@ -58,7 +84,7 @@ impl Simulation {
             Doing::Training(_) => self.program_ends(process, program.end, wall),
             Doing::Ending => self.program_ends(process, End::Signal(15), wall),
             Doing::Uploading(sent) if sent < program.parts => {
-                let part = Frame::Part { seq: agent.next, artifact: Artifact::Model, bytes: vec![u8::try_from(sent).expect("few parts")] };
+                let part = Frame::Part { seq: agent.next, artifact: Artifact::Model, bytes: vec![part_of(agent.life, sent)] };
                 agent.spool.push_back((agent.next, part));
                 agent.next += 1;
                 let step = agent.next_step(Doing::Uploading(sent + 1));

@@ -12,6 +12,7 @@ use shoal_runtime::{
 use super::Refusal;
 use crate::{
     Bug,
+    agent::program::part_of,
     coverage::Point,
     disk::Plan,
     events::SimEvent,
@@ -26,6 +27,15 @@ pub(crate) struct Attempt {
     pub(crate) hosts: Vec<HostLink>,
     /// Not watched for lost agents meanwhile.
     pub(crate) awaits_instance: bool,
+}
+
+struct Launch {
+    job: String,
+    attempt: String,
+    instances: u32,
+    hosts: Vec<u32>,
+    joins: bool,
+    trial: Option<TrialLaunch>,
 }
 
 impl Attempt {
@@ -52,6 +62,7 @@ impl Attempt {
 impl Simulation {
     pub(crate) fn perform_for_lane(&mut self, io: Io) -> Step {
         match io {
+            Io::Perform { action: Action::ClearInstances { attempt, hosts }, .. } => self.clear_instances(attempt, hosts)?,
             Io::Perform { action, write } => {
                 let attempt = action.attempt().to_owned();
                 let outcome = self.act(action, write)?;
@@ -89,7 +100,9 @@ impl Simulation {
 
     fn act(&mut self, action: Action, write: WritePolicy) -> Step<Outcome> {
         match action {
-            Action::Launch { job, attempt, instances, trial, .. } => self.launch(&job, attempt, instances, trial.as_ref()),
+            Action::Launch { job, attempt, instances, hosts, joins, trial, .. } => {
+                self.launch(&Launch { job, attempt, instances, hosts, joins, trial })
+            }
             Action::StoreArtifacts { job, attempt, hosts, .. } => self.store(job, attempt, hosts, write),
             Action::Release { attempt, .. } => self.release(&attempt),
             action => self.give_orders(&action).map(|()| Outcome::Done),
@@ -101,6 +114,8 @@ impl Simulation {
         let kinds = match action {
             Action::Freeze { .. } => vec!["trial_paused"],
             Action::Resume { .. } => vec!["trial_raised", "attempt_thawed"],
+            Action::InterruptInstances { .. } => vec!["instances_interrupted"],
+            Action::SetMembers { .. } => Vec::new(),
             _ => vec![self.stop_kind(attempt)],
         };
         let instances = self.server().attempts.get(attempt).map_or(0, |running| running.plan.instances);
@@ -149,7 +164,8 @@ impl Simulation {
         }
     }
 
-    fn launch(&mut self, job: &str, attempt: String, instances: u32, trial: Option<&TrialLaunch>) -> Step<Outcome> {
+    fn launch(&mut self, launch: &Launch) -> Step<Outcome> {
+        let (attempt, instances) = (launch.attempt.clone(), launch.instances);
         if self.faults.one_in(25) {
             return Ok(Outcome::NoSpace { reason: "no space left on device".to_owned(), has_written: false });
         }
@@ -162,6 +178,9 @@ impl Simulation {
         match (relaunch(facts), known) {
             (Relaunch::Adopt { submit }, Some(plan)) => {
                 self.insert_attempt(Attempt::new(plan.clone()));
+                if self.is_elastic(&launch.job) {
+                    return self.add_instances(&plan, &launch.hosts, launch.joins);
+                }
                 if submit {
                     if self.bug == Some(Bug::DoubleLaunch) {
                         self.processes.forget(&attempt);
@@ -174,6 +193,7 @@ impl Simulation {
                 self.end_allocation(&plan.allocation)?;
                 self.server().attempts.remove(&attempt);
             }
+            _ if launch.joins => return broken(format!("instances join {attempt}, and its plan is gone")),
             (Relaunch::New, _) | (_, None) => {}
         }
         if self.faults.lethal_one_in(9) {
@@ -181,14 +201,14 @@ impl Simulation {
             return Ok(self.launch_failed(&attempt));
         }
         self.disk.dirs.insert(attempt.clone());
-        let reuse = self.reuse_policy(job, instances, trial);
+        let reuse = self.reuse_policy(&launch.job, instances, launch.trial.as_ref());
         let reuse_key = reuse.as_ref().map(|policy| policy.key.clone());
-        let plan = Plan { job: job.to_owned(), attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
+        let plan = Plan { job: launch.job.clone(), attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
         self.server().prepared.insert(attempt, plan);
         Ok(Outcome::Prepared { reuse_key })
     }
 
-    fn launch_failed(&mut self, attempt: &str) -> Outcome {
+    pub(super) fn launch_failed(&mut self, attempt: &str) -> Outcome {
         if self.server().cancelled.contains(attempt) {
             return Outcome::Done;
         }
@@ -237,10 +257,12 @@ impl Simulation {
             return Ok(Outcome::NoSpace { reason: "no space left on device".to_owned(), has_written: self.faults.one_in(2) });
         }
         for host in &hosts {
-            let has = self.disk.parts.get(&(attempt.clone(), *host)).map_or(0, |parts| parts.len());
-            let sent = self.program_of(&attempt, *host).map_or(0, |(program, _)| program.parts as usize);
+            let has = self.disk.parts.get(&(attempt.clone(), *host)).cloned().unwrap_or_default();
+            let sent = self.program_of(&attempt, *host).map_or(0, |(program, _)| program.parts);
+            let life = self.processes.lives(&(attempt.clone(), *host)).max(1);
+            let sent = (0..sent).map(|part| part_of(life, part).into()).collect();
             if has != sent {
-                return broken(format!("host {host} of {attempt} has sent {sent} parts, and {has} are here"));
+                return broken(format!("host {host} of {attempt} has sent the parts {sent:?}, and {has:?} are here"));
             }
         }
         if self.faults.lethal_one_in(15) {
@@ -332,6 +354,10 @@ impl Simulation {
 
     /// The launcher reports that a process has ended.
     pub(crate) fn process_ended(&mut self, allocation: &str, host: u32) -> Step {
+        if self.processes.is_alive(&(allocation.to_owned(), host)) || self.processes.is_unknown(&(allocation.to_owned(), host)) {
+            // Another instance has its place since, or none.
+            return Ok(());
+        }
         let mut attempts = self.server().attempts.values_mut();
         let of = attempts.find(|running| running.plan.allocation == allocation && !running.awaits_instance);
         let Some(attempt) = of.filter(|running| running.hosts[host as usize - 1].is_end_news()).map(|running| running.plan.attempt.clone())

@@ -29,7 +29,7 @@ pub(crate) const WATCH_MS: u64 = 500;
 /// A connection of an agent that has shown whom it serves.
 #[derive(Debug)]
 pub(crate) struct ServerEnd {
-    purpose: Purpose,
+    pub(super) purpose: Purpose,
     allocation: String,
     /// What has arrived and is not handled.
     inbox: VecDeque<Vec<Frame<ToServer>>>,
@@ -374,6 +374,7 @@ impl Simulation {
                 self.lose(&plan.attempt, host, what)?;
             }
         }
+        self.check_members()?;
         self.measure_memory(WATCH_MS)
     }
 
