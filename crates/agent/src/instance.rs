@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, Paths, ProxyFacts, RESOURCE_FILE,
-    Resource, Script, Threads, config_files, environment, hosts_file, processes_per_instance,
+    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, LaunchError, Paths, ProxyFacts,
+    RESOURCE_FILE, Resource, Script, Threads, config_files, environment, hosts_file, processes_per_instance,
 };
 use shoal_link::{Assignment, Channel, Input, Program};
 use shoal_sandbox::{
@@ -219,6 +219,9 @@ pub(crate) fn prepare(
         notes.extend(threads.note);
     }
     let driver = mpi::driver(assignment);
+    if driver.is_some() && assignment.elastic.is_some() {
+        return Err(ScriptError::from(LaunchError::NotElastic("mpi_driver.py of SDK v3")).into());
+    }
     if command.first().is_some_and(|program| program == LAUNCHER) || driver.is_some() {
         mounts.push(Mount::ReadOnly { source: options.program.clone(), target: LAUNCHER.into() });
     }

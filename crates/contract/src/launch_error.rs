@@ -21,4 +21,13 @@ pub enum LaunchError {
     /// torchrun starts Python files.
     #[error("{0}: torchrun starts a Python script that ends in .py, beside which there is no setup.py")]
     NoPythonScript(String),
+    /// Ranks that cannot lose and gain peers.
+    #[error(
+        "{0} needs all of its instances: leave the tag shoal:min-instances out, or use torchrun with shoal.torch.elastic, or elastic Horovod \
+         by the distribution mpi"
+    )]
+    NotElastic(&'static str),
+    /// Settings of mpirun, where Horovod's launcher starts the workers.
+    #[error("{0} is mpirun's, and elastic Horovod has a launcher of its own: leave it out, or the tag shoal:min-instances")]
+    NotOfHorovod(&'static str),
 }

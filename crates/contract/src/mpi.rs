@@ -67,11 +67,8 @@ pub(crate) fn command(
     }
     let is_first = hosts[0] == facts.current_host();
     if let Some(elastic) = facts.elastic {
-        return Ok(if is_first {
-            horovodrun(facts, &hosts, framework, elastic, program)
-        } else {
-            words_of(&format!("{LAUNCHER} mpi wait --elastic"))
-        });
+        let waiting = words_of(&format!("{LAUNCHER} mpi wait --elastic"));
+        return if is_first { horovodrun(facts, &hosts, framework, elastic, program) } else { Ok(waiting) };
     }
     if !is_first {
         return Ok(words_of(&format!("{LAUNCHER} mpi wait")));
@@ -92,8 +89,18 @@ pub(crate) fn command(
 }
 
 /// Horovod's elastic launcher, in `mpirun`'s place. An instance whose worker was lost is used again: another one may have its name.
-fn horovodrun(facts: &Facts, hosts: &[String], framework: &Hyperparameters, elastic: ElasticFacts, program: Vec<String>) -> Vec<String> {
-    let per_host = per_host(facts, framework);
+fn horovodrun(
+    facts: &Facts,
+    hosts: &[String],
+    framework: &Hyperparameters,
+    elastic: ElasticFacts,
+    program: Vec<String>,
+) -> Result<Vec<String>, LaunchError> {
+    let is_set = |name: &&str| framework.framework.get(*name).is_some_and(|value| !value.is_null() && !python::str(value).is_empty());
+    if let Some(of_mpirun) = [IN_ALL, OPTIONS].into_iter().find(is_set) {
+        return Err(LaunchError::NotOfHorovod(of_mpirun));
+    }
+    let per_host = number(framework, PER_HOST)?.unwrap_or(facts.gpus.max(1));
     let most = per_host.saturating_mul(u32::try_from(hosts.len()).unwrap_or(u32::MAX));
     let least = per_host.saturating_mul(elastic.min_instances);
     let discovery = format!("cat {}", facts.paths.base().join(HOSTS_FILE).display());
@@ -102,7 +109,7 @@ fn horovodrun(facts: &Facts, hosts: &[String], framework: &Hyperparameters, elas
          --blacklist-cooldown-range 1 2 --host-discovery-script",
         hosts.join(",")
     );
-    words_of(&launcher).into_iter().chain([discovery]).chain(program).collect()
+    Ok(words_of(&launcher).into_iter().chain([discovery]).chain(program).collect())
 }
 
 fn words_of(line: &str) -> Vec<String> {

@@ -84,6 +84,10 @@ impl Script {
         let arguments = Vec::from_iter(arguments(&hyperparameters.own).into_iter().chain(self.arguments.iter().cloned()));
         let program = self.program.clone();
         let groups = Groups::of(facts, &hyperparameters);
+        let needs_all = [(PARAMETER_SERVER, "a parameter server"), (DATAPARALLEL, "smdistributed.dataparallel")];
+        if let Some((_, what)) = needs_all.into_iter().find(|(name, _)| facts.elastic.is_some() && hyperparameters.is_on(name)) {
+            return Err(LaunchError::NotElastic(what));
+        }
         let is_mpi = hyperparameters.is_on(MPI) && groups.is_launched();
         // mpi4py's launcher ends all ranks when one raises.
         let python: &[&str] = if is_mpi && facts.elastic.is_none() { &[PYTHON, "-m", "mpi4py"] } else { &[PYTHON] };

@@ -83,6 +83,12 @@ fn a_job_that_loses_and_gains_instances_starts_its_ranks_without_a_launcher_that
     assert_eq!(variable(&elastic(3, false, &[torch]), "SHOAL_COMM_JOINS"), None);
     assert_eq!(variable(&elastic(3, true, &mpi), "SHOAL_COMM_JOINS"), None, "Horovod's launcher decides where its workers meet");
     assert_eq!(variable(&facts(3, 3, &[torch]), "SHOAL_ELASTIC_ROSTER"), None);
+    let refused = |more: &[(&str, &str)]| command(&elastic(1, false, more), false).unwrap_err();
+    assert!(matches!(refused(&[("sagemaker_parameter_server_enabled", "true")]), LaunchError::NotElastic("a parameter server")));
+    assert!(matches!(refused(&[("sagemaker_distributed_dataparallel_enabled", "true")]), LaunchError::NotElastic(_)));
+    let options = [mpi[0], ("sagemaker_mpi_custom_mpi_options", "\"-x A=1\"")];
+    assert!(matches!(refused(&options), LaunchError::NotOfHorovod("sagemaker_mpi_custom_mpi_options")));
+    assert!(matches!(refused(&[mpi[0], ("sagemaker_mpi_num_of_processes_per_host", "\"x\"")]), LaunchError::MpiNumber(..)));
     let members = hosts_file(&joins.hosts, &[1, 3], processes_per_instance(&elastic(1, false, &mpi)));
     assert_eq!(String::from_utf8(members).unwrap(), "algo-1:2\nalgo-3:2\n");
 }

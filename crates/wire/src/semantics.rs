@@ -14,8 +14,8 @@ use fancy_regex::RegexBuilder;
 use serde_json::{Map, Value};
 
 use crate::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Error, InputMode, InstanceGroup, MetricDefinition, Output, RecordWrapper,
-    Resources, S3DataType, S3Uri, Stopping,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, Error, InputMode, InstanceGroup, MetricDefinition, Output,
+    RecordWrapper, Resources, S3DataType, S3Uri, Stopping,
     call::read,
     tags::{self, MIN_INSTANCES_TAG},
     training_job::{CreateTrainingJobRequest, request},
@@ -73,16 +73,8 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let checkpoint = request.checkpoint_config.map(checkpoint).transpose()?;
     let tags = tags::check(request.tags)?;
     let min_instances = tags::min_instances(&tags, resources.instance_count)?;
-    if min_instances.is_some() && resources.instance_groups.len() > 1 {
-        return Err(Error::validation(format!(
-            "Invalid value at 'resourceConfig.instanceGroups': a job with the tag '{MIN_INSTANCES_TAG}' has one group of instances; give \
-             InstanceType and InstanceCount instead."
-        )));
-    }
-    if min_instances.is_some() && resources.keep_alive_s > 0 {
-        return Err(Error::validation(format!(
-            "Invalid value at 'resourceConfig.keepAlivePeriodInSeconds': instances of a job with the tag '{MIN_INSTANCES_TAG}' are not retained; leave it out."
-        )));
+    if min_instances.is_some() {
+        elastic(&resources, &channels)?;
     }
     Ok(CreateTrainingJob {
         name: request.training_job_name,
@@ -104,6 +96,23 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })
+}
+
+/// What a job cannot have that loses and gains instances.
+fn elastic(resources: &Resources, channels: &[Channel]) -> Result<(), Error> {
+    let of_job = format!("a job with the tag '{MIN_INSTANCES_TAG}'");
+    if resources.instance_groups.len() > 1 {
+        let path = "resourceConfig.instanceGroups";
+        return refuse(path, &format!("{of_job} has one group of instances; give InstanceType and InstanceCount instead"));
+    }
+    if resources.keep_alive_s > 0 {
+        return refuse("resourceConfig.keepAlivePeriodInSeconds", &format!("instances of {of_job} are not retained; leave it out"));
+    }
+    if let Some(at) = channels.iter().position(|channel| channel.distribution == Distribution::ShardedByS3Key) {
+        let path = format!("inputDataConfig.{}.member.dataSource.s3DataSource.s3DataDistributionType", at + 1);
+        return refuse(&path, &format!("{of_job} would not read the shard of an instance that it lost; use FullyReplicated"));
+    }
+    Ok(())
 }
 
 fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {

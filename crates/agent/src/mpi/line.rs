@@ -15,7 +15,7 @@ pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
 /// Between two checks whether a connection is still needed.
 const END_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Longest line: a daemon's command.
+/// Longest line: a daemon's command, or a worker's script with its variables.
 const MOST: u64 = 1 << 20;
 
 /// What instances of an attempt have in common, of what only its agents know.
@@ -42,6 +42,8 @@ pub(super) enum Wish {
     Watch,
     /// To start a command, which a shell reads.
     Start(String),
+    /// To run a script by a shell that reads it from standard input, where no process list shows it.
+    Script(Vec<u8>),
 }
 
 /// Both ends of a connection.
@@ -56,6 +58,9 @@ impl Line {
         let mut line = Self(BufReader::new(stream));
         match wish {
             Wish::Watch => line.say(&format!("{secret} watch"))?,
+            Wish::Script(script) => {
+                line.say(&format!("{secret} script {}", hex_simd::encode_to_string(script, hex_simd::AsciiCase::Lower)))?;
+            }
             Wish::Start(command) => line.say(&format!("{secret} start {}", command.replace('\n', " ")))?,
         }
         Ok(line)
@@ -70,6 +75,7 @@ impl Line {
             first.strip_prefix(secret).filter(|_| !secret.is_empty()).and_then(|rest| match rest.strip_prefix(' ')?.split_once(' ') {
                 None => (rest == " watch").then_some(Wish::Watch),
                 Some(("start", command)) => Some(Wish::Start(command.to_owned())),
+                Some(("script", script)) => Some(Wish::Script(hex_simd::decode_to_vec(script).ok()?)),
                 Some(_) => None,
             });
         Ok(wish.map(|wish| (line, wish)))
@@ -139,6 +145,8 @@ mod tests {
         };
         assert_eq!(heard(&format!("{ours} watch\n"), &ours).unwrap(), Some(Wish::Watch));
         assert_eq!(heard(&format!("{ours} start a b\n"), &ours).unwrap(), Some(Wish::Start("a b".into())));
+        assert_eq!(heard(&format!("{ours} script 610a\n"), &ours).unwrap(), Some(Wish::Script(b"a\n".into())));
+        assert_eq!(heard(&format!("{ours} script 61x\n"), &ours).unwrap(), None);
         for said in [" watch\n", "x watch\n", "start a\n", "\n"] {
             assert_eq!(heard(said, &ours).unwrap(), None, "{said}");
             // Without a secret there is no way in at all.

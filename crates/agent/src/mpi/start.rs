@@ -12,11 +12,7 @@ const UNREACHABLE: i32 = 255;
 /// Runs a command, words that a shell on that host reads, to its end; gives its exit code. What it says stands in the log of its instance.
 pub fn start(host: &str, command: &[String]) -> i32 {
     let secret = std::env::var(SECRET).unwrap_or_default();
-    let command = match command {
-        [word] if word == "-" => script(),
-        words => Ok(words.join(" ")),
-    };
-    let ended = command.and_then(|command| Line::open(host, &secret, &Wish::Start(command))).and_then(|mut line| line.hear());
+    let ended = wish(command).and_then(|wish| Line::open(host, &secret, &wish)).and_then(|mut line| line.hear());
     match ended {
         Ok(ended) => ended.strip_prefix("ended ").and_then(|code| code.parse().ok()).unwrap_or(UNREACHABLE),
         Err(error) => {
@@ -26,10 +22,11 @@ pub fn start(host: &str, command: &[String]) -> i32 {
     }
 }
 
-/// The script on standard input, as one line.
-fn script() -> io::Result<String> {
+fn wish(command: &[String]) -> io::Result<Wish> {
+    if *command != ["-"] {
+        return Ok(Wish::Start(command.join(" ")));
+    }
     let mut script = Vec::new();
     io::stdin().read_to_end(&mut script)?;
-    let octal: String = script.iter().map(|byte| format!("\\0{byte:03o}")).collect();
-    Ok(format!("exec /bin/sh -c \"$(printf %b '{octal}')\""))
+    Ok(Wish::Script(script))
 }

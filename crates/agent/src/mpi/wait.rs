@@ -1,6 +1,6 @@
 //! `shoal mpi wait`: the program of every instance but the first.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -71,7 +71,7 @@ fn serve(is_elastic: bool) -> io::Result<i32> {
 fn answer(stream: TcpStream, secret: &str, ends: &Sender<i32>) {
     match Line::accept(stream, secret) {
         Ok(Some((line, Wish::Watch))) => drop(ends.send(watched(line))),
-        Ok(Some((line, Wish::Start(command)))) => drop(start(line, &command)),
+        Ok(Some((line, wish))) => drop(start(line, wish)),
         Ok(None) => say("a connection without the job's secret was closed"),
         Err(_) => {}
     }
@@ -93,20 +93,31 @@ fn watched(mut line: Line) -> i32 {
 }
 
 /// Runs a command until it ends, or whoever wants it is gone.
-fn start(line: Line, command: &str) -> io::Result<()> {
+fn start(line: Line, wish: Wish) -> io::Result<()> {
     let change = |by: isize| {
         let mut running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
         *running = running.saturating_add_signed(by);
         RUNNING.1.notify_all();
     };
     change(1);
-    let done = run(line, command);
+    let done = run(line, wish);
     change(-1);
     done
 }
 
-fn run(mut line: Line, command: &str) -> io::Result<()> {
-    let mut child = Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).process_group(0).spawn()?;
+fn run(mut line: Line, wish: Wish) -> io::Result<()> {
+    let mut shell = Command::new("/bin/sh");
+    shell.process_group(0);
+    let mut child = match wish {
+        Wish::Start(command) => shell.args(["-c", &command]).stdin(Stdio::null()).spawn()?,
+        Wish::Script(script) => {
+            let mut child = shell.arg("-s").stdin(Stdio::piped()).spawn()?;
+            // One that ends before it has read all of it says so by its exit code.
+            child.stdin.take().map(|mut stdin| stdin.write_all(&script));
+            child
+        }
+        Wish::Watch => return Ok(()),
+    };
     let (mut other, process) = (line.another()?, Arc::new(Signalled::of(&child)));
     let group = Arc::clone(&process);
     thread::spawn(move || {

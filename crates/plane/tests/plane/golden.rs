@@ -9,7 +9,7 @@ use shoal_plane::{
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
 use crate::{
-    samples::{elastic, evicted, interrupted, retried, served},
+    samples::{elastic, evicted, interrupted, placement, retried, served, training},
     script::{GIB, laptop},
 };
 
@@ -117,17 +117,7 @@ pub(crate) fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
 fn tuned() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
     let attempt = || text("5f1c-1");
-    let training = TrainingSpec {
-        instance_type: text("ml.m5.large"),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 60,
-        max_pending_s: None,
-        max_wait_s: None,
-        grace_s: 9,
-        retries: 3,
-        min_instances: None,
-    };
+    let training = training();
     let objectives = vec![Objective { metric: text("validation:auc"), direction: Direction::Maximize }];
     let spec = TuningSpec {
         max_jobs: Some(30),
@@ -168,15 +158,7 @@ fn tuned() -> Vec<Event> {
         },
         Fact::AttemptLaunched {
             attempt: attempt(),
-            placement: Placement {
-                cpus: 1,
-                cpu_weight: 100,
-                memory_bytes: GIB,
-                gpus: vec![vec![]],
-                capped: None,
-                others: Vec::new(),
-                reserve_bytes: None,
-            },
+            placement: placement(),
             lease_s: 3660,
             message: text("Preparing the instances for training"),
         },
@@ -230,39 +212,35 @@ fn tuned() -> Vec<Event> {
     (0..).zip(all).map(|(index, (job, fact))| Event { at: Time(1_700_000_000_000 + index), job, fact }).collect()
 }
 
+/// The state after these events is read from, and written as, its golden file.
+#[track_caller]
+fn check_snapshot(name: &str, events: impl IntoIterator<Item = Event>) {
+    let mut state = State::new(laptop(), Catalog::default());
+    events.into_iter().for_each(|event| drop(apply(&mut state, &event)));
+    let bytes = golden(name, &state.snapshot());
+    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
+    assert_eq!(restored, state);
+    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
 #[test]
 fn a_service_is_read_and_written_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    served().iter().for_each(|event| drop(apply(&mut state, event)));
     for (name, event) in [("service_created", &served()[0]), ("attempt_replaced", &served()[8])] {
         let bytes = golden(name, &event.encode());
         assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
         assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
     }
-    let bytes = golden("snapshot_served", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_served", served());
 }
 
 #[test]
 fn a_snapshot_of_an_evicted_job_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    evicted().iter().for_each(|event| drop(apply(&mut state, event)));
-    let bytes = golden("snapshot_evicted", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_evicted", evicted());
 }
 
 #[test]
 fn a_snapshot_of_an_elastic_job_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    elastic().iter().for_each(|event| drop(apply(&mut state, event)));
-    let bytes = golden("snapshot_elastic", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_elastic", elastic());
 }
 
 #[test]
@@ -289,35 +267,18 @@ fn every_sample_is_read_and_written_as_it_once_was() {
 
 #[test]
 fn a_snapshot_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
     // All but the release, so that something is left to be seen.
-    for event in samples().iter().take_while(|event| !matches!(event.fact, Fact::Released { .. })) {
-        apply(&mut state, event);
-    }
-    let bytes = golden("snapshot", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot", samples().into_iter().take_while(|event| !matches!(event.fact, Fact::Released { .. })));
 }
 
 #[test]
 fn a_snapshot_of_a_retried_job_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    retried().iter().for_each(|event| drop(apply(&mut state, event)));
-    let bytes = golden("snapshot_retried", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_retried", retried());
 }
 
 #[test]
 fn a_snapshot_of_an_interrupted_job_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    interrupted().iter().for_each(|event| drop(apply(&mut state, event)));
-    let bytes = golden("snapshot_interrupted", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_interrupted", interrupted());
 }
 
 #[test]
@@ -329,14 +290,7 @@ fn a_trial_is_created_as_it_once_was() {
 
 #[test]
 fn a_snapshot_of_a_tuning_job_is_read_as_it_once_was() {
-    let mut state = State::new(laptop(), Catalog::default());
-    let events = tuned();
-    let lived = events.iter().take_while(|event| !matches!(event.fact, Fact::TuningStopping { .. }));
-    lived.for_each(|event| drop(apply(&mut state, event)));
-    let bytes = golden("snapshot_tuned", &state.snapshot());
-    let restored = State::from_snapshot(&bytes, laptop(), Catalog::default()).expect("a golden snapshot decodes");
-    assert_eq!(restored, state);
-    assert_eq!(String::from_utf8_lossy(&state.snapshot()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    check_snapshot("snapshot_tuned", tuned().into_iter().take_while(|event| !matches!(event.fact, Fact::TuningStopping { .. })));
 }
 
 #[test]

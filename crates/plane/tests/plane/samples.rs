@@ -4,10 +4,13 @@ use shoal_plane::{Event, Fact, Form, GangSpec, InstancePhase, Placement, Seconda
 
 use crate::{golden::at_a_time, script::GIB};
 
-/// A job in its second attempt, which is failing too.
-pub(crate) fn retried() -> Vec<Event> {
-    let text = |text: &str| text.to_owned();
-    let spec = TrainingSpec {
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+/// One instance for a minute.
+pub(crate) fn training() -> TrainingSpec {
+    TrainingSpec {
         instance_type: text("ml.m5.large"),
         instances: 1,
         other_groups: Vec::new(),
@@ -17,141 +20,84 @@ pub(crate) fn retried() -> Vec<Event> {
         grace_s: 9,
         retries: 3,
         min_instances: None,
-    };
-    let placement = Placement {
-        cpus: 1,
-        cpu_weight: 100,
-        memory_bytes: GIB,
-        gpus: vec![vec![]],
-        capped: None,
-        others: Vec::new(),
-        reserve_bytes: None,
-    };
-    let launched = |attempt: &str| Fact::AttemptLaunched {
-        attempt: text(attempt),
-        placement: placement.clone(),
-        lease_s: 3660,
-        message: text("Preparing the instances for training"),
-    };
-    let failed = |attempt: &str| Fact::AttemptFailed {
-        attempt: text(attempt),
+    }
+}
+
+/// The same as managed spot training.
+fn spot() -> GangSpec {
+    GangSpec::from(&TrainingSpec { max_wait_s: Some(90), retries: 0, ..training() })
+}
+
+/// One instance with a core and 1 GiB.
+pub(crate) fn placement() -> Placement {
+    Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new(), reserve_bytes: None }
+}
+
+fn created(spec: GangSpec) -> Fact {
+    Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None }
+}
+
+fn launched(attempt: &str, placement: Placement) -> Fact {
+    Fact::AttemptLaunched { attempt: text(attempt), placement, lease_s: 3660, message: text("Preparing the instances for training") }
+}
+
+fn downloading() -> Fact {
+    Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") }
+}
+
+/// A first attempt that begins and ends by this fact, a second one that does, too.
+fn twice(spec: GangSpec, launched: impl Fn(u32) -> Fact, ends: impl Fn(u32) -> Fact) -> Vec<Fact> {
+    let first = text("5f1c-1");
+    let release = [Fact::ReleaseOrdered { attempt: first.clone() }, Fact::Released { attempt: Some(first) }];
+    let attempt = |number| [launched(number), downloading(), ends(number)];
+    [created(spec)].into_iter().chain(attempt(1)).chain(release).chain(attempt(2)).collect()
+}
+
+fn attempt(number: u32) -> String {
+    format!("5f1c-{number}")
+}
+
+/// A job in its second attempt, which is failing too.
+pub(crate) fn retried() -> Vec<Event> {
+    let failed = |number| Fact::AttemptFailed {
+        attempt: attempt(number),
         reason: text("InternalServerError: algo-1: no space left on device"),
         message: text("Starting the training job again"),
         replaced: false,
     };
-    at_a_time(vec![
-        failed("5f1c-1"),
-        Fact::JobCreated { uid: text("5f1c"), spec: GangSpec::from(&spec), message: text("Starting the training job"), trial: None },
-        launched("5f1c-1"),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        failed("5f1c-1"),
-        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
-        Fact::Released { attempt: Some(text("5f1c-1")) },
-        launched("5f1c-2"),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        failed("5f1c-2"),
-    ])
+    let facts = twice(GangSpec::from(&training()), |number| launched(&attempt(number), placement()), failed);
+    at_a_time([failed(1)].into_iter().chain(facts).collect())
 }
 
 /// A managed spot training in its second attempt, which is being interrupted too.
 pub(crate) fn interrupted() -> Vec<Event> {
-    let text = |text: &str| text.to_owned();
-    let spec = TrainingSpec {
-        instance_type: text("ml.m5.large"),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 60,
-        max_pending_s: None,
-        max_wait_s: Some(90),
-        grace_s: 9,
-        retries: 0,
-        min_instances: None,
-    };
-    let placement = Placement {
-        cpus: 1,
-        cpu_weight: 100,
-        memory_bytes: GIB,
-        gpus: vec![vec![]],
-        capped: None,
-        others: Vec::new(),
-        reserve_bytes: None,
-    };
-    let launched = |attempt: &str| Fact::AttemptLaunched {
-        attempt: text(attempt),
-        placement: placement.clone(),
-        lease_s: 3660,
-        message: text("Preparing the instances for training"),
-    };
-    let interrupted = |attempt: &str| Fact::AttemptInterrupted { attempt: text(attempt), message: text("Interrupted") };
-    at_a_time(vec![
-        interrupted("5f1c-1"),
-        Fact::JobCreated { uid: text("5f1c"), spec: GangSpec::from(&spec), message: text("Starting the training job"), trial: None },
-        launched("5f1c-1"),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        interrupted("5f1c-1"),
-        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
-        Fact::Released { attempt: Some(text("5f1c-1")) },
-        launched("5f1c-2"),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        interrupted("5f1c-2"),
-    ])
+    let interrupted = |number| Fact::AttemptInterrupted { attempt: attempt(number), message: text("Interrupted") };
+    let facts = twice(spot(), |number| launched(&attempt(number), placement()), interrupted);
+    at_a_time([interrupted(1)].into_iter().chain(facts).collect())
 }
 
 /// A job that holds what it uses, in its second attempt after the machine's memory ran short.
 pub(crate) fn evicted() -> Vec<Event> {
-    let text = |text: &str| text.to_owned();
-    let Some(Fact::JobCreated { spec, .. }) = interrupted().into_iter().map(|event| event.fact).nth(1) else { panic!("it is created") };
-    let launched = |attempt: &str, reserve_bytes: u64| Fact::AttemptLaunched {
-        attempt: text(attempt),
-        placement: Placement {
-            cpus: 1,
-            cpu_weight: 200,
-            memory_bytes: 8 * GIB,
-            gpus: vec![vec![]],
-            capped: None,
-            others: Vec::new(),
-            reserve_bytes: Some(reserve_bytes),
-        },
-        lease_s: 3660,
-        message: text("Preparing the instances for training"),
+    let launched = |number: u32| {
+        let reserve_bytes = Some([GIB, 6 * GIB][number as usize - 1]);
+        launched(&attempt(number), Placement { cpu_weight: 200, memory_bytes: 8 * GIB, reserve_bytes, ..placement() })
     };
-    at_a_time(vec![
-        Fact::AttemptEvicted { attempt: text("5f1c-1"), used_bytes: 5 * GIB, message: text("Ended") },
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
-        launched("5f1c-1", GIB),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        Fact::AttemptEvicted { attempt: text("5f1c-1"), used_bytes: 5 * GIB, message: text("Ended") },
-        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
-        Fact::Released { attempt: Some(text("5f1c-1")) },
-        launched("5f1c-2", 6 * GIB),
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        Fact::AttemptEvicted { attempt: text("5f1c-2"), used_bytes: 7 * GIB, message: text("Ended") },
-    ])
+    let evicted = |number: u32| {
+        let used_bytes = [5 * GIB, 7 * GIB][number as usize - 1];
+        Fact::AttemptEvicted { attempt: attempt(number), used_bytes, message: text("Ended") }
+    };
+    at_a_time([evicted(1)].into_iter().chain(twice(spot(), launched, evicted)).collect())
 }
 
 /// A job that can live with two instances of four: of the others one is absent, one starts again.
 pub(crate) fn elastic() -> Vec<Event> {
-    let text = |text: &str| text.to_owned();
-    let attempt = || text("5f1c-1");
-    let Some(Fact::JobCreated { spec, .. }) = interrupted().into_iter().map(|event| event.fact).nth(1) else { panic!("it is created") };
-    let spec = GangSpec { instances: 4, min_instances: Some(2), ..spec };
-    let placement = Placement {
-        cpus: 1,
-        cpu_weight: 200,
-        memory_bytes: 6 * GIB,
-        gpus: vec![vec![]; 4],
-        capped: None,
-        others: Vec::new(),
-        reserve_bytes: None,
-    };
-    let launched = Fact::AttemptLaunched { attempt: attempt(), placement, lease_s: 3660, message: text("Preparing") };
+    let attempt = || attempt(1);
+    let spec = GangSpec { instances: 4, min_instances: Some(2), ..spot() };
+    let placement = Placement { cpu_weight: 200, memory_bytes: 6 * GIB, gpus: vec![vec![]; 4], ..placement() };
     let training = |host| Fact::InstanceMoved { attempt: attempt(), host, phase: InstancePhase::Training };
     let vacated = |hosts: &[u32]| Fact::InstancesVacated { attempt: attempt(), hosts: hosts.to_vec(), message: None };
-    let mut facts = vec![
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
-        launched,
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-    ];
+    let launched = Fact::AttemptLaunched { attempt: attempt(), placement, lease_s: 3660, message: text("Preparing") };
+    let mut facts = vec![created(spec), launched, downloading()];
     facts.extend((1..=4).map(training));
     facts.extend([
         Fact::InstancesInterrupted { attempt: attempt(), hosts: vec![4], message: text("Training on 3 of 4 instances") },
@@ -173,38 +119,12 @@ pub(crate) fn elastic() -> Vec<Event> {
 
 /// A service in its second attempt, which has failed after it had served.
 pub(crate) fn served() -> Vec<Event> {
-    let text = |text: &str| text.to_owned();
-    let spec = GangSpec {
-        instance_type: text("ml.m5.large"),
-        instances: 1,
-        other_groups: Vec::new(),
-        form: Form::Serves,
-        max_pending_s: None,
-        max_wait_s: None,
-        grace_s: 9,
-        retries: 3,
-        min_instances: None,
-    };
-    let Some(launched) = retried().into_iter().map(|event| event.fact).nth(2) else { panic!("it is launched") };
-    let failed = |attempt: &str, replaced| Fact::AttemptFailed {
-        attempt: text(attempt),
+    let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&training()) };
+    let failed = |number| Fact::AttemptFailed {
+        attempt: attempt(number),
         reason: text("AlgorithmError, exit code: 0"),
         message: text("Starting again"),
-        replaced,
+        replaced: number == 2,
     };
-    let mut second = launched.clone();
-    if let Fact::AttemptLaunched { attempt, .. } = &mut second {
-        *attempt = text("5f1c-2");
-    }
-    at_a_time(vec![
-        Fact::JobCreated { uid: text("5f1c"), spec, message: text("Starting the training job"), trial: None },
-        launched,
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        failed("5f1c-1", false),
-        Fact::ReleaseOrdered { attempt: text("5f1c-1") },
-        Fact::Released { attempt: Some(text("5f1c-1")) },
-        second,
-        Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
-        failed("5f1c-2", true),
-    ])
+    at_a_time(twice(spec, |number| launched(&attempt(number), placement()), failed))
 }

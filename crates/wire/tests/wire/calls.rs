@@ -228,6 +228,17 @@ fn rules_that_need_no_state_are_checked() {
 }
 
 #[test]
+fn a_job_that_loses_instances_reads_all_of_its_data_on_each() {
+    let mut request = sound();
+    request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = json!(0);
+    request["Tags"] = json!([{"Key": "shoal:min-instances", "Value": "1"}]);
+    let error = create(&request).expect_err("its second channel is sharded");
+    assert!(error.message.contains("inputDataConfig.2.member") && error.message.contains("FullyReplicated"), "{error}");
+    request["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3DataDistributionType"] = json!("FullyReplicated");
+    assert_eq!(create(&request).expect("it is sound").min_instances, Some(1));
+}
+
+#[test]
 fn spot_training_waits_at_least_as_long_as_it_runs() {
     let check = |wait: Option<u64>, expected: Result<Option<u64>, &str>| {
         let mut request = sound();
