@@ -1,9 +1,10 @@
 //! The server's endpoint inside the job's network: connections to the instance's own loopback are carried to the server.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,25 +20,77 @@ const JOBS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Accepts for as long as this process lives, in a thread of its own.
 pub(crate) fn start(listener: TcpListener, server_address: String) -> io::Result<()> {
-    thread::Builder::new().name("forwarder".into()).stack_size(STACK).spawn(move || accept(&listener, &server_address)).map(drop)
+    serve(listener, Arc::default(), move || connect(&server_address))
 }
 
-fn accept(listener: &TcpListener, server_address: &str) {
-    let slots = Slots::new(MOST);
-    loop {
-        slots.wait();
-        let Ok((inside, _)) = listener.accept() else {
-            // Out of descriptors, mostly; or the listener is gone for good, and then this costs nothing worth mentioning.
-            thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        let slot = slots.take();
-        let address = server_address.to_owned();
-        // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
-        let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
-            let _slot = slot;
-            connect(&address).and_then(|server| carry(inside, server))
-        });
+/// Accepts in a thread of its own, until `is_over` is set and another connection has come; carries each connection to what `connect` opens.
+pub(crate) fn serve<S: Duplex>(
+    listener: TcpListener,
+    is_over: Arc<AtomicBool>,
+    connect: impl Fn() -> io::Result<S> + Send + Sync + 'static,
+) -> io::Result<()> {
+    let connect = Arc::new(connect);
+    let accept = move || {
+        let slots = Slots::new(MOST);
+        loop {
+            slots.wait();
+            let accepted = listener.accept();
+            if is_over.load(Ordering::Acquire) {
+                return;
+            }
+            let Ok((inside, _)) = accepted else {
+                // Out of descriptors, mostly; or the listener is closed, and then this costs nothing worth mentioning.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let (slot, connect) = (slots.take(), connect.clone());
+            // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
+            let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
+                let _slot = slot;
+                connect().and_then(|server| carry(inside, server))
+            });
+        }
+    };
+    thread::Builder::new().name("forwarder".into()).stack_size(STACK).spawn(accept).map(drop)
+}
+
+/// A connection whose two ways end apart.
+pub(crate) trait Duplex: Read + Write + Send + Sized + 'static {
+    /// Another handle of the same connection.
+    fn another(&self) -> io::Result<Self>;
+
+    /// Ends one way or both.
+    fn end(&self, how: Shutdown) -> io::Result<()>;
+
+    /// No byte waits for others.
+    fn send_at_once(&self) -> io::Result<()>;
+}
+
+impl Duplex for TcpStream {
+    fn another(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+
+    fn end(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
+    }
+
+    fn send_at_once(&self) -> io::Result<()> {
+        self.set_nodelay(true)
+    }
+}
+
+impl Duplex for UnixStream {
+    fn another(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+
+    fn end(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
+    }
+
+    fn send_at_once(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -90,10 +143,10 @@ impl Drop for Slot {
 }
 
 /// Both ways until both have ended; the end of one way is passed on, as HTTP clients rely on.
-pub(crate) fn carry(inside: TcpStream, server: TcpStream) -> io::Result<()> {
-    inside.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let (from, to) = (server.try_clone()?, inside.try_clone()?);
+pub(crate) fn carry(inside: TcpStream, server: impl Duplex) -> io::Result<()> {
+    inside.send_at_once()?;
+    server.send_at_once()?;
+    let (from, to) = (server.another()?, inside.another()?);
     let back = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || copy(from, to))?;
     copy(inside, server);
     // It only ends early by panicking, and then its streams are closed all the same.
@@ -101,18 +154,17 @@ pub(crate) fn carry(inside: TcpStream, server: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: impl Duplex, mut to: impl Duplex) {
     // On Linux io::copy between sockets is splice: the bytes do not come by here.
     if io::copy(&mut from, &mut to).is_err() {
-        let _ = from.shutdown(Shutdown::Both);
+        let _ = from.end(Shutdown::Both);
     }
-    let _ = to.shutdown(Shutdown::Write);
+    let _ = to.end(Shutdown::Write);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
 
     fn listener() -> (TcpListener, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

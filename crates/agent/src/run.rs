@@ -460,7 +460,7 @@ impl Agent<'_> {
             let Ok(event) = self.arriving.recv() else { return End::Exit(ABANDONED) };
             let is_stop = matches!(event, Event::Order(Order::Stop { .. }));
             self.wishes.note(event);
-            // The order crossed the report of a failure; who gave it waits for what there is.
+            // The server sent the order before it received the report of a failure: it waits for artifacts.
             if is_stop && !self.has_uploaded {
                 served = self.upload();
             }

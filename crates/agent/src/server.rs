@@ -1,6 +1,6 @@
-//! The ways to the server: its Unix socket, or TLS over TCP. Whoever connects gets a Unix socket in either case: of a
-//! remote server it is one end of a pair, whose other end a task of this process carries over TLS. So timeouts, polls
-//! and shutdowns are the same for both.
+//! Connections to the server: by its Unix socket, or by TLS over TCP. The caller gets a Unix socket in both cases, so
+//! that timeouts, polls and shutdowns are the same. For TLS it is one end of a socket pair, and a task of this process
+//! forwards the bytes of the other end.
 
 use std::fs::File;
 use std::io;

@@ -230,7 +230,7 @@ impl Attempt {
         self.joined.lock().expect("no holder of this lock panics")
     }
 
-    /// The host's instance is gone: closes its connections, and waits until what they delivered is stored. The next instance begins anew.
+    /// Closes the connections of a removed instance, waits until what they delivered is stored, and resets the host for the next instance.
     pub(crate) fn clear_host(&self, host: u32) {
         self.host(host).connections.values().for_each(|connection| connection.sender.close());
         let until = Instant::now() + LAST_STORED;

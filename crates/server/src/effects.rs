@@ -377,7 +377,7 @@ impl World {
         Outcome::Commit(Command::Released { attempt })
     }
 
-    /// Ends and removes what there is of an attempt: processes, leftovers of sandboxes, files, links.
+    /// Ends an attempt's processes and removes its files, links and what is left of its sandboxes.
     pub(crate) fn clear(&self, attempt: &str) {
         let running = self.attempts.all();
         // Then its processes and their directory are the other attempt's now.

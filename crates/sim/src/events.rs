@@ -64,7 +64,7 @@ pub(crate) enum SimEvent {
         epoch: u64,
         file: (Host, String),
     },
-    /// The server looks whether agents live.
+    /// The server checks that agents are alive.
     CheckAgents {
         epoch: u64,
     },

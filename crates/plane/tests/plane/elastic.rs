@@ -2,21 +2,30 @@
 
 use crate::script::{check, laptop};
 
-/// Runs the scenario after four instances, of which two are enough, have begun to train.
+/// Four instances, of which two are enough, have begun to train.
+const ALL_TRAIN: &str = "
+    0 create a m5.large 4 min=2 max_runtime=1000
+    10 ua-1/1 training
+    10 ua-1/2 training
+    10 ua-1/3 training
+    20 ua-1/4 training
+";
+
+/// The fourth is lost then, and another one starts in its place.
+const FOURTH_STARTS: &str = "
+    1000 ua-1/4 lost x
+    1000 cleared ua-1 4
+    2000 tick
+";
+
+#[track_caller]
 fn after_all_train(rest: &str) {
-    check(
-        laptop(),
-        &format!(
-            "
-            0 create a m5.large 4 min=2 max_runtime=1000
-            10 ua-1/1 training
-            10 ua-1/2 training
-            10 ua-1/3 training
-            20 ua-1/4 training
-            then
-            {rest}"
-        ),
-    );
+    check(laptop(), &format!("{ALL_TRAIN} then\n {rest}"));
+}
+
+#[track_caller]
+fn while_the_fourth_starts(rest: &str) {
+    check(laptop(), &format!("{ALL_TRAIN} {FOURTH_STARTS} then\n {rest}"));
 }
 
 #[test]
@@ -164,20 +173,8 @@ fn an_instance_that_does_not_leave_is_removed() {
 
 #[test]
 fn what_joins_when_the_training_is_done_is_no_failure() {
-    after_all_train(
+    while_the_fourth_starts(
         "
-        1000 ua-1/4 lost x
-            a algo-4 lost: x
-            a vacated [4]: Training on 3 of 4 instances: algo-4 was lost (x)
-            -> members of ua-1 are [1, 2, 3]
-            -> clear ua-1 [4]
-        1000 cleared ua-1 4
-            a cleared [4], until Some(2000)
-        2000 tick
-            a replacement of [4]
-            a added [4], GPUs [[]]: Training on 3 of 4 instances: algo-4 is being added
-            -> launch ua-1 [4] to join
-            -> members of ua-1 are [1, 2, 3, 4]
         2100 ua-1/4 training
             a algo-4 Training
         2200 ua-1/1 exit 0
@@ -226,40 +223,28 @@ fn an_instance_that_cannot_be_added_is_lost() {
 
 #[test]
 fn a_stop_does_not_wait_for_instances_that_are_being_added() {
-    after_all_train(
+    while_the_fourth_starts(
         "
-        1000 ua-1/3 lost x
-            a algo-3 lost: x
-            a vacated [3]: Training on 3 of 4 instances: algo-3 was lost (x)
-            -> members of ua-1 are [1, 2, 4]
-            -> clear ua-1 [3]
-        1000 cleared ua-1 3
-            a cleared [3], until Some(2000)
-        2000 tick
-            a replacement of [3]
-            a added [3], GPUs [[]]: Training on 3 of 4 instances: algo-3 is being added
-            -> launch ua-1 [3] to join
-            -> members of ua-1 are [1, 2, 3, 4]
         2100 stop a
             a stop by User: Stopping the training job
             -> stop ua-1 [1, 2, 3, 4] within 120 s: the training job is being stopped
-            a vacated [3]: left
+            a vacated [4]: left
         2200 ua-1/1 exit 0
             a algo-1 ended: exit 0
         2200 ua-1/2 exit 0
             a algo-2 ended: exit 0
-        2200 ua-1/4 exit 0
-            a algo-4 ended: exit 0
+        2200 ua-1/3 exit 0
+            a algo-3 ended: exit 0
             a Uploading: Uploading generated training model
-        2300 ua-1/3 training
+        2300 ua-1/4 training
         2300 ua-1/1 uploaded
             a algo-1 uploaded
         2300 ua-1/2 uploaded
             a algo-2 uploaded
-        2300 ua-1/4 uploaded
-            a algo-4 uploaded
+        2300 ua-1/3 uploaded
+            a algo-3 uploaded
             a uploads ended
-            -> store ua-1 of [1, 2, 4]
+            -> store ua-1 of [1, 2, 3]
         ",
     );
 }

@@ -323,7 +323,7 @@ impl Simulation {
         Ok(Outcome::Commit(Command::Released { attempt: attempt.to_owned() }))
     }
 
-    /// Ends and removes what there is of an attempt.
+    /// Ends an attempt's processes and removes its files.
     pub(crate) fn clear(&mut self, attempt: &str) -> Step {
         let running = self.server().attempts.values().map(|it| (&*it.plan.attempt, &*it.plan.allocation));
         let is_shared = serves_another(attempt, running) && self.bug != Some(Bug::SharedInstanceCleared);
