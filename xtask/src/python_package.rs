@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, ou
     Ok(())
 }
 
-/// Builds it and installs it into that environment; whether it is there then. What compiles afterwards is in nobody's way.
+/// Builds it and installs it into that environment; whether it is there then. What compiles afterwards delays no test.
 pub(crate) fn install(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -> Result<bool> {
     let Some(wheel) = built(workspace, python)? else {
         outcome.fail("the Python package does not build");

@@ -57,7 +57,7 @@ enum Connection {
 }
 
 impl Liveness {
-    /// Its instance is started now: where there was none, nobody was silent.
+    /// Its instance is started now: where there was none, no agent was silent.
     pub fn expected(&mut self) {
         if matches!(self.connection, Connection::None) {
             self.silence = Duration::ZERO;

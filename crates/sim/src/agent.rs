@@ -259,7 +259,7 @@ impl Simulation {
         let (now, is_served) = (self.now, self.server.is_some());
         let Some(agent) = self.agent(process).filter(|agent| agent.connection.is_none()) else { return Ok(()) };
         let purpose = match agent.attempt.clone() {
-            // Nobody has a use for it.
+            // It is not used any more.
             None if !is_served => return self.agent_ends(process),
             None => Purpose::Idle,
             Some(attempt) if !is_served => {

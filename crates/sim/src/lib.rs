@@ -14,7 +14,7 @@
 //! may differ where somebody died.
 //!
 //! Where to look: `scenario` has the jobs, `faults` what goes wrong, `server` the core's turns and what performs the
-//! requests of the machines, `agent` the agents, `places` what must hold of gangs that lose and gain instances,
+//! requests of the machines, `agent` the agents, `place_checks` what must hold of gangs that lose and gain instances,
 //! `processes`, `network`, `disk` and `memory` the rest of the environment, `bug` the errors of a driver that the
 //! simulation must find. Nothing here decides what machines decide.
 
@@ -28,6 +28,7 @@ mod faults;
 mod memory;
 mod network;
 mod outcome;
+mod place_checks;
 mod places;
 mod processes;
 mod random;

@@ -222,30 +222,30 @@ impl Server {
                 return;
             }
             let silent = state.drops_acknowledgements;
-            let heard = state.hosts.get_mut(&hello.host).unwrap();
+            let host = state.hosts.get_mut(&hello.host).unwrap();
             let seq = match &message {
                 Frame::Message(ToServer::Report(report)) => report.seq,
                 Frame::Part { seq, .. } => *seq,
                 other => panic!("no report and no part: {other:?}"),
             };
-            if seq <= heard.acked {
-                heard.repeated += 1;
+            if seq <= host.acked {
+                host.repeated += 1;
                 continue;
             }
-            assert_eq!(seq, heard.acked + 1, "a gap in the numbers");
-            heard.acked = seq;
+            assert_eq!(seq, host.acked + 1, "a gap in the numbers");
+            host.acked = seq;
             if let Frame::Message(ToServer::Report(shoal_link::Report { body: ReportBody::Network { handle }, .. })) = &message {
                 state.network = Some(handle.clone());
                 for (_, stream) in state.streams.iter_mut().filter(|(of, _)| *of > 1) {
                     let _ = stream.write_all(&frame(ToAgent::Network { handle: handle.clone() }));
                 }
             }
-            let heard = state.hosts.get_mut(&hello.host).unwrap();
+            let host = state.hosts.get_mut(&hello.host).unwrap();
             match message {
-                Frame::Message(ToServer::Report(report)) => heard.reports.push(report.body),
+                Frame::Message(ToServer::Report(report)) => host.reports.push(report.body),
                 Frame::Part { artifact, bytes, .. } => {
                     assert!(bytes.len() <= 1 << 20);
-                    heard.parts.entry(artifact).or_default().extend(bytes);
+                    host.parts.entry(artifact).or_default().extend(bytes);
                 }
                 _ => {}
             }
