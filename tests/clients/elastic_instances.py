@@ -1,7 +1,8 @@
-"""A rank of an elastic job of the platform: the training of elastic_ranks.py, which waits in mid-epoch until the job was on 4, 2 and 3 instances."""
+"""A rank of an elastic job of the platform: the training of elastic_ranks.py, which waits in mid-epoch until the job was on these numbers of instances."""
 
 import json
 import os
+import sys
 import time
 
 import torch
@@ -11,7 +12,7 @@ from elastic_ranks import BATCH, COUNT, EPOCHS, WORKERS, alone, data, descent, g
 from shoal.elastic import Samples
 from shoal.torch.elastic import State, run
 
-SIZES = [4, 2, 3]
+SIZES = [int(size) for size in sys.argv[sys.argv.index("--sizes") + 1].split(",")]
 
 
 def main():
@@ -27,7 +28,7 @@ def main():
         print(f"{os.environ['SM_CURRENT_HOST']}: rank {world.rank} of {world.size} at step {state.steps}", flush=True)
         while samples.epoch < EPOCHS:
             # A few steps in each world, then it waits for the next one.
-            while state.steps >= 6 * len(state.seen) and len(state.seen) < len(SIZES):
+            while state.steps >= 4 * len(state.seen) and len(state.seen) < len(SIZES):
                 time.sleep(0.02)
                 state.check()
             epoch = samples.epoch

@@ -1,9 +1,13 @@
 """A job that declares how few instances it can live with gives some to other jobs and gets them back, while its ranks train on in place."""
 
+import itertools
 import json
+import os
 import pathlib
+import signal
 
 import pytest
+import traces
 from jobs import Jobs
 from test_distributions import PYTORCH
 from test_elastic_job import LINE
@@ -47,19 +51,41 @@ def from_four_to_two_to_three(jobs, name):
     jobs.wait(second)
 
 
-def test_a_torchrun_script(jobs, package, figures):
+def torchrun(jobs, sizes):
+    """A torchrun script that is to run on these numbers of instances one after the other."""
     files = {"train.py": (HERE / "elastic_instances.py").read_text(), "elastic_ranks.py": (TESTS / "elastic_ranks.py").read_text()}
-    given = {"sagemaker_torch_distributed_enabled": "true"}
-    name = create(jobs, files, image=PYTORCH, instances=4, instance_type=TYPE, hyperparameters=given, Tags=TAGS)
-    jobs.saying(name, "of 4 at step 0", "algo-4")
-    from_four_to_two_to_three(jobs, name)
-    logs = jobs.logs(name)
-    result = json.loads(next(line for line in logs["algo-1"] if line.startswith('{"seen"')))
-    assert (result["seen"], result["sizes"], result["once"]) == ([4, 2, 3], [2, 3, 4], True), result
+    given = {"sagemaker_torch_distributed_enabled": "true", "sizes": json.dumps(",".join(map(str, sizes)))}
+    name = create(jobs, files, image=PYTORCH, instances=sizes[0], instance_type=TYPE, hyperparameters=given, Tags=TAGS)
+    jobs.saying(name, f"of {sizes[0]} at step 0", f"algo-{sizes[0]}")
+    return name
+
+
+def check_torchrun(jobs, name, sizes, figures):
+    """Each sample was read once, the weights are those of one process, and all changes were in place."""
+    lines = jobs.logs(name)["algo-1"]
+    result = json.loads(next(line for line in lines if line.startswith('{"seen"')))
+    assert (result["seen"], result["sizes"], result["once"]) == (sizes, sorted(set(sizes)), True), result
     assert result["most"] < 1e-5, result
-    changes = [match.groups() for match in map(LINE.search, logs["algo-1"]) if match]
-    assert [(before, after) for before, after, _ in changes] == [("4", "2"), ("2", "3")], changes
+    changes = [match.groups() for match in map(LINE.search, lines) if match]
+    assert [(int(before), int(after)) for before, after, _ in changes] == list(itertools.pairwise(sizes)), changes
     figures("elastic instances: " + ", ".join(f"{before} -> {after} ranks in {ms} ms" for before, after, ms in changes))
+
+
+def test_a_torchrun_script(jobs, package, figures):
+    name = torchrun(jobs, [4, 2, 3])
+    from_four_to_two_to_three(jobs, name)
+    check_torchrun(jobs, name, [4, 2, 3], figures)
+
+
+def test_lost_and_interrupted_instances_are_replaced(jobs, package, figures):
+    name = torchrun(jobs, [3, 2, 3, 2, 3])
+    os.kill(traces.agents(jobs.house)[3], signal.SIGKILL)
+    jobs.saying(name, "rank 2 of 3 at step 8", "algo-3")
+    assert "is interrupted" in jobs.house.shoal("chaos", "interrupt", name, "--instances", "1").stdout
+    jobs.completed(name)
+    check_torchrun(jobs, name, [3, 2, 3, 2, 3], figures)
+    refused = jobs.house.shoal("chaos", "interrupt", name, check=False)
+    assert refused.returncode != 0 and "Completed" in refused.stderr, refused
 
 
 def test_an_elastic_horovod_script(jobs, package):
