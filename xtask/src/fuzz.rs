@@ -17,7 +17,7 @@ const SECONDS: &str = "60";
 const INSTRUMENTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                             -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Runs one target, or all of them one after the other; true if none of them broke.
+/// Runs one target, or all of them sequentially; true if none of them broke.
 ///
 /// # Errors
 /// There is no such target, or cargo cannot be run.

@@ -158,8 +158,8 @@ impl<'a> Decision<'a> {
     fn cleared(&mut self, attempt: &str, hosts: &[u32]) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
         let Some(current) = job.gang.running() else { return };
-        let (lost, taken) = job.gang.cleared(current, hosts);
-        let until = job.gang.replaced_after(current, self.now);
+        let (lost, taken) = current.cleared(hosts);
+        let until = current.replaced_after(self.now);
         for (hosts, until) in [(lost, Some(until)), (taken, None)] {
             if !hosts.is_empty() {
                 self.happens(job, Fact::InstancesCleared { attempt: attempt.to_owned(), hosts, until });

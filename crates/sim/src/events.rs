@@ -59,7 +59,7 @@ pub(crate) enum SimEvent {
         epoch: u64,
         connection: u64,
     },
-    /// A checkpoint file is an object at last, by [`Bug::EarlyReceipt`].
+    /// A checkpoint file is an object at last, by [`crate::bug::Bug::EarlyReceipt`].
     Written {
         epoch: u64,
         file: (Host, String),

@@ -62,6 +62,24 @@ impl Attempt {
         self.hosts(|instance| !matches!(instance, Instance::Absent { .. })).len()
     }
 
+    /// Of these instances, those that are being removed and were lost, and those that were taken away.
+    pub(crate) fn cleared(&self, hosts: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let is = |host: u32, lost: bool| self.instance(host) == Some(&Instance::Clearing { is_lost: lost });
+        let those = |lost: bool| hosts.iter().copied().filter(|host| is(*host, lost)).collect();
+        (those(true), those(false))
+    }
+
+    /// Until when the place of a lost instance stays empty.
+    pub(crate) fn replaced_after(&self, now: Time) -> Time {
+        let doubled = REPLACE_PAUSE_S << self.losses.saturating_sub(1).min(16);
+        now.plus_s(doubled.min(MAX_REPLACE_PAUSE_S))
+    }
+
+    /// Empty places whose pause is over.
+    pub(crate) fn rested_places(&self, now: Time) -> Vec<u32> {
+        self.hosts(|instance| matches!(instance, Instance::Absent { until: Some(until) } if *until <= now))
+    }
+
     /// Numbers of the instances that count.
     pub(crate) fn members(&self) -> Vec<u32> {
         self.hosts(Instance::is_member)
@@ -134,19 +152,6 @@ impl Gang {
         attempt.hosts(|instance| *instance == Instance::Absent { until: None })
     }
 
-    /// Of these instances, those that are being removed and were lost, and those that were taken away.
-    pub(crate) fn cleared(&self, attempt: &Attempt, hosts: &[u32]) -> (Vec<u32>, Vec<u32>) {
-        let is = |host: u32, lost: bool| attempt.instance(host) == Some(&Instance::Clearing { is_lost: lost });
-        let those = |lost: bool| hosts.iter().copied().filter(|host| is(*host, lost)).collect();
-        (those(true), those(false))
-    }
-
-    /// Until when the place of a lost instance stays empty.
-    pub(crate) fn replaced_after(&self, attempt: &Attempt, now: Time) -> Time {
-        let doubled = REPLACE_PAUSE_S << attempt.losses.saturating_sub(1).min(16);
-        now.plus_s(doubled.min(MAX_REPLACE_PAUSE_S))
-    }
-
     /// The next deadline of its places.
     pub(crate) fn place_timer(&self, attempt: &Attempt) -> Option<(Time, Timer)> {
         self.least(attempt)?;
@@ -165,11 +170,6 @@ impl Gang {
     /// Instances that have not left in time.
     pub(crate) fn overdue(&self, attempt: &Attempt, now: Time) -> Vec<u32> {
         attempt.hosts(|instance| matches!(instance, Instance::Leaving { since } if self.leave_deadline(*since) <= now))
-    }
-
-    /// Empty places whose pause is over.
-    pub(crate) fn rested_places(&self, attempt: &Attempt, now: Time) -> Vec<u32> {
-        attempt.hosts(|instance| matches!(instance, Instance::Absent { until: Some(until) } if *until <= now))
     }
 
     /// Besides [`Gang::order`].

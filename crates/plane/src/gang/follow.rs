@@ -114,7 +114,7 @@ impl Gang {
                 return Some(Step::Failed(Failure::NotUploaded { hosts }));
             }
             Some(Timer::Leave) => return Some(Step::Vacate { hosts: self.overdue(attempt, now) }),
-            Some(Timer::Replace) => return Some(Step::Replace { hosts: self.rested_places(attempt, now) }),
+            Some(Timer::Replace) => return Some(Step::Replace { hosts: attempt.rested_places(now) }),
             _ => {}
         }
         attempt.all(|instance| *instance == Instance::Uploaded || !instance.is_member()).then_some(Step::Store)
