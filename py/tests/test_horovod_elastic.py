@@ -114,6 +114,22 @@ def test_a_worker_that_hangs_is_left_behind(monkeypatch):
     assert ended == [True], "its host is to end"
 
 
+def test_workers_that_wait_for_a_newcomer_that_failed_are_not_taken_for_hung(monkeypatch):
+    monkeypatch.setattr(driver, "STRAGGLER_SECS", 0.1)
+    failed = threading.Event()
+
+    def run(it, slot, events):
+        if slot.hostname == "b":
+            failed.set()
+            return 1
+        # It waits for the other to come, until its patience is over.
+        assert failed.wait(10) and not events[1].wait(0.5), "it was ended"
+        it.record_ready(slot.hostname, slot.local_rank)
+        return 0
+
+    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+
+
 def test_a_worker_that_another_one_reports_as_hung_is_not_waited_for():
     """Without a report it would have STRAGGLER_SECS, which is longer than this test may take."""
     left, ended = threading.Event(), []

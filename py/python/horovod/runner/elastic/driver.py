@@ -23,12 +23,21 @@ DISCOVERY_ENDS_SECS = 5.0
 ELASTIC_TIMEOUT_SECS = 600
 #: Seconds that workers who wait for the next world give the others, before these are taken for hung.
 STRAGGLER_SECS = 60
-#: The same where another worker has reported each missing one as hung: silent for the heartbeat's time.
+#: Seconds in which workers of a new world have to come. A new one has to load its framework first.
+PATIENCE_SECS = 120.0
+#: How much longer workers of a world in which one has failed may take to be ready for the next: if it failed before it came, they wait for it that long.
+FAILED_MARGIN_SECS = 30.0
+#: As STRAGGLER_SECS, where another worker has reported each missing one as hung: silent for the heartbeat's time.
 HUNG_SECS = 1
 
 READY, SUCCESS, FAILURE = "READY", "SUCCESS", "FAILURE"
 
 Key = tuple[str, int]
+
+
+def patience() -> float:
+    """Seconds that a world's workers wait for each other."""
+    return max(PATIENCE_SECS, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 0)))
 
 
 class Results:
@@ -77,6 +86,7 @@ class ElasticDriver:
         self._lost: set[Key] = set()
         self._started: dict[Key, Slot] = {}
         self._first_ready: float | None = None
+        self._first_failed: float | None = None
         #: Workers that hung in this world, as others reported, and when the last one was reported.
         self._hung: set[Key] = set()
         self._hung_at = 0.0
@@ -225,8 +235,10 @@ class ElasticDriver:
                 return world
             if key in self._slots and (key not in self._states or state == FAILURE):
                 self._states[key] = state
-                if state != SUCCESS and self._first_ready is None:
+                if state == READY and self._first_ready is None:
                     self._first_ready = time.monotonic()
+                if state == FAILURE and self._first_failed is None:
+                    self._first_failed = time.monotonic()
             decides = len(self._states) == len(self._slots) and not self._ending
             self._ending = self._ending or decides
         if decides:
@@ -248,14 +260,19 @@ class ElasticDriver:
 
     def _late(self) -> float | None:
         """Seconds until those who have not come are taken for hung."""
-        first = self._first_ready
-        if self._ending or first is None:
+        ready, failed = self._first_ready, self._first_failed
+        if self._ending or (ready is None and failed is None):
             return None
-        are_hung = self._slots.keys() - self._states.keys() <= self._hung
-        return (max(first, self._hung_at) + HUNG_SECS if are_hung else first + STRAGGLER_SECS) - time.monotonic()
+        if ready is None:
+            end = (failed or 0.0) + patience() + FAILED_MARGIN_SECS
+        elif self._slots.keys() - self._states.keys() <= self._hung:
+            end = max(ready, self._hung_at) + HUNG_SECS
+        else:
+            end = ready + STRAGGLER_SECS
+        return end - time.monotonic()
 
     def _give_up_stragglers(self) -> None:
-        waited = time.monotonic() - (self._first_ready or 0.0)
+        waited = time.monotonic() - (self._first_ready or self._first_failed or 0.0)
         for host, slot in self._slots.keys() - self._states.keys():
             log.error("worker %s[%d] neither ended nor joined the next world within %.1f s: it is taken for hung", host, slot, waited)
             self._states[(host, slot)] = FAILURE
@@ -302,7 +319,8 @@ class ElasticDriver:
             for slot in new:
                 self._started[(slot.hostname, slot.local_rank)] = slot
             self._slots = {(slot.hostname, slot.local_rank): slot for slot in slots}
-            self._states, self._lost, self._first_ready, self._ending = {}, set(), None, False
+            self._states, self._lost, self._ending = {}, set(), False
+            self._first_ready = self._first_failed = None
             self._hung = set()
             self._untold = HostUpdateResult.no_update
             first = slots[0]

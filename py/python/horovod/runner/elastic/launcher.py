@@ -18,7 +18,7 @@ from typing import IO, Any
 from shoal.address import own_address
 
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
-from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.driver import ElasticDriver, patience
 from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.elastic.slots import Slot
@@ -30,8 +30,6 @@ from horovod.runner.workers import plain_script, start_here
 
 #: Seconds that a worker gets to end after SIGTERM.
 GRACE_S = 5.0
-#: Seconds in which workers of a new world have to come. A new one has to load its framework first.
-PATIENCE_S = 120.0
 
 #: What starts a command on another host in ssh's place: it is given the host and `-`, reads a script for a shell, and the command ends with it.
 REMOTE_SHELL = "SHOAL_REMOTE_SHELL"
@@ -144,11 +142,10 @@ def _meeting(driver: ElasticDriver, first: Slot, free: int | None) -> dict[str, 
         address = "127.0.0.1"
     else:
         address = own_address() if here else first.hostname
-    patience = max(PATIENCE_S, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 0)))
     return {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(free or random.randint(20000, 32000)),
-        "SHOAL_COMM_PATIENCE": str(patience),
+        "SHOAL_COMM_PATIENCE": str(patience()),
     }
 
 
