@@ -1,5 +1,5 @@
-//! Everything else that is read from another process or from disk: link frames, events, snapshots, the files of the training contract,
-//! log lines and metric definitions.
+//! Everything else that is read from another process or from disk: link frames, events, snapshots,
+//! the files of the training contract, log lines and metric definitions.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! What ranks of a process group read of each other: handshakes, questions to the store, control messages.
+//! What ranks of a process group read of each other: handshakes, questions to the store, control
+//! messages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

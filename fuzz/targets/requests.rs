@@ -1,11 +1,12 @@
-//! Requests of every service: whatever the body is, the answer is a typed call or a refusal that is the client's fault.
+//! Requests of every service: whatever the body is, the answer is a typed call or a refusal that is
+//! the client's fault.
 #![no_main]
 
 use http::Request;
 use libfuzzer_sys::fuzz_target;
 use shoal_wire::{
-    AddTags, AssumeRole, CreateTrainingJob, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics, Protocol, Route, Search,
-    Stored as _, UpdateTrainingJob, parse, respond_error, route,
+    AddTags, AssumeRole, CreateTrainingJob, FilterLogEvents, GetLogEvents, GetMetricData, GetMetricStatistics,
+    Protocol, Route, Search, Stored as _, UpdateTrainingJob, parse, respond_error, route,
 };
 
 const TARGETS: &[(&str, &str)] = &[
@@ -27,7 +28,9 @@ fuzz_target!(|input: &[u8]| {
     let (scope, target) = TARGETS[usize::from(*first) % TARGETS.len()];
     let mut request = Request::post("/").header(
         "authorization",
-        format!("AWS4-HMAC-SHA256 Credential=A/20261121/us-east-1/{scope}/aws4_request, SignedHeaders=host, Signature=0"),
+        format!(
+            "AWS4-HMAC-SHA256 Credential=A/20261121/us-east-1/{scope}/aws4_request, SignedHeaders=host, Signature=0"
+        ),
     );
     if !target.is_empty() {
         request = request.header("x-amz-target", target);

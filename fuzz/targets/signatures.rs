@@ -1,4 +1,5 @@
-//! Heads of requests: routing and verifying never panic, a signed request verifies, and one byte of it changed does not.
+//! Heads of requests: routing and verifying never panic, a signed request verifies, and one byte of
+//! it changed does not.
 #![no_main]
 
 use http::{Method, Request, Uri, request::Parts};
@@ -14,7 +15,8 @@ fn credentials() -> sigv4::Credentials {
 /// Lines: method, target, then `name: value`; what is no head is none.
 fn head(text: &str) -> Option<Parts> {
     let mut lines = text.lines();
-    let mut request = Request::builder().method(Method::from_bytes(lines.next()?.as_bytes()).ok()?).uri(lines.next()?.parse::<Uri>().ok()?);
+    let method = Method::from_bytes(lines.next()?.as_bytes()).ok()?;
+    let mut request = Request::builder().method(method).uri(lines.next()?.parse::<Uri>().ok()?);
     for line in lines {
         let (name, value) = line.split_once(": ")?;
         request = request.header(name, value);

@@ -1,8 +1,12 @@
-"""Does `shoal.parallel.advise` put layouts in the order of their measured times? A small GPT on 4 ranks, by `smdistributed.modelparallel.torch`.
+"""Does `shoal.parallel.advise` put layouts in the order of their measured times? A small GPT on 4
+ranks, by `smdistributed.modelparallel.torch`.
 
-`python advise.py [--steps 6] [--rounds 2] [--width 256] [--layers 8]`. It measures each layer and the overhead of a pass on one rank, what a micro-batch costs between two
-stages, how many ranks compute at once, and the group's latency (between computations, as in training) and bandwidth; asks for advice; then trains in 12 layouts, each in turn.
-Prints the table, Kendall's tau between predicted and measured order, and how far the layout that was predicted to be best is from the best one.
+`python advise.py [--steps 6] [--rounds 2] [--width 256] [--layers 8]`. It measures each layer and
+the overhead of a pass on one rank, what a micro-batch costs between two stages, how many ranks
+compute at once, and the group's latency (between computations, as in training) and bandwidth; asks
+for advice; then trains in 12 layouts, each in turn. Prints the table, Kendall's tau between
+predicted and measured order, and how far the layout that was predicted to be best is from the best
+one.
 """
 
 import argparse
@@ -28,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 RANKS, VOCABULARY = 4, 65
 
-#: Degrees of smp, micro-batches, and the same in words of `advise`: (pipeline, tensor, shard, ZeRO).
+#: Degrees of smp, micro-batches, and the same in words of `advise`: (pipeline, tensor, shard,
+#: ZeRO).
 LAYOUTS = [
     ("data 4", {}, 1, (1, 1, 1, 0)),
     ("data 4, 4 passes", {}, 4, (1, 1, 1, 0)),
@@ -100,7 +105,9 @@ def train(args: argparse.Namespace) -> None:
 
 
 def alike(args: argparse.Namespace) -> None:
-    """A rank of a group in which each trains a model of its own: prints the seconds of passes and of an update, and what an all-reduce of all gradients adds."""
+    """A rank of a group in which each trains a model of its own: prints the seconds of passes
+    and of an update, and what an all-reduce of all gradients adds.
+    """
     import smdistributed.modelparallel.torch as smp
     from small_gpt_smp import gpt
 
@@ -127,14 +134,23 @@ def alike(args: argparse.Namespace) -> None:
     found = zip(*[[wall(it, 5) for it in (passes, update, exchange)] for _ in range(3)], strict=True)
     only, updated, exchanged = map(statistics.median, found)
     if dist.get_rank() == 0:
-        print(json.dumps([only, max(updated - only, 0.0) / gradients.numel(), gradients.nbytes / max(exchanged - only, 1e-6)]), flush=True)
+        print(
+            json.dumps(
+                [only, max(updated - only, 0.0) / gradients.numel(), gradients.nbytes / max(exchanged - only, 1e-6)]
+            ),
+            flush=True,
+        )
 
 
 def link(args: argparse.Namespace) -> None:
     """A rank of the group of 4: prints the seconds that an all-reduce adds between computations."""
     torch.set_num_threads(1)
     dist.init_process_group("shoal")
-    layer, x, small = nn.Linear(args.width, 4 * args.width), torch.randn(args.batch * args.length, args.width), torch.zeros(1)
+    layer, x, small = (
+        nn.Linear(args.width, 4 * args.width),
+        torch.randn(args.batch * args.length, args.width),
+        torch.zeros(1),
+    )
 
     def between() -> None:
         layer(x)
@@ -153,9 +169,20 @@ def ranks(args: argparse.Namespace, *more: str, count: int = RANKS) -> object:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     own = [f"--{name}={getattr(args, name)}" for name in ("steps", "width", "layers", "heads", "length", "batch")]
-    place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(count)}
+    place = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "LOCAL_WORLD_SIZE": str(count),
+    }
     started = [
-        subprocess.Popen([sys.executable, __file__, *own, *more], env=os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, __file__, *own, *more],
+            env=os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(count)
     ]
     said = [it.communicate()[0] for it in started]
@@ -165,7 +192,9 @@ def ranks(args: argparse.Namespace, *more: str, count: int = RANKS) -> object:
 
 
 def costs(args: argparse.Namespace) -> None:
-    """One rank: each layer by itself, and what a pass of the whole model costs beyond its samples."""
+    """One rank: each layer by itself, and what a pass of the whole model costs beyond its
+    samples.
+    """
     import smdistributed.modelparallel.torch as smp
     from small_gpt_smp import gpt
 
@@ -186,7 +215,9 @@ def costs(args: argparse.Namespace) -> None:
             return forward, both - forward
 
         (one_forward, one_backward), (forward, backward) = passes(1), passes(8)
-        found.append([(forward - one_forward) / 7, (backward - one_backward) / 7, sum(it.numel() for it in layer.parameters())])
+        found.append(
+            [(forward - one_forward) / 7, (backward - one_backward) / 7, sum(it.numel() for it in layer.parameters())]
+        )
     print(json.dumps(found), flush=True)
 
 
@@ -201,9 +232,12 @@ def question(args: argparse.Namespace) -> list:
     latency = ranks(args, "--measure", "link") / messages
     (alone, *_), (together, update, rate) = (ranks(args, "--measure", "alike", count=count) for count in (1, RANKS))
     at_once, bandwidth = RANKS * alone / together, rate * messages / RANKS
-    # Two stages with a core each: m micro-batches take (m + 1) / m halves of the computation, and m + 1 times what each costs beside it.
+    # Two stages with a core each: m micro-batches take (m + 1) / m halves of the computation, and m
+    # + 1 times what each costs beside it.
     half, whole = args.batch // 2, args.batch
-    fewer, all_of_them = (ranks(args, f"--layout={PIPELINE}", f"--passes={passes}", count=2) for passes in (half, whole))
+    fewer, all_of_them = (
+        ranks(args, f"--layout={PIPELINE}", f"--passes={passes}", count=2) for passes in (half, whole)
+    )
     each = (all_of_them - fewer + one / 2 * (1 / half - 1 / whole)) / (whole - half)
     # Each stage crosses the boundary twice for a micro-batch.
     handover = max(each - 3 * overhead * (args.layers + 2) / 2, 0.0) / 2
@@ -231,14 +265,28 @@ def predicted(advice: list, micros: int, want: tuple) -> float:
     pipeline, tensor, shard, zero = want
     for it in advice:
         degrees = it.degrees
-        if (degrees["pipeline"], degrees["tensor"], degrees["shard"], it.zero) == want and it.microbatches == micros and it.pipeline in (None, "1f1b"):
+        if (
+            (degrees["pipeline"], degrees["tensor"], degrees["shard"], it.zero) == want
+            and it.microbatches == micros
+            and it.pipeline in (None, "1f1b")
+        ):
             return it.step
     raise SystemExit(f"no advice for {want}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("steps", 6), ("rounds", 2), ("width", 256), ("layers", 8), ("heads", 4), ("length", 64), ("batch", 16), ("layout", -1), ("passes", 0)):
+    for name, default in (
+        ("steps", 6),
+        ("rounds", 2),
+        ("width", 256),
+        ("layers", 8),
+        ("heads", 4),
+        ("length", 64),
+        ("batch", 16),
+        ("layout", -1),
+        ("passes", 0),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--measure", choices=("costs", "link", "alike"))
     args = parser.parse_args()
@@ -251,7 +299,11 @@ def main() -> None:
     least = [math.inf] * len(LAYOUTS)
     for turn, (at, (name, *_)) in itertools.product(range(args.rounds), enumerate(LAYOUTS)):
         least[at] = min(least[at], ranks(args, f"--layout={at}"))
-        print(f"round {turn + 1} of {args.rounds}: {name}: predicted {1e3 * expected[at]:.0f} ms, at best {1e3 * least[at]:.0f} ms", file=sys.stderr, flush=True)
+        print(
+            f"round {turn + 1} of {args.rounds}: {name}: predicted {1e3 * expected[at]:.0f} ms, at best {1e3 * least[at]:.0f} ms",
+            file=sys.stderr,
+            flush=True,
+        )
     rows = [(*times, name) for *times, (name, *_) in zip(expected, least, LAYOUTS, strict=True)]
     print("| layout | predicted | measured |\n|---|---|---|")
     for said, measured, name in sorted(rows):
@@ -259,7 +311,9 @@ def main() -> None:
     pairs = list(itertools.combinations(rows, 2))
     agree = sum(1 if (one[0] - other[0]) * (one[1] - other[1]) > 0 else -1 for one, other in pairs)
     chosen, best = min(rows)[1], min(it[1] for it in rows)
-    print(f"Kendall's tau {agree / len(pairs):.2f}; the one predicted to be best takes {chosen / best:.2f} times the best one's step")
+    print(
+        f"Kendall's tau {agree / len(pairs):.2f}; the one predicted to be best takes {chosen / best:.2f} times the best one's step"
+    )
 
 
 if __name__ == "__main__":

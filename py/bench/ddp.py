@@ -1,7 +1,9 @@
-"""Time of a training step by DistributedDataParallel: backend shoal against Gloo, in one interleaved run.
+"""Time of a training step by DistributedDataParallel: backend shoal against Gloo, in one
+interleaved run.
 
-`torchrun --nproc-per-node 2 ddp.py [--rounds 10] [--steps 10]`. Two models of 12.6 M parameters, one thread per rank, SGD, buckets as DistributedDataParallel makes them. Prints
-the least and the median wall time and the median CPU time (all threads) of rank 0's steps, in milliseconds.
+`torchrun --nproc-per-node 2 ddp.py [--rounds 10] [--steps 10]`. Two models of 12.6 M parameters,
+one thread per rank, SGD, buckets as DistributedDataParallel makes them. Prints the least and the
+median wall time and the median CPU time (all threads) of rank 0's steps, in milliseconds.
 """
 
 import argparse
@@ -21,7 +23,13 @@ import shoal.torch
 
 def perceptron():
     net = nn.Sequential(
-        nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 1024)
+        nn.Linear(1024, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 1024),
     )
     return net, torch.randn(64, 1024)
 
@@ -65,7 +73,11 @@ def main() -> None:
             ("gloo", dist.group.WORLD, None),
             ("shoal", shoals, None),
             ("shoal, on the caller's thread", shoals, (shoals, blocking)),
-            ("shoal, copied to registered memory", shoals, (shoal.torch.hooks.Registered(shoals), shoal.torch.hooks.registered)),
+            (
+                "shoal, copied to registered memory",
+                shoals,
+                (shoal.torch.hooks.Registered(shoals), shoal.torch.hooks.registered),
+            ),
             ("shoal, bf16", shoals, (shoals, shoal.torch.hooks.bf16)),
             ("gloo, bf16", dist.group.WORLD, (dist.group.WORLD, shoal.torch.hooks.bf16)),
         ):
@@ -88,14 +100,19 @@ def main() -> None:
                     optimizer.zero_grad(set_to_none=False)
                     net(samples).square().mean().backward()
                     optimizer.step()
-                    # The first round makes buckets and warms up; the first step of each turn finds other caches.
+                    # The first round makes buckets and warms up; the first step of each turn finds
+                    # other caches.
                     if turn and step:
                         wall[case].append((time.perf_counter() - began) * 1e3)
                         cpu[case].append((time.process_time() - used) * 1e3)
         if first:
-            print(f"\n{name}, {sum(it.numel() for it in base.parameters()) / 1e6:.1f} M parameters\n\n| case | least ms | median ms | median CPU ms |\n|---|---|---|---|")
+            print(
+                f"\n{name}, {sum(it.numel() for it in base.parameters()) / 1e6:.1f} M parameters\n\n| case | least ms | median ms | median CPU ms |\n|---|---|---|---|"
+            )
             for case in cases:
-                print(f"| {case} | {min(wall[case]):.1f} | {statistics.median(wall[case]):.1f} | {statistics.median(cpu[case]):.1f} |")
+                print(
+                    f"| {case} | {min(wall[case]):.1f} | {statistics.median(wall[case]):.1f} | {statistics.median(cpu[case]):.1f} |"
+                )
             print("", flush=True)
     dist.barrier()
     dist.destroy_process_group()

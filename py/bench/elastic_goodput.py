@@ -1,9 +1,12 @@
-"""Goodput of elastic training under a seeded schedule of kills: useful samples per second against an undisturbed run.
+"""Goodput of elastic training under a seeded schedule of kills: useful samples per second against
+an undisturbed run.
 
     python py/bench/elastic_goodput.py --ranks 3 --seconds 100 --every 20
 
-A rank is killed (SIGKILL) each `--every` seconds on average. One more process than ranks waits at the meeting place, so that a lost rank is replaced at once, and another
-one is started then. Prints one JSON line: samples per second of both runs, their ratio, and how long each re-forming took, from the kill's detection to the first step.
+A rank is killed (SIGKILL) each `--every` seconds on average. One more process than ranks waits at
+the meeting place, so that a lost rank is replaced at once, and another one is started then. Prints
+one JSON line: samples per second of both runs, their ratio, and how long each re-forming took, from
+the kill's detection to the first step.
 """
 
 import argparse
@@ -32,13 +35,27 @@ def train_rank(seconds: float, out: str) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(256, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 10))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(256, WIDTH),
+        torch.nn.ReLU(),
+        torch.nn.Linear(WIDTH, WIDTH),
+        torch.nn.ReLU(),
+        torch.nn.Linear(WIDTH, 10),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     data = torch.randn(100_000, 256)
-    state = State(model=model, optimizer=optimizer, samples=Samples(len(data), workers=WORKERS, batch=BATCH), useful=0, begun=0.0, over=False)
+    state = State(
+        model=model,
+        optimizer=optimizer,
+        samples=Samples(len(data), workers=WORKERS, batch=BATCH),
+        useful=0,
+        begun=0.0,
+        over=False,
+    )
 
     def train(state) -> None:
-        # It has loaded everything at a low priority, as a spare on a machine of its own would not disturb the others.
+        # It has loaded everything at a low priority, as a spare on a machine of its own would not
+        # disturb the others.
         if os.geteuid() == 0:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         world = state.world
@@ -75,7 +92,8 @@ class Job:
         self.out, self.count = os.path.join(directory, f"{name}.json"), 0
         self.living = [self.start(rank, False) for rank in range(ranks)]
         self.waiting = [self.start(0, True)]
-        # Where each rank is killed before the next one has loaded torch, none is left that has the state, and the others wait.
+        # Where each rank is killed before the next one has loaded torch, none is left that has the
+        # state, and the others wait.
         self.until = time.time() + 3 * seconds + 60
 
     def start(self, rank: int, joins: bool) -> subprocess.Popen:
@@ -107,7 +125,11 @@ class Job:
             if over or time.time() > self.until:
                 for it in self.living + self.waiting:
                     it.kill()
-                why = "all ranks ended without a result" if over else "no end in sight; with more seconds between kills (--every), processes have time to start"
+                why = (
+                    "all ranks ended without a result"
+                    if over
+                    else "no end in sight; with more seconds between kills (--every), processes have time to start"
+                )
                 sys.exit(f"{self.logs()[-4000:]}\n{self.name}: {why}")
             time.sleep(0.2)
         for it in self.living:

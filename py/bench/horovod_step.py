@@ -2,9 +2,11 @@
 
     horovodrun -np 2 python py/bench/horovod_step.py [--rounds 5] [--steps 20]
 
-The network has layers of 784, 2320, 2320, 2320 and 10 (12,613,850 parameters), batch 64, SGD with momentum; one thread for each rank. Beside it, in turns: one rank
-alone (no communication), and DistributedDataParallel on the backend `shoal` where this is Shoal's Horovod, else on Gloo. It runs under real Horovod in another
-environment as well: nothing but `horovod.torch` and torch is imported then. Prints medians in milliseconds on rank 0.
+The network has layers of 784, 2320, 2320, 2320 and 10 (12,613,850 parameters), batch 64, SGD with
+momentum; one thread for each rank. Beside it, in turns: one rank alone (no communication), and
+DistributedDataParallel on the backend `shoal` where this is Shoal's Horovod, else on Gloo. It runs
+under real Horovod in another environment as well: nothing but `horovod.torch` and torch is imported
+then. Prints medians in milliseconds on rank 0.
 """
 
 import argparse
@@ -55,7 +57,9 @@ def cases() -> dict:
     alone = network()
     found["step: one rank alone"] = steps(alone, sgd(alone))
     model = network()
-    found["step: hvd.DistributedOptimizer"] = steps(model, hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters()))
+    found["step: hvd.DistributedOptimizer"] = steps(
+        model, hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters())
+    )
     for name, views in (("", False), (", bucket views", True)):
         model = nn.parallel.DistributedDataParallel(network(), gradient_as_bucket_view=views)
         found[f"step: DistributedDataParallel ({dist.get_backend()}{name})"] = steps(model, sgd(model))
@@ -117,7 +121,10 @@ def main() -> None:
     if hvd.rank() == 0:
         width = max(map(len, times))
         for name, values in times.items():
-            print(f"{name:{width}} {statistics.median(values):9.3f} ms  ({min(values):.3f} to {max(values):.3f})", flush=True)
+            print(
+                f"{name:{width}} {statistics.median(values):9.3f} ms  ({min(values):.3f} to {max(values):.3f})",
+                flush=True,
+            )
     dist.destroy_process_group()
     hvd.shutdown()
 

@@ -1,7 +1,10 @@
-"""What large batch simulation costs a pass: `LargeBatch` against accumulation by hand, in one interleaved run.
+"""What large batch simulation costs a pass: `LargeBatch` against accumulation by hand, in one
+interleaved run.
 
-`torchrun --nproc-per-node 2 large_batch.py [--passes 4] [--rounds 12] [--steps 4]`. A perceptron of 12.6 M parameters, one thread per rank, SGD with momentum. Prints the least and the median wall
-time of a pass (a step of the optimizer divided by its passes) of rank 0, in milliseconds, and how much the median of each turn's ratio to by hand is above 1.
+`torchrun --nproc-per-node 2 large_batch.py [--passes 4] [--rounds 12] [--steps 4]`. A perceptron of
+12.6 M parameters, one thread per rank, SGD with momentum. Prints the least and the median wall time
+of a pass (a step of the optimizer divided by its passes) of rank 0, in milliseconds, and how much
+the median of each turn's ratio to by hand is above 1.
 """
 
 import argparse
@@ -23,12 +26,20 @@ from shoal.torch import LargeBatch
 
 def perceptron():
     return nn.Sequential(
-        nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 1024)
+        nn.Linear(1024, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 2048),
+        nn.ReLU(),
+        nn.Linear(2048, 1024),
     )
 
 
 def by_hand(model, optimizer, samples, passes):
-    """What a careful script does: the loss is divided, and all passes but the last do not communicate."""
+    """What a careful script does: the loss is divided, and all passes but the last do not
+    communicate.
+    """
     optimizer.zero_grad()
     for number in range(passes):
         with nullcontext() if number == passes - 1 else model.no_sync():
@@ -80,7 +91,8 @@ def main() -> None:
                 began = time.perf_counter()
                 run(model, optimizer, samples, passes)
                 times.append((time.perf_counter() - began) * 1e3 / passes)
-            # The first round makes buckets and warms up; the first step of a turn finds other caches.
+            # The first round makes buckets and warms up; the first step of a turn finds other
+            # caches.
             if turn:
                 taken[case].append(min(times[1:]))
                 hand = case.split(":")[0] + ": by hand"
@@ -89,7 +101,9 @@ def main() -> None:
         print(f"torch {torch.__version__}, {ranks} ranks, {passes} passes a step, load {os.getloadavg()[0]:.1f}\n")
         print("| case | least ms a pass | median ms a pass | above by hand |\n|---|---|---|---|")
         for case, times in taken.items():
-            print(f"| {case} | {min(times):.2f} | {statistics.median(times):.2f} | {(statistics.median(ratios[case]) - 1) * 100:+.1f} % |")
+            print(
+                f"| {case} | {min(times):.2f} | {statistics.median(times):.2f} | {(statistics.median(ratios[case]) - 1) * 100:+.1f} % |"
+            )
     dist.barrier()
     dist.destroy_process_group()
 

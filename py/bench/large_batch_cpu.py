@@ -1,6 +1,9 @@
-"""What large batch simulation costs a pass in CPU time, on a model so small that all of a pass is cost: `LargeBatch` against accumulation by hand, in turns.
+"""What large batch simulation costs a pass in CPU time, on a model so small that all of a pass is
+cost: `LargeBatch` against accumulation by hand, in turns.
 
-`torchrun --nproc-per-node 2 large_batch_cpu.py`. Prints medians and least values of the main thread's CPU time of a pass on rank 0, in microseconds, which other programs on the machine hardly change.
+`torchrun --nproc-per-node 2 large_batch_cpu.py`. Prints medians and least values of the main
+thread's CPU time of a pass on rank 0, in microseconds, which other programs on the machine hardly
+change.
 """
 
 import statistics
@@ -23,7 +26,9 @@ def main() -> None:
     samples = torch.randn(2, 8)
     cases = []
     for run in (by_hand, by_large_batch):
-        model = DistributedDataParallel(nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]), gradient_as_bucket_view=True)
+        model = DistributedDataParallel(
+            nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]), gradient_as_bucket_view=True
+        )
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         if run is by_large_batch:
             optimizer = LargeBatch(optimizer, PASSES * dist.get_world_size(), model=model)

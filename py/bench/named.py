@@ -1,7 +1,9 @@
-"""What collectives by name cost (shoal.named), on 2 ranks of one thread: one JSON line per case. `python named.py` starts its ranks itself.
+"""What collectives by name cost (shoal.named), on 2 ranks of one thread: one JSON line per case.
+`python named.py` starts its ranks itself.
 
-Cases: 4 bytes (median, microseconds), 25 M float32 in place, 1,000 tensors of 1,000 float32 as a group, in a loop of asynchronous submissions by name and with names that are new
-each time, and what a rank uses that waits for nothing.
+Cases: 4 bytes (median, microseconds), 25 M float32 in place, 1,000 tensors of 1,000 float32 as a
+group, in a loop of asynchronous submissions by name and with names that are new each time, and what
+a rank uses that waits for nothing.
 """
 
 import argparse
@@ -51,13 +53,22 @@ def rank_main() -> None:
     large = ones(25_000_000)
     whole = tensor("large", large)
     say("25 M float32 in place, sum", **times(lambda: engine.submit("allreduce", [whole], wait=True), 10))
-    say("25 M float32 in place, average", **times(lambda: engine.submit("allreduce", [whole], op="average", wait=True), 10))
+    say(
+        "25 M float32 in place, average",
+        **times(lambda: engine.submit("allreduce", [whole], op="average", wait=True), 10),
+    )
     apart = ones(25_000_000)
     out = ("apart", large.buffer_info()[0], apart.buffer_info()[0], (len(large),), "f32")
-    say("25 M float32 out of place, average", **times(lambda: engine.submit("allreduce", [out], op="average", wait=True), 10))
+    say(
+        "25 M float32 out of place, average",
+        **times(lambda: engine.submit("allreduce", [out], op="average", wait=True), 10),
+    )
     many = [ones(1000) for _ in range(1000)]
     group = [tensor(f"group.{i}", it) for i, it in enumerate(many)]
-    say("1,000 x 1,000 float32, grouped", **times(lambda: engine.submit("allreduce", group, op="average", grouped=True, wait=True), 50))
+    say(
+        "1,000 x 1,000 float32, grouped",
+        **times(lambda: engine.submit("allreduce", group, op="average", grouped=True, wait=True), 50),
+    )
     loop = [[tensor(f"loop.{i}", it)] for i, it in enumerate(many)]
 
     def by_loop() -> None:
@@ -97,7 +108,13 @@ def main() -> None:
     with socket.socket() as it:
         it.bind(("127.0.0.1", 0))
         port = it.getsockname()[1]
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+    common = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+    }
     started = [subprocess.Popen([sys.executable, __file__], env={**common, "RANK": str(rank)}) for rank in range(ranks)]
     sys.exit(max(rank.wait() for rank in started))
 

@@ -1,7 +1,9 @@
-"""How long ranks of a pipeline wait, beside what the schedule says: `torchrun --nproc-per-node 2 bubble_smp.py`.
+"""How long ranks of a pipeline wait, beside what the schedule says:
+`torchrun --nproc-per-node 2 bubble_smp.py`.
 
-Stages are equal modules that sleep, twice as long backward as forward. Two shares are printed, medians of the steps: idle by `model.timeline`, and by the step's length
-against the sleeps, where Python and messages count as idle.
+Stages are equal modules that sleep, twice as long backward as forward. Two shares are printed,
+medians of the steps: idle by `model.timeline`, and by the step's length against the sleeps, where
+Python and messages count as idle.
 """
 
 import argparse
@@ -41,7 +43,15 @@ def measure(pipeline: str, microbatches: int, seconds: float, steps: int) -> tup
     """Idle shares by the timeline and by the step's length."""
     launch.forget()
     stages = 2
-    smp.init({"partitions": stages, "microbatches": microbatches, "pipeline": pipeline, "auto_partition": False, "default_partition": 0})
+    smp.init(
+        {
+            "partitions": stages,
+            "microbatches": microbatches,
+            "pipeline": pipeline,
+            "auto_partition": False,
+            "default_partition": 0,
+        }
+    )
     net = nn.Sequential(*(Slow(seconds) for _ in range(stages)))
     for stage, it in enumerate(net):
         smp.set_partition(it, stage)
@@ -67,10 +77,17 @@ def main() -> None:
     torch.set_num_threads(1)
     for pipeline, name in (("simple", "gpipe"), ("interleaved", "dynamic")):
         for microbatches in (2, 4, 8):
-            wanted = schedule(name, 2, microbatches, active=4 if name == "dynamic" else None).check(forward=1, input=1, weight=1).idle
+            wanted = (
+                schedule(name, 2, microbatches, active=4 if name == "dynamic" else None)
+                .check(forward=1, input=1, weight=1)
+                .idle
+            )
             idle, overall = measure(pipeline, microbatches, args.seconds, args.steps)
             if smp.rank() == 0:
-                print(f"{pipeline}, {microbatches} microbatches: schedule {wanted:.1%}, timeline {idle:.1%}, length {overall:.1%}", flush=True)
+                print(
+                    f"{pipeline}, {microbatches} microbatches: schedule {wanted:.1%}, timeline {idle:.1%}, length {overall:.1%}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Draws curves as SVG, for docs: `curves.py data.json curves.svg`.
 
-The JSON is `{"title": .., "x": .., "y": .., "series": [{"name": .., "x": [..], "y": [..]}, ..]}`; `"log_y": true` has a logarithmic axis. No library is
-needed, and the same data give the same bytes.
+The JSON is `{"title": .., "x": .., "y": .., "series": [{"name": .., "x": [..], "y": [..]}, ..]}`;
+`"log_y": true` has a logarithmic axis. No library is needed, and the same data give the same bytes.
 """
 
 import json
@@ -71,16 +71,22 @@ def svg(data: dict) -> str:
         out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text(mark)}</text>')
     for mark in ticks(least_x, most_x, 10):
         x = across(mark)
-        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 5}" stroke="#333333"/>')
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 5}" stroke="#333333"/>'
+        )
         out.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 19}" text-anchor="middle">{text(mark)}</text>')
-    out.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" stroke="#333333"/>')
+    out.append(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" stroke="#333333"/>'
+    )
     out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(data["x"])}</text>')
     middle = (HEIGHT - BOTTOM + TOP) / 2
     out.append(f'<text transform="translate(18 {middle}) rotate(-90)" text-anchor="middle">{escape(data["y"])}</text>')
     for number, (name, curve) in enumerate(series):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in curve if math.isfinite(y))
-        style = f'fill="none" stroke="{colour}" stroke-width="1.8" stroke-opacity="0.85"' + (f' stroke-dasharray="{dash}"' if dash else "")
+        style = f'fill="none" stroke="{colour}" stroke-width="1.8" stroke-opacity="0.85"' + (
+            f' stroke-dasharray="{dash}"' if dash else ""
+        )
         out.append(f'<polyline points="{path}" {style}/>')
         y = TOP + 8 + 17 * number
         out.append(f'<line x1="{WIDTH - 250}" x2="{WIDTH - 226}" y1="{y}" y2="{y}" {style}/>')

@@ -1,9 +1,11 @@
-"""Elastic training of a small GPT: 4 ranks, in mid-epoch 2 of them are killed, later a third comes; against the same training undisturbed.
+"""Elastic training of a small GPT: 4 ranks, in mid-epoch 2 of them are killed, later a third comes;
+against the same training undisturbed.
 
     python py/examples/elastic_gpt.py --out elastic.json [--data tiny-shakespeare.txt]
 
-Starts the ranks by itself. The JSON has both loss curves, the number of ranks at each step, how often each sample was read, and the largest difference of the losses.
-Without `--data` the text is a made-up one of a small grammar.
+Starts the ranks by itself. The JSON has both loss curves, the number of ranks at each step, how
+often each sample was read, and the largest difference of the losses. Without `--data` the text is a
+made-up one of a small grammar.
 """
 
 import argparse
@@ -25,7 +27,11 @@ def text(path: str) -> str:
     if path:
         return Path(path).read_text()
     choose = random.Random(0)
-    who, does, what = ["the king", "a fool", "my lord", "the ghost"], ["sees", "fears", "hath lost", "shall find"], ["the crown", "a horse", "thy sword", "no rest"]
+    who, does, what = (
+        ["the king", "a fool", "my lord", "the ghost"],
+        ["sees", "fears", "hath lost", "shall find"],
+        ["the crown", "a horse", "thy sword", "no rest"],
+    )
     return "".join(f"{choose.choice(who)} {choose.choice(does)} {choose.choice(what)}.\n" for _ in range(4000))
 
 
@@ -59,13 +65,21 @@ def rank(args: argparse.Namespace) -> None:
     model = Gpt(len(letters))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     samples = Samples(SAMPLES, workers=WORKERS, batch=BATCH, seed=3)
-    state = State(model=model, optimizer=optimizer, samples=samples, losses=[], ranks=[], read=torch.zeros(SAMPLES, dtype=torch.int64))
+    state = State(
+        model=model,
+        optimizer=optimizer,
+        samples=samples,
+        losses=[],
+        ranks=[],
+        read=torch.zeros(SAMPLES, dtype=torch.int64),
+    )
 
     def train(state: State) -> None:
         world = state.world
         net = DistributedDataParallel(state.model)
         while samples.epoch == 0:
-            # Where two ranks are left, the new one is waited for: a program takes longer to start than these steps.
+            # Where two ranks are left, the new one is waited for: a program takes longer to start
+            # than these steps.
             while args.holds and len(state.losses) == 30 and world.size == 2:
                 time.sleep(0.05)
                 state.check()
@@ -75,7 +89,9 @@ def rank(args: argparse.Namespace) -> None:
                 at = starts[part.indices, None] + torch.arange(CONTEXT + 1)
                 with torch.enable_grad() if part.communicates else net.no_sync():
                     guessed = net(tokens[at[:, :-1]])
-                    loss = nn.functional.cross_entropy(guessed.flatten(0, 1), tokens[at[:, 1:]].flatten(), reduction="sum") / (total * CONTEXT)
+                    loss = nn.functional.cross_entropy(
+                        guessed.flatten(0, 1), tokens[at[:, 1:]].flatten(), reduction="sum"
+                    ) / (total * CONTEXT)
                     # DistributedDataParallel divides by the ranks.
                     (loss * world.size).backward()
                 read[part.indices] += 1
@@ -92,7 +108,9 @@ def rank(args: argparse.Namespace) -> None:
 
     run(train, state)
     if torch.distributed.get_rank() == 0:
-        Path(args.out).write_text(json.dumps({"losses": state.losses, "ranks": state.ranks, "read": state.read.tolist()}))
+        Path(args.out).write_text(
+            json.dumps({"losses": state.losses, "ranks": state.ranks, "read": state.read.tolist()})
+        )
     torch.distributed.barrier()
 
 
@@ -105,9 +123,23 @@ class Ranks:
         self.processes = [self.start(number, joins=False) for number in range(4)]
 
     def start(self, number: int, joins: bool) -> subprocess.Popen:
-        variables = {"RANK": str(number), "WORLD_SIZE": "4", "SHOAL_COMM_JOINS": str(int(joins)), "SHOAL_COMM_DIRECTORY": str(self.directory / "meeting")}
-        files = ["--out", str(self.directory / "out"), "--progress", str(self.directory / "step"), "--data", self.args.data] + ["--holds"] * self.holds
-        return subprocess.Popen([sys.executable, __file__, "--rank", *files], env={**os.environ, **variables, "OMP_NUM_THREADS": "1"})
+        variables = {
+            "RANK": str(number),
+            "WORLD_SIZE": "4",
+            "SHOAL_COMM_JOINS": str(int(joins)),
+            "SHOAL_COMM_DIRECTORY": str(self.directory / "meeting"),
+        }
+        files = [
+            "--out",
+            str(self.directory / "out"),
+            "--progress",
+            str(self.directory / "step"),
+            "--data",
+            self.args.data,
+        ] + ["--holds"] * self.holds
+        return subprocess.Popen(
+            [sys.executable, __file__, "--rank", *files], env={**os.environ, **variables, "OMP_NUM_THREADS": "1"}
+        )
 
     def until(self, step: int) -> None:
         """Waits until so many steps are done."""
@@ -156,7 +188,9 @@ def main() -> None:
     }
     Path(args.out).write_text(json.dumps(answer))
     phases = [size for place, size in enumerate(rough["ranks"]) if place == 0 or rough["ranks"][place - 1] != size]
-    print(f"ranks {' -> '.join(map(str, phases))}, {len(rough['losses'])} steps, each sample read {counts} times, losses differ by {worst:.2e} at most")
+    print(
+        f"ranks {' -> '.join(map(str, phases))}, {len(rough['losses'])} steps, each sample read {counts} times, losses differ by {worst:.2e} at most"
+    )
 
 
 if __name__ == "__main__":

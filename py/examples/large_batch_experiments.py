@@ -1,9 +1,14 @@
-"""What distribution does to a training, and what tuning with large batch simulation does about it. Handwritten digits (MNIST), one epoch of a part of them, some seconds to a minute each.
+"""What distribution does to a training, and what tuning with large batch simulation does about it.
+Handwritten digits (MNIST), one epoch of a part of them, some seconds to a minute each.
 
-`torchrun --nproc-per-node 2 large_batch_experiments.py tune --data DIRECTORY` tunes the learning rate of 8 workers on 2 ranks, and compares with what 2 ranks find that are only themselves.
-`torchrun --nproc-per-node 4 ... check` trains as 8 workers with the same rates another way: plain DistributedDataParallel with 8 workers' batches spread over the ranks (with 8 ranks, they are these
-workers). `torchrun --nproc-per-node 2 ... sizes` has the cluster's size as a hyperparameter. `torchrun --nproc-per-node 4 ... accuracy` shows 4 times the batch with an untouched rate, and a
-parameter server whose workers do not wait, then what regains the accuracy. Each prints a table and writes `--json`.
+`torchrun --nproc-per-node 2 large_batch_experiments.py tune --data DIRECTORY` tunes the learning
+rate of 8 workers on 2 ranks, and compares with what 2 ranks find that are only themselves.
+`torchrun --nproc-per-node 4 ... check` trains as 8 workers with the same rates another way: plain
+DistributedDataParallel with 8 workers' batches spread over the ranks (with 8 ranks, they are these
+workers). `torchrun --nproc-per-node 2 ... sizes` has the cluster's size as a hyperparameter.
+`torchrun --nproc-per-node 4 ... accuracy` shows 4 times the batch with an untouched rate, and a
+parameter server whose workers do not wait, then what regains the accuracy. Each prints a table and
+writes `--json`.
 """
 
 import argparse
@@ -47,9 +52,19 @@ class Digits:
         nn.functional.cross_entropy(model(self.inputs[batch]), self.labels[batch]).backward()
 
     def train(
-        self, make: Callable, workers: int, batch: int, *, schedule: Callable | None = None, simulate: bool = True, epochs: int = 1, seed: int = 0
+        self,
+        make: Callable,
+        workers: int,
+        batch: int,
+        *,
+        schedule: Callable | None = None,
+        simulate: bool = True,
+        epochs: int = 1,
+        seed: int = 0,
     ) -> dict:
-        """As so many workers with a batch of so many each: by simulation, or with the workers' batches spread over the ranks that there are."""
+        """As so many workers with a batch of so many each: by simulation, or with the workers'
+        batches spread over the ranks that there are.
+        """
         ranks = dist.get_world_size()
         torch.manual_seed(seed)
         model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
@@ -83,13 +98,17 @@ class Digits:
         inputs, labels = (it[rank::ranks] for it in self.test)
         with torch.no_grad():
             found = model(inputs)
-            sums = torch.stack([nn.functional.cross_entropy(found, labels, reduction="sum"), (found.argmax(1) == labels).sum().float()])
+            sums = torch.stack(
+                [nn.functional.cross_entropy(found, labels, reduction="sum"), (found.argmax(1) == labels).sum().float()]
+            )
         dist.all_reduce(sums)
         loss, right = (sums / len(self.test[1])).tolist()
         return {"loss": loss, "accuracy": right}
 
     def by_parameter_server(self, rate: float, consistency: str | int, slow: float) -> dict:
-        """Workers push their gradients to a parameter server; the last one takes `slow` seconds longer for each."""
+        """Workers push their gradients to a parameter server; the last one takes `slow` seconds
+        longer for each.
+        """
         rank, ranks = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(0)
         model = network()
@@ -120,7 +139,9 @@ class Digits:
 
 
 def tune(digits: Digits) -> list[dict]:
-    """The rate of 8 workers, on the ranks that there are; and what they find if they are only themselves."""
+    """The rate of 8 workers, on the ranks that there are; and what they find if they are only
+    themselves.
+    """
     rows = []
     for rate in RATES:
         rows.append({"what": f"as {WORKERS} workers", "rate": rate, **digits.train(sgd(rate), WORKERS, BATCH)})
@@ -131,23 +152,42 @@ def tune(digits: Digits) -> list[dict]:
 
 def check(digits: Digits) -> list[dict]:
     """The same rates with 8 workers' batches and without simulation."""
-    return [{"what": f"{WORKERS} workers' batches", "rate": rate, **digits.train(sgd(rate), WORKERS, BATCH, simulate=False)} for rate in RATES]
+    return [
+        {"what": f"{WORKERS} workers' batches", "rate": rate, **digits.train(sgd(rate), WORKERS, BATCH, simulate=False)}
+        for rate in RATES
+    ]
 
 
 def sizes(digits: Digits) -> list[dict]:
-    """The cluster's size as a hyperparameter, with the rate scaled linearly and a warm-up of a tenth."""
+    """The cluster's size as a hyperparameter, with the rate scaled linearly and a warm-up of a
+    tenth.
+    """
     rows = []
     for workers in (2, 4, 8, 16, 32):
         steps = -(-len(digits.labels) // (workers * BATCH))
         for scaled in (False, True):
-            options = {"times": workers / 2, "warmup": steps // 10, "decay": polynomial(steps, 1)} if scaled else {"decay": polynomial(steps, 1)}
-            found = digits.train(sgd(0.01), workers, BATCH, schedule=lambda it, options=options: Schedule(it, **options))
-            rows.append({"what": f"{workers} workers, rate {'scaled' if scaled else 'untouched'}", "rate": 0.01 * options.get("times", 1), **found})
+            options = (
+                {"times": workers / 2, "warmup": steps // 10, "decay": polynomial(steps, 1)}
+                if scaled
+                else {"decay": polynomial(steps, 1)}
+            )
+            found = digits.train(
+                sgd(0.01), workers, BATCH, schedule=lambda it, options=options: Schedule(it, **options)
+            )
+            rows.append(
+                {
+                    "what": f"{workers} workers, rate {'scaled' if scaled else 'untouched'}",
+                    "rate": 0.01 * options.get("times", 1),
+                    **found,
+                }
+            )
     return rows
 
 
 def accuracy(digits: Digits) -> list[dict]:
-    """Four times the batch costs accuracy; what regains it. Then a parameter server whose workers do not wait."""
+    """Four times the batch costs accuracy; what regains it. Then a parameter server whose
+    workers do not wait.
+    """
     ranks, base = dist.get_world_size(), 0.005
     few = -(-len(digits.labels) // (ranks * BATCH))
     scaled = lambda it: Schedule(it, times=ranks, warmup=few // 10)  # noqa: E731
@@ -156,14 +196,29 @@ def accuracy(digits: Digits) -> list[dict]:
         f"one worker's batch of {BATCH}": (sgd(base), BATCH // ranks, None),
         f"{ranks} times the batch, rate untouched": (sgd(base), BATCH, None),
         f"{ranks} times the batch, rate scaled, warm-up": (sgd(base), BATCH, scaled),
-        f"{ranks} times the batch, LARS": (lambda it: LARS(layers(it), lr=6.0, weight_decay=1e-4, trust=0.005), BATCH, decayed),
+        f"{ranks} times the batch, LARS": (
+            lambda it: LARS(layers(it), lr=6.0, weight_decay=1e-4, trust=0.005),
+            BATCH,
+            decayed,
+        ),
         f"{ranks} times the batch, LAMB": (lambda it: LAMB(layers(it), lr=0.08), BATCH, decayed),
     }
-    rows = [{"what": what, **digits.train(make, ranks, batch, schedule=schedule)} for what, (make, batch, schedule) in cases.items()]
+    rows = [
+        {"what": what, **digits.train(make, ranks, batch, schedule=schedule)}
+        for what, (make, batch, schedule) in cases.items()
+    ]
     for consistency in ("synchronous", 0, 2, "unbounded"):
-        what = {"synchronous": "in step", "unbounded": "unbounded"}.get(consistency, f"at most {consistency} steps ahead")
+        what = {"synchronous": "in step", "unbounded": "unbounded"}.get(
+            consistency, f"at most {consistency} steps ahead"
+        )
         for rate in (0.05, 0.4):
-            rows.append({"what": f"parameter server, rate {rate}, {what}", "rate": rate, **digits.by_parameter_server(rate, consistency, 0.03)})
+            rows.append(
+                {
+                    "what": f"parameter server, rate {rate}, {what}",
+                    "rate": rate,
+                    **digits.by_parameter_server(rate, consistency, 0.03),
+                }
+            )
     return rows
 
 
@@ -179,12 +234,19 @@ def main() -> None:
     digits = Digits(arguments.data, arguments.samples)
     rows = globals()[arguments.experiment](digits)
     if dist.get_rank() == 0:
-        print("| what | rate | steps | test loss | accuracy | instance s | CPU s of all ranks |\n|---|---|---|---|---|---|---|")
+        print(
+            "| what | rate | steps | test loss | accuracy | instance s | CPU s of all ranks |\n|---|---|---|---|---|---|---|"
+        )
         for it in rows:
             cpu = f"{it['cpu_s']:.1f}" if "cpu_s" in it else ""
-            print(f"| {it['what']} | {it.get('rate', '')} | {it['steps']} | {it['loss']:.4f} | {it['accuracy']:.4f} | {it['instance_s']:.1f} | {cpu} |")
+            print(
+                f"| {it['what']} | {it.get('rate', '')} | {it['steps']} | {it['loss']:.4f} | {it['accuracy']:.4f} | {it['instance_s']:.1f} | {cpu} |"
+            )
         if arguments.json:
-            arguments.json.write_text(json.dumps({"experiment": arguments.experiment, "ranks": dist.get_world_size(), "rows": rows}, indent=1) + "\n")
+            arguments.json.write_text(
+                json.dumps({"experiment": arguments.experiment, "ranks": dist.get_world_size(), "rows": rows}, indent=1)
+                + "\n"
+            )
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,12 +1,15 @@
-"""The published experiment of large batch simulation: Keras on MNIST on 4 workers, and on 1 worker with 4 passes for each step.
+"""The published experiment of large batch simulation: Keras on MNIST on 4 workers, and on 1 worker
+with 4 passes for each step.
 
     horovodrun -np 4 python py/examples/lbs_keras_mnist.py --data ../shared/data/mnist --out four.json
     python py/examples/lbs_keras_mnist.py --data ../shared/data/mnist --passes 4 --out one.json
 
-Both read the same batches: worker w of 4 is a rank of the first program, and the w-th pass of each step of the second. `--dtype mixed_float16` trains
-with a loss scale. `--how large-batch` uses `shoal.keras.LargeBatch` in the place of Horovod's flags. `--plain` leaves out dropout, which no two programs
-draw alike: then the curves agree to rounding, if `iterations` counts steps (SGD, or large-batch). Writes the loss and accuracy of each epoch, and the loss
-of each step, averaged over all workers, as JSON.
+Both read the same batches: worker w of 4 is a rank of the first program, and the w-th pass of each
+step of the second. `--dtype mixed_float16` trains with a loss scale. `--how large-batch` uses
+`shoal.keras.LargeBatch` in the place of Horovod's flags. `--plain` leaves out dropout, which no two
+programs draw alike: then the curves agree to rounding, if `iterations` counts steps (SGD, or
+large-batch). Writes the loss and accuracy of each epoch, and the loss of each step, averaged over
+all workers, as JSON.
 """
 
 import argparse
@@ -25,15 +28,21 @@ import shoal.keras
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="directory with MNIST: idx files (.gz or not), or mnist.npz")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="directory with MNIST: idx files (.gz or not), or mnist.npz"
+    )
     parser.add_argument("--passes", type=int, default=1, help="passes for each step of the optimizer")
     parser.add_argument("--how", choices=["horovod", "large-batch"], default="horovod")
     parser.add_argument("--dtype", choices=["float32", "mixed_float16"], default="float32")
     parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
-    parser.add_argument("--rate", type=float, default=0.001, help="learning rate of one worker; it is multiplied by the workers")
+    parser.add_argument(
+        "--rate", type=float, default=0.001, help="learning rate of one worker; it is multiplied by the workers"
+    )
     parser.add_argument("--batch", type=int, default=128, help="samples of a worker in a step")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=None, help="steps of the optimizer in an epoch; all of the data if it is left out")
+    parser.add_argument(
+        "--steps", type=int, default=None, help="steps of the optimizer in an epoch; all of the data if it is left out"
+    )
     parser.add_argument("--plain", action="store_true", help="without dropout")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=None)
@@ -54,7 +63,15 @@ def mnist(directory: Path) -> tuple[np.ndarray, ...]:
     if (directory / "mnist.npz").exists():
         with np.load(directory / "mnist.npz") as it:
             return it["x_train"], it["y_train"], it["x_test"], it["y_test"]
-    return tuple(idx(directory, it) for it in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"))
+    return tuple(
+        idx(directory, it)
+        for it in (
+            "train-images-idx3-ubyte",
+            "train-labels-idx1-ubyte",
+            "t10k-images-idx3-ubyte",
+            "t10k-labels-idx1-ubyte",
+        )
+    )
 
 
 def network(plain: bool, seed: int) -> keras.Model:
@@ -79,7 +96,9 @@ def network(plain: bool, seed: int) -> keras.Model:
     )
 
 
-def batches(images: np.ndarray, labels: np.ndarray, given: argparse.Namespace, workers: int, steps: int) -> tf.data.Dataset:
+def batches(
+    images: np.ndarray, labels: np.ndarray, given: argparse.Namespace, workers: int, steps: int
+) -> tf.data.Dataset:
     """This rank's batches: those of workers rank, rank + ranks, ... in each step."""
     ranks, rank = hvd.size(), hvd.rank()
 
@@ -129,10 +148,13 @@ def main() -> None:
     if given.how == "large-batch":
         optimizer = shoal.keras.LargeBatch(optimizer, simulate=workers)
     else:
-        optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=given.passes, average_aggregated_gradients=True)
+        optimizer = hvd.DistributedOptimizer(
+            optimizer, backward_passes_per_step=given.passes, average_aggregated_gradients=True
+        )
     model = network(given.plain, given.seed)
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
-    # Ranks begin alike with the first batch, not after it: one worker has nobody to be given variables by.
+    # Ranks begin alike with the first batch, not after it: one worker has nobody to be given
+    # variables by.
     hvd.broadcast_variables(model.weights, root_rank=0)
 
     losses, begun = Losses(given.passes), time.time()
@@ -140,8 +162,18 @@ def main() -> None:
     results = []
 
     def after_epoch(epoch, logs):
-        loss, accuracy = model.evaluate(test_images[:, ..., None].astype(np.float32) / 255, test_labels, batch_size=1000, verbose=0)
-        results.append({"epoch": epoch + 1, "loss": logs["loss"], "accuracy": logs["accuracy"], "test_loss": loss, "test_accuracy": accuracy})
+        loss, accuracy = model.evaluate(
+            test_images[:, ..., None].astype(np.float32) / 255, test_labels, batch_size=1000, verbose=0
+        )
+        results.append(
+            {
+                "epoch": epoch + 1,
+                "loss": logs["loss"],
+                "accuracy": logs["accuracy"],
+                "test_loss": loss,
+                "test_accuracy": accuracy,
+            }
+        )
         if hvd.rank() == 0:
             print(json.dumps(results[-1]), flush=True)
 
@@ -157,7 +189,13 @@ def main() -> None:
     per_step = hvd.allreduce(np.asarray(losses.steps, np.float64), name="losses")
     if hvd.rank() == 0 and given.out is not None:
         told = {name: str(value) if isinstance(value, Path) else value for name, value in vars(given).items()}
-        report = {"workers": workers, "ranks": hvd.size(), "options": told, "seconds": time.time() - begun, "epochs": results}
+        report = {
+            "workers": workers,
+            "ranks": hvd.size(),
+            "options": told,
+            "seconds": time.time() - begun,
+            "epochs": results,
+        }
         report["step_losses"] = list(map(float, per_step))
         given.out.write_text(json.dumps(report, indent=1))
 

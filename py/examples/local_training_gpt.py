@@ -1,8 +1,11 @@
-"""A small GPT on tiny-shakespeare, trained synchronously and with little communication: loss, bytes, and the time that slow networks would add.
+"""A small GPT on tiny-shakespeare, trained synchronously and with little communication: loss,
+bytes, and the time that slow networks would add.
 
-`torchrun --nproc-per-node 4 local_training_gpt.py --data input.txt [--steps 400] [--seeds 3]`. Every method reads the same samples: those of a rank are drawn by seed and rank. Prints a table and
-writes `--json`. Bytes are counted where they are given to the process group. No network is emulated: the seconds on a wire are computed, bytes of the rank that sends most by bandwidth, without
-latency and as if nothing overlapped; computing time is measured on this machine.
+`torchrun --nproc-per-node 4 local_training_gpt.py --data input.txt [--steps 400] [--seeds 3]`.
+Every method reads the same samples: those of a rank are drawn by seed and rank. Prints a table and
+writes `--json`. Bytes are counted where they are given to the process group. No network is
+emulated: the seconds on a wire are computed, bytes of the rank that sends most by bandwidth,
+without latency and as if nothing overlapped; computing time is measured on this machine.
 """
 
 import argparse
@@ -26,7 +29,13 @@ METHODS = {
     "DiLoCo, every 50, float32": {"method": "diloco", "every": 50},
     "DiLoCo, every 25, bfloat16": {"method": "diloco", "every": 25, "wire": "bf16"},
     "DiLoCo, every 20, int8": {"method": "diloco", "every": 20, "wire": "int8"},
-    "streaming DiLoCo, every 20, 2 fragments, int8": {"method": "diloco", "every": 20, "wire": "int8", "fragments": 2, "delay": 2},
+    "streaming DiLoCo, every 20, 2 fragments, int8": {
+        "method": "diloco",
+        "every": 20,
+        "wire": "int8",
+        "fragments": 2,
+        "delay": 2,
+    },
 }
 
 
@@ -37,7 +46,12 @@ class Gpt(nn.Module):
         super().__init__()
         self.context = context
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        layers = [nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True) for _ in range(depth)]
+        layers = [
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(depth)
+        ]
         self.layers, self.norm, self.head = nn.ModuleList(layers), nn.LayerNorm(width), nn.Linear(width, vocabulary)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
 
@@ -99,7 +113,12 @@ def train(options: dict | None, text: torch.Tensor, held: torch.Tensor, vocabula
         losses = [loss_of(model, draw(held, model.context, 32, check)).item() for _ in range(20)]
     length = sum(it.numel() for it in model.parameters())
     plain = arguments.steps * (2 * (ranks - 1) * 4 * length // ranks)
-    return {"loss": statistics.mean(losses), "bytes": plain if options is None else optimizer.wire_bytes, "plain": plain, "seconds": seconds}
+    return {
+        "loss": statistics.mean(losses),
+        "bytes": plain if options is None else optimizer.wire_bytes,
+        "plain": plain,
+        "seconds": seconds,
+    }
 
 
 def main() -> None:
@@ -109,7 +128,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="pieces of text of each rank in a step")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="METHOD", help="some of: " + "; ".join(METHODS))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS),
+        default=list(METHODS),
+        metavar="METHOD",
+        help="some of: " + "; ".join(METHODS),
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -119,21 +145,39 @@ def main() -> None:
     cut = len(text) * 9 // 10
     rows = []
     if first:
-        print(f"{dist.get_world_size()} ranks, {arguments.steps} steps of {arguments.batch} pieces each, {arguments.seeds} seeds\n")
-        print("| method | loss on held-out text (of each seed) | MB a rank gives | of synchronous | s at 1 Gbit/s | s at 100 Mbit/s |\n|---|---|---|---|---|---|")
+        print(
+            f"{dist.get_world_size()} ranks, {arguments.steps} steps of {arguments.batch} pieces each, {arguments.seeds} seeds\n"
+        )
+        print(
+            "| method | loss on held-out text (of each seed) | MB a rank gives | of synchronous | s at 1 Gbit/s | s at 100 Mbit/s |\n|---|---|---|---|---|---|"
+        )
     for name in arguments.methods:
         options = METHODS[name]
         found = [train(options, text[:cut], text[cut:], vocabulary, seed, arguments) for seed in range(arguments.seeds)]
         losses, given = [it["loss"] for it in found], found[0]["bytes"]
         compute = statistics.median(it["seconds"] for it in found)
         wire = {name: given * 8 / bits for name, bits in (("1 Gbit/s", 1e9), ("100 Mbit/s", 1e8))}
-        rows.append({"method": name, "losses": losses, "bytes": given, "share": given / found[0]["plain"], "compute_s": compute, "wire_s": wire})
+        rows.append(
+            {
+                "method": name,
+                "losses": losses,
+                "bytes": given,
+                "share": given / found[0]["plain"],
+                "compute_s": compute,
+                "wire_s": wire,
+            }
+        )
         if first:
             each = ", ".join(f"{it:.4f}" for it in losses)
             times = " | ".join(f"{compute:.1f} + {it:.2f}" for it in wire.values())
-            print(f"| {name} | {statistics.mean(losses):.4f} ({each}) | {given / 1e6:.2f} | 1/{found[0]['plain'] / given:.0f} | {times} |", flush=True)
+            print(
+                f"| {name} | {statistics.mean(losses):.4f} ({each}) | {given / 1e6:.2f} | 1/{found[0]['plain'] / given:.0f} | {times} |",
+                flush=True,
+            )
     if first and arguments.json:
-        arguments.json.write_text(json.dumps({"ranks": dist.get_world_size(), "steps": arguments.steps, "rows": rows}, indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps({"ranks": dist.get_world_size(), "steps": arguments.steps, "rows": rows}, indent=1) + "\n"
+        )
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,8 +1,9 @@
 """Handwritten digits (MNIST) by DistributedDataParallel on CPUs.
 
-On two ranks of this machine: `torchrun --nproc-per-node 2 mnist_ddp.py --data DIRECTORY`. Each rank has its share of every batch, so the losses are those of
-one process (`--nproc-per-node 1`) with the same `--batch`, up to rounding. `--backend gloo` does the same with torch's own backend. `--compress top-k` and others
-send less.
+On two ranks of this machine: `torchrun --nproc-per-node 2 mnist_ddp.py --data DIRECTORY`. Each rank
+has its share of every batch, so the losses are those of one process (`--nproc-per-node 1`) with the
+same `--batch`, up to rounding. `--backend gloo` does the same with torch's own backend.
+`--compress top-k` and others send less.
 """
 
 import argparse
@@ -19,7 +20,9 @@ import shoal.torch
 
 
 def idx(path: Path) -> torch.Tensor:
-    """A file of the MNIST distribution: four bytes that name type and dimensions, a big-endian word for each dimension, bytes."""
+    """A file of the MNIST distribution: four bytes that name type and dimensions, a big-endian
+    word for each dimension, bytes.
+    """
     with gzip.open(path) as file:
         content = bytearray(file.read())
     dimensions = content[3]

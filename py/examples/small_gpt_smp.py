@@ -1,11 +1,15 @@
-"""A small GPT on tiny-shakespeare by `smdistributed.modelparallel.torch`, in every layout: the same losses, and less memory on each rank.
+"""A small GPT on tiny-shakespeare by `smdistributed.modelparallel.torch`, in every layout: the same
+losses, and less memory on each rank.
 
-`torchrun --nproc-per-node 2 small_gpt_smp.py --data DIRECTORY --layout pp2`: prints losses, and the bytes of parameters, gradients and optimizer state of each rank
-beside what the formula says. Layouts: one (1 rank), pp2, tp2, zero1, zero2 and zero3 (2 ranks), pp2dp2 (4 ranks). Each optimizer step takes `--batch` samples in all,
-so the losses are those of `--layout one`, up to rounding.
+`torchrun --nproc-per-node 2 small_gpt_smp.py --data DIRECTORY --layout pp2`: prints losses, and the
+bytes of parameters, gradients and optimizer state of each rank beside what the formula says.
+Layouts: one (1 rank), pp2, tp2, zero1, zero2 and zero3 (2 ranks), pp2dp2 (4 ranks). Each optimizer
+step takes `--batch` samples in all, so the losses are those of `--layout one`, up to rounding.
 
-`--save DIRECTORY` writes a full checkpoint and the scores of some samples at the end; `--load DIRECTORY` begins with those of another layout, perhaps with other ranks, and
-prints how far its scores are from those: `--layout tp2dp2 --save`, then `--layout pp4`, `one` or `zero3` (on 3 ranks) with `--steps 0 --load`.
+`--save DIRECTORY` writes a full checkpoint and the scores of some samples at the end;
+`--load DIRECTORY` begins with those of another layout, perhaps with other ranks, and prints how far
+its scores are from those: `--layout tp2dp2 --save`, then `--layout pp4`, `one` or `zero3` (on 3
+ranks) with `--steps 0 --load`.
 """
 
 import argparse
@@ -37,7 +41,9 @@ LEVELS = {"zero1": 1, "zero2": 2, "zero3": 3}
 
 
 class Ends(nn.Module):
-    """The first and the last part of the model as one stage each: vectors of characters and places, or their scores."""
+    """The first and the last part of the model as one stage each: vectors of characters and
+    places, or their scores.
+    """
 
     def __init__(self, vocabulary: int, width: int, length: int | None):
         super().__init__()
@@ -77,10 +83,15 @@ class Layer(nn.Module):
 
 def gpt(vocabulary: int, width: int, layers: int, heads: int, length: int) -> nn.Sequential:
     """Characters [N, S] to scores [N, S, vocabulary]."""
-    return nn.Sequential(Ends(vocabulary, width, length), *(Layer(width, heads, length, at) for at in range(layers)), Ends(vocabulary, width, None))
+    return nn.Sequential(
+        Ends(vocabulary, width, length),
+        *(Layer(width, heads, length, at) for at in range(layers)),
+        Ends(vocabulary, width, None),
+    )
 
 
-#: Bytes of whole parameters that FSDP2 keeps beside its shards from the forward to the backward pass.
+#: Bytes of whole parameters that FSDP2 keeps beside its shards from the forward to the backward
+#: pass.
 gathered = 0
 
 
@@ -101,12 +112,17 @@ def predict(model, x):
 
 
 def compare(model, optimizer, x: torch.Tensor, args: argparse.Namespace) -> None:
-    """Scores of samples after the training: stored with the checkpoint, or beside the stored ones."""
+    """Scores of samples after the training: stored with the checkpoint, or beside the stored
+    ones.
+    """
     scores = predict(model, x).concat()
     if args.load:
         stored = torch.load(args.load / "scores.pt")
         if smp.rank() == 0:
-            print(f"{args.layout} on {smp.size()} ranks: scores differ by {(scores - stored).abs().max().item():.1e} at most, of {stored.abs().max().item():.1f}", flush=True)
+            print(
+                f"{args.layout} on {smp.size()} ranks: scores differ by {(scores - stored).abs().max().item():.1e} at most, of {stored.abs().max().item():.1f}",
+                flush=True,
+            )
     if args.save:
         smp.save_checkpoint(str(args.save), "gpt", partial=False, model=model, optimizer=optimizer)
         if smp.rank() == 0:
@@ -161,18 +177,43 @@ def main() -> None:
         optimizer.step()
         losses.append(loss.item())
     if args.save or args.load:
-        compare(model, optimizer, torch.stack([stream[it : it + args.length] for it in range(0, 12 * args.length, args.length)]), args)
+        compare(
+            model,
+            optimizer,
+            torch.stack([stream[it : it + args.length] for it in range(0, 12 * args.length, args.length)]),
+            args,
+        )
     everybody = smp.allgather(losses, smp.DP_GROUP)
     parameters = list(model.local_parameters())
-    states = [value for it in optimizer.state.values() for value in it.values() if isinstance(value, torch.Tensor) and value.dim()]
+    states = [
+        value
+        for it in optimizer.state.values()
+        for value in it.values()
+        if isinstance(value, torch.Tensor) and value.dim()
+    ]
     whole = gathered if isinstance(parameters[0], DTensor) else 0
-    own = {"parameters": bytes_of(parameters) + whole, "gradients": bytes_of(it.grad for it in parameters), "state": bytes_of(states)}
+    own = {
+        "parameters": bytes_of(parameters) + whole,
+        "gradients": bytes_of(it.grad for it in parameters),
+        "state": bytes_of(states),
+    }
     kept = smp.allgather(own)
     if smp.rank() == 0:
         level = LEVELS.get(args.layout, 0)
         formula = zero_bytes(level, total, smp.rdp_size()) if level else 16 * total // (smp.pp_size() * smp.tp_size())
         mean = [sum(it) / len(it) for it in zip(*everybody, strict=True)]
-        print(json.dumps({"layout": args.layout, "losses": mean, "parameters": total, "formula": formula, "bytes": [sum(it.values()) for it in kept], "each": kept}))
+        print(
+            json.dumps(
+                {
+                    "layout": args.layout,
+                    "losses": mean,
+                    "parameters": total,
+                    "formula": formula,
+                    "bytes": [sum(it.values()) for it in kept],
+                    "each": kept,
+                }
+            )
+        )
 
 
 def gpt_shapes(args, vocabulary: int):

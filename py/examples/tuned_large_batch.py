@@ -31,7 +31,9 @@ MAKERS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("SM_CHANNEL_TRAIN"), help="directory with the four files of MNIST")
+    parser.add_argument(
+        "--data", type=Path, default=os.environ.get("SM_CHANNEL_TRAIN"), help="directory with the four files of MNIST"
+    )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32, help="samples of each worker in a step")
     parser.add_argument("--samples", type=int, default=6_000, help="training pictures")
@@ -61,7 +63,10 @@ def main() -> None:
             with torch.no_grad():
                 scores = model(test)
             right = (scores.argmax(1) == answers).float().mean()
-            print(f"step {optimizer.steps} of {steps}: test loss {nn.functional.cross_entropy(scores, answers):.4f}, accuracy {right:.4f}", flush=True)
+            print(
+                f"step {optimizer.steps} of {steps}: test loss {nn.functional.cross_entropy(scores, answers):.4f}, accuracy {right:.4f}",
+                flush=True,
+            )
     if "SM_MODEL_DIR" in os.environ:
         torch.save(model.state_dict(), Path(os.environ["SM_MODEL_DIR"]) / "model.pt")
     if ranks > 1:

@@ -1,5 +1,6 @@
-//! The native half of the Python package `shoal`: a study as a Python object (what people use is `shoal.tuner`, py/python/shoal/tuner.py, which
-//! speaks Python; spaces and configurations cross as the JSON of the tuner's protocol, numbers as numbers), process groups (`comm`), and plans of
+//! The native half of the Python package `shoal`: a study as a Python object (what people use is
+//! `shoal.tuner`, py/python/shoal/tuner.py, which speaks Python; spaces and configurations cross as
+//! the JSON of the tuner's protocol, numbers as numbers), process groups (`comm`), and plans of
 //! distributed training (`parallel`).
 
 mod comm;
@@ -12,14 +13,17 @@ use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 use serde::{Deserialize, Serialize};
 use shoal_tuner::{Ask, Outcome, Snapshot, Trial, TrialId, TrialState, Verdict, importance, protocol};
 
-/// What an idle worker is to do: its kind, and for a start or a resumption the trial, from where, up to where, and whose checkpoint to begin with.
+/// What an idle worker is to do: its kind, and for a start or a resumption the trial, from where,
+/// up to where, and whose checkpoint to begin with.
 type Answer = (&'static str, TrialId, u32, Option<u32>, Option<(TrialId, u32)>);
 /// Decisions: on which trial, what, and up to where.
 type Decisions = Vec<(TrialId, &'static str, Option<u32>)>;
-/// A trial: configuration as JSON, state, values and reports as the user sees them, whether it is of elsewhere.
+/// A trial: configuration as JSON, state, values and reports as the user sees them, whether it is
+/// of elsewhere.
 type Known = (String, &'static str, Vec<f64>, Vec<(u32, f64)>, bool);
 
-/// A searcher and a scheduler over one history. Threads may share it: each call waits for the one before, without holding Python's lock.
+/// A searcher and a scheduler over one history. Threads may share it: each call waits for the one
+/// before, without holding Python's lock.
 #[pyclass(frozen)]
 struct Study(Mutex<Open>);
 
@@ -128,8 +132,10 @@ impl Study {
             let mut config = String::new();
             open.space.write(&known.config, &mut config);
             let objectives = &open.study.spec().objectives;
-            let values = known.values.iter().zip(objectives).map(|(value, objective)| objective.minimised(*value)).collect();
-            let reports = known.reports.iter().map(|report| (report.resource, objectives[0].minimised(report.value))).collect();
+            let values =
+                known.values.iter().zip(objectives).map(|(value, objective)| objective.minimised(*value)).collect();
+            let reports =
+                known.reports.iter().map(|report| (report.resource, objectives[0].minimised(report.value))).collect();
             Ok((config, state(known), values, reports, known.injected))
         })
     }
@@ -146,7 +152,8 @@ impl Study {
         self.with(py, |open| Ok(open.study.front()))
     }
 
-    /// Results since the best improved by more than 1 %, and whether it is unlikely to improve by that any more.
+    /// Results since the best improved by more than 1 %, and whether it is unlikely to improve by
+    /// that any more.
     fn progress(&self, py: Python<'_>) -> PyResult<(u32, bool)> {
         self.with(py, |open| {
             let progress = open.study.progress();
@@ -183,7 +190,9 @@ impl Study {
         let not_ours = |error: serde_json::Error| wrong(format!("these bytes are no snapshot of a study: {error}"));
         let Stored { v, init, snapshot } = serde_json::from_slice(bytes).map_err(not_ours)?;
         if v != FORMAT {
-            return Err(wrong(format!("the snapshot's format is {v}, and this version of shoal reads format {FORMAT}")));
+            return Err(wrong(format!(
+                "the snapshot's format is {v}, and this version of shoal reads format {FORMAT}"
+            )));
         }
         let parameters: Opened = serde_json::from_str(&init).map_err(not_ours)?;
         let space = protocol::JsonSpace::new(&parameters.space).map_err(text).map_err(wrong)?;
@@ -194,8 +203,16 @@ impl Study {
 
 impl Study {
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Open) -> Result<T, String> + Send) -> PyResult<T> {
-        // A panic is a bug of ours; the study behind it may be in the middle of something, and says so from then on.
-        let run = || work(&mut *self.0.lock().map_err(|_| "the study was left in the middle of a call that panicked".to_owned())?);
+        // A panic is a bug of ours; the study behind it may be in the middle of something, and says
+        // so from then on.
+        let run = || {
+            work(
+                &mut *self
+                    .0
+                    .lock()
+                    .map_err(|_| "the study was left in the middle of a call that panicked".to_owned())?,
+            )
+        };
         py.detach(run).map_err(wrong)
     }
 }

@@ -1,4 +1,6 @@
-"""Which tests wait for `cargo xtask test --all` or `soak`: those that start many processes and repeat on more ranks what others show on two, and most of torch's own suite."""
+"""Which tests wait for `cargo xtask test --all` or `soak`: those that start many processes and
+repeat on more ranks what others show on two, and most of torch's own suite.
+"""
 
 import os
 
@@ -30,4 +32,6 @@ def pytest_collection_modifyitems(items):
     suite = [item for item in items if "test_torch_suite.py::test_suite[" in item.nodeid]
     for number, item in enumerate(suite):
         if number % EVERY:
-            item.add_marker(pytest.mark.skip(reason="needs `cargo xtask test --all`: each sixth of torch's own suite runs always"))
+            item.add_marker(
+                pytest.mark.skip(reason="needs `cargo xtask test --all`: each sixth of torch's own suite runs always")
+            )

@@ -1,4 +1,6 @@
-"""A rank of test_elastic.py: trains elastically and says each step on standard output; at the end, how often each sample was read, and the weights."""
+"""A rank of test_elastic.py: trains elastically and says each step on standard output; at the
+end, how often each sample was read, and the weights.
+"""
 
 import json
 import os
@@ -54,7 +56,14 @@ def main(pause: float, until: str) -> None:
     net, (xs, ys) = model(), data()
     optimizer = descent(net)
     samples = Samples(COUNT, workers=WORKERS, batch=BATCH, seed=5)
-    state = State(model=net, optimizer=optimizer, samples=samples, counts=torch.zeros(EPOCHS, COUNT, dtype=torch.int64), sizes=[], steps=0)
+    state = State(
+        model=net,
+        optimizer=optimizer,
+        samples=samples,
+        counts=torch.zeros(EPOCHS, COUNT, dtype=torch.int64),
+        sizes=[],
+        steps=0,
+    )
     resets = []
     state.on_reset(lambda: resets.append(state.steps))
 

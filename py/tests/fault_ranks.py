@@ -1,4 +1,6 @@
-"""Starts the ranks of test_torch_faults.py: each case's are forked from this process, which has loaded its framework once."""
+"""Starts the ranks of test_torch_faults.py: each case's are forked from this process, which has
+loaded its framework once.
+"""
 
 import importlib
 import json
@@ -26,7 +28,9 @@ class Case:
         return self.faulty and self.fault in ("shape", "dtype")
 
     def run(self, step, other):
-        """A step that all ranks do, unless their models differ; then one in which rank 1 has the fault. `other`: another collective operation."""
+        """A step that all ranks do, unless their models differ; then one in which rank 1 has the
+        fault. `other`: another collective operation.
+        """
         if self.fault in ("killed", "hung", "order"):
             step()
         if self.faulty and self.fault in ("killed", "hung"):
@@ -53,7 +57,9 @@ def rank_of(case, function, place, to, stays):
 
 
 def ask(module, api, fault, port, settings, stays):
-    """Forks the ranks; returns the errors of those that should get one. `stays`: no rank ends before all have one."""
+    """Forks the ranks; returns the errors of those that should get one. `stays`: no rank ends
+    before all have one.
+    """
     function = getattr(importlib.import_module(module), api)
     children = {}
     for rank in range(RANKS):
@@ -71,7 +77,11 @@ def ask(module, api, fault, port, settings, stays):
     for rank in expected:
         read = children[rank][1]
         text, ready = _answer(read, end)
-        errors[rank] = json.loads(text) if text else {"kind": None, "text": "no error within the timeout" if not ready else "it ended without an error"}
+        errors[rank] = (
+            json.loads(text)
+            if text
+            else {"kind": None, "text": "no error within the timeout" if not ready else "it ended without an error"}
+        )
     for pid, read in children.values():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -81,7 +91,9 @@ def ask(module, api, fault, port, settings, stays):
 
 
 def _answer(read, end):
-    """A line of JSON from a pipe, or its beginning when the pipe or the time ends; and whether the time was enough."""
+    """A line of JSON from a pipe, or its beginning when the pipe or the time ends; and whether
+    the time was enough.
+    """
     text = b""
     while not text.endswith(b"\n"):
         if not select.select([read], [], [], max(0, end - time.monotonic()))[0]:

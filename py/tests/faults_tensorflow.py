@@ -1,4 +1,6 @@
-"""What ranks of test_torch_faults.py do with TensorFlow: a step of a tape, and one within `tf.function`."""
+"""What ranks of test_torch_faults.py do with TensorFlow: a step of a tape, and one within
+`tf.function`.
+"""
 
 import os
 
@@ -12,7 +14,9 @@ import horovod.tensorflow as hvd  # noqa: E402
 def _step(case, wrap):
     hvd.init()
     width = 5 if case.differs and case.fault == "shape" else 4
-    weights = tf.Variable(tf.ones([width], tf.float64 if case.differs and case.fault == "dtype" else tf.float32), name="weights")
+    weights = tf.Variable(
+        tf.ones([width], tf.float64 if case.differs and case.fault == "dtype" else tf.float32), name="weights"
+    )
 
     def step():
         with tf.GradientTape() as tape:

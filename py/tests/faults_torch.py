@@ -21,7 +21,9 @@ def net(case, layers=1):
     """A model, on the faulty rank maybe of other sizes or types."""
     torch.manual_seed(0)
     width = 5 if case.differs and case.fault == "shape" else 4
-    model = nn.Sequential(nn.Linear(3, width), *(nn.Linear(width, width) for _ in range(layers - 1)), nn.Linear(width, 1))
+    model = nn.Sequential(
+        nn.Linear(3, width), *(nn.Linear(width, width) for _ in range(layers - 1)), nn.Linear(width, 1)
+    )
     return model.double() if case.differs and case.fault == "dtype" else model
 
 
@@ -67,7 +69,10 @@ def data_parallel(case):
 def collective(case):
     """Without a model that torch compares: an operation of the process group itself."""
     join("smddp")
-    tensor = torch.ones(8 if case.differs and case.fault == "shape" else 9, dtype=torch.float64 if case.differs and case.fault == "dtype" else torch.float32)
+    tensor = torch.ones(
+        8 if case.differs and case.fault == "shape" else 9,
+        dtype=torch.float64 if case.differs and case.fault == "dtype" else torch.float32,
+    )
     case.run(lambda: dist.all_reduce(tensor), lambda: dist.broadcast(torch.ones(7), 0))
 
 
@@ -93,7 +98,9 @@ def model_parallel(case, layers=1, **settings):
 
 
 def pipeline(case):
-    """Stages: ranks that wait for each other's messages notice another order by the deadline only."""
+    """Stages: ranks that wait for each other's messages notice another order by the deadline
+    only.
+    """
     join("smddp", 5)
     model_parallel(case, layers=5, pipeline_parallel_degree=3, microbatches=3)
 

@@ -27,7 +27,9 @@ def sleep() -> None:
 
 def near(got, wanted, tolerance=1e-5):
     """Equal within the tolerance, wherever they are."""
-    torch.testing.assert_close(torch.as_tensor(got).cpu(), torch.as_tensor(wanted).cpu(), atol=tolerance, rtol=tolerance, check_dtype=False)
+    torch.testing.assert_close(
+        torch.as_tensor(got).cpu(), torch.as_tensor(wanted).cpu(), atol=tolerance, rtol=tolerance, check_dtype=False
+    )
 
 
 def network(width=12, seed=1):

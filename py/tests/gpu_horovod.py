@@ -1,4 +1,6 @@
-"""What ranks of test_gpu.py check of `horovod.torch`: tensors on a GPU, over NCCL where each rank has one, through host memory where they share it."""
+"""What ranks of test_gpu.py check of `horovod.torch`: tensors on a GPU, over NCCL where each
+rank has one, through host memory where they share it.
+"""
 
 import os
 
@@ -22,7 +24,9 @@ def _is(got, wanted):
 
 
 def which_way(rank, size):
-    """NCCL for a rank alone and for ranks with a GPU each; host memory for those that share one, or where it is asked for."""
+    """NCCL for a rank alone and for ranks with a GPU each; host memory for those that share one,
+    or where it is asked for.
+    """
     from horovod.torch import device
 
     shared = size > 1 and os.environ.get("CUDA_VISIBLE_DEVICES") == "0"
@@ -39,7 +43,10 @@ def operations(rank, size):
         _is(hvd.allreduce(mine, op=hvd.Sum), torch.arange(5) * total)
         assert hvd.allreduce_(mine, op=hvd.Max, name="largest") is mine
         _is(mine, torch.arange(5) * size)
-        _is(hvd.allgather(_full((rank + 1, 2), rank, dtype)), [[other] * 2 for other in range(size) for _ in range(other + 1)])
+        _is(
+            hvd.allgather(_full((rank + 1, 2), rank, dtype)),
+            [[other] * 2 for other in range(size) for _ in range(other + 1)],
+        )
     near(hvd.allreduce(_full((3,), float(rank))), [(size - 1) / 2] * 3)
     _is(hvd.allreduce(_full((3,), 2.0), op=hvd.Product), [2.0**size] * 3)
     near(hvd.allreduce(_full((4,), 1.0), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), [1.5 * size] * 4)
@@ -75,16 +82,27 @@ def groups(rank, size):
         near(it, torch.full(it.shape, (size - 1) / 2))
     assert hvd.synchronize(hvd.grouped_allreduce_async_(tensors, op=hvd.Sum)) == tensors
     _is(tensors[4], [size * (size - 1) / 2] * 5)
-    mixed = hvd.grouped_allreduce([_full((3,), 1.5), _full((2,), 2, torch.int64), _full((1,), 0.5, torch.float16)], op=hvd.Sum)
-    assert [it.dtype for it in mixed] == [torch.float32, torch.int64, torch.float16] and mixed[1].tolist() == [2 * size] * 2
+    mixed = hvd.grouped_allreduce(
+        [_full((3,), 1.5), _full((2,), 2, torch.int64), _full((1,), 0.5, torch.float16)], op=hvd.Sum
+    )
+    assert [it.dtype for it in mixed] == [torch.float32, torch.int64, torch.float16] and mixed[1].tolist() == [
+        2 * size
+    ] * 2
     both = hvd.grouped_allgather([_full((rank + 1,), float(rank)), _full((1, 2), rank, torch.int64)])
     assert both[0].numel() == size * (size + 1) // 2 and both[1][:, 0].tolist() == [*range(size)]
 
 
 def handles(rank, size):
-    """Many at once, named in another order on each rank, and waited for in the reverse one; on GPUs and on the host side by side."""
+    """Many at once, named in another order on each rank, and waited for in the reverse one; on
+    GPUs and on the host side by side.
+    """
     order = [*range(40)] if rank % 2 else [*reversed(range(40))]
-    begun = {number: hvd.allreduce_async(_full((1000,), float(number)) if number % 4 else torch.full((1000,), float(number)), name=f"many.{number}") for number in order}
+    begun = {
+        number: hvd.allreduce_async(
+            _full((1000,), float(number)) if number % 4 else torch.full((1000,), float(number)), name=f"many.{number}"
+        )
+        for number in order
+    }
     for number in range(40):
         got = hvd.synchronize(begun[number])
         assert got.device.type == (DEVICE.type if number % 4 else "cpu") and got[0].item() == number == got[-1].item()
@@ -107,10 +125,15 @@ def optimizer(rank, size):
         plain = torch.optim.SGD(wanted.parameters(), lr=0.2, momentum=0.9)
         hvd.broadcast_parameters(net.state_dict(), 0)
         distributed = hvd.DistributedOptimizer(
-            torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9), named_parameters=net.named_parameters(), compression=compression
+            torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9),
+            named_parameters=net.named_parameters(),
+            compression=compression,
         )
         for _ in range(4):
-            for model, stepper, x, y in ((wanted, plain, inputs, targets), (net, distributed, inputs[rank], targets[rank])):
+            for model, stepper, x, y in (
+                (wanted, plain, inputs, targets),
+                (net, distributed, inputs[rank], targets[rank]),
+            ):
                 stepper.zero_grad()
                 (model(x) - y).square().mean().backward()
                 stepper.step()
@@ -121,11 +144,15 @@ def optimizer(rank, size):
 
 
 def large_batches(rank, size):
-    """`backward_passes_per_step` with a GradScaler: a step that overflows on one rank is skipped on all."""
+    """`backward_passes_per_step` with a GradScaler: a step that overflows on one rank is skipped
+    on all.
+    """
     inputs, targets = batches(2 * size)
     wanted, net = network(), network()
     plain = torch.optim.SGD(wanted.parameters(), lr=0.2)
-    distributed = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.2), named_parameters=net.named_parameters(), backward_passes_per_step=2)
+    distributed = hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.2), named_parameters=net.named_parameters(), backward_passes_per_step=2
+    )
     scaler = torch.amp.GradScaler(DEVICE.type, init_scale=256.0, growth_interval=2)
     scales = []
     for step in range(4):
@@ -182,7 +209,9 @@ def state(rank, size):
 
 
 def kernels_before_and_after(rank, size):
-    """An operation waits for the kernels that make its input, and later kernels wait for its result, on any stream that asks for it."""
+    """An operation waits for the kernels that make its input, and later kernels wait for its
+    result, on any stream that asks for it.
+    """
     for turn in range(3):
         late = torch.zeros(1_000_000, device=DEVICE)
         sleep()

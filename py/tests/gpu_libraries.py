@@ -1,4 +1,6 @@
-"""A rank of test_gpu.py's programs: scripts for SageMaker's libraries on a GPU, each a process that starts its library by itself."""
+"""A rank of test_gpu.py's programs: scripts for SageMaker's libraries on a GPU, each a process
+that starts its library by itself.
+"""
 
 import sys
 
@@ -30,7 +32,9 @@ def data_parallel():
         near(it, torch.full((1000,), size * (size + 1) / 2))
     inputs, targets = batches(size)
     net = network(seed=1 + rank)
-    _trained(net, DistributedDataParallel(net, device_ids=[DEVICE.index] if IS_GPU else None), inputs[rank], targets[rank])
+    _trained(
+        net, DistributedDataParallel(net, device_ids=[DEVICE.index] if IS_GPU else None), inputs[rank], targets[rank]
+    )
     wanted = network()
     same_weights(net, _trained(wanted, wanted, inputs, targets))
     dist.destroy_process_group()
@@ -136,7 +140,10 @@ def fsdp(directory):
     _trained(model, model, inputs[0], targets[0])
     _trained(wanted, wanted, inputs[0], targets[0])
     assert tsm.state.mesh is None or tsm.state.mesh.device_type == "cuda"
-    near(nn.utils.parameters_to_vector(model.parameters()).detach(), nn.utils.parameters_to_vector(wanted.parameters()).detach())
+    near(
+        nn.utils.parameters_to_vector(model.parameters()).detach(),
+        nn.utils.parameters_to_vector(wanted.parameters()).detach(),
+    )
 
 
 def async_checkpoint(directory):
@@ -151,7 +158,9 @@ def async_checkpoint(directory):
     model, other = _sharded_model(1), _sharded_model(9)
     saved = {name: it.detach().clone() for name, it in model.named_parameters()}
     with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
-        state_dict_saver.async_save({"model": model.state_dict()}, checkpoint_id=f"{directory}/1", process_group=model.process_group)
+        state_dict_saver.async_save(
+            {"model": model.state_dict()}, checkpoint_id=f"{directory}/1", process_group=model.process_group
+        )
     _trained(model, model, inputs[0], targets[0])
     state_dict_saver.maybe_finalize_async_calls(blocking=True, process_group=model.process_group)
     assert any(not torch.equal(it, saved[name]) for name, it in model.named_parameters())

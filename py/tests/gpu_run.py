@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The GPU checks of the folder that this lies in, as `cargo xtask gpu` made it: `./run [OPTIONS OF PYTEST]`. It needs no Rust: an interpreter with pytest, and with PyTorch for CUDA unless
-$SHOAL_TORCH_PYTHON names another that has that. Closes with a line of counts."""
+"""The GPU checks of the folder that this lies in, as `cargo xtask gpu` made it:
+`./run [OPTIONS OF PYTEST]`. It needs no Rust: an interpreter with pytest, and with PyTorch for
+CUDA unless $SHOAL_TORCH_PYTHON names another that has that. Closes with a line of counts.
+"""
 
 import os
 import re
@@ -40,7 +42,9 @@ def shown(command: list[str], variables: dict[str, str]) -> tuple[int, list[str]
 
 
 def of_rust(lines: list[str]) -> tuple[int, int, list[str]]:
-    """Passed, failed and why skipped, of libtest's lines: a test that skips itself says so and has passed."""
+    """Passed, failed and why skipped, of libtest's lines: a test that skips itself says so and
+    has passed.
+    """
     why = [line.removeprefix("skipped: ") for line in lines if line.startswith("skipped: ")]
     closing = next((line for line in reversed(lines) if line.startswith("test result: ")), "")
     passed, failed = (int((re.search(rf"(\d+) {word}", closing) or ["0", "0"])[1]) for word in ("passed", "failed"))
@@ -58,7 +62,10 @@ def of_pytest(lines: list[str]) -> tuple[int, int, list[str]]:
 def main() -> int:
     """Runs both; whether something failed."""
     torch = os.environ.get("SHOAL_TORCH_PYTHON") or sys.executable
-    print(says("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader") or "no nvidia-smi here")
+    print(
+        says("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+        or "no nvidia-smi here"
+    )
     print(says(torch, "-c", FACTS) or f"{torch} has no PyTorch")
     variables = {**os.environ, "SHOAL_TORCH_PYTHON": torch, "PYTHONPATH": str(HERE / "python")}
     variables.setdefault("SHOAL_COMM_NCCL", says(torch, "-c", LIBRARY) or "libnccl.so.2")

@@ -1,4 +1,6 @@
-"""What ranks of test_gpu.py check of `shoal.torch`: training on a GPU as one process without it would."""
+"""What ranks of test_gpu.py check of `shoal.torch`: training on a GPU as one process without it
+would.
+"""
 
 import copy
 
@@ -20,7 +22,9 @@ BAD = 2
 
 
 def _averages():
-    """Whether the group's operations average: Gloo's, which stand for NCCL's in a rehearsal, only add."""
+    """Whether the group's operations average: Gloo's, which stand for NCCL's in a rehearsal,
+    only add.
+    """
     return f"{DEVICE.type}:gloo" not in dist.get_backend_config()
 
 
@@ -41,7 +45,10 @@ def _by_hand():
     for step in range(STEPS):
         inputs, targets = batches(WORKERS, seed=step)
         for worker in range(WORKERS):
-            scaler.scale(_loss(net, inputs[worker], targets[worker]) * (torch.inf if step == BAD and worker == WORKERS - 1 else 1.0)).backward()
+            scaler.scale(
+                _loss(net, inputs[worker], targets[worker])
+                * (torch.inf if step == BAD and worker == WORKERS - 1 else 1.0)
+            ).backward()
         torch._foreach_mul_([it.grad for it in net.parameters()], 1 / WORKERS)
         scaler.step(optimizer)
         scaler.update()
@@ -59,7 +66,10 @@ def _simulated(rank, size, ddp):
         for number in range(WORKERS // size):
             worker = optimizer.worker
             optimizer.zero_grad()
-            scaler.scale(_loss(model, inputs[worker], targets[worker]) * (torch.inf if step == BAD and worker == WORKERS - 1 else 1.0)).backward()
+            scaler.scale(
+                _loss(model, inputs[worker], targets[worker])
+                * (torch.inf if step == BAD and worker == WORKERS - 1 else 1.0)
+            ).backward()
             assert optimizer.complete == (number == WORKERS // size - 1)
             scaler.step(optimizer)
             scaler.update()
@@ -106,7 +116,10 @@ def optimizers(rank, size):
                 optimizer.zero_grad()
                 (net(inputs[0].to(where)) - targets[0].to(where)).square().mean().backward()
                 optimizer.step()
-        assert any(not torch.equal(one, other) for one, other in zip(on_device.parameters(), network().parameters(), strict=True))
+        assert any(
+            not torch.equal(one, other)
+            for one, other in zip(on_device.parameters(), network().parameters(), strict=True)
+        )
         same_weights(on_device, on_host, 1e-4)
 
 
@@ -117,7 +130,9 @@ def distributed_optimizer(rank, size):
     inputs, targets = batches(2 * size)
     wanted, net = network(), network(seed=1 + rank)
     plain = torch.optim.SGD(wanted.parameters(), lr=0.3)
-    optimizer = shoal.torch.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.3), backward_passes_per_step=2, bucket_mb=0.001)
+    optimizer = shoal.torch.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.3), backward_passes_per_step=2, bucket_mb=0.001
+    )
     for _ in range(3):
         plain.zero_grad()
         (wanted(inputs) - targets).square().mean().backward()
@@ -132,7 +147,9 @@ def distributed_optimizer(rank, size):
 
 
 def local_training(rank, size):
-    """All wires: the mean of ranks' weights, or of their movements; fragments on their way while training goes on."""
+    """All wires: the mean of ranks' weights, or of their movements; fragments on their way while
+    training goes on.
+    """
     inputs, targets = batches(size)
     has_int8 = "shoal" in dist.get_backend_config()
     for wire, tolerance in [("f32", 1e-5), ("bf16", 2e-2), *([("int8", 2e-2)] if has_int8 else [])]:
@@ -156,7 +173,9 @@ def local_training(rank, size):
         local.finish()
         same_weights(net, wanted, tolerance)
     net = network(seed=1 + rank)
-    local = LocalTraining(net, torch.optim.AdamW(net.parameters(), lr=0.01), every=4, synchronous=2, fragments=2, delay=1)
+    local = LocalTraining(
+        net, torch.optim.AdamW(net.parameters(), lr=0.01), every=4, synchronous=2, fragments=2, delay=1
+    )
     for _ in range(11):
         local.zero_grad()
         (net(inputs[rank]) - targets[rank]).square().mean().backward()
@@ -192,7 +211,9 @@ def both_backends(rank, size):
 
 
 def kernels_before_and_after(rank, size):
-    """A collective waits for the kernels that make its input, and later kernels wait for its result."""
+    """A collective waits for the kernels that make its input, and later kernels wait for its
+    result.
+    """
     for _ in range(3):
         it = torch.zeros(1_000_000, device=DEVICE)
         sleep()
@@ -217,7 +238,9 @@ def kernels_before_and_after(rank, size):
 
 
 def compressors(rank, size):
-    """Compressors work in host memory: gradients on a GPU are refused before their address is used."""
+    """Compressors work in host memory: gradients on a GPU are refused before their address is
+    used.
+    """
     net = nn.Linear(4, 4).to(DEVICE)
     model = DistributedDataParallel(net)
     model.register_comm_hook(shoal.torch.hooks.Int8(plain_steps=0), shoal.torch.hooks.compressed)

@@ -1,4 +1,6 @@
-"""A worker of test_horovod_elastic.py: trains elastically; rank 0 writes a line for each epoch. Arguments: a directory, and what happens to whom."""
+"""A worker of test_horovod_elastic.py: trains elastically; rank 0 writes a line for each epoch.
+Arguments: a directory, and what happens to whom.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ def main(directory: Path, blow: str) -> None:
     torch.manual_seed(start_rank)
     model = torch.nn.Linear(2, 1)
     inputs = torch.arange(2.0 * SAMPLES).view(SAMPLES, 2) / SAMPLES
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+    )
     sampler = hvd.elastic.ElasticSampler(list(range(SAMPLES)), shuffle=True, seed=3)
     resets = []
 
@@ -41,8 +45,19 @@ def main(directory: Path, blow: str) -> None:
                 state.sampler.record_batch(number, 1)
                 if number % 2:
                     state.commit()
-            said = {"epoch": state.epoch, "size": hvd.size(), "host": host, "start_rank": start_rank, "worlds": state.worlds}
-            said |= {"all": sorted(set(state.read)) == list(range(SAMPLES)), "read": len(state.read), "resets": len(resets), "pid": os.getpid()}
+            said = {
+                "epoch": state.epoch,
+                "size": hvd.size(),
+                "host": host,
+                "start_rank": start_rank,
+                "worlds": state.worlds,
+            }
+            said |= {
+                "all": sorted(set(state.read)) == list(range(SAMPLES)),
+                "read": len(state.read),
+                "resets": len(resets),
+                "pid": os.getpid(),
+            }
             weights = hvd.allgather(model.weight.detach().view(1, 2), name="weights")
             said["same"] = bool(weights.eq(weights[0]).all())
             if hvd.rank() == 0:

@@ -1,4 +1,6 @@
-"""A program for horovod.torch, in a job that is simulated: two ranks as four workers end with the weights that four ranks of DistributedDataParallel have."""
+"""A program for horovod.torch, in a job that is simulated: two ranks as four workers end with
+the weights that four ranks of DistributedDataParallel have.
+"""
 
 import os
 
@@ -21,7 +23,8 @@ def main() -> None:
     # As `trains_as_many` and as `script`: plain, then with clipping, a loss scale and a schedule.
     for name in ("sgd", "script"):
         net = checks.network()
-        # The four workers' rate is 0.2, of which a script that multiplies by the two ranks makes half.
+        # The four workers' rate is 0.2, of which a script that multiplies by the two ranks makes
+        # half.
         inner = torch.optim.SGD(net.parameters(), lr=0.05 * hvd.size(), momentum=0.9)
         optimizer = hvd.DistributedOptimizer(inner, named_parameters=net.named_parameters())
         hvd.broadcast_parameters(net.state_dict(), root_rank=0)
@@ -40,7 +43,9 @@ def main() -> None:
 
 
 def train(optimizer, model, scheduler, scaler, bad) -> None:
-    """As Horovod's documents say it is written: `synchronize`, then what reads gradients, then `step` without it."""
+    """As Horovod's documents say it is written: `synchronize`, then what reads gradients, then
+    `step` without it.
+    """
     samples = checks.dataset()
     sampler = torch.utils.data.DistributedSampler(samples, hvd.size(), hvd.rank(), seed=5)
     loader = torch.utils.data.DataLoader(samples, batch_size=checks.BATCH, sampler=sampler)

@@ -21,7 +21,9 @@ def process(rank, size):
     assert (hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()) == (rank, size, 0, 1)
     hvd.init()
     assert (hvd.rank(), hvd.size()) == (rank, size)
-    assert hvd.gloo_built() and hvd.mpi_threads_supported() and not hvd.ccl_built() and isinstance(hvd.nccl_built(), int)
+    assert (
+        hvd.gloo_built() and hvd.mpi_threads_supported() and not hvd.ccl_built() and isinstance(hvd.nccl_built(), int)
+    )
     assert len({hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product}) == 6
 
 
@@ -44,7 +46,10 @@ def all_reduce(rank, size):
     assert any("replaced with `op`" in str(it.message) for it in told)
     with raises(ValueError, match="supersedes average"):
         hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
-    assert torch.allclose(hvd.allreduce(torch.ones(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), torch.full((4,), 1.5 * size))
+    assert torch.allclose(
+        hvd.allreduce(torch.ones(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0),
+        torch.full((4,), 1.5 * size),
+    )
     assert hvd.allreduce(torch.tensor([7]), op=hvd.Sum, prescale_factor=0.5).item() == 3 * size
     assert hvd.allreduce(torch.full((3,), 1 / 3), compression=hvd.Compression.fp16, op=hvd.Sum).dtype is torch.float32
     assert hvd.allreduce(torch.empty(0)).shape == (0,)
@@ -128,7 +133,9 @@ def gathers(rank, size):
     mine = torch.full((rank + 1, 2), rank)
     joined = hvd.allgather(mine)
     assert joined.tolist() == [[other] * 2 for other in range(size) for _ in range(other + 1)]
-    assert torch.equal(hvd.allgather(mine[:0] if rank else mine, name="only rank 0"), torch.zeros(1, 2, dtype=torch.int64))
+    assert torch.equal(
+        hvd.allgather(mine[:0] if rank else mine, name="only rank 0"), torch.zeros(1, 2, dtype=torch.int64)
+    )
     both = hvd.grouped_allgather([mine, mine.to(torch.bool)])
     assert torch.equal(both[0], joined) and torch.equal(both[1], joined.to(torch.bool))
     with raises(IndexError):
@@ -258,7 +265,9 @@ def process_sets(rank, size):
     with raises(ValueError):
         other.rank()
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=mine).item() == mine.size()
-    assert hvd.broadcast(torch.tensor(rank), size - 1 if rank else 0, process_set=mine).item() == (size - 1 if rank else 0)
+    assert hvd.broadcast(torch.tensor(rank), size - 1 if rank else 0, process_set=mine).item() == (
+        size - 1 if rank else 0
+    )
     assert hvd.broadcast_object(rank, 0 if rank == 0 else 1, process_set=mine) == min(rank, 1)
     with raises(ValueError):
         hvd.allreduce(torch.ones(1), process_set=hvd.ProcessSet([0]))
@@ -315,7 +324,9 @@ def devices(rank, size):
 
 
 def _in_one_order(rank, size):
-    """Ranks that begin the same tensors in another order, and others in the same cycle, run them in one order: with tensors of one shape a mistake would be silent."""
+    """Ranks that begin the same tensors in another order, and others in the same cycle, run them
+    in one order: with tensors of one shape a mistake would be silent.
+    """
     from horovod.torch import device
 
     ran, plain = [], device._reduced
@@ -350,7 +361,9 @@ def _moved(rank, size):
     assert torch.equal(one, torch.full((5,), float(size))) and torch.equal(two, torch.full((5,), size))
     handle = hvd.allreduce_async_(mine, op=hvd.Min, name="least")
     assert hvd.synchronize(handle) is mine and torch.equal(mine, torch.ones(5))
-    assert hvd.allgather(torch.full((rank + 1, 2), rank)).tolist() == [[other] * 2 for other in range(size) for _ in range(other + 1)]
+    assert hvd.allgather(torch.full((rank + 1, 2), rank)).tolist() == [
+        [other] * 2 for other in range(size) for _ in range(other + 1)
+    ]
     assert hvd.broadcast(torch.tensor([rank]), size - 1).item() == size - 1
     output, received = hvd.alltoall(torch.full((size,), rank), splits=[1] * size)
     assert output.tolist() == [*range(size)] and received.tolist() == [1] * size
@@ -363,4 +376,8 @@ def scatters_of_devices(rank, size):
     begin = 3 * rank if rank == 0 else 2 * rank + 1
     assert torch.equal(hvd.reducescatter(rows, op=hvd.Average), rows[begin : begin + 2 + (rank == 0)])
     # GPUs of one host are averaged.
-    assert torch.allclose(hvd.allreduce(torch.full((3,), float(rank)), op=hvd.Adasum), torch.full((3,), (size - 1) / 2)) if size == 2 else True
+    assert (
+        torch.allclose(hvd.allreduce(torch.full((3,), float(rank)), op=hvd.Adasum), torch.full((3,), (size - 1) / 2))
+        if size == 2
+        else True
+    )

@@ -37,18 +37,29 @@ def _equal(one, other, tolerance=1e-6):
 
 def optimizer(rank, size):
     per_rank = 4
-    for more in ({}, {"gradient_predivide_factor": 2.0}, {"groups": 2}, {"groups": "lists"}, {"backward_passes_per_step": 2}, {"compression": hvd.Compression.fp16}):
+    for more in (
+        {},
+        {"gradient_predivide_factor": 2.0},
+        {"groups": 2},
+        {"groups": "lists"},
+        {"backward_passes_per_step": 2},
+        {"compression": hvd.Compression.fp16},
+    ):
         model = _model()
         if more.get("groups") == "lists":
             more["groups"] = [[*model[0].parameters()], [*model[2].parameters()]]
         passes = more.get("backward_passes_per_step", 1)
-        wrapped = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), named_parameters=model.named_parameters(), **more)
+        wrapped = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), named_parameters=model.named_parameters(), **more
+        )
         assert isinstance(wrapped, torch.optim.SGD) and type(wrapped).__name__ == "SGD"
         for step in range(4):
             x, y = _samples(per_rank * size, seed=step)
             wrapped.zero_grad()
             for x_part, y_part in zip(
-                x[rank * per_rank : (rank + 1) * per_rank].chunk(passes), y[rank * per_rank : (rank + 1) * per_rank].chunk(passes), strict=True
+                x[rank * per_rank : (rank + 1) * per_rank].chunk(passes),
+                y[rank * per_rank : (rank + 1) * per_rank].chunk(passes),
+                strict=True,
             ):
                 (F.cross_entropy(model(x_part), y_part) / passes).backward()
             wrapped.step()
@@ -119,7 +130,9 @@ def branches(rank, size):
     wrapped = hvd.DistributedOptimizer(torch.optim.SGD([it for _, it in named], lr=1.0), named_parameters=named)
     (one if rank == 0 else other)(torch.ones(1, 2)).sum().backward()
     wrapped.step()
-    assert torch.allclose(one.weight, torch.full((1, 2), 1 - 1 / size)) and torch.allclose(other.weight, torch.full((1, 2), 1 - (size - 1) / size))
+    assert torch.allclose(one.weight, torch.full((1, 2), 1 - 1 / size)) and torch.allclose(
+        other.weight, torch.full((1, 2), 1 - (size - 1) / size)
+    )
 
 
 def sparse(rank, size):
@@ -147,7 +160,9 @@ def adasum_optimizer(rank, size):
         return
     model = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
-    wrapped = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters(), op=hvd.Adasum)
+    wrapped = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters(), op=hvd.Adasum
+    )
     x = torch.zeros(1, 2)
     x[0, rank] = 1.0
     # The ranks' steps are orthogonal, so that they are added.
@@ -162,7 +177,12 @@ def adasum_optimizer(rank, size):
 
 
 def state(rank, size):
-    for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {}), (torch.optim.Adagrad, {}), (torch.optim.SGD, {})):
+    for kind, options in (
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.Adam, {}),
+        (torch.optim.Adagrad, {}),
+        (torch.optim.SGD, {}),
+    ):
         model = _model(seed=rank)
         made = kind(model.parameters(), lr=0.1 * (rank + 1), **options)
         if rank == 0:
@@ -211,7 +231,9 @@ def batch_norm(rank, size):
         (out * weights[3 * rank : 3 * rank + 3]).sum().backward()
         (expected * weights).sum().backward()
         assert torch.allclose(out, expected[3 * rank : 3 * rank + 3], atol=1e-5)
-        assert torch.allclose(ours.running_mean, reference.running_mean, atol=1e-6) and torch.allclose(ours.running_var, reference.running_var, atol=1e-5)
+        assert torch.allclose(ours.running_mean, reference.running_mean, atol=1e-6) and torch.allclose(
+            ours.running_var, reference.running_var, atol=1e-5
+        )
         assert torch.allclose(mine.grad, all_of_them.grad[3 * rank : 3 * rank + 3], atol=1e-5)
         if ours.affine:
             assert torch.allclose(hvd.allreduce(ours.weight.grad, op=hvd.Sum), reference.weight.grad, atol=1e-4)

@@ -1,4 +1,6 @@
-"""A process that trains alone, in a job that is simulated as 4 workers: its steps have 4 passes, and batch statistics move as the job says."""
+"""A process that trains alone, in a job that is simulated as 4 workers: its steps have 4 passes,
+and batch statistics move as the job says.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""One rank of py/tests/test_named.py: does what its argument says with collectives by name, and prints what it saw as lines of JSON. Needs nothing but the package."""
+"""One rank of py/tests/test_named.py: does what its argument says with collectives by name, and
+prints what it saw as lines of JSON. Needs nothing but the package.
+"""
 
 import array
 import json
@@ -42,7 +44,12 @@ def failure(work) -> dict:
     try:
         work()
     except CommError as error:
-        return {"kind": type(error).__name__, "text": str(error), "tensors": getattr(error, "tensors", None), "ranks": error.ranks}
+        return {
+            "kind": type(error).__name__,
+            "text": str(error),
+            "tensors": getattr(error, "tensors", None),
+            "ranks": error.ranks,
+        }
     return {}
 
 
@@ -92,7 +99,12 @@ def mistakes(engine: shoal.named.NamedEngine) -> None:
     first = engine.submit("allreduce", [tensor("twice", x)])
     say(twice=failure(lambda: engine.submit("allreduce", [tensor("twice", floats(0.0, 0.0))])))
     first.wait()
-    say(kinds=[failure(lambda kind=kind: engine.submit(kind, [tensor("none", x, ())]))["kind"] for kind in ("allgather", "frobnicate")])
+    say(
+        kinds=[
+            failure(lambda kind=kind: engine.submit(kind, [tensor("none", x, ())]))["kind"]
+            for kind in ("allgather", "frobnicate")
+        ]
+    )
     y = floats(1.0)
     engine.submit("allreduce", [tensor("fine", y)], wait=True)
     say(fine=y[0] == engine.size)
@@ -170,5 +182,7 @@ def stalled(engine: shoal.named.NamedEngine) -> None:
 
 if __name__ == "__main__":
     started = shoal.named.start()
-    {"collectives": collectives, "mistakes": mistakes, "others": others, "again": again, "stalled": stalled}[sys.argv[1]](started)
+    {"collectives": collectives, "mistakes": mistakes, "others": others, "again": again, "stalled": stalled}[
+        sys.argv[1]
+    ](started)
     started.shutdown()

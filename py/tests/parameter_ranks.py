@@ -1,4 +1,6 @@
-"""What each rank does in the tests of the parameter server: a function's name is the program's argument."""
+"""What each rank does in the tests of the parameter server: a function's name is the program's
+argument.
+"""
 
 import json
 import os
@@ -107,7 +109,9 @@ def raises_and_all_end() -> None:
 
 
 def hangs() -> None:
-    """Rank 1, a server, is stopped; what could not be sent to it in time is said again, and no clock runs away."""
+    """Rank 1, a server, is stopped; what could not be sent to it in time is said again, and no
+    clock runs away.
+    """
     with ParameterServer({"sum": 1 << 22}, servers=[1], workers=[0]) as server:
         if server.rank == 1:
             say(pid=os.getpid())
@@ -150,7 +154,9 @@ def twice() -> None:
 
 
 def late() -> None:
-    """Rank 1 does not come; rank 0 loses patience, then waits on, then is told to stop by a signal while it waits."""
+    """Rank 1 does not come; rank 0 loses patience, then waits on, then is told to stop by a
+    signal while it waits.
+    """
     with ParameterServer({"sum": 1}, consistency=0, patience=0.5) as server:
         if server.rank == 1:
             sys.stdin.readline()

@@ -1,4 +1,6 @@
-"""What a rank does in tests: the checks that it is told of, a line each, and an answer a line each."""
+"""What a rank does in tests: the checks that it is told of, a line each, and an answer a line
+each.
+"""
 
 import importlib
 import json
@@ -9,7 +11,9 @@ from typing import TextIO
 
 
 def serve(*arguments: int, before: Callable[[], object] = lambda: None, answers: TextIO = sys.stdout) -> None:
-    """Says that it is ready, then does checks until standard input ends: functions of these arguments, each after a call of `before`."""
+    """Says that it is ready, then does checks until standard input ends: functions of these
+    arguments, each after a call of `before`.
+    """
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         module, name = json.loads(line)

@@ -1,4 +1,6 @@
-"""One rank of test_smddp.py, as mpirun starts it: a script for version 1 of smddp, and then for the backend "smddp"."""
+"""One rank of test_smddp.py, as mpirun starts it: a script for version 1 of smddp, and then for
+the backend "smddp".
+"""
 
 import os
 import warnings
@@ -58,7 +60,13 @@ def collectives(rank):
 def training(rank):
     torch.manual_seed(rank)
     plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
-    net = DDP(plain, device_ids=[dist.get_local_rank()], output_device=dist.get_local_rank(), broadcast_buffers=False, bucket_cap_mb=1)
+    net = DDP(
+        plain,
+        device_ids=[dist.get_local_rank()],
+        output_device=dist.get_local_rank(),
+        broadcast_buffers=False,
+        bucket_cap_mb=1,
+    )
     assert DDP is Same and net.module is plain and all(it.startswith("module.") for it in net.state_dict())
     every = [torch.empty(4, 3) for _ in range(2)]
     dist.all_gather(every, plain[0].weight.data)
@@ -78,7 +86,11 @@ def training(rank):
 def main():
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     assert smdistributed.dataparallel.__version__ == smddp.__version__ and smddp.__version__ >= "1.4"
-    assert (os.environ["RANK"], os.environ["SMDATAPARALLEL_LOCAL_RANK"], os.environ["MASTER_ADDR"]) == (str(rank), str(rank), "127.0.0.1")
+    assert (os.environ["RANK"], os.environ["SMDATAPARALLEL_LOCAL_RANK"], os.environ["MASTER_ADDR"]) == (
+        str(rank),
+        str(rank),
+        "127.0.0.1",
+    )
     assert dist.is_available() and not dist.is_initialized() and smddp.is_available()
     assert "init_process_group()" in refused(SMDDPNotInitializedError, dist.get_rank)
     assert "init_process_group()" in refused(SMDDPError, DDP, torch.nn.Linear(1, 1))
@@ -89,7 +101,9 @@ def main():
     training(rank)
     torch.distributed.destroy_process_group()
     # Since version 1.4.
-    torch.distributed.init_process_group(backend="smddp", init_method=f"tcp://127.0.0.1:{os.environ['SECOND_PORT']}", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        backend="smddp", init_method=f"tcp://127.0.0.1:{os.environ['SECOND_PORT']}", rank=rank, world_size=2
+    )
     assert torch.distributed.get_backend() == "smddp"
     it = torch.ones(1)
     torch.distributed.all_reduce(it)

@@ -15,7 +15,12 @@ import smdistributed.modelparallel
 import smdistributed.modelparallel.torch as smp
 from shoal.parallel import schedule
 from smdistributed.modelparallel.torch import config
-from smdistributed.modelparallel.torch.exceptions import MicrobatchError, SMPConfigError, SMPRuntimeError, StepOutputError
+from smdistributed.modelparallel.torch.exceptions import (
+    MicrobatchError,
+    SMPConfigError,
+    SMPRuntimeError,
+    StepOutputError,
+)
 
 
 @contextmanager
@@ -53,13 +58,18 @@ WRONG = [
 
 
 def configuration(rank, size):
-    """Wrong keys are named, with the nearest that work; the launcher wins; defaults are those of the documentation."""
+    """Wrong keys are named, with the nearest that work; the launcher wins; defaults are those of
+    the documentation.
+    """
     for given, field, nearest in WRONG:
         with raises(SMPConfigError) as error:
             config.read(given)
         assert error.value.field == field and field in str(error.value), (given, str(error.value))
         assert nearest is None or error.value.nearest == nearest, (given, error.value.nearest)
-    for world, given, field in ((4, {"partitions": 3}, "pipeline_parallel_degree"), (4, {"tensor_parallel_degree": 3, "ddp": True}, "tensor_parallel_degree")):
+    for world, given, field in (
+        (4, {"partitions": 3}, "pipeline_parallel_degree"),
+        (4, {"tensor_parallel_degree": 3, "ddp": True}, "tensor_parallel_degree"),
+    ):
         with raises(SMPConfigError) as error:
             config.read(given).mesh(world)
         assert error.value.field == field and error.value.nearest == [2, 4], error.value
@@ -67,7 +77,12 @@ def configuration(rank, size):
         config.read({"sharded_data_parallel_degree": 3}).mesh(4)
     assert error.value.nearest == [2, 4]
     plain = config.read({})
-    assert (plain.pipeline, plain.active_microbatches, plain.memory_weight, plain.microbatches) == ("interleaved", 3, 0.8, 1)
+    assert (plain.pipeline, plain.active_microbatches, plain.memory_weight, plain.microbatches) == (
+        "interleaved",
+        3,
+        0.8,
+        1,
+    )
     assert config.read({"partitions": "2", "ddp": "True", "optimize": "speed"}).memory_weight == 0.2
     assert config.read({"microbatches": 2}, {"microbatches": 4}).microbatches == 4
     assert smp.__version__ == smdistributed.modelparallel.__version__ == "1.15.0"
@@ -76,8 +91,17 @@ def configuration(rank, size):
 def objects(rank, size):
     """Groups, ranks and objects between them."""
     init(partitions=2, placement_strategy="spread")
-    assert (smp.rank(), smp.size(), smp.pp_rank(), smp.mp_rank(), smp.dp_rank(), smp.dp_size()) == (rank, 2, rank, rank, 0, 1)
-    assert smp.is_initialized() and not smp.is_tracing() and smp.get_mp_group() == [0, 1] and smp.get_dp_group() == [rank]
+    assert (smp.rank(), smp.size(), smp.pp_rank(), smp.mp_rank(), smp.dp_rank(), smp.dp_size()) == (
+        rank,
+        2,
+        rank,
+        rank,
+        0,
+        1,
+    )
+    assert (
+        smp.is_initialized() and not smp.is_tracing() and smp.get_mp_group() == [0, 1] and smp.get_dp_group() == [rank]
+    )
     with raises(SMPRuntimeError, match="ddp"):
         smp.get_dp_process_group()
     assert smp.allgather({"rank": rank}, smp.CommGroup.PP_GROUP) == [{"rank": 0}, {"rank": 1}]
@@ -121,14 +145,29 @@ def steps(rank, size):
             with torch.no_grad():
                 output = model(batch["x"])
             assert whole.shape == (8,) and turned.shape == (3, 2) and len(sliced.values) == 2 and number == 7
-            rest = {"n": number, "deep": [output["sum"].mean()], "shape": batch["x"].shape, "own": Pair((batch["y"], 1))}
+            rest = {
+                "n": number,
+                "deep": [output["sum"].mean()],
+                "shape": batch["x"].shape,
+                "own": Pair((batch["y"], 1)),
+            }
             return output, batch["y"], rest, None
 
         x, whole = torch.randn(8, 12), torch.arange(8.0)
-        output, y, rest, nothing = step(model, {"x": x, "y": torch.arange(8)}, whole, torch.ones(3, 8), Sliced(list(range(8))), number=7)
-        assert isinstance(output["logits"], smp.StepOutput) and output["logits"].concat().shape == (8, 3) and len(output["sum"].outputs) == 4
+        output, y, rest, nothing = step(
+            model, {"x": x, "y": torch.arange(8)}, whole, torch.ones(3, 8), Sliced(list(range(8))), number=7
+        )
+        assert (
+            isinstance(output["logits"], smp.StepOutput)
+            and output["logits"].concat().shape == (8, 3)
+            and len(output["sum"].outputs) == 4
+        )
         assert y.stack().shape == (4, 2) and y.reduce_sum().tolist() == [12, 16] and y.reduce_mean().tolist() == [3, 4]
-        assert rest["shape"] == [torch.Size((2, 12))] * 4 and rest["own"][0].stack().shape == (4, 2) and rest["own"][1] == [1] * 4
+        assert (
+            rest["shape"] == [torch.Size((2, 12))] * 4
+            and rest["own"][0].stack().shape == (4, 2)
+            and rest["own"][1] == [1] * 4
+        )
         assert rest["n"] == [7] * 4 and rest["deep"][0].stack().shape == (4,) and nothing is None
         with torch.no_grad():
             torch.manual_seed(1)
@@ -136,7 +175,14 @@ def steps(rank, size):
         with raises(StepOutputError):
             rest["deep"][0].concat()
         with raises(MicrobatchError, match="4 microbatches do not divide.*8 or 12"):
-            step(model, {"x": torch.randn(9, 12), "y": torch.arange(8)}, whole, torch.ones(3, 8), Sliced(list(range(8))), number=7)
+            step(
+                model,
+                {"x": torch.randn(9, 12), "y": torch.arange(8)},
+                whole,
+                torch.ones(3, 8),
+                Sliced(list(range(8))),
+                number=7,
+            )
         if stages == 2:
             with raises(SMPRuntimeError, match="smp.step"):
                 model(x)
@@ -154,7 +200,9 @@ class Echo(nn.Module):
 
 
 def numbers(rank, size):
-    """Numbers among the arguments are those of this call, also where the outputs are expected as they were before."""
+    """Numbers among the arguments are those of this call, also where the outputs are expected as
+    they were before.
+    """
     init(partitions=2, microbatches=2, auto_partition=False, default_partition=0)
     net = Echo()
     smp.set_partition(net.second, 1)
@@ -190,7 +238,9 @@ class Slow(nn.Module):
 
 
 def bubble(rank, size):
-    """Ranks are idle as long as the schedule says, within 5 points, in a step in which nobody else has the cores."""
+    """Ranks are idle as long as the schedule says, within 5 points, in a step in which nobody
+    else has the cores.
+    """
     for kind, name in (("simple", "gpipe"), ("interleaved", "dynamic")):
         init(partitions=2, microbatches=8, pipeline=kind, auto_partition=False, default_partition=0)
         net = nn.Sequential(Slow(0.02), Slow(0.02))
@@ -218,7 +268,9 @@ def scratch():
 
 
 def checkpoints(rank, size):
-    """Saved after two steps and resumed, training ends as if it had not stopped: on the same degrees and, whole, on others."""
+    """Saved after two steps and resumed, training ends as if it had not stopped: on the same
+    degrees and, whole, on others.
+    """
     kinds = [
         {"pipeline_parallel_degree": 2, "microbatches": 2},
         {"ddp": True},
@@ -307,7 +359,18 @@ def translated(rank, size):
 
     init(tensor_parallel_degree=2, ddp=True)
     model = smp.DistributedModel(
-        smp.nn.DistributedTransformerLMHead(2, 2, 8, 16, 32, vocab_size=20, num_positions=8, causal_mask_size=8, pre_layernorm=True, post_layernorm=False)
+        smp.nn.DistributedTransformerLMHead(
+            2,
+            2,
+            8,
+            16,
+            32,
+            vocab_size=20,
+            num_positions=8,
+            causal_mask_size=8,
+            pre_layernorm=True,
+            post_layernorm=False,
+        )
     )
     whole = model.state_dict()
     theirs = gpt2.translate_state_dict_to_hf_gpt2(whole, 8)
@@ -324,7 +387,9 @@ def translated(rank, size):
 
 
 def hooks(rank, size):
-    """Communication hooks, several passes, norms over parts, names of parameters, measured partitions."""
+    """Communication hooks, several passes, norms over parts, names of parameters, measured
+    partitions.
+    """
     init(ddp=True, microbatches=2)
     wanted, parameters = alone(mlp, 2, lambda it: torch.optim.SGD(it, 0.1))
     calls = []

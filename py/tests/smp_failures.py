@@ -29,7 +29,9 @@ def twice(model, x):
 
 
 def failures(rank, size):
-    """A second backward pass from the same outputs, and a module that raises on one stage: every rank hears of it, and none hangs."""
+    """A second backward pass from the same outputs, and a module that raises on one stage: every
+    rank hears of it, and none hangs.
+    """
     init(partitions=2, auto_partition=False, default_partition=0)
     net = nn.Sequential(nn.Linear(12, 12), nn.Linear(12, 3))
     smp.set_partition(net[1], 1)

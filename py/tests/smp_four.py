@@ -1,4 +1,6 @@
-"""What four ranks of test_smp.py check: places, layouts of several degrees, and checkpoints from one to another."""
+"""What four ranks of test_smp.py check: places, layouts of several degrees, and checkpoints from
+one to another.
+"""
 
 import os
 
@@ -11,12 +13,20 @@ from shoal.parallel import Mesh
 
 
 def places(rank, size):
-    """Ranks and groups as the words say; the example of the documentation with eight ranks on paper."""
+    """Ranks and groups as the words say; the example of the documentation with eight ranks on
+    paper.
+    """
     mesh = Mesh(8, pipeline=2, tensor=2, placement="cluster")
     assert [mesh.rank(data=1, pipeline=1, tensor=0), mesh.rank(data=0, pipeline=1, tensor=1)] == [6, 3]
     for placement, expected in (("cluster", (2, 0, 1)), ("spread", (0, 1, 2)), ("PTD", (0, 0, 0))):
         init(pipeline_parallel_degree=2, tensor_parallel_degree=2, ddp=True, placement_strategy=placement)
-        assert smp.size() == 4 == smp.pp_size() * smp.tp_size() * smp.rdp_size() == smp.pp_size() * smp.dp_size() == smp.mp_size() * smp.rdp_size()
+        assert (
+            smp.size()
+            == 4
+            == smp.pp_size() * smp.tp_size() * smp.rdp_size()
+            == smp.pp_size() * smp.dp_size()
+            == smp.mp_size() * smp.rdp_size()
+        )
         word = {"cluster": "DPT", "spread": "TPD"}.get(placement, placement)
         sizes, own = {"D": 1, "P": 2, "T": 2}, {"D": smp.rdp_rank(), "P": smp.pp_rank(), "T": smp.tp_rank()}
         number = 0
@@ -31,7 +41,11 @@ def layouts(rank, size):
     """Pipelines of four stages, with replicas, with tensor parallelism."""
     for config, make, replicas in (
         ({"pipeline_parallel_degree": 4, "microbatches": 4}, mlp, 1),
-        ({"pipeline_parallel_degree": 4, "microbatches": 4, "pipeline": "simple", "placement_strategy": "spread"}, tree, 1),
+        (
+            {"pipeline_parallel_degree": 4, "microbatches": 4, "pipeline": "simple", "placement_strategy": "spread"},
+            tree,
+            1,
+        ),
         ({"pipeline_parallel_degree": 2, "microbatches": 2, "ddp": True}, tree, 2),
         ({"pipeline_parallel_degree": 2, "microbatches": 2, "ddp": True, "shard_optimizer_state": True}, mlp, 2),
         ({"sharded_data_parallel_degree": 2, "sdp_gradient_clipping": 0.0, "ddp": True}, mlp, 4),
@@ -50,12 +64,22 @@ def layouts(rank, size):
 
         init(ddp=True)
         wanted, parameters = alone(distributed, 1 if prescaled else 2)
-        init(pipeline_parallel_degree=2, tensor_parallel_degree=2, microbatches=4, ddp=True, prescaled_batch=prescaled, _match_weights=True)
+        init(
+            pipeline_parallel_degree=2,
+            tensor_parallel_degree=2,
+            microbatches=4,
+            ddp=True,
+            prescaled_batch=prescaled,
+            _match_weights=True,
+        )
         if prescaled:
             # All ranks have the samples of one.
             import smp_training
 
-            plain, smp_training.data = smp_training.data, lambda ranks=1, plain=smp_training.data: tuple(it.expand(-1, ranks, *it.shape[2:]) for it in plain(1))
+            plain, smp_training.data = (
+                smp_training.data,
+                lambda ranks=1, plain=smp_training.data: tuple(it.expand(-1, ranks, *it.shape[2:]) for it in plain(1)),
+            )
         losses, model, _ = together(distributed)
         if prescaled:
             smp_training.data = plain
@@ -101,7 +125,9 @@ def train(model, opt):
 
 
 def continues(folder, **config):
-    """In this layout the checkpoint predicts as it did where it was saved, and continues as it did."""
+    """In this layout the checkpoint predicts as it did where it was saved, and continues as it
+    did.
+    """
     wanted, losses = torch.load(os.path.join(folder, "wanted.pt"))
     model, opt = start(**config)
     smp.resume_from_checkpoint(folder, partial=False)
@@ -110,7 +136,9 @@ def continues(folder, **config):
 
 
 def resharded(rank, size):
-    """Saved as (dp 2, tp 2), loaded as pp 4, as dp 4, and as shards on four ranks: equal predictions, and equal further training."""
+    """Saved as (dp 2, tp 2), loaded as pp 4, as dp 4, and as shards on four ranks: equal
+    predictions, and equal further training.
+    """
     folder = os.environ["SHOAL_TEST_FOLDER"]
     model, opt = start(tensor_parallel_degree=2)
     train(model, opt)

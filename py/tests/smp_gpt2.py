@@ -27,7 +27,16 @@ def predict(model, ids, mask):
 def plain():
     torch.manual_seed(4)
     return GPT2LMHeadModel(
-        GPT2Config(n_layer=2, n_head=4, n_embd=16, n_positions=LENGTH, vocab_size=30, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+        GPT2Config(
+            n_layer=2,
+            n_head=4,
+            n_embd=16,
+            n_positions=LENGTH,
+            vocab_size=30,
+            attn_pdrop=0.0,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+        )
     )
 
 
@@ -40,7 +49,9 @@ def data():
 
 
 def replaced(rank, size):
-    """Under tensor parallelism, with the weights of a plain model, it predicts and trains as that does; what is saved as a whole is a plain model's again."""
+    """Under tensor parallelism, with the weights of a plain model, it predicts and trains as
+    that does; what is saved as a whole is a plain model's again.
+    """
     ids, mask = data()
     alone = plain()
     optimizer = torch.optim.SGD(alone.parameters(), 0.1)
@@ -81,4 +92,9 @@ def replaced(rank, size):
         torch.testing.assert_close(it, trained[name], atol=1e-5, rtol=1e-4)
     model, _ = start()
     smp.resume_from_checkpoint(folder, partial=False, translate_function=gpt2.translate_hf_state_dict_to_smdistributed)
-    torch.testing.assert_close(predict(model, ids, torch.ones_like(ids)).concat(), found(input_ids=ids)["logits"].detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        predict(model, ids, torch.ones_like(ids)).concat(),
+        found(input_ids=ids)["logits"].detach(),
+        atol=1e-5,
+        rtol=1e-4,
+    )

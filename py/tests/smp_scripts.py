@@ -12,7 +12,9 @@ from smdistributed.modelparallel.torch import launch
 
 
 def mnist_script(rank, size):
-    """The calls of a script that trains digits: scaler, scalars, evaluation under a step, scheduler over the optimizer, states of parts."""
+    """The calls of a script that trains digits: scaler, scalars, evaluation under a step,
+    scheduler over the optimizer, states of parts.
+    """
 
     class GroupedNet(nn.Module):
         def __init__(self):
@@ -38,7 +40,9 @@ def mnist_script(rank, size):
         return loss, output.argmax(1, keepdim=True).eq(target.view_as(output.argmax(1, keepdim=True))).sum().item()
 
     launch.forget()
-    os.environ["SM_HP_MP_PARAMETERS"] = '{"partitions": 2, "microbatches": 4, "placement_strategy": "spread", "pipeline": "simple", "optimize": "speed", "ddp": true}'
+    os.environ["SM_HP_MP_PARAMETERS"] = (
+        '{"partitions": 2, "microbatches": 4, "placement_strategy": "spread", "pipeline": "simple", "optimize": "speed", "ddp": true}'
+    )
     smp.init()
     del os.environ["SM_HP_MP_PARAMETERS"]
     torch.manual_seed(7)
@@ -65,7 +69,11 @@ def mnist_script(rank, size):
     assert len(loss) == len(right) == 4 and smp.allgather(sum(right), smp.MP_GROUP) == [sum(right)] * 2
     folder = scratch()
     if smp.dp_rank() == 0:
-        smp.save({"model_state_dict": model.local_state_dict(), "optimizer_state_dict": optimizer.local_state_dict()}, f"{folder}/pt_mnist_checkpoint.pt", partial=True)
+        smp.save(
+            {"model_state_dict": model.local_state_dict(), "optimizer_state_dict": optimizer.local_state_dict()},
+            f"{folder}/pt_mnist_checkpoint.pt",
+            partial=True,
+        )
     smp.barrier()
     assert sorted(os.listdir(folder)) == ["pt_mnist_checkpoint.pt_0", "pt_mnist_checkpoint.pt_1"]
     found = smp.load(f"{folder}/pt_mnist_checkpoint.pt", partial=True)
@@ -74,11 +82,18 @@ def mnist_script(rank, size):
 
 
 def gpt_script(rank, size):
-    """The calls of scripts that train GPT-2: creation with delay, partition after wrapping, checkpointing of a Sequential, half precision, clipping, hooks,
-    checkpoints."""
+    """The calls of scripts that train GPT-2: creation with delay, partition after wrapping,
+    checkpointing of a Sequential, half precision, clipping, hooks, checkpoints.
+    """
     for settings in (
         {"tensor_parallel_degree": 2, "prescaled_batch": True, "fp16": True, "optimize": "speed"},
-        {"pipeline_parallel_degree": 2, "auto_partition": False, "default_partition": 0, "fp16": True, "skip_tracing": True},
+        {
+            "pipeline_parallel_degree": 2,
+            "auto_partition": False,
+            "default_partition": 0,
+            "fp16": True,
+            "skip_tracing": True,
+        },
         # The embedding, which is the head, too, is no small parameter of the root.
         {"sharded_data_parallel_degree": 2, "bf16": True, "sdp_param_persistence_threshold": 10},
     ):
@@ -95,9 +110,21 @@ def gpt_script(rank, size):
             }
         )
         torch.manual_seed(3)
-        with smp.model_creation(tensor_parallelism=smp.tp_size() > 1, zero_init=smp.tp_rank() != 0, flash_attention=False):
+        with smp.model_creation(
+            tensor_parallelism=smp.tp_size() > 1, zero_init=smp.tp_rank() != 0, flash_attention=False
+        ):
             model = smp.nn.DistributedTransformerLMHead(
-                4, 2, 8, 16, 32, vocab_size=20, num_positions=8, causal_mask_size=8, pre_layernorm=True, post_layernorm=False, use_normal_initialization=True
+                4,
+                2,
+                8,
+                16,
+                32,
+                vocab_size=20,
+                num_positions=8,
+                causal_mask_size=8,
+                pre_layernorm=True,
+                post_layernorm=False,
+                use_normal_initialization=True,
             )
         model = smp.DistributedModel(model, trace_device="gpu", backward_passes_per_step=1)
         layers = model.get_module().transformer.seq_layers
@@ -137,7 +164,15 @@ def gpt_script(rank, size):
             losses.append(loss.item())
         assert losses[-1] < losses[0] and seen == [rank], (settings, losses)
         folder = scratch()
-        smp.save_checkpoint(folder, tag="total_steps5", partial=True, model=model, optimizer=optimizer, user_content={"total_steps": 5}, num_kept_partial_checkpoints=2)
+        smp.save_checkpoint(
+            folder,
+            tag="total_steps5",
+            partial=True,
+            model=model,
+            optimizer=optimizer,
+            user_content={"total_steps": 5},
+            num_kept_partial_checkpoints=2,
+        )
         full = model.state_dict(gather_to_rank0=True)
         if rank == 0:
             smp.save(full, f"{folder}/full.pt", partial=False)

@@ -1,4 +1,6 @@
-"""What the ranks of test_smp.py check: training by `smdistributed.modelparallel.torch` against one process with the same global batch."""
+"""What the ranks of test_smp.py check: training by `smdistributed.modelparallel.torch` against
+one process with the same global batch.
+"""
 
 import torch
 from torch import nn
@@ -35,12 +37,24 @@ class Tree(nn.Module):
         for at, block in enumerate(self.blocks):
             x = block(x, scale=0.5 + at)
         logits = self.head(x)
-        return {"logits": logits, "sum": x.sum(-1)} if labels is None else {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+        return (
+            {"logits": logits, "sum": x.sum(-1)}
+            if labels is None
+            else {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+        )
 
 
 def mlp():
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(12, 30), nn.ReLU(inplace=True), nn.Linear(30, 30), nn.ReLU(inplace=True), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 3))
+    return nn.Sequential(
+        nn.Linear(12, 30),
+        nn.ReLU(inplace=True),
+        nn.Linear(30, 30),
+        nn.ReLU(inplace=True),
+        nn.Linear(30, 30),
+        nn.Tanh(),
+        nn.Linear(30, 3),
+    )
 
 
 def tree():
@@ -88,7 +102,15 @@ def alone(make, ranks=1, optimizer=lambda it: torch.optim.Adam(it, 0.01), clip=N
     return losses, {name: it.detach() for name, it in net.named_parameters()}
 
 
-def together(make, optimizer=lambda it: torch.optim.Adam(it, 0.01), step=train_step, prepare=None, clip=None, dtype=None, **options):
+def together(
+    make,
+    optimizer=lambda it: torch.optim.Adam(it, 0.01),
+    step=train_step,
+    prepare=None,
+    clip=None,
+    dtype=None,
+    **options,
+):
     """The same on the ranks of the configuration."""
     model = smp.DistributedModel(make(), **options)
     opt = smp.DistributedOptimizer(optimizer(model.parameters()))
@@ -121,7 +143,9 @@ def same(model, wanted, tolerance=1e-5):
 
 
 def pipelines(rank, size):
-    """Simple and interleaved, a chain and a tree, partitioned automatically and by hand: as one process."""
+    """Simple and interleaved, a chain and a tree, partitioned automatically and by hand: as one
+    process.
+    """
     for make in (mlp, tree):
         wanted, parameters = alone(make)
         for pipeline in ("simple", "interleaved"):
@@ -135,7 +159,9 @@ def pipelines(rank, size):
 
 
 def by_hand(rank, size):
-    """`smp.partition` and `smp.set_partition`, a chain that crosses twice, tuples and shared parameters."""
+    """`smp.partition` and `smp.set_partition`, a chain that crosses twice, tuples and shared
+    parameters.
+    """
 
     class Hand(nn.Module):
         def __init__(self):
@@ -154,7 +180,9 @@ def by_hand(rank, size):
     losses, model, _ = together(Hand)
     near(losses, wanted)
     same(model, parameters)
-    assert {name.split(".")[0] for name, _ in model.local_named_parameters()} == ({"late"} if smp.pp_rank() else {"early", "head"})
+    assert {name.split(".")[0] for name, _ in model.local_named_parameters()} == (
+        {"late"} if smp.pp_rank() else {"early", "head"}
+    )
 
     def zigzag():
         net = mlp()
@@ -170,7 +198,9 @@ def by_hand(rank, size):
 
 
 def data_parallel(rank, size):
-    """Averages over ranks, buckets and overlap, several passes, shards of the optimizer's state, sharded parameters, clipping."""
+    """Averages over ranks, buckets and overlap, several passes, shards of the optimizer's state,
+    sharded parameters, clipping.
+    """
     for options, config in (
         ({}, {}),
         ({"bucket_cap_mb": 0.001}, {"microbatches": 2}),
@@ -192,9 +222,19 @@ def data_parallel(rank, size):
 
 
 def tensor(rank, size):
-    """Linear layers, embeddings and transformers in parts: as whole ones, with own and with common samples."""
+    """Linear layers, embeddings and transformers in parts: as whole ones, with own and with
+    common samples.
+    """
     ids = torch.randint(0, 50, (2, 4, 10), generator=torch.Generator().manual_seed(5))
-    kinds = dict(num_attention_heads=4, attention_head_size=8, hidden_size=32, intermediate_size=64, vocab_size=50, num_positions=16, num_layers=2)
+    kinds = dict(
+        num_attention_heads=4,
+        attention_head_size=8,
+        hidden_size=32,
+        intermediate_size=64,
+        vocab_size=50,
+        num_positions=16,
+        num_layers=2,
+    )
     still = dict(attention_dropout_prob=0.0, hidden_dropout_prob=0.0, embedding_dropout_prob=0.0)
 
     def language(**more):
@@ -209,7 +249,15 @@ def tensor(rank, size):
 
     def run(tp, prescaled, optimize, **more):
         launch.forget()
-        smp.init({"tensor_parallel_degree": tp, "ddp": True, "prescaled_batch": prescaled, "optimize": optimize, "microbatches": 2})
+        smp.init(
+            {
+                "tensor_parallel_degree": tp,
+                "ddp": True,
+                "prescaled_batch": prescaled,
+                "optimize": optimize,
+                "microbatches": 2,
+            }
+        )
         model = smp.DistributedModel(language(**more))
         opt = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
         losses = []
@@ -235,7 +283,9 @@ def tensor(rank, size):
 
 
 def replaced(rank, size):
-    """Modules of torch's become distributed ones; those whose sizes do not divide, or that share weights, stay."""
+    """Modules of torch's become distributed ones; those whose sizes do not divide, or that share
+    weights, stay.
+    """
     for prescaled in (False, True):
         init(tensor_parallel_degree=2, ddp=True, prescaled_batch=prescaled, _match_weights=True)
         with smp.tensor_parallelism():
@@ -254,7 +304,9 @@ def replaced(rank, size):
 
 
 def half(rank, size):
-    """float16 and bfloat16 with masters in float32: near float32; an overflow leaves the step out on all ranks."""
+    """float16 and bfloat16 with masters in float32: near float32; an overflow leaves the step
+    out on all ranks.
+    """
     for config, tolerance in (
         ({"bf16": True}, 0.05),
         ({"bf16": True, "shard_optimizer_state": True}, 0.05),
@@ -268,7 +320,9 @@ def half(rank, size):
         init(ddp=True, **config)
         model = smp.DistributedModel(mlp())
         opt = smp.DistributedOptimizer(
-            torch.optim.Adam(model.parameters(), 0.01), dynamic_loss_scale=True, dynamic_loss_args={"init_scale": 2.0**40, "scale_window": 1000}
+            torch.optim.Adam(model.parameters(), 0.01),
+            dynamic_loss_scale=True,
+            dynamic_loss_args={"init_scale": 2.0**40, "scale_window": 1000},
         )
         losses, skipped = [], 0
         xs, ys = data(smp.dp_size())
@@ -293,7 +347,9 @@ def half(rank, size):
 
 
 def checkpointed(rank, size):
-    """Activations that are computed again, and kept on the host; parameters without storage until the partition."""
+    """Activations that are computed again, and kept on the host; parameters without storage
+    until the partition.
+    """
 
     def again(model):
         net = model.get_module()
@@ -305,7 +361,10 @@ def checkpointed(rank, size):
 
     for make in (mlp, tree):
         wanted, parameters = alone(make)
-        for config in ({"pipeline_parallel_degree": 2, "microbatches": 2}, {"pipeline_parallel_degree": 2, "microbatches": 2, "offload_activations": True}):
+        for config in (
+            {"pipeline_parallel_degree": 2, "microbatches": 2},
+            {"pipeline_parallel_degree": 2, "microbatches": 2, "offload_activations": True},
+        ):
             init(**config)
             losses, model, _ = together(make, prepare=again)
             near(losses, wanted)

@@ -1,4 +1,6 @@
-"""What two ranks check of `horovod.tensorflow`, `horovod.keras`, `shoal.keras` and SageMaker's library."""
+"""What two ranks check of `horovod.tensorflow`, `horovod.keras`, `shoal.keras` and SageMaker's
+library.
+"""
 
 import os
 import tempfile
@@ -42,7 +44,16 @@ def collectives():
             *hvd.grouped_allreduce([own, own * 2]),
         ]
 
-    expected = [[1.0], [0.0, 1.0, 1.0], [1.0], [rank, 10 + rank], [1, 1], [0.0, 2.0, 4.0] if rank == 0 else [6.0, 8.0], [0.5], [1.0]]
+    expected = [
+        [1.0],
+        [0.0, 1.0, 1.0],
+        [1.0],
+        [rank, 10 + rank],
+        [1, 1],
+        [0.0, 2.0, 4.0] if rank == 0 else [6.0, 8.0],
+        [0.5],
+        [1.0],
+    ]
     own = tf.constant([float(rank)])
     for function in (everything, tf.function(everything)):
         assert [it.numpy().tolist() for it in function(own)] == expected
@@ -75,14 +86,24 @@ def mistakes_are_named():
     """What ranks disagree on is an error on both, and the next operation works."""
     rank = hvd.rank()
     _raises(tf.errors.FailedPreconditionError, lambda: hvd.allreduce(tf.ones([2 + rank]), name="uneven"), "uneven")
-    _raises(tf.errors.FailedPreconditionError, lambda: hvd.broadcast(tf.ones([2]), root_rank=rank, name="roots"), "roots")
-    _raises(tf.errors.UnknownError, lambda: tf.function(lambda: hvd.allreduce(tf.ones([2 + rank]), name="graph"))(), "graph")
+    _raises(
+        tf.errors.FailedPreconditionError, lambda: hvd.broadcast(tf.ones([2]), root_rank=rank, name="roots"), "roots"
+    )
+    _raises(
+        tf.errors.UnknownError, lambda: tf.function(lambda: hvd.allreduce(tf.ones([2 + rank]), name="graph"))(), "graph"
+    )
     _raises(ValueError, lambda: hvd.allreduce(tf.ones(2), average=True, op=hvd.Sum), "average")
-    _raises(NotImplementedError, lambda: hvd.allreduce(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), op=hvd.Min), "Sum and Average")
+    _raises(
+        NotImplementedError,
+        lambda: hvd.allreduce(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), op=hvd.Min),
+        "Sum and Average",
+    )
     _raises(tf.errors.InvalidArgumentError, lambda: hvd.alltoall(tf.ones([3])), "splits")
     _raises(ValueError, lambda: hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Min), "Average and Sum")
     _raises(TypeError, lambda: hvd_keras.DistributedOptimizer("sgd"), "one of Keras")
-    _raises(TypeError, lambda: hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"), "hvd.Compression")
+    _raises(
+        TypeError, lambda: hvd_keras.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"), "hvd.Compression"
+    )
     _raises(TypeError, lambda: hvd.DistributedGradientTape(None), "tf.GradientTape")
     _raises(ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape(), op="mean"), "hvd.Average")
     assert hvd.allreduce(tf.ones([1]), op=hvd.Sum).numpy()[0] == 2
@@ -125,7 +146,10 @@ def aggregation():
     for average in (False, True):
         for in_graph in (False, True):
             optimizer = hvd_keras.DistributedOptimizer(
-                keras.optimizers.SGD(1.0), backward_passes_per_step=3, average_aggregated_gradients=average, sparse_as_dense=True
+                keras.optimizers.SGD(1.0),
+                backward_passes_per_step=3,
+                average_aggregated_gradients=average,
+                sparse_as_dense=True,
             )
             variable = keras.Variable(np.zeros(2, "float32"))
 
@@ -138,7 +162,11 @@ def aggregation():
             assert int(optimizer.iterations) == 7 and optimizer._agg_helper.counter.numpy() == 1
     sparse = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
     slices = tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]), tf.constant([1, 1]))
-    _raises(ValueError, lambda: sparse.apply_gradients([(slices, keras.Variable(np.ones((1, 1), "float32")))]), "sparse_as_dense")
+    _raises(
+        ValueError,
+        lambda: sparse.apply_gradients([(slices, keras.Variable(np.ones((1, 1), "float32")))]),
+        "sparse_as_dense",
+    )
 
 
 def _scaled(optimizer, variable, slope):
@@ -150,7 +178,9 @@ def _scaled(optimizer, variable, slope):
 
 
 def loss_scale():
-    """The trace of the scale is that of `shoal.parallel.LossScale`, whichever way the optimizers are wrapped."""
+    """The trace of the scale is that of `shoal.parallel.LossScale`, whichever way the optimizers
+    are wrapped.
+    """
     rank, size = hvd.rank(), hvd.size()
     for passes in (1, 2):
         for outside in (False, True):
@@ -158,9 +188,13 @@ def loss_scale():
             scaled = {"dynamic_growth_steps": 2, "initial_scale": 1024.0}
             optimizer = keras.optimizers.SGD(0.5)
             if outside:
-                optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer, **scaled), **more)
+                optimizer = hvd_keras.DistributedOptimizer(
+                    keras.optimizers.LossScaleOptimizer(optimizer, **scaled), **more
+                )
             else:
-                optimizer = keras.optimizers.LossScaleOptimizer(hvd_keras.DistributedOptimizer(optimizer, **more), **scaled)
+                optimizer = keras.optimizers.LossScaleOptimizer(
+                    hvd_keras.DistributedOptimizer(optimizer, **more), **scaled
+                )
             variable = keras.Variable(np.zeros(3, "float32"))
             optimizer.build([variable])
             step = tf.function(_scaled(optimizer, variable, rank + 1.0))
@@ -176,11 +210,19 @@ def loss_scale():
 
 def _model(seed=3):
     layers, one = keras.layers, keras.initializers.GlorotUniform
-    return keras.Sequential([layers.Input((4,)), layers.Dense(8, "tanh", kernel_initializer=one(seed)), layers.Dense(2, kernel_initializer=one(seed + 1))])
+    return keras.Sequential(
+        [
+            layers.Input((4,)),
+            layers.Dense(8, "tanh", kernel_initializer=one(seed)),
+            layers.Dense(2, kernel_initializer=one(seed + 1)),
+        ]
+    )
 
 
 def large_batch():
-    """Two ranks with two passes, or one, train as four workers; with Adam, whose correction of bias counts steps, and clipping of the whole step."""
+    """Two ranks with two passes, or one, train as four workers; with Adam, whose correction of
+    bias counts steps, and clipping of the whole step.
+    """
     rank, size = hvd.rank(), hvd.size()
     x = np.random.default_rng(0).normal(size=(6, 4, 8, 4)).astype("float32")  # steps, workers, samples
     y = np.tanh(x[..., :2])
@@ -215,7 +257,11 @@ def large_batch():
         np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=1e-6)
         assert abs(float(scaled.learning_rate) - 0.1) < 1e-6
         if workers != size:
-            _raises(ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape()), "SHOAL_SIMULATE_INSTANCES: DistributedGradientTape")
+            _raises(
+                ValueError,
+                lambda: hvd.DistributedGradientTape(tf.GradientTape()),
+                "SHOAL_SIMULATE_INSTANCES: DistributedGradientTape",
+            )
     finally:
         del os.environ["SHOAL_SIMULATE_INSTANCES"]
         os.environ.pop("SHOAL_SIMULATE_RATE", None)
@@ -225,7 +271,11 @@ def training_with_callbacks():
     """`fit` in the spelling of Keras 2: ranks end alike, metrics are means, the rate warms up."""
     rank = hvd.rank()
     model = _model(seed=rank)
-    model.compile(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(lr=0.1, momentum=0.9)), "mse", experimental_run_tf_function=False)
+    model.compile(
+        hvd_keras.DistributedOptimizer(keras.optimizers.SGD(lr=0.1, momentum=0.9)),
+        "mse",
+        experimental_run_tf_function=False,
+    )
     x = np.random.default_rng(rank).normal(size=(32, 4)).astype("float32")
     callbacks = [
         hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
@@ -242,7 +292,11 @@ def training_with_callbacks():
     model, seen = _model(), []
     model.compile(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.8)), "mse")
     schedule = hvd_keras.callbacks.LearningRateScheduleCallback(0.1, 0.5)
-    watch = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: seen.append(round(float(tf.convert_to_tensor(model.optimizer.momentum)), 6)))
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: seen.append(
+            round(float(tf.convert_to_tensor(model.optimizer.momentum)), 6)
+        )
+    )
     model.fit(x, x[:, :2], batch_size=16, epochs=2, verbose=0, callbacks=[schedule, watch])
     assert seen == [0.8, 0.8, 0.4, 0.8], seen
     assert model.optimizer.get_config()["momentum"] == 0.8
@@ -279,12 +333,16 @@ def sync_batch_norm():
 
 
 def sessions():
-    """Graphs of TensorFlow 1: more waiting operations than cores, the hook, several passes, Adasum."""
+    """Graphs of TensorFlow 1: more waiting operations than cores, the hook, several passes,
+    Adasum.
+    """
     rank = hvd.rank()
     v1 = tf.compat.v1
     with tf.Graph().as_default():
         x = v1.get_variable("x", initializer=tf.constant([float(rank + 1)]))
-        train = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.5, 0.9)).minimize(tf.reduce_sum(x) * (rank + 1), v1.train.get_or_create_global_step())
+        train = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.5, 0.9)).minimize(
+            tf.reduce_sum(x) * (rank + 1), v1.train.get_or_create_global_step()
+        )
         means = [hvd.allreduce(tf.constant(float(i * rank)), name=f"mean{i}") for i in range(10)]
         with v1.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(0)]) as session:
             assert session.run(x).tolist() == [1.0]
@@ -294,7 +352,9 @@ def sessions():
         x = v1.get_variable("x", initializer=tf.constant([0.0]))
         y = v1.get_variable("y", initializer=tf.constant([0.0, 0.0]))
         step = v1.train.get_or_create_global_step()
-        several = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2, average_aggregated_gradients=True)
+        several = hvd.DistributedOptimizer(
+            v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2, average_aggregated_gradients=True
+        )
         train = several.minimize(tf.reduce_sum(x) * (rank + 1), global_step=step)
         adasum = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), op=hvd.Adasum)
         orthogonal = adasum.minimize(tf.reduce_sum(y * tf.constant([1.0 - rank, float(rank)])))
@@ -310,14 +370,18 @@ def sessions():
 
 
 def many_in_a_session():
-    """More collectives than TensorFlow has threads, which each rank begins in another order; those that fail are named, and the next run works."""
+    """More collectives than TensorFlow has threads, which each rank begins in another order;
+    those that fail are named, and the next run works.
+    """
     rank, many, v1 = hvd.rank(), 100, tf.compat.v1
     with tf.Graph().as_default():
         given = v1.placeholder(tf.float32, [None])
         sums = {}
         for i in range(many) if rank == 0 else reversed(range(many)):
             sums[i] = hvd.allreduce(given + i, name=f"many{i}", op=hvd.Sum)
-        in_branch = tf.cond(tf.reduce_sum(given) > -1, lambda: hvd.allreduce(given, name="branch", op=hvd.Sum), lambda: given)
+        in_branch = tf.cond(
+            tf.reduce_sum(given) > -1, lambda: hvd.allreduce(given, name="branch", op=hvd.Sum), lambda: given
+        )
         with v1.Session(config=v1.ConfigProto(inter_op_parallelism_threads=2)) as session:
             for _ in range(2):
                 results = session.run([sums[i] for i in range(many)] + [in_branch], {given: [float(rank)]})
@@ -357,7 +421,9 @@ def sagemaker():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(x, training=True)))
         tape = sdp.DistributedGradientTape(tape)
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
         if first:
             sdp.broadcast_variables(model.variables, root_rank=0)
             sdp.broadcast_variables(optimizer.variables(), root_rank=0)

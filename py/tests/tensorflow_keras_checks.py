@@ -1,4 +1,6 @@
-"""What two ranks check of `horovod.keras`, partial distribution, callbacks and elastic training with TensorFlow."""
+"""What two ranks check of `horovod.keras`, partial distribution, callbacks and elastic training
+with TensorFlow.
+"""
 
 import os
 import tempfile
@@ -31,7 +33,9 @@ def _near(ours, theirs):
 
 
 def partial_tape():
-    """Gradients of local layers stay each rank's own, divided by the ranks unless asked otherwise; the others are averages."""
+    """Gradients of local layers stay each rank's own, divided by the ranks unless asked
+    otherwise; the others are averages.
+    """
     model = _model()
     tape, loss, own = _own_gradients(model)
     mean = _averages(own)
@@ -83,7 +87,11 @@ def grouped():
         scattered = tf.add_n([tf.reduce_sum(it) for it in hvd.grouped_reducescatter([x, y], op=hvd.Sum)])
     assert [it.numpy().tolist() for it in tape.gradient(gathered, [x, y])] == [[1.5, 1.5]] * 2
     assert [it.numpy().tolist() for it in tape.gradient(scattered, [x, y])] == [[float(size)] * 2] * 2
-    _raises(tf.errors.FailedPreconditionError, lambda: hvd.grouped_allgather([tf.ones([1, 1 + rank])], name="uneven group"), "uneven group")
+    _raises(
+        tf.errors.FailedPreconditionError,
+        lambda: hvd.grouped_allgather([tf.ones([1, 1 + rank])], name="uneven group"),
+        "uneven group",
+    )
 
 
 def best_model():
@@ -98,7 +106,11 @@ def best_model():
             best.filepath = os.path.join(directory, "best.keras")
             # The last epoch is worse: its targets are others.
             kept = []
-            note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, kept=kept, model=model: kept.append((logs["loss"], model.get_weights())))
+            note = keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs, kept=kept, model=model: kept.append(
+                    (logs["loss"], model.get_weights())
+                )
+            )
             model.fit(x, x[:, :2], epochs=2, batch_size=8, verbose=0, callbacks=[best, note])
             model.fit(x, 9 + x[:, :2], epochs=1, batch_size=8, verbose=0, callbacks=[best, note])
             losses = [it for it, _ in kept]
@@ -143,7 +155,9 @@ class _Counted(hvd_keras.elastic.KerasState):
 
 
 def elastic_callbacks():
-    """Commits come every n batches and after an epoch; the batch and the epoch are counted through a second training."""
+    """Commits come every n batches and after an epoch; the batch and the epoch are counted
+    through a second training.
+    """
     model = _model()
     model.compile(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     state = _Counted(model, batch=0, epoch=0)
@@ -163,8 +177,9 @@ def elastic_callbacks():
 
 
 def elastic_run():
-    """An operation of a graph that fails as those that wait for a lost rank do: the state goes back to the last commit, a new world forms, and training ends as an
-    undisturbed one."""
+    """An operation of a graph that fails as those that wait for a lost rank do: the state goes
+    back to the last commit, a new world forms, and training ends as an undisturbed one.
+    """
 
     def lost():
         raise HorovodInternalError("rank 7 died")
@@ -180,7 +195,9 @@ def elastic_run():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(samples) - samples[:, :2]))
         tape = hvd.DistributedGradientTape(tape)
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
 
     results = []
     for fails in (False, True):

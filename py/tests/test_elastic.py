@@ -1,4 +1,6 @@
-"""Ranks leave and come while the others go on: no sample is lost or read twice, and the weights are those of a training that nothing disturbed."""
+"""Ranks leave and come while the others go on: no sample is lost or read twice, and the weights
+are those of a training that nothing disturbed.
+"""
 
 import contextlib
 import json
@@ -26,12 +28,21 @@ needs_torch = torch_ranks.needs_torch()
 class Rank:
     """A process of the training, and what it says."""
 
-    def __init__(self, directory, rank: int, size: int, *, joins: bool = False, pause: float = 0.0, until: str = "", **more: str):
-        variables = {"SHOAL_COMM_DIRECTORY": str(directory / "meeting"), "SHOAL_COMM_HEARTBEAT": "30", "SHOAL_COMM_JOINS": str(int(joins)), **more}
+    def __init__(
+        self, directory, rank: int, size: int, *, joins: bool = False, pause: float = 0.0, until: str = "", **more: str
+    ):
+        variables = {
+            "SHOAL_COMM_DIRECTORY": str(directory / "meeting"),
+            "SHOAL_COMM_HEARTBEAT": "30",
+            "SHOAL_COMM_JOINS": str(int(joins)),
+            **more,
+        }
         self.process = torch_ranks.start(rank, size, 1, PROGRAM, str(pause), until, **variables)
         self.lines: queue.Queue[str] = queue.Queue()
         self.heard: list[dict] = []
-        threading.Thread(target=lambda: [*map(self.lines.put, self.process.stdout), self.lines.put("")], daemon=True).start()
+        threading.Thread(
+            target=lambda: [*map(self.lines.put, self.process.stdout), self.lines.put("")], daemon=True
+        ).start()
 
     def hear(self, wanted) -> dict:
         """The next thing that it says that is wanted."""
@@ -64,7 +75,12 @@ class Rank:
 def weights():
     """Those of a training that nothing disturbed."""
     done = subprocess.run(
-        [torch_ranks.PYTHON, PROGRAM, "alone"], env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        [torch_ranks.PYTHON, PROGRAM, "alone"],
+        env=torch_ranks.environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -85,7 +101,9 @@ def ranks(tmp_path):
 
 
 def near(given, wanted) -> bool:
-    return all(abs(a - b) < 1e-5 for one, other in zip(given, wanted, strict=True) for a, b in zip(one, other, strict=True))
+    return all(
+        abs(a - b) < 1e-5 for one, other in zip(given, wanted, strict=True) for a, b in zip(one, other, strict=True)
+    )
 
 
 @needs_torch
@@ -133,8 +151,27 @@ def test_a_rank_that_hangs_is_left_behind_and_hosts_leave_the_roster(ranks, weig
 
 @needs_torch
 def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_path):
-    command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "2", "--max-restarts", "2"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=1", "--local-addr", "127.0.0.1"]
+    command = [
+        torch_ranks.PYTHON,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "1:2",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "2",
+    ]
+    command += [
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        "--rdzv-conf",
+        "last_call_timeout=1",
+        "--local-addr",
+        "127.0.0.1",
+    ]
     command += ["--monitor-interval", "0.1", str(HERE / "torchrun_ranks.py"), str(tmp_path)]
     done = subprocess.run(command, env=torch_ranks.environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -146,7 +183,9 @@ def test_scripts_of_torchruns_start_again_and_meet_apart_from_those_before(tmp_p
 
 @needs_torch
 def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
-    """The agent does not notice either, so the other rank stays in place; it ends with the error that a rank was killed."""
+    """The agent does not notice either, so the other rank stays in place; it ends with the error
+    that a rank was killed.
+    """
     program = str(HERE / "torchrun_elastic.py")
 
     def eventually(ask):
@@ -164,7 +203,17 @@ def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
         lines = (tmp_path / f"lines.{name}").read_text().split("\n")[:-1]
         return next((it for it in map(json.loads, lines) if wanted(it)), None)
 
-    command = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command = [
+        torch_ranks.PYTHON,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+    ]
     command += ["--local-addr", "127.0.0.1", program, str(tmp_path)]
     variables = {**torch_ranks.environment(), "SHOAL_COMM_HEARTBEAT": "3"}
     agent = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -175,7 +224,9 @@ def test_a_rank_of_torchruns_hangs_and_another_joins(weights, tmp_path):
         os.kill(hung, signal.SIGSTOP)
         eventually(lambda: printed("0", lambda it: it.get("of") == 1))
         environment = json.loads((tmp_path / "process.0").read_text())["environment"]
-        newcomer = subprocess.Popen([torch_ranks.PYTHON, program, str(tmp_path)], env={**environment, "SHOAL_COMM_JOINS": "1"})
+        newcomer = subprocess.Popen(
+            [torch_ranks.PYTHON, program, str(tmp_path)], env={**environment, "SHOAL_COMM_JOINS": "1"}
+        )
         eventually(lambda: printed("joined", lambda it: it.get("of") == 2))
         (tmp_path / "go").touch()
         for name, rank in (("0", 0), ("joined", 1)):

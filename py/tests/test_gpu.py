@@ -1,7 +1,9 @@
-"""What runs on GPUs, on a machine that has one: `cargo xtask gpu`, or the folder that `cargo xtask gpu --bundle DIR` writes. Ranks that share the GPU go through host
-memory, where that is supported; over NCCL each has a GPU of its own, so that one GPU means one rank.
+"""What runs on GPUs, on a machine that has one: `cargo xtask gpu`, or the folder that
+`cargo xtask gpu --bundle DIR` writes. Ranks that share the GPU go through host memory, where that
+is supported; over NCCL each has a GPU of its own, so that one GPU means one rank.
 
-SHOAL_GPU_TESTS_ON=cpu rehearses on a machine without a GPU those checks that do not need one to mean something.
+SHOAL_GPU_TESTS_ON=cpu rehearses on a machine without a GPU those checks that do not need one to
+mean something.
 """
 
 import ctypes
@@ -95,7 +97,11 @@ def test_torch(world, name, check):
     ("name", "check"),
     [
         *_cases(["Horovod alone", "Horovod alone through host memory", "Horovod, two on a GPU"], HOROVOD),
-        *_cases(["Horovod alone", "Horovod alone through host memory", "Horovod, two on a GPU"], ["kernels_before_and_after", "which_way"], on_gpu_alone),
+        *_cases(
+            ["Horovod alone", "Horovod alone through host memory", "Horovod, two on a GPU"],
+            ["kernels_before_and_after", "which_way"],
+            on_gpu_alone,
+        ),
         *_cases(["Horovod, two on two GPUs"], [*HOROVOD, "kernels_before_and_after", "which_way"], needs_two),
     ],
 )
@@ -106,7 +112,10 @@ def test_horovod(world, name, check):
 def _program(size: int, *words: str, **more: str) -> list[str]:
     """Runs ranks of a program to their end; what they wrote to standard error."""
     port = free_port()
-    ranks = [start(rank, size, port, str(HERE / "gpu_libraries.py"), *words, LOCAL_WORLD_SIZE=str(size), **more) for rank in range(size)]
+    ranks = [
+        start(rank, size, port, str(HERE / "gpu_libraries.py"), *words, LOCAL_WORLD_SIZE=str(size), **more)
+        for rank in range(size)
+    ]
     try:
         codes = [it.wait(torch_ranks.PATIENCE_S) for it in ranks]
     finally:
@@ -117,7 +126,9 @@ def _program(size: int, *words: str, **more: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("name", ["data_parallel", "first_version", "model_parallel", "model_parallel_fp16", "model_parallel_bf16"])
+@pytest.mark.parametrize(
+    "name", ["data_parallel", "first_version", "model_parallel", "model_parallel_fp16", "model_parallel_bf16"]
+)
 def test_libraries(name):
     _program(1, name)
 

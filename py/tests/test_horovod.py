@@ -5,7 +5,21 @@ import torch_ranks
 
 pytestmark = torch_ranks.needs_torch()
 
-OPERATIONS = ["process", "all_reduce", "groups_and_handles", "grouped_handles", "timeline", "gathers", "scatters", "gradients", "mistakes", "join", "process_sets", "adasum", "devices"]
+OPERATIONS = [
+    "process",
+    "all_reduce",
+    "groups_and_handles",
+    "grouped_handles",
+    "timeline",
+    "gathers",
+    "scatters",
+    "gradients",
+    "mistakes",
+    "join",
+    "process_sets",
+    "adasum",
+    "devices",
+]
 TRAINING = ["optimizer", "optimizer_rules", "branches", "sparse", "adasum_optimizer", "state", "batch_norm", "again"]
 
 

@@ -1,4 +1,6 @@
-"""Horovod's elastic training: the launcher's driver by itself, and whole jobs with hosts that come and go and workers that are killed."""
+"""Horovod's elastic training: the launcher's driver by itself, and whole jobs with hosts that
+come and go and workers that are killed.
+"""
 
 import json
 import subprocess
@@ -25,8 +27,19 @@ needs_torch = torch_ranks.needs_torch()
 
 def job(tmp_path, *options: str, blow: str = "none", fails: bool = False, **variables: str) -> list[dict]:
     """What rank 0 wrote in a job."""
-    command = [torch_ranks.PYTHON, "-m", "horovod.runner.launch", *options, torch_ranks.PYTHON, str(HERE / "horovod_elastic_worker.py"), str(tmp_path), blow]
-    done = subprocess.run(command, env={**torch_ranks.environment(), **variables}, capture_output=True, text=True, timeout=TIMEOUT_S)
+    command = [
+        torch_ranks.PYTHON,
+        "-m",
+        "horovod.runner.launch",
+        *options,
+        torch_ranks.PYTHON,
+        str(HERE / "horovod_elastic_worker.py"),
+        str(tmp_path),
+        blow,
+    ]
+    done = subprocess.run(
+        command, env={**torch_ranks.environment(), **variables}, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
 
@@ -36,7 +49,9 @@ def test_hosts_come_and_go_and_workers_keep_their_processes(tmp_path):
     (tmp_path / "hosts").write_text("localhost:1\n")
     (tmp_path / "hosts.1").write_text("localhost:1\n127.0.0.1:1\n")
     (tmp_path / "hosts.2").write_text("127.0.0.1:1\n")
-    epochs = job(tmp_path, "-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", f"cat {tmp_path}/hosts")
+    epochs = job(
+        tmp_path, "-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", f"cat {tmp_path}/hosts"
+    )
     assert [(it["size"], it["host"], it["start_rank"], it["worlds"]) for it in epochs] == [
         (1, "localhost", 0, 1),
         (2, "localhost", 0, 2),
@@ -96,7 +111,10 @@ def test_the_world_may_change_only_so_often():
             it.record_ready(slot.hostname, slot.local_rank)
         return 1
 
-    assert drive(run, reset_limit=2).error_message == "Horovod was shutdown because number of resets during elastic job exceeded limit: 2"
+    assert (
+        drive(run, reset_limit=2).error_message
+        == "Horovod was shutdown because number of resets during elastic job exceeded limit: 2"
+    )
 
 
 def test_a_worker_that_hangs_is_left_behind(monkeypatch):
@@ -191,7 +209,10 @@ def test_a_failed_host_comes_back_after_its_cooldown(monkeypatch):
     hosts = discovery.HostManager(discovery.FixedHosts({"a": 1, "b": 1}), (1, 10))
     assert hosts.update_available_hosts() == worker.HostUpdateResult.added
     hosts.blacklist("a")
-    assert hosts.current_hosts.available_hosts == {"b"} and hosts.update_available_hosts() == worker.HostUpdateResult.no_update
+    assert (
+        hosts.current_hosts.available_hosts == {"b"}
+        and hosts.update_available_hosts() == worker.HostUpdateResult.no_update
+    )
     clock[0] += 4
     assert hosts.update_available_hosts() == worker.HostUpdateResult.added
     assert hosts.current_hosts.host_assignment_order == ["b", "a"], "it is the youngest now"
@@ -338,7 +359,9 @@ def test_a_host_that_is_back_at_once_gets_new_workers(monkeypatch):
         return 0
 
     # The next world needs both, so it waits until b is back.
-    assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=2, cooldown_range=(0.01, 0.01), timeout=10).worker_results) == ["a[0]", "b[0]"]
+    assert sorted(
+        drive(run, hosts={"a": 1, "b": 1}, least=2, cooldown_range=(0.01, 0.01), timeout=10).worker_results
+    ) == ["a[0]", "b[0]"]
     assert begun.count(("b", 2)) == 2
 
 

@@ -19,7 +19,9 @@ TELL = "import os; print('rank', *(os.environ['HOROVOD_' + it] for it in ('RANK'
 def horovodrun(*arguments: str, timeout: float = 60, **more: str) -> subprocess.CompletedProcess:
     """The command, as a shell would start it."""
     command = [sys.executable, "-m", "horovod.runner.launch", *arguments]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": PACKAGES, **more}, capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": PACKAGES, **more}, capture_output=True, text=True, timeout=timeout
+    )
 
 
 def test_ranks_know_who_they_are(tmp_path):
@@ -31,9 +33,21 @@ def test_ranks_know_who_they_are(tmp_path):
 
 def test_options_become_variables():
     tell = "import os; print(sorted(it for it in os.environ.items() if it[0] in ('HOROVOD_FUSION_THRESHOLD', 'HOROVOD_CYCLE_TIME', 'HOROVOD_STALL_CHECK_TIME_SECONDS')))"
-    options = ["--fusion-threshold-mb", "2", "--cycle-time-ms", "0.5", "--stall-check-warning-time-seconds", "7", "--gloo"]
+    options = [
+        "--fusion-threshold-mb",
+        "2",
+        "--cycle-time-ms",
+        "0.5",
+        "--stall-check-warning-time-seconds",
+        "7",
+        "--gloo",
+    ]
     told = horovodrun("-np", "1", *options, sys.executable, "-c", tell)
-    wanted = [("HOROVOD_CYCLE_TIME", "0.5"), ("HOROVOD_FUSION_THRESHOLD", str(2 << 20)), ("HOROVOD_STALL_CHECK_TIME_SECONDS", "7")]
+    wanted = [
+        ("HOROVOD_CYCLE_TIME", "0.5"),
+        ("HOROVOD_FUSION_THRESHOLD", str(2 << 20)),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "7"),
+    ]
     assert told.stdout == f"[0]<stdout>:{wanted}\n"
 
 
@@ -77,7 +91,9 @@ def test_ssh_starts_ranks_of_other_hosts(tmp_path):
     ssh.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     told = horovodrun("-np", "2", "-H", "localhost:1,elsewhere.invalid:1", sys.executable, "-c", TELL, PATH=path)
-    assert sorted(told.stdout.splitlines()) == ["[0]<stdout>:rank 0 2 0 1 0 2", "[1]<stdout>:rank 1 2 0 1 1 2"], told.stderr
+    assert sorted(told.stdout.splitlines()) == ["[0]<stdout>:rank 0 2 0 1 0 2", "[1]<stdout>:rank 1 2 0 1 1 2"], (
+        told.stderr
+    )
     program = "import os, sys, time; sys.exit(3) if os.environ['HOROVOD_RANK'] == '0' else time.sleep(50)"
     began = time.monotonic()
     told = horovodrun("-np", "2", "-H", "localhost:1,elsewhere.invalid:1", sys.executable, "-c", program, PATH=path)
@@ -98,7 +114,9 @@ def test_places():
 def test_files(tmp_path):
     (tmp_path / "hosts").write_text("a slots=2\n# nobody\nb slots = 3\nc:4\n")
     assert hosts.parse_host_file(str(tmp_path / "hosts")) == [("a", 2), ("b", 3), ("c", 4)]
-    (tmp_path / "settings").write_text("params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 4\nstall_check:\n  enabled: false\ntimeline:\n  filename: t.json\n")
+    (tmp_path / "settings").write_text(
+        "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 4\nstall_check:\n  enabled: false\ntimeline:\n  filename: t.json\n"
+    )
     options = launch.parser().parse_args(["--cycle-time-ms", "2", "true"])
     if importlib.util.find_spec("yaml") is None:
         with pytest.raises(SystemExit, match="needs PyYAML"):
@@ -122,7 +140,9 @@ def _place(add, *, fails=None):
 
 
 def test_run(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([PACKAGES, str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([PACKAGES, str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    )
     assert horovod.run(_place, args=(10,), num_proc=2) == [10, 11]
     with pytest.raises(RuntimeError, match="this one fails"):
         horovod.run(_place, args=(10,), kwargs={"fails": 1}, num_proc=2)

@@ -1,4 +1,6 @@
-"""`shoal.parallel` as a Python program uses it; what the plans themselves promise is tested in crates/parallel."""
+"""`shoal.parallel` as a Python program uses it; what the plans themselves promise is tested in
+crates/parallel.
+"""
 
 import math
 import re
@@ -170,7 +172,9 @@ def test_state_moves_from_one_layout_to_another():
     memory = {rank: bytearray(one.bytes(tensors, rank)) for rank in range(2)}
     for rank, held in memory.items():
         for piece in one.pieces(tensors, rank):
-            held[piece.at : piece.at + piece.bytes] = bytes(1 + piece.tensor * 96 + piece.start + byte for byte in range(piece.bytes))
+            held[piece.at : piece.at + piece.bytes] = bytes(
+                1 + piece.tensor * 96 + piece.start + byte for byte in range(piece.bytes)
+            )
     new = {rank: bytearray(other.bytes(tensors, rank)) for rank in range(4)}
     for it in reshard(tensors, one, other):
         new[it.to_rank][it.to_at : it.to_at + it.bytes] = memory[it.from_rank][it.from_at : it.from_at + it.bytes]
@@ -188,18 +192,33 @@ def test_formulas_are_there_for_reference():
     assert stepped == pytest.approx([w - 8 * ratio * (g + 5e-4 * w) for w, g in zip(weights, gradient)])
     assert velocity == pytest.approx([w - s for w, s in zip(weights, stepped)], abs=1e-6)
     stepped, first, second = lamb_step(0.05, 1, weights, gradient, ([0.0] * 5, [0.0] * 5), highest=1.0)
-    assert first == pytest.approx([0.1 * g for g in gradient]) and second == pytest.approx([0.001 * g * g for g in gradient])
+    assert first == pytest.approx([0.1 * g for g in gradient]) and second == pytest.approx(
+        [0.001 * g * g for g in gradient]
+    )
     assert lamb_ratio(4.0, 16.0) == 0.5 and lamb_ratio(4.0, 16.0, highest=1.0) == 0.25 and stepped != weights
     with pytest.raises(ValueError, match="one length"):
         lars_step(1.0, [1.0], [], [1.0])
 
 
 def test_ranks_meet_seldom():
-    assert [meeting(step, period=3, synchronous=2) for step in range(6)] == ["gradients", "gradients", "nothing", "nothing", "weights", "nothing"]
+    assert [meeting(step, period=3, synchronous=2) for step in range(6)] == [
+        "gradients",
+        "gradients",
+        "nothing",
+        "nothing",
+        "weights",
+        "nothing",
+    ]
     common, velocity = Outer().step([1.0], [0.5], [0.0])
     assert common == pytest.approx([1 - 0.7 * 0.95]) and velocity == [0.5]
     assert Outer(1.0, 0.0, False).step([1.0], [0.5], [0.0])[0] == [0.5]
-    assert [Streaming(4, 2, 1).at(step) for step in range(5)] == [[], [("send", 1)], [("receive", 1)], [("send", 0)], [("receive", 0)]]
+    assert [Streaming(4, 2, 1).at(step) for step in range(5)] == [
+        [],
+        [("send", 1)],
+        [("receive", 1)],
+        [("send", 0)],
+        [("receive", 0)],
+    ]
 
 
 def test_layouts_are_advised_best_first():
@@ -207,9 +226,17 @@ def test_layouts_are_advised_best_first():
     machine = Machine(4, 1 << 40, Link(1e-5, 1e10))
     found = advise([layer] * 4, machine, batch=16)
     assert found[0].fits and [it.step for it in found[:9]] == pytest.approx(sorted(it.step for it in found[:9]))
-    assert {it.zero for it in found} == {0, 1, 2, 3} and {it.pipeline for it in found} == {None, "gpipe", "1f1b", "zero_bubble", "interleaved"}
+    assert {it.zero for it in found} == {0, 1, 2, 3} and {it.pipeline for it in found} == {
+        None,
+        "gpipe",
+        "1f1b",
+        "zero_bubble",
+        "interleaved",
+    }
     assert all(math.prod(it.degrees.values()) == 4 for it in found)
-    small = advise([layer] * 4, Machine(4, 30_000_000, Link(1e-5, 1e10), Link(1e-3, 1e8), ranks_per_host=2, at_once=2.0), batch=16)
+    small = advise(
+        [layer] * 4, Machine(4, 30_000_000, Link(1e-5, 1e10), Link(1e-3, 1e8), ranks_per_host=2, at_once=2.0), batch=16
+    )
     assert small[0].fits and small[0].memory <= 30_000_000 and not small[-1].fits
 
 

@@ -82,9 +82,12 @@ def test_a_loss_that_is_not_tolerated_ends_all():
     ranks = start("raises_and_all_end", 3)
     for rank in (0, 2):
         [line] = output(ranks[rank])
-        # Who hears of it late may hear of the other, too, which has given up for the same reason; who is slow, in the step in which it was.
+        # Who hears of it late may hear of the other, too, which has given up for the same reason;
+        # who is slow, in the step in which it was.
         ranks_lost, step = line["ranks"], line["number"]
-        assert 1 in ranks_lost and step in (2, 3) and f"ranks {ranks_lost} were lost before step {step}" in line["text"], line
+        assert (
+            1 in ranks_lost and step in (2, 3) and f"ranks {ranks_lost} were lost before step {step}" in line["text"]
+        ), line
     assert ended(ranks[1:2]) == [[]]
 
 

@@ -1,4 +1,6 @@
-"""`smdistributed.modelparallel.torch` on two and four ranks: as one process with the same global batch would."""
+"""`smdistributed.modelparallel.torch` on two and four ranks: as one process with the same global
+batch would.
+"""
 
 import json
 import os
@@ -12,7 +14,17 @@ pytestmark = torch_ranks.needs_torch()
 
 TWO = {
     "smp_training": ["pipelines", "by_hand", "data_parallel", "tensor", "replaced", "half", "checkpointed"],
-    "smp_calls": ["configuration", "objects", "steps", "numbers", "bubble", "checkpoints", "scaler", "translated", "hooks"],
+    "smp_calls": [
+        "configuration",
+        "objects",
+        "steps",
+        "numbers",
+        "bubble",
+        "checkpoints",
+        "scaler",
+        "translated",
+        "hooks",
+    ],
     "smp_scripts": ["mnist_script", "gpt_script"],
 }
 FOUR = {"smp_four": ["places", "layouts"]}
@@ -41,10 +53,15 @@ def test_on_four_ranks_and_then_on_three(ranks):
 
 
 def with_transformers() -> str | None:
-    """An interpreter that has torch and transformers: that of $SHOAL_TORCH_PYTHON, or of the environment of Hugging Face's image."""
+    """An interpreter that has torch and transformers: that of $SHOAL_TORCH_PYTHON, or of the
+    environment of Hugging Face's image.
+    """
     cache = Path(os.environ.get("SHOAL_CACHE") or Path.home() / ".cache/shoal")
     find = "import importlib.util as it, sys; sys.exit(it.find_spec('transformers') is None or it.find_spec('torch') is None)"
-    for python in [os.environ.get("SHOAL_TORCH_PYTHON"), *map(str, cache.glob("environments/huggingface-*/bin/python"))]:
+    for python in [
+        os.environ.get("SHOAL_TORCH_PYTHON"),
+        *map(str, cache.glob("environments/huggingface-*/bin/python")),
+    ]:
         if python and subprocess.run([python, "-c", find], capture_output=True).returncode == 0:
             return python
     return None

@@ -1,4 +1,6 @@
-"""`horovod.tensorflow`, `horovod.keras`, `shoal.keras` and SageMaker's library for TensorFlow, on two ranks."""
+"""`horovod.tensorflow`, `horovod.keras`, `shoal.keras` and SageMaker's library for TensorFlow,
+on two ranks.
+"""
 
 import os
 import subprocess
@@ -25,11 +27,21 @@ CHECKS = [
     "joined",
 ]
 #: Each of `tensorflow_keras_checks`; the last begins a new world.
-KERAS_CHECKS = ["partial_tape", "partial_optimizer", "grouped", "best_model", "keras_module", "elastic_callbacks", "elastic_run"]
+KERAS_CHECKS = [
+    "partial_tape",
+    "partial_optimizer",
+    "grouped",
+    "best_model",
+    "keras_module",
+    "elastic_callbacks",
+    "elastic_run",
+]
 
 
 def _python() -> str | None:
-    """An interpreter that has TensorFlow: that of $SHOAL_TENSORFLOW_PYTHON, or with `cargo xtask test --all` that of its environment."""
+    """An interpreter that has TensorFlow: that of $SHOAL_TENSORFLOW_PYTHON, or with
+    `cargo xtask test --all` that of its environment.
+    """
     cache = Path(os.environ.get("SHOAL_CACHE") or Path.home() / ".cache/shoal")
     cached = cache.glob("environments/tensorflow-*/bin/python") if "SHOAL_TEST_ALL" in os.environ else ()
     for python in [os.environ.get("SHOAL_TENSORFLOW_PYTHON"), *map(str, cached)]:
@@ -52,7 +64,9 @@ class Ranks(torch_ranks.Ranks):
         place = {"RANK": rank, "SIZE": size, "LOCAL_RANK": rank, "LOCAL_SIZE": size, "CROSS_RANK": 0, "CROSS_SIZE": 1}
         place |= {"GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "GLOO_RENDEZVOUS_PORT": port}
         told = {f"HOROVOD_{name}": str(it) for name, it in place.items()}
-        return torch_ranks.spawn(PYTHON, str(torch_ranks.HERE / "tensorflow_rank.py"), TF_CPP_MIN_LOG_LEVEL="3", **told, **more)
+        return torch_ranks.spawn(
+            PYTHON, str(torch_ranks.HERE / "tensorflow_rank.py"), TF_CPP_MIN_LOG_LEVEL="3", **told, **more
+        )
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,12 @@ def test_a_rank_that_was_killed_is_named():
     error, polled, later = saw("killed")
     assert error["kind"] == "PeerDied" and error["ranks"] == [1] and "rank 1" in error["text"]
     assert "all-reduce" in error["operation"]
-    assert polled["kind"] == "PeerDied" and polled["ranks"] == [1] and "all-reduce" in polled["operation"] and polled["success"] is False
+    assert (
+        polled["kind"] == "PeerDied"
+        and polled["ranks"] == [1]
+        and "all-reduce" in polled["operation"]
+        and polled["success"] is False
+    )
     assert polled["first"] == ["PeerDied", [1], error["operation"]]
     assert "rank 1" in later["later"]
 
@@ -32,7 +37,9 @@ def test_a_rank_that_was_killed_is_named():
 def test_a_rank_that_does_not_come_is_named():
     error, *_ = saw("late")
     assert error["kind"] == "DeadlineExceeded" and error["ranks"] == [1] and "barrier" in error["operation"]
-    assert error["text"].startswith("Rank 1 failed to pass monitoredBarrier in 3000 ms") and " Timed out " in error["text"]
+    assert (
+        error["text"].startswith("Rank 1 failed to pass monitoredBarrier in 3000 ms") and " Timed out " in error["text"]
+    )
     assert 2.9 < error["seconds"] < 8
 
 
@@ -55,8 +62,20 @@ os.write(1, b"sum %d\\n" % int(tensor))
 
 def test_ranks_that_torchrun_restarts_meet_again(tmp_path):
     (tmp_path / "train.py").write_text(RESTARTED)
-    run = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2"]
+    run = [
+        torch_ranks.PYTHON,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--monitor-interval",
+        "0.2",
+    ]
     run += ["--master-port", str(torch_ranks.free_port()), "train.py"]
-    done = subprocess.run(run, cwd=tmp_path, env=torch_ranks.environment(), capture_output=True, text=True, timeout=torch_ranks.PATIENCE_S)
+    done = subprocess.run(
+        run, cwd=tmp_path, env=torch_ranks.environment(), capture_output=True, text=True, timeout=torch_ranks.PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["sum", "2"] * 2

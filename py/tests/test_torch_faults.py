@@ -1,4 +1,6 @@
-"""A rank that is killed, hangs, or does something else than the others: each way to train gives every other rank an error with who and what, and none waits for ever."""
+"""A rank that is killed, hangs, or does something else than the others: each way to train gives
+every other rank an error with who and what, and none waits for ever.
+"""
 
 import json
 
@@ -11,7 +13,11 @@ pytestmark = torch_ranks.needs_torch()
 
 FAULTS = ["killed", "hung", "shape", "dtype", "order"]
 #: How long a rank may be silent, and an operation by name wait for ranks.
-SETTINGS = {"SHOAL_COMM_HEARTBEAT": "1.5", "HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4"}
+SETTINGS = {
+    "SHOAL_COMM_HEARTBEAT": "1.5",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "1",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4",
+}
 #: Who.
 GONE = {"killed": "rank 1 died", "hung": "rank 1 has given no sign of life"}
 #: What: the operation in which others wait, and what ranks 0 and 1 call where they differ.
@@ -19,7 +25,9 @@ ERRORS = {
     "horovod": {
         "killed": ['"allreduce.0.bias", "allreduce.0.weight"'],
         "hung": ['"allreduce.0.bias", "allreduce.0.weight"'],
-        "shape": ['"allreduce.1.weight": ranks 0, 2: allreduce (average) of f32 [1, 4]; rank 1: allreduce (average) of f32 [1, 5]'],
+        "shape": [
+            '"allreduce.1.weight": ranks 0, 2: allreduce (average) of f32 [1, 4]; rank 1: allreduce (average) of f32 [1, 5]'
+        ],
         "dtype": ["ranks 0, 2: allreduce (average) of f32 [1]; rank 1: allreduce (average) of f64 [1]"],
     },
     "data_parallel": {
@@ -80,7 +88,9 @@ class Forks:
         return json.loads(line)
 
     def ask(self, api, fault, stays):
-        """The error of each rank that lives, by its number: its text and class. `stays`: no rank ends before all have one."""
+        """The error of each rank that lives, by its number: its text and class. `stays`: no rank
+        ends before all have one.
+        """
         self.process.stdin.write(json.dumps([api, fault, torch_ranks.free_port(), SETTINGS, stays]) + "\n")
         self.process.stdin.flush()
         return {int(rank): f"{seen['text']} ({seen['kind']})" for rank, seen in self.read().items()}
@@ -111,15 +121,19 @@ def test_every_rank_gets_the_error(forks, api, fault):
     in_tensorflow = api in ("tape", "graph")
     if in_tensorflow and test_tensorflow.PYTHON is None:
         pytest.skip(test_tensorflow.WITHOUT)
-    module, python = ("faults_tensorflow", test_tensorflow.PYTHON) if in_tensorflow else ("faults_torch", torch_ranks.PYTHON)
-    # Operations with names wait each for its own, until it gives up: nobody is to hear instead that another rank gave up and ended.
+    module, python = (
+        ("faults_tensorflow", test_tensorflow.PYTHON) if in_tensorflow else ("faults_torch", torch_ranks.PYTHON)
+    )
+    # Operations with names wait each for its own, until it gives up: nobody is to hear instead that
+    # another rank gave up and ended.
     is_by_name = fault == "order" and (api == "horovod" or in_tensorflow)
     errors = forks(module, python).ask(api, fault, is_by_name)
     assert sorted(errors) == ([0, 2] if fault in GONE else [0, 1, 2])
     for rank, text in errors.items():
         words = ERRORS[api].get(fault, [])
         if (api, fault) == ("data_parallel", "shape"):
-            # torch compares the shapes on each rank with those of rank 0, before anything of the gradients: the others see that rank 1 ends.
+            # torch compares the shapes on each rank with those of rank 0, before anything of the
+            # gradients: the others see that rank 1 ends.
             words = ["[5, 3]"] if rank == 1 else ["rank 1 died"]
         if is_by_name:
             own = '"DistributedGradientTape' if in_tensorflow else '"allreduce.0.bias"'
@@ -132,6 +146,7 @@ def test_every_rank_gets_the_error(forks, api, fault):
         if fault in GONE:
             words = [*words, GONE[fault]]
         for word in words:
-            # Of a rank that has not sent in time what it called, the others know that it was something else.
+            # Of a rank that has not sent in time what it called, the others know that it was
+            # something else.
             late = f"{word.partition(':')[0]}: nothing yet"
             assert word in text or (late in text and not late.startswith(f"rank {rank}:")), (rank, word, text)

@@ -21,8 +21,22 @@ def test_the_programs_of_the_guide_run(tmp_path):
     outputs = []
     for program in programs:
         (tmp_path / "train.py").write_text(program)
-        run = [torch_ranks.PYTHON, "-m", "torch.distributed.run", "--master-port", str(torch_ranks.free_port()), *arguments]
-        done = subprocess.run(run, cwd=tmp_path, env=torch_ranks.environment(), capture_output=True, text=True, timeout=torch_ranks.PATIENCE_S)
+        run = [
+            torch_ranks.PYTHON,
+            "-m",
+            "torch.distributed.run",
+            "--master-port",
+            str(torch_ranks.free_port()),
+            *arguments,
+        ]
+        done = subprocess.run(
+            run,
+            cwd=tmp_path,
+            env=torch_ranks.environment(),
+            capture_output=True,
+            text=True,
+            timeout=torch_ranks.PATIENCE_S,
+        )
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     assert float(re.search(r"loss ([0-9.]+)", outputs[0])[1]) < 5

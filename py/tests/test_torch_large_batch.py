@@ -1,4 +1,6 @@
-"""Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB by their formulas."""
+"""Two ranks train as four: equal weights, loss scales and rates. Local training, LARS and LAMB
+by their formulas.
+"""
 
 import json
 

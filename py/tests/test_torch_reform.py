@@ -24,7 +24,11 @@ def test_survivors_go_on_without_the_rank_that_was_killed():
     assert processes[1].wait() == -9
     assert [(it["first"], it["rank"], it["size"]) for it in said] == [(0, 0, 2), (2, 1, 2)]
     for it in said:
-        assert it["failure"]["kind"] == "PeerDied" and it["failure"]["ranks"] == [1] and "all-reduce" in it["failure"]["operation"], it
+        assert (
+            it["failure"]["kind"] == "PeerDied"
+            and it["failure"]["ranks"] == [1]
+            and "all-reduce" in it["failure"]["operation"]
+        ), it
 
 
 def test_a_replacement_takes_the_place_of_the_rank_that_was_killed():

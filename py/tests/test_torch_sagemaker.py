@@ -48,5 +48,7 @@ def test_four_ranks_of_two_by_two():
 
 def test_the_name_is_found_when_the_backend_is_registered():
     program = "import shoal.backends; shoal.backends.register(); import torch.sagemaker as tsm; from torch.sagemaker import state; print(tsm.state is state, tsm.__name__)"
-    run = subprocess.run([torch_ranks.PYTHON, "-c", program], env=torch_ranks.environment(), capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [torch_ranks.PYTHON, "-c", program], env=torch_ranks.environment(), capture_output=True, text=True, timeout=120
+    )
     assert run.stdout == "True torch.sagemaker\n", run.stderr

@@ -100,7 +100,10 @@ def test_earlier_trials_of_another_space():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Study({"x": continuous(0, 1, "Logarithmic")}), "parameter x: logarithmic scaling needs values above 0, and its minimum is 0"),
+        (
+            lambda: Study({"x": continuous(0, 1, "Logarithmic")}),
+            "parameter x: logarithmic scaling needs values above 0, and its minimum is 0",
+        ),
         (lambda: Study({"x": integer(1, 2, when={"y": [1]})}), "parameter x: its parent y does not exist"),
         (lambda: Study(SPACE, searcher="newton"), 'there is no searcher "newton"; there are: random'),
         (lambda: Study(SPACE, strategy="asha", searcher="random"), "give a strategy, or a searcher"),

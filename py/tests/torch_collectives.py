@@ -9,7 +9,17 @@ import torch.distributed as dist
 import shoal.torch
 from shoal.torch.tensors import plain
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+]
 
 
 def close(got, wanted):
@@ -219,7 +229,9 @@ def messages(rank, size):
     by_tag(rank, size)
     from_any(rank, size)
     peer, got = (rank + 1) % size, torch.zeros(5)
-    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, of(rank), peer), dist.P2POp(dist.irecv, got, (rank - 1) % size)])
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, of(rank), peer), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+    )
     for work in works:
         work.wait()
     close(got, of((rank - 1) % size))

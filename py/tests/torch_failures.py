@@ -1,4 +1,6 @@
-"""A rank of test_torch_failures.py: does what it is told until something happens, and says what it saw as JSON."""
+"""A rank of test_torch_failures.py: does what it is told until something happens, and says what
+it saw as JSON.
+"""
 
 import datetime
 import json
@@ -42,7 +44,12 @@ def main(what: str) -> None:
         time.sleep(0.001)
     failed, first = work.exception(), shoal.torch.failure()
     if failed is not None:
-        seen = {"kind": type(failed).__name__, "ranks": failed.ranks, "operation": failed.operation, "success": work.is_success()}
+        seen = {
+            "kind": type(failed).__name__,
+            "ranks": failed.ranks,
+            "operation": failed.operation,
+            "success": work.is_success(),
+        }
         print(json.dumps(seen | {"first": [type(first).__name__, first.ranks, first.operation]}), flush=True)
     # A future says the same to those who wait for it.
     try:

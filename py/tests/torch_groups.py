@@ -22,7 +22,8 @@ def nested_futures(rank, size):
         return done.value()[0] + inner.wait()[0]
 
     if rank == 0:
-        # On the other ranks nothing is done before the callbacks are there, so that the thread that reports runs them.
+        # On the other ranks nothing is done before the callbacks are there, so that the thread that
+        # reports runs them.
         time.sleep(0.2)
     works = [dist.all_reduce(torch.full((3,), float(it)), async_op=True) for it in range(4)]
     # After all of these were begun: ranks call operations in one order.
@@ -63,13 +64,21 @@ def splits(rank, size):
 
 
 def groups_of_one_name(rank, size):
-    """torch numbers groups on each rank, so groups of different ranks that these make by themselves have one name."""
+    """torch numbers groups on each rank, so groups of different ranks that these make by
+    themselves have one name.
+    """
     members = [0, 1] if rank < 2 else [2]
     store = dist.distributed_c10d._get_default_store()
     store.set(f"one/shoal/{rank}", "")
     from shoal.torch.backend import _join
 
-    group = _join(members.index(rank), members, dist.PrefixStore("one", store), datetime.timedelta(seconds=60), {"SHOAL_COMM_REPLACES": "0"})
+    group = _join(
+        members.index(rank),
+        members,
+        dist.PrefixStore("one", store),
+        datetime.timedelta(seconds=60),
+        {"SHOAL_COMM_REPLACES": "0"},
+    )
     assert group.size == len(members) and group.rank == members.index(rank)
     group.close()
 
@@ -84,7 +93,9 @@ def alone(rank, size):
 
 
 def of_gpus_alone(rank, size):
-    """A group without operations on CPU tensors, as one of NCCL: it is not of this backend, and is asked for nothing that it has not."""
+    """A group without operations on CPU tensors, as one of NCCL: it is not of this backend, and
+    is asked for nothing that it has not.
+    """
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     if not hasattr(dist.Backend, "GPUS_ALONE"):
         dist.Backend.register_backend("gpus_alone", lambda *given: dist.ProcessGroupGloo(*given), devices=["cuda"])

@@ -1,4 +1,6 @@
-"""What the ranks of test_torch_large_batch.py check: X ranks write what they trained to $LARGE_BATCH, then Y ranks train as them and compare."""
+"""What the ranks of test_torch_large_batch.py check: X ranks write what they trained to
+$LARGE_BATCH, then Y ranks train as them and compare.
+"""
 
 import os
 import warnings
@@ -31,7 +33,8 @@ def dataset():
 def network(norm=False):
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(12, 40), nn.BatchNorm1d(40) if norm else nn.Tanh(), nn.Linear(40, 1))
-    # The last batches are of two samples: what differs in the last bits of float32 grows in their normalisation.
+    # The last batches are of two samples: what differs in the last bits of float32 grows in their
+    # normalisation.
     return net.double() if norm else net
 
 
@@ -47,7 +50,13 @@ def saved(name, **values):
         if isinstance(value, dict):
             for part in value:
                 assert torch.isfinite(value[part]).all(), (name, key, part)
-                torch.testing.assert_close(value[part], wanted[key][part], atol=1e-6, rtol=1e-6, msg=lambda text, at=f"{name} {key} {part}": f"{at}: {text}")
+                torch.testing.assert_close(
+                    value[part],
+                    wanted[key][part],
+                    atol=1e-6,
+                    rtol=1e-6,
+                    msg=lambda text, at=f"{name} {key} {part}": f"{at}: {text}",
+                )
         else:
             assert value == wanted[key], (name, key, value, wanted[key])
 
@@ -61,7 +70,9 @@ def loader(samples, simulate, shuffle=True):
 
 
 def train(optimizer, model, simulate, scheduler=None, scaler=None, clip=None, bad=()):
-    """Epochs of a script that knows nothing of passes: what it calls once a pass is the same everywhere. Gives the scale and the rate of each step of the optimizer."""
+    """Epochs of a script that knows nothing of passes: what it calls once a pass is the same
+    everywhere. Gives the scale and the rate of each step of the optimizer.
+    """
     batches, sampler = loader(dataset(), simulate)
     dtype = next(model.parameters()).dtype
     trace = []
@@ -71,7 +82,8 @@ def train(optimizer, model, simulate, scheduler=None, scaler=None, clip=None, ba
         for inputs, index, labels in batches:
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(inputs.to(dtype)), labels.to(dtype))
-            # A sample whose gradient is not finite in its own mean: the worker that reads it overflows, in one pass.
+            # A sample whose gradient is not finite in its own mean: the worker that reads it
+            # overflows, in one pass.
             if (index[:, None] == torch.tensor(bad)[None]).any() and epoch == 0:
                 loss = loss * torch.inf
             if scaler is None:
@@ -114,12 +126,16 @@ def trains_as_many(rank, size):
     """Equal weights after two epochs, with DistributedDataParallel in its forms and without."""
     adam = lambda it: torch.optim.AdamW(it, lr=0.01)  # noqa: E731
     for name, make in {"sgd": {}, "adam": {"make": adam}}.items():
-        forms = {"": {}} if size == WORKERS else {
-            "ddp": {},
-            "views": {"ddp_options": {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.001}},
-            "unused": {"ddp_options": {"find_unused_parameters": True}},
-            "plain": {"ddp": False},
-        }
+        forms = (
+            {"": {}}
+            if size == WORKERS
+            else {
+                "ddp": {},
+                "views": {"ddp_options": {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.001}},
+                "unused": {"ddp_options": {"find_unused_parameters": True}},
+                "plain": {"ddp": False},
+            }
+        )
         for form in forms.values():
             net, model, optimizer = of(simulate_of(size), **make, **form)
             train(optimizer, model, simulate_of(size))
@@ -133,14 +149,19 @@ def clips_and_schedules(rank, size):
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=40)
         trace = train(optimizer, model, simulate_of(size), scheduler, clip=0.05)
         saved("schedule", weights=net.state_dict(), trace=trace)
-        for kind, options in ((torch.optim.lr_scheduler.StepLR, {"step_size": 3}), (torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, {"T_0": 5})):
+        for kind, options in (
+            (torch.optim.lr_scheduler.StepLR, {"step_size": 3}),
+            (torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, {"T_0": 5}),
+        ):
             net, model, optimizer = of(simulate_of(size), **form)
             trace = train(optimizer, model, simulate_of(size), kind(optimizer, **options))
             saved(kind.__name__, weights=net.state_dict(), trace=trace)
 
 
 def scales_losses(rank, size):
-    """Overflows in one pass skip the whole step on all ranks; the trace of scales is that of X ranks, and of shoal.parallel's rule."""
+    """Overflows in one pass skip the whole step on all ranks; the trace of scales is that of X
+    ranks, and of shoal.parallel's rule.
+    """
     bad = (11, 70, 71, 72)
     for clip in (None, 0.05):
         for form in ({},) if size == WORKERS else ({}, {"ddp": False}):
@@ -165,7 +186,9 @@ def scales_losses(rank, size):
 
 
 def batch_statistics(rank, size):
-    """Running statistics are those of rank 0 on X ranks, if that is asked for; else every pass moves them."""
+    """Running statistics are those of rank 0 on X ranks, if that is asked for; else every pass
+    moves them.
+    """
     options = {"make": lambda it: torch.optim.SGD(it, lr=0.02, momentum=0.9), "norm": True}
     net, model, optimizer = of(simulate_of(size), **options)
     train(optimizer, model, simulate_of(size))
@@ -179,7 +202,9 @@ def batch_statistics(rank, size):
 
 
 def samplers(rank, size):
-    """Batches are DistributedSampler's of X ranks, whatever the tail. One that reads as another number of workers than the optimizer's is told."""
+    """Batches are DistributedSampler's of X ranks, whatever the tail. One that reads as another
+    number of workers than the optimizer's is told.
+    """
     if size != WORKERS:
         for simulate, number in ((WORKERS * 2, 1), (WORKERS, 0)):
             net = network()
@@ -192,9 +217,17 @@ def samplers(rank, size):
                     optimizer.step()
             told = [str(it.message) for it in caught if "LargeBatchSampler" in str(it.message)]
             assert len(told) == number and optimizer.steps == 2, (read, told)
-    for samples, drop, drop_samples in ((147, False, False), (147, True, False), (147, False, True), (160, True, True), (3, False, False)):
+    for samples, drop, drop_samples in (
+        (147, False, False),
+        (147, True, False),
+        (147, False, True),
+        (160, True, True),
+        (3, False, False),
+    ):
         numbers = range(samples)
-        mine = LargeBatchSampler(numbers, 4, 6, ranks=2, rank=rank, seed=2, drop_last=drop, drop_last_samples=drop_samples)
+        mine = LargeBatchSampler(
+            numbers, 4, 6, ranks=2, rank=rank, seed=2, drop_last=drop, drop_last_samples=drop_samples
+        )
         wanted = []
         for worker in range(6):
             sampler = DistributedSampler(numbers, 6, worker, seed=2, drop_last=drop_samples)
@@ -206,7 +239,10 @@ def samplers(rank, size):
 
 
 def hooks_and_no_sync(rank, size):
-    """Hooks of the script get buckets that are divided by the passes; its own accumulation stays in force within each pass."""
+    """Hooks of the script get buckets that are divided by the passes; its own accumulation stays
+    in force within each pass.
+    """
+
     def grads(net, model, optimizer, register=None, twice=False):
         if register:
             register(model)
@@ -243,6 +279,7 @@ def hooks_and_no_sync(rank, size):
 
 def refusals(rank, size):
     """What cannot be is refused with what to do instead."""
+
     def text(kind, call):
         try:
             call()
@@ -254,7 +291,9 @@ def refusals(rank, size):
     sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     assert "nearest" in text(Invalid, lambda: LargeBatch(sgd, 5))
     assert "give a torch.optim.Optimizer" in text(ConfigError, lambda: LargeBatch(net, 4))
-    assert "parameters are not the model's" in text(ConfigError, lambda: LargeBatch(sgd, 4, model=DistributedDataParallel(torch.nn.Linear(2, 2))))
+    assert "parameters are not the model's" in text(
+        ConfigError, lambda: LargeBatch(sgd, 4, model=DistributedDataParallel(torch.nn.Linear(2, 2)))
+    )
     assert "LBFGS" in text(ConfigError, lambda: LargeBatch(torch.optim.LBFGS(net.parameters()), 4))
     large = LargeBatch(sgd, 4)
     assert "already" in text(ConfigError, lambda: LargeBatch(large, 8))
@@ -279,7 +318,9 @@ def refusals(rank, size):
 
 
 def plain_scripts(rank, size):
-    """A training that is no large batch, in a process that has some: DistributedDataParallel, GradScaler, clipping and schedulers do as by hand."""
+    """A training that is no large batch, in a process that has some: DistributedDataParallel,
+    GradScaler, clipping and schedulers do as by hand.
+    """
     LargeBatch(torch.optim.SGD(network().parameters(), lr=0.1), WORKERS)
     net, hand = network(), network()
     model = DistributedDataParallel(net)
@@ -312,14 +353,18 @@ def plain_scripts(rank, size):
             good += 1
             if good == 3:
                 scale, good = 2 * scale, 0
-        begun.append(scaler.get_scale() == scale and abs(optimizer.param_groups[0]["lr"] - 0.2 * 0.5 ** ((step + 1) // 2)) < 1e-9)
+        begun.append(
+            scaler.get_scale() == scale and abs(optimizer.param_groups[0]["lr"] - 0.2 * 0.5 ** ((step + 1) // 2)) < 1e-9
+        )
     assert all(begun), begun
     for one, other in zip(net.parameters(), hand.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
 def script(rank, size):
-    """Unchanged scripts: plain DDP with what is called per pass, then DistributedOptimizer. Under SHOAL_SIMULATE_INSTANCES they are started as two ranks."""
+    """Unchanged scripts: plain DDP with what is called per pass, then DistributedOptimizer.
+    Under SHOAL_SIMULATE_INSTANCES they are started as two ranks.
+    """
     net = network()
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)

@@ -1,4 +1,6 @@
-"""What the ranks of test_torch_large_batch.py check of `LocalTraining`: against the formulas of shoal.parallel on lists, and what is sent."""
+"""What the ranks of test_torch_large_batch.py check of `LocalTraining`: against the formulas of
+shoal.parallel on lists, and what is sent.
+"""
 
 import torch
 import torch.distributed as dist
@@ -54,7 +56,9 @@ def same_everywhere(net):
 
 
 def local_sgd(rank, size):
-    """Averaging weights after each step of SGD is averaging gradients; so is the synchronous beginning; between meetings ranks differ."""
+    """Averaging weights after each step of SGD is averaging gradients; so is the synchronous
+    beginning; between meetings ranks differ.
+    """
     net = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(4):
@@ -93,7 +97,10 @@ def diloco(rank, size):
     mine, local = run(rank, 13, every=5)
     torch.testing.assert_close(flat(mine), torch.tensor(common), atol=1e-5, rtol=1e-5)
     assert same_everywhere(mine)
-    assert local.plain_bytes == 13 * 4 * len(common) * 2 * (size - 1) // size and local.wire_bytes == local.plain_bytes * 3 // 13
+    assert (
+        local.plain_bytes == 13 * 4 * len(common) * 2 * (size - 1) // size
+        and local.wire_bytes == local.plain_bytes * 3 // 13
+    )
     # A checkpoint between two meetings.
     half, first = run(rank, 7, every=5, finish=False)
     resumed = network()
@@ -119,7 +126,9 @@ def wires(rank, size):
 
 
 def streaming(rank, size):
-    """Fragments take turns: each once in a period, a half of the bytes at a time; all ranks agree in the end, with a delay, too."""
+    """Fragments take turns: each once in a period, a half of the bytes at a time; all ranks
+    agree in the end, with a delay, too.
+    """
     net = network()
     local = LocalTraining(net, torch.optim.SGD(net.parameters(), lr=0.1), every=6, fragments=2)
     sent = []
@@ -135,7 +144,9 @@ def streaming(rank, size):
         mine, local = run(rank, 16, every=6, fragments=2, delay=2, wire=wire)
         assert same_everywhere(mine)
         with torch.no_grad():
-            begin, end = (torch.tensor([loss_of(it, rank, step).item() for step in range(16)]).mean() for it in (network(), mine))
+            begin, end = (
+                torch.tensor([loss_of(it, rank, step).item() for step in range(16)]).mean() for it in (network(), mine)
+            )
         assert end < begin
     mine, local = run(rank, 7, every=6, fragments=2, delay=2, finish=False)
     try:

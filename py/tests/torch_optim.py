@@ -1,4 +1,6 @@
-"""What the ranks of test_torch_large_batch.py check of `shoal.torch.optim`: against the formulas of shoal.parallel on lists."""
+"""What the ranks of test_torch_large_batch.py check of `shoal.torch.optim`: against the formulas
+of shoal.parallel on lists.
+"""
 
 import pickle
 from copy import deepcopy
@@ -31,9 +33,15 @@ def near(parameter, values):
 
 
 def lars(rank, size):
-    """Layers by the formula; vectors as momentum without decay; a group that says so is treated like them."""
+    """Layers by the formula; vectors as momentum without decay; a group that says so is treated
+    like them.
+    """
     vectors = {"0.bias", "1.weight", "1.bias", "2.bias"}
-    for make, names in ((nn.Module.parameters, vectors), (layers, vectors), (lambda net: layers(net, ["^2"]), vectors | {"2.weight"})):
+    for make, names in (
+        (nn.Module.parameters, vectors),
+        (layers, vectors),
+        (lambda net: layers(net, ["^2"]), vectors | {"2.weight"}),
+    ):
         net = network()
         optimizer = LARS(make(net), lr=0.3, momentum=0.8, weight_decay=0.01, trust=0.02)
         expected = {name: (it.flatten().tolist(), [0.0] * it.numel()) for name, it in net.named_parameters()}
@@ -57,7 +65,9 @@ def lamb(rank, size):
         net, adam = network(), network()
         optimizer = LAMB(net.parameters(), lr=0.05, weight_decay=0.02, highest=highest)
         reference = torch.optim.Adam(adam.parameters(), lr=0.05, eps=1e-6)
-        expected = {name: (it.flatten().tolist(), [0.0] * it.numel(), [0.0] * it.numel()) for name, it in net.named_parameters()}
+        expected = {
+            name: (it.flatten().tolist(), [0.0] * it.numel(), [0.0] * it.numel()) for name, it in net.named_parameters()
+        }
         for step in range(4):
             gradients(net, step)
             gradients(adam, step)
@@ -68,7 +78,15 @@ def lamb(rank, size):
                     torch.testing.assert_close(it, other, atol=1e-6, rtol=1e-5)
                 else:
                     weights, first, second = expected[name]
-                    expected[name] = lamb_step(0.05, step + 1, weights, it.grad.flatten().tolist(), (first, second), decay=0.02, highest=highest)
+                    expected[name] = lamb_step(
+                        0.05,
+                        step + 1,
+                        weights,
+                        it.grad.flatten().tolist(),
+                        (first, second),
+                        decay=0.02,
+                        highest=highest,
+                    )
                     near(it, expected[name][0])
         # A checkpoint goes on as the training did.
         copy = network()
@@ -83,7 +101,9 @@ def lamb(rank, size):
 
 
 def schedules(rank, size):
-    """Rates are those of shoal.parallel, per group and in steps of the optimizer, of a large batch, too."""
+    """Rates are those of shoal.parallel, per group and in steps of the optimizer, of a large
+    batch, too.
+    """
     for decay in (None, steps([4, 8], 0.5), polynomial(10), cosine(12, end=0.1)):
         net = network()
         optimizer = LARS([{"params": [net[0].weight]}, {"params": [net[2].weight], "lr": 0.02}], lr=0.1)
@@ -91,13 +111,21 @@ def schedules(rank, size):
         rates = [Rate(base, times=4, warmup=3, decay=decay) for base in (0.1, 0.02)]
         for step in range(14):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                assert abs(group["lr"] - rate(step)) < 1e-12 and abs(group["correction"] - rate.momentum_correction(step)) < 1e-12
+                assert (
+                    abs(group["lr"] - rate(step)) < 1e-12
+                    and abs(group["correction"] - rate.momentum_correction(step)) < 1e-12
+                )
             gradients(net, step)
             optimizer.step()
             scheduler.step()
         state = scheduler.state_dict()
         pickle.dumps(state)
-        other = Schedule(LARS([{"params": [net[0].weight]}, {"params": [net[2].weight], "lr": 0.02}], lr=0.1), times=4, warmup=3, decay=decay)
+        other = Schedule(
+            LARS([{"params": [net[0].weight]}, {"params": [net[2].weight], "lr": 0.02}], lr=0.1),
+            times=4,
+            warmup=3,
+            decay=decay,
+        )
         other.load_state_dict(state)
         other.step()
         assert abs(other.get_last_lr()[0] - rates[0](15)) < 1e-12

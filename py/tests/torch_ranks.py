@@ -51,15 +51,21 @@ def environment() -> dict[str, str]:
 
 
 def start(rank: int, size: int, port: int, *program: str, python: str | None = None, **more: str) -> subprocess.Popen:
-    """A rank's process: this program in an interpreter that has torch, with the variables that torchrun sets."""
+    """A rank's process: this program in an interpreter that has torch, with the variables that
+    torchrun sets.
+    """
     place = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
     return spawn(python or PYTHON, *program, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **place, **more)
 
 
 def spawn(*command: str, **more: str) -> subprocess.Popen:
-    """A process with the package under test and these variables. Its `errors` is the file of its standard error: a pipe that is not read would stop it."""
+    """A process with the package under test and these variables. Its `errors` is the file of its
+    standard error: a pipe that is not read would stop it.
+    """
     errors = tempfile.TemporaryFile("w+")
-    process = subprocess.Popen(command, env={**environment(), **more}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+    process = subprocess.Popen(
+        command, env={**environment(), **more}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+    )
     process.errors = errors
     return process
 
@@ -81,7 +87,9 @@ class Ranks:
         self.processes = [self.start(rank, size, port, **more) for rank in range(size)]
         self.lines = [queue.Queue() for _ in self.processes]
         for process, lines in zip(self.processes, self.lines, strict=True):
-            threading.Thread(target=lambda it=process, to=lines: [*map(to.put, it.stdout), to.put("")], daemon=True).start()
+            threading.Thread(
+                target=lambda it=process, to=lines: [*map(to.put, it.stdout), to.put("")], daemon=True
+            ).start()
         for rank in range(size):
             self.answer(rank)
 
@@ -131,7 +139,9 @@ class Ranks:
 
 @contextmanager
 def kept(ranks: Callable[[int], Ranks] = Ranks) -> Iterator[Callable[..., Ranks]]:
-    """Ranks by their number, two unless told: started when first asked for, anew after a failure, and ended with the block."""
+    """Ranks by their number, two unless told: started when first asked for, anew after a
+    failure, and ended with the block.
+    """
     started: dict[int, Ranks] = {}
 
     def of(size: int = 2) -> Ranks:

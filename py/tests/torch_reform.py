@@ -1,4 +1,6 @@
-"""A rank of test_torch_reform.py: trains; one rank is killed; the others go on, without it or with a replacement."""
+"""A rank of test_torch_reform.py: trains; one rank is killed; the others go on, without it or
+with a replacement.
+"""
 
 import datetime
 import json
@@ -27,7 +29,9 @@ def descent(net):
 
 
 def alone(sizes):
-    """The parameters after training by one process on the samples of as many ranks as there were in each step."""
+    """The parameters after training by one process on the samples of as many ranks as there were
+    in each step.
+    """
     net = model()
     optimizer = descent(net)
     xs, ys = samples(max(sizes))

@@ -12,7 +12,11 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.sagemaker.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.sagemaker.distributed.checkpoint.async_utils import AsyncCallsQueue
 from torch.sagemaker.distributed.checkpoint.filesystem import DistributedFileSystemReader, DistributedFileSystemWriter
-from torch.sagemaker.distributed.checkpoint.state_dict_utils import SMStateDictType, init_optim_state, sm_state_dict_type
+from torch.sagemaker.distributed.checkpoint.state_dict_utils import (
+    SMStateDictType,
+    init_optim_state,
+    sm_state_dict_type,
+)
 from torch_sagemaker_checks import FSDP, STEPS, begin, llama, refused, trained, whole
 
 
@@ -25,7 +29,11 @@ def place(rank):
 
 def _sharded(model, optimizer):
     with FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
-        return {"model": model.state_dict(), "optimizer": FullyShardedDataParallel.optim_state_dict(model, optimizer), "step": 5}
+        return {
+            "model": model.state_dict(),
+            "optimizer": FullyShardedDataParallel.optim_state_dict(model, optimizer),
+            "step": 5,
+        }
 
 
 def checkpoints(rank, ranks):
@@ -35,11 +43,17 @@ def checkpoints(rank, ranks):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     trained(model, rank, ranks, optimizer)
     at_save = copy.deepcopy(whole(model))
-    state_dict_saver.async_save(_sharded(model, optimizer), checkpoint_id=f"{directory}/1", process_group=model.process_group)
+    state_dict_saver.async_save(
+        _sharded(model, optimizer), checkpoint_id=f"{directory}/1", process_group=model.process_group
+    )
     # The training goes on, with collectives of its own, while files are written.
     trained(model, rank, ranks, optimizer)
     assert any(not torch.equal(it, at_save[name]) for name, it in whole(model).items())
-    state_dict_saver.async_save(_sharded(model, optimizer), storage_writer=DistributedFileSystemWriter(f"{directory}/2"), force_check_all_plans=False)
+    state_dict_saver.async_save(
+        _sharded(model, optimizer),
+        storage_writer=DistributedFileSystemWriter(f"{directory}/2"),
+        force_check_all_plans=False,
+    )
     done = state_dict_saver.maybe_finalize_async_calls(blocking=False)
     done += state_dict_saver.maybe_finalize_async_calls(blocking=True, process_group=model.process_group)
     assert done in ([1, 2], [done[0], done[0] + 1]) and state_dict_saver.maybe_finalize_async_calls() == []
@@ -94,7 +108,9 @@ def local_checkpoints(rank, ranks):
         begin(hybrid_shard_degree=2)
         directory = place(rank)
         groups = [dist.new_group(it) for it in tsm.state.ranker.get_rep_groups()]
-        mine = next(it for it, members in zip(groups, tsm.state.ranker.get_rep_groups(), strict=True) if rank in members)
+        mine = next(
+            it for it, members in zip(groups, tsm.state.ranker.get_rep_groups(), strict=True) if rank in members
+        )
         model = FSDP(tsm.transform(llama()), use_orig_params=orig)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         trained(model, rank, ranks, optimizer)
@@ -104,7 +120,13 @@ def local_checkpoints(rank, ranks):
                 return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
         queue = AsyncCallsQueue()
-        state_dict_saver.async_save(local(model, optimizer), checkpoint_id=f"{directory}/{rank}", process_group=mine, coordinator_rank=rank, queue=queue)
+        state_dict_saver.async_save(
+            local(model, optimizer),
+            checkpoint_id=f"{directory}/{rank}",
+            process_group=mine,
+            coordinator_rank=rank,
+            queue=queue,
+        )
         assert queue.maybe_finalize_async_calls(blocking=True) == [1] and queue.get_num_unfinalized_calls() == 0
         other = FSDP(tsm.transform(llama(seed=9)), use_orig_params=orig)
         others = torch.optim.AdamW(other.parameters(), lr=0.01)
@@ -113,7 +135,12 @@ def local_checkpoints(rank, ranks):
         for name, it in whole(other).items():
             assert torch.equal(it, before[name])
         given = local(other, others)
-        state_dict_loader.load(given, storage_reader=DistributedFileSystemReader(f"{directory}/{rank}"), process_group=mine, coordinator_rank=rank)
+        state_dict_loader.load(
+            given,
+            storage_reader=DistributedFileSystemReader(f"{directory}/{rank}"),
+            process_group=mine,
+            coordinator_rank=rank,
+        )
         others.load_state_dict(given["optimizer"])
         assert trained(other, rank, ranks, others) == trained(model, rank, ranks, optimizer)
         dist.barrier()

@@ -1,4 +1,6 @@
-"""What the ranks of test_torch_sagemaker.py check: `torch.sagemaker` against PyTorch without it, in one process with all samples."""
+"""What the ranks of test_torch_sagemaker.py check: `torch.sagemaker` against PyTorch without it,
+in one process with all samples.
+"""
 
 import os
 import tempfile
@@ -9,7 +11,11 @@ import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
 from tiny_llama import WORDS, Config, Layer, TinyLlama, loss
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing, checkpoint_wrapper, offload_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+    offload_wrapper,
+)
 from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, ShardingStrategy, StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.sagemaker.delayed_param import DelayedParamIniter
@@ -87,7 +93,9 @@ def near(got, wanted, tolerance=2e-5):
 
 
 def whole(model):
-    with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(translate_on_save=True)):
+    with FullyShardedDataParallel.state_dict_type(
+        model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(translate_on_save=True)
+    ):
         return model.state_dict()
 
 
@@ -129,7 +137,13 @@ def config(rank, ranks):
     del os.environ["SM_HP_MP_PARAMETERS"]
     state = tsm.state
     assert (state.hybrid_shard_degree, state.activation_loading_horizon, state.random_seed) == (1, 4, 7)
-    assert (state.rank, state.world_size, state.tp_size, state.tp_rank, state.sm_activation_offloading) == (rank, ranks, 1, 0, True)
+    assert (state.rank, state.world_size, state.tp_size, state.tp_rank, state.sm_activation_offloading) == (
+        rank,
+        ranks,
+        1,
+        0,
+        True,
+    )
     with refused(RuntimeError, "already"):
         tsm.init()
     assert state.ranker.get_rep_rank(rank) == rank and state.ranker.get_rep_groups() == [[0, 1]]
@@ -137,7 +151,11 @@ def config(rank, ranks):
     assert state.ranker.get_rep_rank(1) == 0 and state.ranker.get_rep_groups() == [[0], [1]]
     assert dist.get_process_group_ranks(state.rep_rank_process_group) == [0, 1]
     begin()
-    assert state.tp_process_group is None and state.rep_rank_process_group is None and state.world_process_group.size() == ranks
+    assert (
+        state.tp_process_group is None
+        and state.rep_rank_process_group is None
+        and state.world_process_group.size() == ranks
+    )
 
 
 def sharding(rank, ranks):
@@ -151,7 +169,9 @@ def sharding(rank, ranks):
         begin(hybrid_shard_degree=degree)
         model = tsm.transform(llama())
         assert isinstance(model.layers[0], TransformerLayer) and not isinstance(model.norm, TransformerLayer)
-        model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}), sharding_strategy=given)
+        model = FullyShardedDataParallel(
+            model, auto_wrap_policy=ModuleWrapPolicy({TransformerLayer}), sharding_strategy=given
+        )
         assert model.sharding_strategy is used and model.process_group.size() == ranks
         same_training(model, rank, ranks)
 
@@ -159,7 +179,9 @@ def sharding(rank, ranks):
 def offloading(rank, ranks):
     begin()
     model = FSDP(tsm.transform(llama()), use_orig_params=True)
-    apply_activation_checkpointing(model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda it: isinstance(it, TransformerLayer))
+    apply_activation_checkpointing(
+        model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda it: isinstance(it, TransformerLayer)
+    )
     model = offload_wrapper(model)
     losses, norms = trained(model, rank, ranks)
     near(losses, alone(ranks)[0])
@@ -173,11 +195,19 @@ def delayed(rank, ranks):
     model.steps = torch.zeros(())
     made = DelayedParamIniter(model)
     with made.validate_params_and_buffers_inited():
-        model = FSDP(model, param_init_fn=made.get_param_init_fn(), post_param_init_fn=made.get_post_param_init_fn(), use_orig_params=True)
+        model = FSDP(
+            model,
+            param_init_fn=made.get_param_init_fn(),
+            post_param_init_fn=made.get_post_param_init_fn(),
+            use_orig_params=True,
+        )
     values = whole(model)
     assert torch.equal(values["lm_head.weight"], values["embed_tokens.weight"])
-    assert 0.05 < values["layers.0.mlp.up_proj.weight"].std() < 0.15 and torch.equal(values["norm.weight"], torch.ones(16))
-    # What the ranks start from is one model: of rank 0's values where the seeds differ, so train the same in one process.
+    assert 0.05 < values["layers.0.mlp.up_proj.weight"].std() < 0.15 and torch.equal(
+        values["norm.weight"], torch.ones(16)
+    )
+    # What the ranks start from is one model: of rank 0's values where the seeds differ, so train
+    # the same in one process.
     model = FSDP(_delayed_model(values), use_orig_params=True)
     copied = TinyLlama(tied=True)
     copied.load_state_dict(values)
@@ -332,7 +362,10 @@ def attention(rank, ranks):
     near(FlashSelfAttention()(torch.cat([q, k, v], 1).transpose(1, 2), causal=True, layout="b s h d"), wanted)
     assert FlashSelfAttention()((q, k, v), cast_dtype=torch.bfloat16).dtype == torch.bfloat16
     bias = torch.randn(2, 4, 1, 5)
-    near(FlashSelfAttention(triton_flash_attention=True, use_alibi=True)((q, k, v), bias), plain(q, k, v, bias.expand(2, 4, 5, 5)))
+    near(
+        FlashSelfAttention(triton_flash_attention=True, use_alibi=True)((q, k, v), bias),
+        plain(q, k, v, bias.expand(2, 4, 5, 5)),
+    )
     with refused(ValueError, "use_alibi"):
         FlashSelfAttention()((q, k, v), bias)
     grouped = FlashGroupedQueryAttention(scale=0.5)

@@ -38,7 +38,10 @@ def _train(rank, **degrees):
 
 def shards_and_tensor_ranks(rank, size):
     model = _train(rank, tensor_parallel_degree=2)
-    assert model.process_group.size() == 2 and dist.get_process_group_ranks(tsm.state.tp_process_group) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    assert model.process_group.size() == 2 and dist.get_process_group_ranks(tsm.state.tp_process_group) == [
+        rank // 2 * 2,
+        rank // 2 * 2 + 1,
+    ]
     model = _train(rank, tensor_parallel_degree=2, hybrid_shard_degree=1)
     assert tsm.state.ranker.get_rep_groups() == [[0, 2], [1, 3]]
 

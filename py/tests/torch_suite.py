@@ -1,4 +1,6 @@
-"""torch's own suite for process groups, as test_torch_suite.py runs it. `cargo xtask torch-suite` runs this, which renews the list of tests that Gloo passes."""
+"""torch's own suite for process groups, as test_torch_suite.py runs it.
+`cargo xtask torch-suite` runs this, which renews the list of tests that Gloo passes.
+"""
 
 import importlib.util
 import json
@@ -30,7 +32,8 @@ class Host:
     """A process that runs tests of torch's suite over one backend."""
 
     def __init__(self, backend: str):
-        # The suite imports expecttest, which PyTorch's environment does not have: this interpreter's is shown to it.
+        # The suite imports expecttest, which PyTorch's environment does not have: this
+        # interpreter's is shown to it.
         self._shown = tempfile.TemporaryDirectory()
         (Path(self._shown.name) / "expecttest").symlink_to(Path(importlib.util.find_spec("expecttest").origin).parent)
         environment = torch_ranks.environment()

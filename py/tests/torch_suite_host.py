@@ -1,8 +1,11 @@
-"""Runs tests of torch's own suite for process groups (`torch.testing._internal.distributed.distributed_test`): reads a test's name per line, and answers
+"""Runs tests of torch's own suite for process groups
+(`torch.testing._internal.distributed.distributed_test`): reads a test's name per line, and answers
 each with a line of JSON.
 
-torch starts a Python for each rank of each test, which imports torch. Here ranks are forks of this process, which has imported it, and runs no operation.
-Tests that want a GPU for each rank run on the processor: their tensors and models are moved nowhere. What they check is the same, if it is not of CUDA.
+torch starts a Python for each rank of each test, which imports torch. Here ranks are forks of this
+process, which has imported it, and runs no operation. Tests that want a GPU for each rank run on
+the processor: their tensors and models are moved nowhere. What they check is the same, if it is not
+of CUDA.
 """
 
 import contextlib
@@ -35,7 +38,12 @@ def is_gpu(device: object) -> bool:
     """Whether a test means a GPU by this."""
     if isinstance(device, torch.device):
         return device.type == "cuda"
-    return not isinstance(device, bool) and isinstance(device, int) or isinstance(device, str) and device.startswith("cuda")
+    return (
+        not isinstance(device, bool)
+        and isinstance(device, int)
+        or isinstance(device, str)
+        and device.startswith("cuda")
+    )
 
 
 class OnTheProcessor(TorchFunctionMode):
@@ -54,7 +62,9 @@ class OnTheProcessor(TorchFunctionMode):
 
 
 def stand_in_for_gpus() -> None:
-    """Lets those tests run that want GPUs: before the suite is imported, whose decorators look for them."""
+    """Lets those tests run that want GPUs: before the suite is imported, whose decorators look
+    for them.
+    """
     as_it_is = lambda *arguments, **options: lambda test: test  # noqa: E731
     common.skip_if_lt_x_gpu = common.nccl_skip_if_lt_x_gpu = as_it_is
     common.skip_if_no_gpu = lambda test: test
@@ -63,7 +73,9 @@ def stand_in_for_gpus() -> None:
     torch.nn.Module.cuda = lambda module, device=None: module
     to = torch.nn.Module.to
     torch.nn.Module.to = lambda module, *arguments, **options: (
-        module if arguments and is_gpu(arguments[0]) or is_gpu(options.get("device")) else to(module, *arguments, **options)
+        module
+        if arguments and is_gpu(arguments[0]) or is_gpu(options.get("device"))
+        else to(module, *arguments, **options)
     )
     for name in ("set_device", "manual_seed", "synchronize", "empty_cache"):
         setattr(torch.cuda, name, lambda *arguments, **options: None)

@@ -1,4 +1,6 @@
-"""What the ranks of test_torch_training.py check: training on several ranks against one process with the same global batch."""
+"""What the ranks of test_torch_training.py check: training on several ranks against one process
+with the same global batch.
+"""
 
 import copy
 import math
@@ -111,7 +113,9 @@ def fsdp1(rank, size):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     together(rank, size, net, optimizer)
     with FullyShardedDataParallel.summon_full_params(net):
-        near([it.detach().clone().view(other.shape) for it, other in zip(net.parameters(), wanted, strict=True)], wanted)
+        near(
+            [it.detach().clone().view(other.shape) for it, other in zip(net.parameters(), wanted, strict=True)], wanted
+        )
 
 
 def fsdp2(rank, size):
@@ -130,14 +134,23 @@ def fsdp2(rank, size):
 
 def hooks(rank, size):
     wanted = alone(size)
-    for hook, tolerance in ((shoal.torch.hooks.all_reduce, 1e-5), (shoal.torch.hooks.bf16, 2e-2), (shoal.torch.hooks.fp16, 2e-3)):
+    for hook, tolerance in (
+        (shoal.torch.hooks.all_reduce, 1e-5),
+        (shoal.torch.hooks.bf16, 2e-2),
+        (shoal.torch.hooks.fp16, 2e-3),
+    ):
         net = DistributedDataParallel(model(), gradient_as_bucket_view=True)
         net.register_comm_hook(None, hook)
         got = together(rank, size, net, torch.optim.SGD(net.parameters(), lr=0.1))
         near(got, wanted, tolerance)
         same_everywhere(got, size)
-    # Buckets in registered memory, in one and in several buckets, with gradients that are views of them and that are not.
-    for options in ({"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.2}):
+    # Buckets in registered memory, in one and in several buckets, with gradients that are views of
+    # them and that are not.
+    for options in (
+        {"gradient_as_bucket_view": True},
+        {"bucket_cap_mb": 0.2},
+        {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.2},
+    ):
         net = DistributedDataParallel(model(), **options)
         net.register_comm_hook(shoal.torch.hooks.Registered(), shoal.torch.hooks.registered)
         got = together(rank, size, net, torch.optim.SGD(net.parameters(), lr=0.1))
@@ -151,7 +164,9 @@ def hooks(rank, size):
 
 
 def tcp_bytes_sent():
-    """Bytes that this process has sent over TCP so far, each counted once, as the system says (struct tcp_info of linux/tcp.h)."""
+    """Bytes that this process has sent over TCP so far, each counted once, as the system says
+    (struct tcp_info of linux/tcp.h).
+    """
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -169,7 +184,9 @@ def tcp_bytes_sent():
 
 
 def hooks_on_mnist(rank, size):
-    """Every hook trains the network of the example about as well as no hook does, and sends as many bytes as its compressor says: the ranks are connected by TCP."""
+    """Every hook trains the network of the example about as well as no hook does, and sends as
+    many bytes as its compressor says: the ranks are connected by TCP.
+    """
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     import mnist_ddp
 
@@ -182,7 +199,8 @@ def hooks_on_mnist(rank, size):
     thin = sum(2 * (rows + columns) for rows, columns in shapes)
     rest = parameters - sum(rows * columns for rows, columns in shapes)
     whole = 4 * parameters * 2 * (size - 1) // size
-    # Bytes of a step that each rank gives; those of int8 and of what is left out of a share may differ by a block or an element.
+    # Bytes of a step that each rank gives; those of int8 and of what is left out of a share may
+    # differ by a block or an element.
     expected = {
         "none": whole,
         "bf16": whole // 2,

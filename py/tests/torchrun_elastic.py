@@ -1,4 +1,6 @@
-"""A rank of elastic_ranks.py under torchrun, or one that joins those from outside. Writes its number and environment, and what it prints, to files of a directory."""
+"""A rank of elastic_ranks.py under torchrun, or one that joins those from outside. Writes its
+number and environment, and what it prints, to files of a directory.
+"""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Elastic training under torchrun: first a plain script, with no call of Shoal's but the backend's name, then one that is elastic in place.
+"""Elastic training under torchrun: first a plain script, with no call of Shoal's but the backend's
+name, then one that is elastic in place.
 
 The first life of rank 1 is killed in a step of the plain one; all start again from the checkpoint.
 """

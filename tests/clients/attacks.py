@@ -1,4 +1,6 @@
-"""What a training program may try: each piece of Python must fail with an error, or come to something empty."""
+"""What a training program may try: each piece of Python must fail with an error, or come to
+something empty.
+"""
 
 # Names that pieces use; `T` says where the targets are on the machine.
 BEFORE = """
@@ -139,7 +141,7 @@ PROCESSES = {
     "another job's program": 'os.kill(T["victim_pid"], 0)',
     "a debugger on the server": 'call(101, 16, T["server_pid"], 0, 0)',
     "another process's files by pidfd": 'call(438, call(434, T["victim_pid"], 0), 0, 0)',
-    "another job's memory": 'read(f"/proc/{T[\'victim_pid\']}/mem")',
+    "another job's memory": "read(f\"/proc/{T['victim_pid']}/mem\")",
     "others in /proc": '[pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) > 1000]',
     "an agent's secret": 'b"AGENT_TOKEN" in of_all_processes("environ") + of_all_processes("cmdline")',
     "the first process's memory": 'read("/proc/1/mem")',
@@ -165,8 +167,8 @@ KERNEL = {
     "the kernel's messages": "c('klogctl', 3, ctypes.create_string_buffer(100), 100)",
     "a program in the kernel": 'call(321, 5, struct.pack("IIQQ", 1, 0, 0, 0) + bytes(100), 120)',
     "ports": 'c("iopl", 3)',
-    "a ring of the kernel": 'call(425, 8, bytes(120)) >= 0',
-    "page faults of its own": 'call(323, 1) >= 0',
+    "a ring of the kernel": "call(425, 8, bytes(120)) >= 0",
+    "page faults of its own": "call(323, 1) >= 0",
     "keys of the kernel": "call(250, 0, -4, 0) >= 0",
     "counters of the kernel": 'call(298, struct.pack("IIQ", 1, 120, 0) + bytes(104), 0, -1, -1, 0) >= 0',
     "the kernel's ciphers": "socket.socket(38, socket.SOCK_SEQPACKET)",

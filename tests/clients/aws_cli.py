@@ -1,5 +1,7 @@
-"""The AWS CLI's own main, again and again in one process, run by `shoal exec` in test_aws_cli.py: most of a command's time is the start
-of its interpreter. A line of standard input is `[directory, [argument, ..]]`; a line of output `[status, stdout, stderr]`."""
+"""The AWS CLI's own main, again and again in one process, run by `shoal exec` in
+test_aws_cli.py: most of a command's time is the start of its interpreter. A line of standard
+input is `[directory, [argument, ..]]`; a line of output `[status, stdout, stderr]`.
+"""
 
 import contextlib
 import io

@@ -1,4 +1,6 @@
-"""A user's script: a small BERT, made on the spot, taught by Hugging Face's Trainer which of its texts have a certain word."""
+"""A user's script: a small BERT, made on the spot, taught by Hugging Face's Trainer which of its
+texts have a certain word.
+"""
 
 import argparse
 import json
@@ -17,7 +19,9 @@ def texts(number, seed):
     tokens = random.integers(WORD + 1, WORDS, (number, LENGTH))
     labels = numpy.arange(number) % 2
     tokens[labels == 1, random.integers(0, LENGTH, number)[labels == 1]] = WORD
-    return Dataset.from_dict({"input_ids": tokens.tolist(), "attention_mask": numpy.ones_like(tokens).tolist(), "labels": labels.tolist()})
+    return Dataset.from_dict(
+        {"input_ids": tokens.tolist(), "attention_mask": numpy.ones_like(tokens).tolist(), "labels": labels.tolist()}
+    )
 
 
 def accuracy(prediction):
@@ -33,7 +37,8 @@ if __name__ == "__main__":
     parser.add_argument("--model_dir", default=os.environ["SM_MODEL_DIR"])
     given, _ = parser.parse_known_args()
     set_seed(0)
-    # Without dropout, whose random numbers are each process's own: so any number of processes has the same losses.
+    # Without dropout, whose random numbers are each process's own: so any number of processes has
+    # the same losses.
     config = BertConfig(
         vocab_size=WORDS,
         hidden_size=32,

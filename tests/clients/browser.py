@@ -33,7 +33,9 @@ def chromium():
 
 @contextlib.contextmanager
 def browsers():
-    """A function that opens a browser's window on a server; in the end everything that windows must not do has not been done."""
+    """A function that opens a browser's window on a server; in the end everything that windows
+    must not do has not been done.
+    """
     executable = chromium()
     with sync_playwright() as playwright:
         engine = playwright.chromium.launch(executable_path=executable, args=FLAGS)
@@ -65,7 +67,9 @@ class Window:
         context.on("request", lambda request: self.requests.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(f"a script called {dialog.type}"), dialog.dismiss()))
+        self.page.on(
+            "dialog", lambda dialog: (self.complaints.append(f"a script called {dialog.type}"), dialog.dismiss())
+        )
         if signed_in:
             self.page.goto(link(house))
 
@@ -83,7 +87,11 @@ class Window:
         """axe finds nothing serious."""
         only = {"runOnly": {"type": "rule", "values": self.rules}} if self.rules else None
         results = Axe().run(self.page, options=only)
-        found = [(it["id"], it["nodes"][0]["html"]) for it in results.response["violations"] if it["impact"] in ("serious", "critical")]
+        found = [
+            (it["id"], it["nodes"][0]["html"])
+            for it in results.response["violations"]
+            if it["impact"] in ("serious", "critical")
+        ]
         assert not found, (self.page.url, found)
 
     def fits(self):

@@ -1,4 +1,6 @@
-"""Fixtures: one server for all tests that leave it as it was, others for those that do not; and the report for `cargo xtask test`."""
+"""Fixtures: one server for all tests that leave it as it was, others for those that do not; and
+the report for `cargo xtask test`.
+"""
 
 import json
 import os

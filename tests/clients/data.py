@@ -1,4 +1,6 @@
-"""Data for training: small tables whose columns have few distinct values, so that one and three instances cut alike; and real ones."""
+"""Data for training: small tables whose columns have few distinct values, so that one and three
+instances cut alike; and real ones.
+"""
 
 import csv
 import os
@@ -55,5 +57,13 @@ def mnist():
 
 def _passenger(row):
     port = {"C": 0, "Q": 1, "S": 2}.get(row["Embarked"], 2)
-    numbers = [row["Pclass"], int(row["Sex"] == "male"), row["Age"] or 28, row["SibSp"], row["Parch"], row["Fare"], port]
+    numbers = [
+        row["Pclass"],
+        int(row["Sex"] == "male"),
+        row["Age"] or 28,
+        row["SibSp"],
+        row["Parch"],
+        row["Fare"],
+        port,
+    ]
     return [int(row["Survived"]), *(float(number) for number in numbers)]

@@ -1,6 +1,8 @@
-"""One instance of a job that runs horovodrun: a worker is killed or hangs (the argument), and after its host's cooldown another takes its place.
+"""One instance of a job that runs horovodrun: a worker is killed or hangs (the argument), and
+after its host's cooldown another takes its place.
 
-The instance appears to horovodrun as two hosts, as a host on which a worker failed is left out."""
+The instance appears to horovodrun as two hosts, as a host on which a worker failed is left out.
+"""
 
 import json
 import os
@@ -19,7 +21,19 @@ def main(blow):
     # The second makes the worker wait, before the last epoch, for the host that is left out.
     for path in (hosts, HERE / "hosts.2"):
         path.write_text("localhost:1\n127.0.0.1:1\n")
-    options = ["-np", "2", "--min-np", "1", "--max-np", "2", "--host-discovery-script", f"cat {hosts}", "--blacklist-cooldown-range", "2", "3"]
+    options = [
+        "-np",
+        "2",
+        "--min-np",
+        "1",
+        "--max-np",
+        "2",
+        "--host-discovery-script",
+        f"cat {hosts}",
+        "--blacklist-cooldown-range",
+        "2",
+        "3",
+    ]
     worker = [sys.executable, horovod_elastic_worker.__file__, str(HERE), blow]
     command = [sys.executable, "-m", "horovod.runner.launch", *options, *worker]
     subprocess.run(command, env={**os.environ, "SHOAL_COMM_HEARTBEAT": "3", "OMP_NUM_THREADS": "1"}, check=True)

@@ -1,4 +1,6 @@
-"""A worker of an elastic Horovod job of the platform: in the middle of an epoch it waits until the job was on 4, 2 and 3 instances."""
+"""A worker of an elastic Horovod job of the platform: in the middle of an epoch it waits until
+the job was on 4, 2 and 3 instances.
+"""
 
 import json
 import os
@@ -17,13 +19,18 @@ def main():
     torch.manual_seed(1)
     model = torch.nn.Linear(2, 1)
     inputs = torch.arange(2.0 * SAMPLES).view(SAMPLES, 2) / SAMPLES
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+    )
     sampler = hvd.elastic.ElasticSampler(list(range(SAMPLES)), shuffle=True, seed=3)
 
     @hvd.elastic.run
     def train(state):
         state.seen.append(hvd.size())
-        print(f"{os.environ['SM_CURRENT_HOST']}: rank {hvd.rank()} of {hvd.size()} with {len(state.read)} read", flush=True)
+        print(
+            f"{os.environ['SM_CURRENT_HOST']}: rank {hvd.rank()} of {hvd.size()} with {len(state.read)} read",
+            flush=True,
+        )
         while state.epoch < EPOCHS:
             here = 0
             for number, index in enumerate(state.sampler):
@@ -41,7 +48,9 @@ def main():
                 state.commit()
             if hvd.rank() == 0:
                 once = sorted(state.read) == list(range(SAMPLES))
-                print(json.dumps({"epoch": state.epoch, "seen": state.seen, "once": once, "pid": os.getpid()}), flush=True)
+                print(
+                    json.dumps({"epoch": state.epoch, "seen": state.seen, "once": once, "pid": os.getpid()}), flush=True
+                )
             state.epoch += 1
             state.read = []
             state.sampler.set_epoch(state.epoch)

@@ -1,6 +1,9 @@
-"""One instance of a job that runs three ranks of elastic_ranks.py: one is killed, one hangs, each is replaced, and the roster removes the oldest.
+"""One instance of a job that runs three ranks of elastic_ranks.py: one is killed, one hangs,
+each is replaced, and the roster removes the oldest.
 
-Replacements start when the others have formed a group without the lost rank. The roster calls each rank a host of its own."""
+Replacements start when the others have formed a group without the lost rank. The roster calls
+each rank a host of its own.
+"""
 
 import json
 import os
@@ -76,8 +79,15 @@ def main():
         it.process.wait()
     expected = elastic_ranks.alone()
     for number, it in enumerate(ends):
-        most = max(abs(a - b) for mine, its in zip(it["weights"], expected, strict=True) for a, b in zip(mine, its, strict=True))
-        assert it["once"] and (it["rank"], it["size"]) == (number, 2) and set(it["sizes"]) == {2, 3} and most < 1e-5, (it, most)
+        most = max(
+            abs(a - b)
+            for mine, its in zip(it["weights"], expected, strict=True)
+            for a, b in zip(mine, its, strict=True)
+        )
+        assert it["once"] and (it["rank"], it["size"]) == (number, 2) and set(it["sizes"]) == {2, 3} and most < 1e-5, (
+            it,
+            most,
+        )
     print("each sample was read once per epoch", flush=True)
 
 

@@ -1,4 +1,6 @@
-"""A rank of an elastic job of the platform: the training of elastic_ranks.py, which waits in mid-epoch until the job was on these numbers of instances."""
+"""A rank of an elastic job of the platform: the training of elastic_ranks.py, which waits in
+mid-epoch until the job was on these numbers of instances.
+"""
 
 import json
 import os
@@ -20,7 +22,15 @@ def main():
     net, (xs, ys) = model(), data()
     optimizer = descent(net)
     samples = Samples(COUNT, workers=WORKERS, batch=BATCH, seed=5)
-    state = State(model=net, optimizer=optimizer, samples=samples, counts=torch.zeros(EPOCHS, COUNT, dtype=torch.int64), sizes=[], steps=0, seen=[])
+    state = State(
+        model=net,
+        optimizer=optimizer,
+        samples=samples,
+        counts=torch.zeros(EPOCHS, COUNT, dtype=torch.int64),
+        sizes=[],
+        steps=0,
+        seen=[],
+    )
 
     def train(state):
         world = state.world
@@ -47,8 +57,15 @@ def main():
             state.commit()
 
     run(train, state)
-    most = max((a - torch.tensor(b).view_as(a)).abs().max().item() for a, b in zip(net.parameters(), alone(), strict=True))
-    result = {"seen": state.seen, "sizes": sorted(set(state.sizes)), "once": bool(state.counts.eq(1).all()), "most": most}
+    most = max(
+        (a - torch.tensor(b).view_as(a)).abs().max().item() for a, b in zip(net.parameters(), alone(), strict=True)
+    )
+    result = {
+        "seen": state.seen,
+        "sizes": sorted(set(state.sizes)),
+        "once": bool(state.counts.eq(1).all()),
+        "most": most,
+    }
     print(json.dumps(result), flush=True)
     dist.barrier()
 

@@ -1,7 +1,9 @@
 """An instance of a job whose ranks leave and join: runs one rank of elastic_ranks.py as a child.
 
-The last instance's rank is killed, then the second one's hangs. Each is replaced by a new process once the others have formed a group without it, which the
-first instance reports by closing a connection."""
+The last instance's rank is killed, then the second one's hangs. Each is replaced by a new
+process once the others have formed a group without it, which the first instance reports by
+closing a connection.
+"""
 
 import json
 import os
@@ -21,7 +23,13 @@ CHANGES_ARE_DONE = pathlib.Path("/tmp/changes-are-done")
 
 
 def rank(**more):
-    place = {"MASTER_ADDR": HOSTS[0], "MASTER_PORT": "7077", "RANK": str(ME), "WORLD_SIZE": str(len(HOSTS)), "SHOAL_COMM_HEARTBEAT": "3"}
+    place = {
+        "MASTER_ADDR": HOSTS[0],
+        "MASTER_PORT": "7077",
+        "RANK": str(ME),
+        "WORLD_SIZE": str(len(HOSTS)),
+        "SHOAL_COMM_HEARTBEAT": "3",
+    }
     command = [sys.executable, elastic_ranks.__file__, "0.02", str(CHANGES_ARE_DONE)]
     return subprocess.Popen(command, env={**os.environ, **place, **more}, stdout=subprocess.PIPE, text=True)
 
@@ -72,9 +80,13 @@ def main():
         assert process.wait() == 0
         assert worlds == [3, 2, 3, 2, 3], worlds
     expected = elastic_ranks.alone()
-    most = max(abs(a - b) for mine, its in zip(last["weights"], expected, strict=True) for a, b in zip(mine, its, strict=True))
+    most = max(
+        abs(a - b) for mine, its in zip(last["weights"], expected, strict=True) for a, b in zip(mine, its, strict=True)
+    )
     assert last["once"] and set(last["sizes"]) == {2, 3} and most < 1e-5, (last, most)
-    print(f"each sample was read once per epoch; weights differ by less than {1e-5} from those of one process", flush=True)
+    print(
+        f"each sample was read once per epoch; weights differ by less than {1e-5} from those of one process", flush=True
+    )
 
 
 main()

@@ -15,8 +15,9 @@ import boto3
 
 SHOAL = pathlib.Path(os.environ.get("SHOAL_BIN", pathlib.Path(__file__).parents[2] / "target/debug/shoal"))
 
-# An instance small enough to run out of memory at once; the name must be one that the API's model knows. And two without the GPUs that they have
-# at AWS: SDK v2 refuses some distributions on any others.
+# An instance small enough to run out of memory at once; the name must be one that the API's model
+# knows. And two without the GPUs that they have at AWS: SDK v2 refuses some distributions on any
+# others.
 INSTANCE_TYPES = "ml.m4.xlarge 1 0.1 0 - 0.1\nml.g5.xlarge 2 4 0 - 1\nml.p3.16xlarge 2 4 0 - 1\n"
 
 BUCKET = "tests"
@@ -28,7 +29,10 @@ class House:
     def __init__(self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0, open_files=None):
         # Short times, so that jobs of a test that failed do not stay for long.
         defaults = {"--grace-s": "5", "--lease-s": "30"}
-        self.flags = [*flags, *(word for name, value in defaults.items() if name not in flags for word in (name, value))]
+        self.flags = [
+            *flags,
+            *(word for name, value in defaults.items() if name not in flags for word in (name, value)),
+        ]
         self.user = user
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="shoal-test-"))
         self.data = data or self.root / "data"
@@ -42,7 +46,8 @@ class House:
         # What this machine's container engine has is no test's business but theirs who ask for it.
         self.variables = {**os.environ, "SHOAL_ENGINE": "none", **(variables or {})}
         if port:
-            # A server on a full disk cannot say where it is, and clients look where it was configured to be.
+            # A server on a full disk cannot say where it is, and clients look where it was
+            # configured to be.
             self.variables["SHOAL_LISTEN"] = f"127.0.0.1:{port}"
         if user:
             self._give_to(user)
@@ -64,7 +69,16 @@ class House:
 
     def start(self):
         (self.data / "address").unlink(missing_ok=True)
-        command = [*self.prefix, str(self.binary), "serve", "--data-dir", str(self.data), "--listen", f"{self.address}:{self.port}", *self.flags]
+        command = [
+            *self.prefix,
+            str(self.binary),
+            "serve",
+            "--data-dir",
+            str(self.data),
+            "--listen",
+            f"{self.address}:{self.port}",
+            *self.flags,
+        ]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.variables, cwd=self.root)
         self.pid = self.process.pid
@@ -78,7 +92,9 @@ class House:
         return (self.data / "address").exists()
 
     def stop(self, how=signal.SIGTERM):
-        """Ends the server, which must not have ended before by itself; an orderly end must be one."""
+        """Ends the server, which must not have ended before by itself; an orderly end must be
+        one.
+        """
         if self.process:
             assert self.process.poll() is None, f"the server ended with {self.process.poll()}: {self.log.read_text()}"
             self.process.send_signal(how)
@@ -97,7 +113,9 @@ class House:
         return subprocess.run(self.command(*arguments), check=check, **options)
 
     def has_environment(self, name):
-        """Whether the cache has it whole, and not only what jobs required on top; some are gigabytes, and no test makes those."""
+        """Whether the cache has it whole, and not only what jobs required on top; some are
+        gigabytes, and no test makes those.
+        """
         rows = self.shoal("env-cache", "list").stdout.splitlines()
         return any(re.match(f"{name}-[0-9a-f]{{16}} ", row) and row.endswith(("ready", "in use")) for row in rows)
 
@@ -136,7 +154,9 @@ def free_port():
 
 
 def eventually(condition, seconds=120):
-    """Waits for a condition, and says what it last was when it does not come. The limit is for a busy machine: it costs time only when a test fails."""
+    """Waits for a condition, and says what it last was when it does not come. The limit is for a
+    busy machine: it costs time only when a test fails.
+    """
     end = time.monotonic() + seconds
     while not (last := condition()):
         assert time.monotonic() < end, f"still {last!r} after {seconds} s"

@@ -53,7 +53,15 @@ class Jobs:
         }
 
     def script(
-        self, text, instances=1, metrics=(), channels=(), instance_type="ml.m5.large", name="script", interpreter="/bin/sh", **changes
+        self,
+        text,
+        instances=1,
+        metrics=(),
+        channels=(),
+        instance_type="ml.m5.large",
+        name="script",
+        interpreter="/bin/sh",
+        **changes,
     ):
         """Creates a job that runs a script in every instance; gives its name."""
         key = f"code/{hashlib.sha256(text.encode()).hexdigest()[:16]}/run.sh"
@@ -69,12 +77,18 @@ class Jobs:
             InputDataConfig=[self.channel("code", key.rsplit("/", 1)[0]), *channels],
             **changes,
         )
-        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+        request["ResourceConfig"] = {
+            **request["ResourceConfig"],
+            "InstanceCount": instances,
+            "InstanceType": instance_type,
+        }
         self.sagemaker.create_training_job(**request)
         return request["TrainingJobName"]
 
     def command(self, line, instances=1, instance_type="ml.t3.medium", metrics=(), **changes):
-        """Creates a job that runs one line of shell; where there are no namespaces this is all that is at its place."""
+        """Creates a job that runs one line of shell; where there are no namespaces this is all
+        that is at its place.
+        """
         request = self.request(
             "command",
             AlgorithmSpecification={
@@ -85,7 +99,11 @@ class Jobs:
             },
             **changes,
         )
-        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+        request["ResourceConfig"] = {
+            **request["ResourceConfig"],
+            "InstanceCount": instances,
+            "InstanceType": instance_type,
+        }
         self.sagemaker.create_training_job(**request)
         return request["TrainingJobName"]
 
@@ -95,7 +113,17 @@ class Jobs:
             pytest.skip(f"needs {PYTHON}: instances see the machine's own /usr")
         return self.script(text, interpreter=PYTHON, **options)
 
-    def xgboost(self, train, validation=None, instances=1, sharded=False, content_type="text/csv", image=XGBOOST, changes=None, **hyperparameters):
+    def xgboost(
+        self,
+        train,
+        validation=None,
+        instances=1,
+        sharded=False,
+        content_type="text/csv",
+        image=XGBOOST,
+        changes=None,
+        **hyperparameters,
+    ):
         """Creates an XGBoost job over the files below these prefixes; gives its name."""
         distribution = "ShardedByS3Key" if sharded else "FullyReplicated"
         channels = [self.channel("train", train, distribution, content_type)]
@@ -124,7 +152,9 @@ class Jobs:
         """Turns of a loop until the job is over."""
         end = time.monotonic() + seconds
         while (it := self.describe(name))["TrainingJobStatus"] == "InProgress":
-            assert time.monotonic() < end, f"{name} is still {it['SecondaryStatus']} after {seconds} s: {self.logs(name)}"
+            assert time.monotonic() < end, (
+                f"{name} is still {it['SecondaryStatus']} after {seconds} s: {self.logs(name)}"
+            )
             yield it
 
     def until(self, name, secondary, seconds=120):
@@ -146,7 +176,9 @@ class Jobs:
         """`{"algo-1": [line, ..], ..}`"""
         found = {}
         try:
-            streams = self.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
+            streams = self.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")[
+                "logStreams"
+            ]
         except self.logs_client.exceptions.ResourceNotFoundException:
             return found
         for stream in streams:

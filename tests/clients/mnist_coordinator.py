@@ -1,6 +1,8 @@
-"""A user's script: handwritten digits by ParameterServerStrategy, as for SageMaker's TensorFlow image, which runs a parameter server beside it.
+"""A user's script: handwritten digits by ParameterServerStrategy, as for SageMaker's TensorFlow
+image, which runs a parameter server beside it.
 
-The chief hands steps out to the workers, and the weights lie on the parameter servers."""
+The chief hands steps out to the workers, and the weights lie on the parameter servers.
+"""
 
 import argparse
 import json
@@ -27,7 +29,9 @@ def is_up(address):
 
 
 def work(resolver):
-    """Does what the chief hands out until that has ended. `join` would stay for ever, and the job ends when all scripts have."""
+    """Does what the chief hands out until that has ended. `join` would stay for ever, and the
+    job ends when all scripts have.
+    """
     cluster = resolver.cluster_spec()
     server = tf.distribute.Server(cluster, job_name="worker", task_index=resolver.task_id)
     chief = cluster.task_address("chief", 0)
@@ -43,7 +47,9 @@ def shuffled():
 
     def records(name, header, length):
         path = os.path.join(os.environ["SM_CHANNEL_TRAIN"], f"train-{name}-ubyte.gz")
-        return tf.data.FixedLengthRecordDataset(path, length, header, compression_type="GZIP").map(lambda it: tf.io.decode_raw(it, tf.uint8))
+        return tf.data.FixedLengthRecordDataset(path, length, header, compression_type="GZIP").map(
+            lambda it: tf.io.decode_raw(it, tf.uint8)
+        )
 
     def sample(picture, label):
         return (tf.reshape(tf.cast(picture, tf.float32), (28, 28)) / 255 - 0.1307) / 0.3081, tf.cast(label[0], tf.int64)

@@ -1,6 +1,9 @@
-"""A user's script: handwritten digits by DistributedDataParallel, as for SageMaker's PyTorch image.
+"""A user's script: handwritten digits by DistributedDataParallel, as for SageMaker's PyTorch
+image.
 
-Each rank has its share of every batch, so the losses are those of one process up to rounding; rank 0 trains alone, too, to show that."""
+Each rank has its share of every batch, so the losses are those of one process up to rounding;
+rank 0 trains alone, too, to show that.
+"""
 
 import argparse
 import gzip
@@ -9,7 +12,8 @@ import os
 import signal
 import sys
 
-# Without it MKL's results on Intel's processors may depend on where arrays lie in memory, and two runs differ in their last bits. Read at the import of torch.
+# Without it MKL's results on Intel's processors may depend on where arrays lie in memory, and two
+# runs differ in their last bits. Read at the import of torch.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 import torch
@@ -19,7 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def idx(name):
-    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each dimension, bytes."""
+    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each
+    dimension, bytes.
+    """
     with gzip.open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], name)) as file:
         content = bytearray(file.read())
     sizes = [int.from_bytes(content[4 * at : 4 * at + 4], "big") for at in range(1, content[3] + 1)]
@@ -38,8 +44,10 @@ def say(line):
 
 
 def train(size, rank, steps, batch, checkpoint=None, wait_at=None):
-    """Losses of all ranks together, and the model. With a checkpoint it goes on from that and writes it after every tenth step; at a step to wait at
-    it does, if it has begun at the first one."""
+    """Losses of all ranks together, and the model. With a checkpoint it goes on from that and
+    writes it after every tenth step; at a step to wait at it does, if it has begun at the first
+    one.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
     net = DistributedDataParallel(model) if size > 1 else model
@@ -67,7 +75,10 @@ def train(size, rank, steps, batch, checkpoint=None, wait_at=None):
             dist.all_reduce(whole)
         losses.append(whole.item())
         if checkpoint and rank == 0 and len(losses) % 10 == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}, checkpoint + ".new")
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses},
+                checkpoint + ".new",
+            )
             os.replace(checkpoint + ".new", checkpoint)
     return losses, model
 

@@ -1,6 +1,9 @@
-"""A user's script: handwritten digits by DeepSpeed, whose ZeRO (stage 1) keeps a share of the optimizer's state on each process.
+"""A user's script: handwritten digits by DeepSpeed, whose ZeRO (stage 1) keeps a share of the
+optimizer's state on each process.
 
-Each process has its share of every batch, so the losses are those of one process up to rounding; the first one trains alone, too, to show that."""
+Each process has its share of every batch, so the losses are those of one process up to rounding;
+the first one trains alone, too, to show that.
+"""
 
 import argparse
 import json
@@ -65,7 +68,10 @@ if __name__ == "__main__":
         losses.append(whole.item())
     state = sum(value.numel() for states in optimizer.optimizer.state.values() for value in states.values())
     weights = sum(weights.numel() for weights in model.parameters())
-    print(f"rank {rank} of {size} on {os.environ['SM_CURRENT_HOST']}: state of {state / weights:.2f} numbers for a weight", flush=True)
+    print(
+        f"rank {rank} of {size} on {os.environ['SM_CURRENT_HOST']}: state of {state / weights:.2f} numbers for a weight",
+        flush=True,
+    )
     if rank == 0:
         pictures, labels = samples("t10k")
         accuracy = (engine.module(pictures).argmax(1) == labels).float().mean().item()

@@ -1,7 +1,10 @@
-"""A user's script: handwritten digits by MultiWorkerMirroredStrategy, as for SageMaker's TensorFlow image.
+"""A user's script: handwritten digits by MultiWorkerMirroredStrategy, as for SageMaker's
+TensorFlow image.
 
-Each worker has its share of every batch, so the losses are those of one process up to rounding; the first trains alone, too, to show that. It is a loop
-of its own, as `fit` of Keras 3 does not take what this strategy hands out."""
+Each worker has its share of every batch, so the losses are those of one process up to rounding;
+the first trains alone, too, to show that. It is a loop of its own, as `fit` of Keras 3 does not
+take what this strategy hands out.
+"""
 
 import argparse
 import gzip
@@ -13,7 +16,9 @@ import tensorflow as tf
 
 
 def idx(name):
-    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each dimension, bytes."""
+    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each
+    dimension, bytes.
+    """
     with gzip.open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], name)) as file:
         content = file.read()
     sizes = np.frombuffer(content, ">u4", content[3], 4)
@@ -27,7 +32,12 @@ def samples(part):
 
 def network():
     """Logits of ten digits, and what fits its weights."""
-    layers = [tf.keras.Input((28, 28)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(64, "relu"), tf.keras.layers.Dense(10)]
+    layers = [
+        tf.keras.Input((28, 28)),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(64, "relu"),
+        tf.keras.layers.Dense(10),
+    ]
     model = tf.keras.Sequential(layers)
     optimizer = tf.keras.optimizers.SGD(0.1)
     optimizer.build(model.trainable_variables)
@@ -53,7 +63,9 @@ def train(strategy, steps, batch):
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
         model, optimizer = network()
-    shares = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(samples("train")).repeat().batch(batch))
+    shares = strategy.experimental_distribute_dataset(
+        tf.data.Dataset.from_tensor_slices(samples("train")).repeat().batch(batch)
+    )
 
     @tf.function
     def step(share):

@@ -1,6 +1,9 @@
-"""A user's script without a framework of its own for several instances: handwritten digits by softmax regression, the weights on parameter servers.
+"""A user's script without a framework of its own for several instances: handwritten digits by
+softmax regression, the weights on parameter servers.
 
-Every instance has its share of each batch, so in step the losses are those of one process up to rounding; rank 0 trains alone, too, to show that."""
+Every instance has its share of each batch, so in step the losses are those of one process up to
+rounding; rank 0 trains alone, too, to show that.
+"""
 
 import argparse
 import gzip
@@ -12,7 +15,9 @@ from shoal.parameter_server import ParameterServer
 
 
 def idx(name):
-    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each dimension, bytes."""
+    """A file of MNIST: four bytes that name type and dimensions, a big-endian word for each
+    dimension, bytes.
+    """
     with gzip.open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], name)) as file:
         content = file.read()
     sizes = [int.from_bytes(content[4 * at : 4 * at + 4], "big") for at in range(1, content[3] + 1)]

@@ -1,6 +1,8 @@
-"""Every member of a real request changed in every way that the service model tells apart, with the answer that AWS would give.
+"""Every member of a real request changed in every way that the service model tells apart, with
+the answer that AWS would give.
 
-The model is botocore's own, not the server's table: what the server made of it is judged too."""
+The model is botocore's own, not the server's table: what the server made of it is judged too.
+"""
 
 import copy
 import json
@@ -30,7 +32,9 @@ WRONG = {
 
 
 class Mutant(NamedTuple):
-    """One change of a request and what must come of it: a rule's name, `mistyped`, or `none` where the change must not matter."""
+    """One change of a request and what must come of it: a rule's name, `mistyped`, or `none`
+    where the change must not matter.
+    """
 
     path: tuple
     value: object
@@ -140,7 +144,9 @@ def _sizes(limits, path, name, make):
 def _python(pattern):
     """Java's pattern in Python's dialect; none where Python's has no such classes."""
     try:
-        return re.compile(pattern.replace(r"\p{Alnum}", "a-zA-Z0-9" if r"[\p{Alnum}" in pattern else "[a-zA-Z0-9]"), re.ASCII)
+        return re.compile(
+            pattern.replace(r"\p{Alnum}", "a-zA-Z0-9" if r"[\p{Alnum}" in pattern else "[a-zA-Z0-9]"), re.ASCII
+        )
     except re.error:
         return None
 

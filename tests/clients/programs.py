@@ -31,8 +31,9 @@ def s3(method, path, body=b"", key=None, service="s3", more={}):
         return error.code, error.read().decode()
 '''
 
-# Counts to LINES and says so, with a value at every tenth; leaves a model of MODEL_BYTES random bytes, and a mark in S3 that tells its starts
-# apart whoever else writes there: a program that was started twice leaves two.
+# Counts to LINES and says so, with a value at every tenth; leaves a model of MODEL_BYTES random
+# bytes, and a mark in S3 that tells its starts apart whoever else writes there: a program that was
+# started twice leaves two.
 COUNTING = (
     S3
     + """

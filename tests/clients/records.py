@@ -1,4 +1,6 @@
-"""What stands in a data directory, read beside the server and after its death, without changing what the next one finds."""
+"""What stands in a data directory, read beside the server and after its death, without changing
+what the next one finds.
+"""
 
 import json
 import shutil
@@ -7,7 +9,9 @@ import tempfile
 
 
 def _copy(house, name):
-    """A database as it lies there, its log included, in a directory of its own: opening the files themselves would tidy them up."""
+    """A database as it lies there, its log included, in a directory of its own: opening the
+    files themselves would tidy them up.
+    """
     place = tempfile.TemporaryDirectory()
     for suffix in ("", "-wal"):
         path = house.data / f"{name}.db{suffix}"
@@ -20,7 +24,9 @@ def state(house, job):
     """The secondary status of a job as the journal's rows have it."""
     place, database = _copy(house, "shoal")
     with place:
-        return database.execute("SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]).fetchone()[0]
+        return database.execute(
+            "SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]
+        ).fetchone()[0]
 
 
 def live_state(house):
@@ -28,7 +34,9 @@ def live_state(house):
     database = sqlite3.connect(f"file:{house.data}/shoal.db?mode=ro", uri=True)
 
     def look(job):
-        found = database.execute("SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]).fetchone()
+        found = database.execute(
+            "SELECT key_1 FROM resource WHERE kind = 'training-job' AND name = ?", [job]
+        ).fetchone()
         return found and found[0]
 
     return look

@@ -19,7 +19,9 @@ def refused(code, status=None):
 
 
 def sign(variables, method, path, headers, now, query=""):
-    """Adds SigV4's headers to `headers`; path and query as they are sent, the query's pairs sorted."""
+    """Adds SigV4's headers to `headers`; path and query as they are sent, the query's pairs
+    sorted.
+    """
     now = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{now[:8]}/{variables['AWS_REGION']}/s3/aws4_request"
     headers.setdefault("x-amz-content-sha256", "UNSIGNED-PAYLOAD")

@@ -1,4 +1,6 @@
-"""The SageMaker SDK in this process, in the environment that `shoal exec` gives, with one server for all tests of a run."""
+"""The SageMaker SDK in this process, in the environment that `shoal exec` gives, with one server
+for all tests of a run.
+"""
 
 import os
 import sys
@@ -43,7 +45,9 @@ class Turns:
         monkeypatch.setattr(BaseClient, "_make_api_call", called)
 
     def check(self):
-        """Whoever waited has seen the job run, never paused for longer than half a second between two looks, nor after the last one."""
+        """Whoever waited has seen the job run, never paused for longer than half a second
+        between two looks, nor after the last one.
+        """
         assert self.done.count("InProgress") > 1, self.done
         pauses = [0.0]
         for turn in self.done:

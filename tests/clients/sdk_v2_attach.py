@@ -1,6 +1,8 @@
-"""A user's program for SDK v2: goes on with a training job that another program started. Run by `shoal exec` in test_attach.py.
+"""A user's program for SDK v2: goes on with a training job that another program started. Run by
+`shoal exec` in test_attach.py.
 
-Its argument: the training job's name."""
+Its argument: the training job's name.
+"""
 
 import json
 import sys

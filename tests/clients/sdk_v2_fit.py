@@ -1,6 +1,8 @@
-"""A user's program for SDK v2, unchanged from what runs against AWS; run by `shoal exec` in test_sdk_v2.py.
+"""A user's program for SDK v2, unchanged from what runs against AWS; run by `shoal exec` in
+test_sdk_v2.py.
 
-Its arguments: the image's version, the number of instances, the data's path."""
+Its arguments: the image's version, the number of instances, the data's path.
+"""
 
 import json
 import sys
@@ -31,4 +33,8 @@ seconds = time.monotonic() - start
 
 bucket, key = estimator.model_data.removeprefix("s3://").split("/", 1)
 session.download_data(".", bucket, key_prefix=key)
-print(json.dumps({"seconds": seconds, "job": estimator.latest_training_job.name, "role": estimator.role, "bucket": bucket}))
+print(
+    json.dumps(
+        {"seconds": seconds, "job": estimator.latest_training_job.name, "role": estimator.role, "bucket": bucket}
+    )
+)

@@ -1,6 +1,8 @@
-"""A user's program for SDK v2 with the estimators of frameworks, unchanged from what runs against AWS; run by `shoal exec` in test_frameworks.py.
+"""A user's program for SDK v2 with the estimators of frameworks, unchanged from what runs
+against AWS; run by `shoal exec` in test_frameworks.py.
 
-Its arguments: the estimator, the version, the script's directory, the data's path."""
+Its arguments: the estimator, the version, the script's directory, the data's path.
+"""
 
 import json
 import sys

@@ -1,6 +1,8 @@
-"""A user's program for SDK v2 that starts a program of MPI, unchanged from what runs against AWS; run by `shoal exec` in test_mpi.py.
+"""A user's program for SDK v2 that starts a program of MPI, unchanged from what runs against
+AWS; run by `shoal exec` in test_mpi.py.
 
-Its arguments: the image, the script's directory."""
+Its arguments: the image, the script's directory.
+"""
 
 import sys
 

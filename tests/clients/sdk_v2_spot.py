@@ -1,6 +1,8 @@
-"""A user's program for SDK v2: managed spot training that goes on from checkpoints; run by `shoal exec`.
+"""A user's program for SDK v2: managed spot training that goes on from checkpoints; run by
+`shoal exec`.
 
-Its arguments: the data's path, where checkpoints are, the number of rounds."""
+Its arguments: the data's path, where checkpoints are, the number of rounds.
+"""
 
 import json
 import sys

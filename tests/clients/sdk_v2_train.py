@@ -1,6 +1,9 @@
-"""A user's program for SDK v2 that trains with PyTorch or TensorFlow, unchanged from what runs against AWS; run by `shoal exec`.
+"""A user's program for SDK v2 that trains with PyTorch or TensorFlow, unchanged from what runs
+against AWS; run by `shoal exec`.
 
-Its arguments: the estimator, JSON of what each job's is made of, the script's directory, and the channel `train` or nothing."""
+Its arguments: the estimator, JSON of what each job's is made of, the script's directory, and the
+channel `train` or nothing.
+"""
 
 import json
 import sys
@@ -15,7 +18,9 @@ kind, each, source, *channel = sys.argv[1:]
 session = sagemaker.Session()
 names = []
 for given in json.loads(each):
-    estimator = {"Estimator": Estimator, "PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[kind](
+    estimator = {"Estimator": Estimator, "PyTorch": PyTorch, "HuggingFace": HuggingFace, "TensorFlow": TensorFlow}[
+        kind
+    ](
         **{"entry_point": "train.py", **given},
         source_dir=source,
         role=sagemaker.get_execution_role(),

@@ -1,4 +1,6 @@
-"""Signed requests without a client's checks and conversions: what is written here is what the server gets. A thousand a second."""
+"""Signed requests without a client's checks and conversions: what is written here is what the
+server gets. A thousand a second.
+"""
 
 import datetime
 import hashlib
@@ -43,5 +45,7 @@ class Wire:
         for part in scope.split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
         signature = hmac.digest(key, text.encode(), "sha256").hex()
-        headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={self.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+        headers["authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={self.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+        )
         return headers

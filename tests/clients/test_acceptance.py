@@ -1,5 +1,7 @@
-"""Scripts for Horovod and SageMaker's distributed libraries as training jobs by SDK v2: `acceptance/` has one for each of the well-known examples, with the
-same calls in the same order. A few run always, all of them, on two and four instances, with `cargo xtask test --all`."""
+"""Scripts for Horovod and SageMaker's distributed libraries as training jobs by SDK v2:
+`acceptance/` has one for each of the well-known examples, with the same calls in the same order.
+A few run always, all of them, on two and four instances, with `cargo xtask test --all`.
+"""
 
 import dataclasses
 import json
@@ -53,7 +55,9 @@ class Example:
     def name(self):
         given = "-".join(str(value) for value in self.hyperparameters.values())
         other = self.framework if self.framework == HUGGING_FACE else ""
-        return "-".join(filter(None, [self.script, other, given, f"{self.instances}x{self.per_host}", "-".join(self.distribution)]))
+        return "-".join(
+            filter(None, [self.script, other, given, f"{self.instances}x{self.per_host}", "-".join(self.distribution)])
+        )
 
     @property
     def instance_type(self):
@@ -70,24 +74,46 @@ def horovod(script="horovod_pytorch", framework=PYTORCH, per_host=1, **changes):
     return Example(script, framework, mpi(per_host, options), per_host=per_host, version=version, **changes)
 
 
-PARTITIONS = {"partitions": 2, "microbatches": 2, "ddp": True, "placement_strategy": "spread", "pipeline": "interleaved", "optimize": "speed"}
+PARTITIONS = {
+    "partitions": 2,
+    "microbatches": 2,
+    "ddp": True,
+    "placement_strategy": "spread",
+    "pipeline": "interleaved",
+    "optimize": "speed",
+}
 
 
 def sharded(degree):
-    return {**TORCHRUN, "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": degree}}}}
+    return {
+        **TORCHRUN,
+        "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": degree}}},
+    }
 
 
 def gpt(script="smp_gpt_simple", framework=PYTORCH, instances=2, hyperparameters=None, **parameters):
     """The launcher's parameters win over the script's, which has the same names."""
     version = "1.12.0" if framework == PYTORCH else "2.0.0"
     distribution = model_parallel(ddp=True, **parameters)
-    return Example(script, framework, distribution, instances=instances, hyperparameters=hyperparameters or {}, version=version, expected=TEXT_LEARNT)
+    return Example(
+        script,
+        framework,
+        distribution,
+        instances=instances,
+        hyperparameters=hyperparameters or {},
+        version=version,
+        expected=TEXT_LEARNT,
+    )
 
 
 TEXT_LEARNT = {"loss": -4.0}
 EXAMPLES = [
     # Horovod's own: compression to fp16, division before the sum.
-    horovod(hyperparameters={"fp16-allreduce": True, "gradient-predivide-factor": 2.0}, always=True, requirements="horovod==0.28.1\n"),
+    horovod(
+        hyperparameters={"fp16-allreduce": True, "gradient-predivide-factor": 2.0},
+        always=True,
+        requirements="horovod==0.28.1\n",
+    ),
     # Adasum does not scale the rate: a quarter of the steps learns less.
     horovod(hyperparameters={"use-adasum": True}, instances=4, expected={"accuracy": 0.3}),
     horovod(hyperparameters={"gradient-predivide-factor": 4.0}, per_host=2),
@@ -111,10 +137,30 @@ EXAMPLES = [
     Example("smp_mnist", PYTORCH, model_parallel(**PARTITIONS), version="1.12.0", always=True),
     Example("smp_mnist", PYTORCH, model_parallel(**PARTITIONS), instances=4, version="1.12.0"),
     Example("smp_mnist", PYTORCH, model_parallel(2, **PARTITIONS), per_host=2, version="1.12.0"),
-    Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), version="1.12.0", expected={"loss": -3.0}),
-    Example("smp_bert", PYTORCH, model_parallel(partitions=2, microbatches=4, ddp=True), instances=4, version="1.12.0", expected={"loss": -3.0}),
+    Example(
+        "smp_bert",
+        PYTORCH,
+        model_parallel(partitions=2, microbatches=4, ddp=True),
+        version="1.12.0",
+        expected={"loss": -3.0},
+    ),
+    Example(
+        "smp_bert",
+        PYTORCH,
+        model_parallel(partitions=2, microbatches=4, ddp=True),
+        instances=4,
+        version="1.12.0",
+        expected={"loss": -3.0},
+    ),
     gpt(partitions=2),
-    gpt(instances=4, hyperparameters={"shard_optimizer_state": 1, "manual_partition": 1}, partitions=2, shard_optimizer_state=True, auto_partition=False, default_partition=0),
+    gpt(
+        instances=4,
+        hyperparameters={"shard_optimizer_state": 1, "manual_partition": 1},
+        partitions=2,
+        shard_optimizer_state=True,
+        auto_partition=False,
+        default_partition=0,
+    ),
     gpt(hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=1),
     gpt(instances=4, hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=2),
     gpt(framework=HUGGING_FACE, hyperparameters={"tensor_parallel_degree": 2}, tensor_parallel_degree=2, partitions=1),
@@ -122,7 +168,9 @@ EXAMPLES = [
     gpt("smp_gpt", instances=4, sharded_data_parallel_degree=2, partitions=1),
     gpt("smp_gpt", instances=4, hyperparameters={"fp16": 1}, sharded_data_parallel_degree=4, partitions=1, fp16=True),
     # Each instance writes to a disk of its own, so no two ranks have the same part.
-    gpt("smp_gpt", hyperparameters={"fp16": 1}, tensor_parallel_degree=2, partitions=1, fp16=True, prescaled_batch=True),
+    gpt(
+        "smp_gpt", hyperparameters={"fp16": 1}, tensor_parallel_degree=2, partitions=1, fp16=True, prescaled_batch=True
+    ),
     Example("smp_v2", PYTORCH, sharded(2), expected=TEXT_LEARNT),
     Example("smp_v2", PYTORCH, sharded(4), instances=4, expected=TEXT_LEARNT),
 ]
@@ -161,7 +209,16 @@ def start(house, directory, example, channel):
     if example.framework == TENSORFLOW:
         given["py_version"] = "py39" if example.version == "2.11" else "py310"
         given["model_dir"] = False
-    command = ["exec", "--", sys.executable, str(HERE / "sdk_v2_train.py"), example.framework, json.dumps([given]), str(directory), channel]
+    command = [
+        "exec",
+        "--",
+        sys.executable,
+        str(HERE / "sdk_v2_train.py"),
+        example.framework,
+        json.dumps([given]),
+        str(directory),
+        channel,
+    ]
     run = house.shoal(*command, cwd=directory, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])[0]
@@ -221,7 +278,10 @@ def test_a_fault_of_a_rank_is_named(house, jobs, package, tmp_path, kind):
         pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
     from test_script_mode import create
 
-    given = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": '"-x HOROVOD_STALL_CHECK_TIME_SECONDS=2 -x HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=4"'}
+    given = {
+        "sagemaker_mpi_enabled": "true",
+        "sagemaker_mpi_custom_mpi_options": '"-x HOROVOD_STALL_CHECK_TIME_SECONDS=2 -x HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=4"',
+    }
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-cpu-py310"
     name = create(jobs, {"train.py": FAULTY}, image=image, instances=2, hyperparameters={**given, "kind": kind})
     reason = jobs.failed(name)

@@ -1,4 +1,6 @@
-"""model.tar.gz and output.tar.gz: what all hosts left, in one archive that everybody's tar opens."""
+"""model.tar.gz and output.tar.gz: what all hosts left, in one archive that everybody's tar
+opens.
+"""
 
 import hashlib
 import io
@@ -49,7 +51,9 @@ def test_modes_links_and_long_names(jobs, tmp_path):
 
 
 def test_a_large_model(jobs):
-    name = jobs.script("head -c 50000000 /dev/urandom > /opt/ml/model/weights; sha256sum < /opt/ml/model/weights", instances=1)
+    name = jobs.script(
+        "head -c 50000000 /dev/urandom > /opt/ml/model/weights; sha256sum < /opt/ml/model/weights", instances=1
+    )
     jobs.completed(name)
     assert jobs.lines(name) == [f"{hashlib.sha256(jobs.artifact(name)['weights']).hexdigest()}  -"]
 

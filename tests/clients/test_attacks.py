@@ -1,4 +1,6 @@
-"""A training program that tries to get out: at files, networks, processes and the kernel, as root's and as an ordinary user's."""
+"""A training program that tries to get out: at files, networks, processes and the kernel, as
+root's and as an ordinary user's.
+"""
 
 import ctypes
 import itertools
@@ -102,9 +104,17 @@ def test_nothing_is_reached(jobs, targets, kind):
 
 
 def test_the_attacks_are_real(jobs, targets, tmp_path):
-    """Outside of an instance, as the server's own user, the same pieces reach their targets: files, ports, processes."""
+    """Outside of an instance, as the server's own user, the same pieces reach their targets:
+    files, ports, processes.
+    """
     real = {
-        "files": ["the server's keys", "the server's database", "the data directory", "another job's file", "shared memory of the machine"],
+        "files": [
+            "the server's keys",
+            "the server's database",
+            "the data directory",
+            "another job's file",
+            "shared memory of the machine",
+        ],
         "network": ["a port of the machine's loopback", "the server's own port", "an abstract socket of the machine"],
         "processes": ["the server", "another job's program", "others in /proc", "shared memory by key"],
     }
@@ -115,7 +125,9 @@ def test_the_attacks_are_real(jobs, targets, tmp_path):
     # Those that pytest made for root alone: one more where tests run side by side.
     for directory in itertools.takewhile(lambda it: it != pathlib.Path(tempfile.gettempdir()), tmp_path.parents):
         directory.chmod(0o755)
-    said = subprocess.run([*jobs.house.prefix, "/usr/bin/python3", program], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [*jobs.house.prefix, "/usr/bin/python3", program], capture_output=True, text=True, check=True
+    ).stdout
     assert all(line.startswith("REACHED") for line in said.splitlines()) and len(said.splitlines()) == len(pieces), said
 
 

@@ -20,7 +20,9 @@ PROGRAM = pathlib.Path(__file__).with_name("aws_cli.py")
 def aws(house, tmp_path_factory):
     home = tmp_path_factory.mktemp("aws")
     command = house.command("exec", "--", sys.executable, str(PROGRAM))
-    with subprocess.Popen(command, env=house.environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=house.environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
 
         def run(*arguments, status=0, directory=home):
             """What a command prints: a value where it is JSON."""
@@ -42,7 +44,10 @@ def test_s3(aws, tmp_path):
     aws("s3", "mb", "s3://cli")
     assert "upload: tree/a.txt" in aws("s3", "sync", "tree", "s3://cli/tree", directory=tmp_path)
     listing = aws("s3", "ls", "--recursive", "s3://cli/")
-    assert [line.split(maxsplit=3)[2:] for line in listing.splitlines()] == [["1", "tree/a.txt"], ["1", "tree/deep/b c+d.txt"]]
+    assert [line.split(maxsplit=3)[2:] for line in listing.splitlines()] == [
+        ["1", "tree/a.txt"],
+        ["1", "tree/deep/b c+d.txt"],
+    ]
     assert "PRE tree/" in aws("s3", "ls", "s3://cli/")
     put = aws("s3api", "put-object", "--bucket", "cli", "--key", "put", "--body", str(tmp_path / "tree/a.txt"))
     assert put["ETag"] == '"0cc175b9c0f1b6a831c399e269772661"' and put["ChecksumCRC32"] == "6Le+Qw=="
@@ -92,16 +97,38 @@ def test_a_training_job(aws, jobs, tmp_path):
     listed = aws("sagemaker", "list-training-jobs", "--name-contains", name, "--status-equals", "Completed")
     assert [summary["TrainingJobArn"] for summary in listed["TrainingJobSummaries"]] == [arn]
 
-    streams = aws("logs", "describe-log-streams", "--log-group-name", GROUP, "--log-stream-name-prefix", f"{name}/")["logStreams"]
+    streams = aws("logs", "describe-log-streams", "--log-group-name", GROUP, "--log-stream-name-prefix", f"{name}/")[
+        "logStreams"
+    ]
     stream = streams[0]["logStreamName"]
     events = aws("logs", "get-log-events", "--log-group-name", GROUP, "--log-stream-name", stream)["events"]
     assert "loss: 0.25" in [event["message"] for event in events]
 
-    found = aws("logs", "filter-log-events", "--log-group-name", GROUP, "--log-stream-name-prefix", f"{name}/", "--filter-pattern", "loss")
+    found = aws(
+        "logs",
+        "filter-log-events",
+        "--log-group-name",
+        GROUP,
+        "--log-stream-name-prefix",
+        f"{name}/",
+        "--filter-pattern",
+        "loss",
+    )
     assert [event["message"] for event in found["events"]] == ["loss: 0.25"]
     window = ["--start-time", described["TrainingStartTime"], "--end-time", str(time.time() + 60)]
     points = aws(
-        *("cloudwatch", "get-metric-statistics", "--namespace", GROUP, "--metric-name", "loss", "--statistics", "Average", "--period", "60"),
+        *(
+            "cloudwatch",
+            "get-metric-statistics",
+            "--namespace",
+            GROUP,
+            "--metric-name",
+            "loss",
+            "--statistics",
+            "Average",
+            "--period",
+            "60",
+        ),
         *("--dimensions", f"Name=TrainingJobName,Value={name}", *map(str, window)),
     )["Datapoints"]
     assert [point["Average"] for point in points] == [0.25]
@@ -112,7 +139,9 @@ def test_a_training_job(aws, jobs, tmp_path):
     aws("sagemaker", "delete-tags", "--resource-arn", arn, "--tag-keys", "team")
     assert [tag["Key"] for tag in aws("sagemaker", "list-tags", "--resource-arn", arn)["Tags"]] == ["stage"]
     expression = {"Filters": [{"Name": "TrainingJobName", "Operator": "Equals", "Value": name}]}
-    results = aws("sagemaker", "search", "--resource", "TrainingJob", "--search-expression", json.dumps(expression))["Results"]
+    results = aws("sagemaker", "search", "--resource", "TrainingJob", "--search-expression", json.dumps(expression))[
+        "Results"
+    ]
     assert [result["TrainingJob"]["TrainingJobArn"] for result in results] == [arn]
 
     aws("s3", "cp", described["ModelArtifacts"]["S3ModelArtifacts"], str(tmp_path / "model.tar.gz"))
@@ -125,7 +154,9 @@ def test_stopping_and_mistakes(aws, jobs):
     assert aws("sagemaker", "stop-training-job", "--training-job-name", name) == ""
     aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", name)
     assert aws("sagemaker", "describe-training-job", "--training-job-name", name)["TrainingJobStatus"] == "Stopped"
-    assert "ValidationException" in aws("sagemaker", "describe-training-job", "--training-job-name", "nobody", status=255)
+    assert "ValidationException" in aws(
+        "sagemaker", "describe-training-job", "--training-job-name", "nobody", status=255
+    )
     failing = jobs.command("echo 'out of luck' > /opt/ml/output/failure; exit 3")
     said = aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", failing, status=255)
     assert "Waiter TrainingJobCompletedOrStopped failed" in said and "terminal failure state" in said
@@ -144,9 +175,18 @@ def test_a_tuning_job(aws, jobs, tmp_path):
     assert told["HyperParameterTuningJobStatus"] == "Completed", told.get("FailureReason")
     listed = aws("sagemaker", "list-hyper-parameter-tuning-jobs", "--name-contains", name, "--sort-by", "CreationTime")
     assert [it["HyperParameterTuningJobName"] for it in listed["HyperParameterTuningJobSummaries"]] == [name]
-    of = ("sagemaker", "list-training-jobs-for-hyper-parameter-tuning-job", *named, "--sort-by", "FinalObjectiveMetricValue")
+    of = (
+        "sagemaker",
+        "list-training-jobs-for-hyper-parameter-tuning-job",
+        *named,
+        "--sort-by",
+        "FinalObjectiveMetricValue",
+    )
     first = aws(*of, "--max-items", "1", "--page-size", "1")["TrainingJobSummaries"][0]
-    assert first["TrainingJobName"] == told["BestTrainingJob"]["TrainingJobName"] and len(aws(*of)["TrainingJobSummaries"]) == 3
+    assert (
+        first["TrainingJobName"] == told["BestTrainingJob"]["TrainingJobName"]
+        and len(aws(*of)["TrainingJobSummaries"]) == 3
+    )
     assert "Completed" in aws("sagemaker", "stop-hyper-parameter-tuning-job", *named, status=255)
     aws("sagemaker", "delete-hyper-parameter-tuning-job", *named)
     assert "ResourceNotFound" in aws("sagemaker", "describe-hyper-parameter-tuning-job", *named, status=255)

@@ -30,7 +30,12 @@ def job(jobs):
 def component(metrics, job):
     name = f"{job['TrainingJobName'].lower()}-aws-training-job"
     data = [
-        {"MetricName": "val:loss", "Timestamp": START + datetime.timedelta(seconds=20 * step), "Step": step // 2, "Value": 8.0 - step}
+        {
+            "MetricName": "val:loss",
+            "Timestamp": START + datetime.timedelta(seconds=20 * step),
+            "Step": step // 2,
+            "Value": 8.0 - step,
+        }
         for step in range(6)
     ]
     assert "Errors" not in metrics.batch_put_metrics(TrialComponentName=name, MetricData=data)
@@ -39,8 +44,12 @@ def component(metrics, job):
 
 def series(metrics, job, **changes):
     asked = {
-        "MetricName": "val:loss", "ResourceArn": job["TrainingJobArn"], "MetricStat": "Avg", "Period": "IterationNumber",
-        "XAxisType": "IterationNumber", **changes,
+        "MetricName": "val:loss",
+        "ResourceArn": job["TrainingJobArn"],
+        "MetricStat": "Avg",
+        "Period": "IterationNumber",
+        "XAxisType": "IterationNumber",
+        **changes,
     }
     (result,) = metrics.batch_get_metrics(MetricQueries=[asked])["MetricQueryResults"]
     return result
@@ -49,7 +58,13 @@ def series(metrics, job, **changes):
 def test_by_iteration(metrics, job, component):
     found = series(metrics, job)
     assert (found["Status"], found["XAxisValues"], found["MetricValues"]) == ("Complete", [0, 1, 2], [7.5, 5.5, 3.5])
-    for statistic, expected in [("Min", [7, 5, 3]), ("Max", [8, 6, 4]), ("Count", [2, 2, 2]), ("StdDev", [0.5] * 3), ("Last", [7, 5, 3])]:
+    for statistic, expected in [
+        ("Min", [7, 5, 3]),
+        ("Max", [8, 6, 4]),
+        ("Count", [2, 2, 2]),
+        ("StdDev", [0.5] * 3),
+        ("Last", [7, 5, 3]),
+    ]:
         assert series(metrics, job, MetricStat=statistic)["MetricValues"] == expected, statistic
     assert series(metrics, job, Start=1, End=1)["XAxisValues"] == [1]
 
@@ -65,8 +80,13 @@ def test_by_time(metrics, job, component):
 
 def test_cloudwatch_has_them_too(house, job, component):
     found = house.client("cloudwatch").get_metric_statistics(
-        Namespace=NAMESPACE, MetricName="val:loss", Dimensions=[{"Name": "TrainingJobName", "Value": job["TrainingJobName"]}],
-        StartTime=START, EndTime=START + datetime.timedelta(minutes=5), Period=60, Statistics=["Sum"],
+        Namespace=NAMESPACE,
+        MetricName="val:loss",
+        Dimensions=[{"Name": "TrainingJobName", "Value": job["TrainingJobName"]}],
+        StartTime=START,
+        EndTime=START + datetime.timedelta(minutes=5),
+        Period=60,
+        Statistics=["Sum"],
     )
     assert [point["Sum"] for point in found["Datapoints"]] == [21, 12]
 
@@ -81,25 +101,35 @@ def test_what_is_wrong_is_told_of_each(house, metrics, job, component):
     good = {"MetricName": "partly", "Timestamp": START, "Value": 1.0, "Step": 1}
     # No clock is right in the year 10,000, and Python's dates end before.
     bad = {**good, "Timestamp": 300_000_000_000}
-    wire = _unchecked(house, "PUT", "/BatchPutMetrics", {"TrialComponentName": component, "MetricData": [_plain(good), bad]})
+    wire = _unchecked(
+        house, "PUT", "/BatchPutMetrics", {"TrialComponentName": component, "MetricData": [_plain(good), bad]}
+    )
     assert wire == (200, {"Errors": [{"Code": "VALIDATION_ERROR", "MetricIndex": 1}]})
     assert series(metrics, job, MetricName="partly")["MetricValues"] == [1]
 
 
 def test_what_is_not_there(house, metrics, job):
     with pytest.raises(ClientError) as error:
-        metrics.batch_put_metrics(TrialComponentName="nobody-aws-training-job", MetricData=[{"MetricName": "m", "Timestamp": START, "Value": 1.0}])
+        metrics.batch_put_metrics(
+            TrialComponentName="nobody-aws-training-job",
+            MetricData=[{"MetricName": "m", "Timestamp": START, "Value": 1.0}],
+        )
     assert error.value.response["Error"]["Code"] == "ResourceNotFound"
     found = series(metrics, job, ResourceArn=job["TrainingJobArn"].rsplit("/", 1)[0] + "/nobody")
     assert (found["Status"], found["MetricValues"]) == ("ValidationError", [])
     assert series(metrics, job, MetricName="nothing")["MetricValues"] == []
-    assert _unchecked(house, "PUT", "/BatchPutMetrics", {"TrialComponentName": "Upper", "MetricData": []})[1]["__type"] == "ValidationException"
+    assert (
+        _unchecked(house, "PUT", "/BatchPutMetrics", {"TrialComponentName": "Upper", "MetricData": []})[1]["__type"]
+        == "ValidationException"
+    )
     assert _unchecked(house, "PUT", "/BatchPutMetrics", b"{")[1]["__type"] == "SerializationException"
     assert _unchecked(house, "POST", "/BatchPutMetrics", {})[1]["__type"] == "UnknownOperationException"
 
 
 def test_a_program_puts_its_own(house, jobs, metrics):
-    """With the keys that it finds in its instance, by a request of its own making: no SDK is there."""
+    """With the keys that it finds in its instance, by a request of its own making: no SDK is
+    there.
+    """
     own = jobs.python(PROGRAM.replace("COMPONENT", "os.environ['TRAINING_JOB_NAME'].lower() + '-aws-training-job'"))
     description = jobs.completed(own)
     found = series(metrics, description, MetricName="inner", Period="OneMinute", XAxisType="Timestamp")
@@ -109,7 +139,7 @@ def test_a_program_puts_its_own(house, jobs, metrics):
     assert any("AccessDenied" in line for line in jobs.logs(others)["algo-1"])
 
 
-PROGRAM = '''
+PROGRAM = """
 import datetime, hashlib, hmac, http.client, json, os, time, urllib.parse
 host = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"]).netloc
 body = json.dumps({"TrialComponentName": COMPONENT, "MetricData": [{"MetricName": "inner", "Timestamp": int(time.time()), "Value": 3.5}]}).encode()
@@ -130,7 +160,7 @@ connection = http.client.HTTPConnection(host)
 connection.request("PUT", "/BatchPutMetrics", body, headers)
 answer = connection.getresponse()
 print(answer.status, answer.read().decode())
-'''
+"""
 
 
 def _plain(metric):

@@ -1,4 +1,6 @@
-"""Channels: the objects below a prefix as files, divided over hosts or not, for scripts to spoil."""
+"""Channels: the objects below a prefix as files, divided over hosts or not, for scripts to
+spoil.
+"""
 
 import hashlib
 
@@ -25,7 +27,9 @@ def test_channels_hold_what_lies_below_their_prefix(jobs):
     for key, text in {"one.txt": "1", "deep/er/two.txt": "2", "empty": "", "ü b+c.txt": "3"}.items():
         jobs.put(f"channels/tree/{key}", text)
     jobs.put("channels/tree-not-this-one", "no")
-    name = jobs.script("cd /opt/ml/input/data/train; find . -type f | sort", channels=[jobs.channel("train", "channels/tree/")])
+    name = jobs.script(
+        "cd /opt/ml/input/data/train; find . -type f | sort", channels=[jobs.channel("train", "channels/tree/")]
+    )
     jobs.completed(name)
     assert jobs.lines(name) == ["./deep/er/two.txt", "./empty", "./one.txt", "./ü b+c.txt"]
 
@@ -33,7 +37,9 @@ def test_channels_hold_what_lies_below_their_prefix(jobs):
 def test_a_large_file_arrives_whole(jobs):
     content = bytes(range(256)) * (40 << 12)
     jobs.put("channels/large/file.bin", content)
-    name = jobs.script("sha256sum < /opt/ml/input/data/train/file.bin", channels=[jobs.channel("train", "channels/large/")])
+    name = jobs.script(
+        "sha256sum < /opt/ml/input/data/train/file.bin", channels=[jobs.channel("train", "channels/large/")]
+    )
     jobs.completed(name)
     assert jobs.lines(name) == [f"{hashlib.sha256(content).hexdigest()}  -"]
 
@@ -42,6 +48,8 @@ def test_a_large_file_arrives_whole(jobs):
 def test_channels_are_divided_or_not(jobs, distribution, expected):
     for name in "abc":
         jobs.put(f"parts/{name}.txt", name)
-    name = jobs.script("ls /opt/ml/input/data/train | wc -l", instances=2, channels=[jobs.channel("train", "parts/", distribution)])
+    name = jobs.script(
+        "ls /opt/ml/input/data/train | wc -l", instances=2, channels=[jobs.channel("train", "parts/", distribution)]
+    )
     jobs.completed(name)
     assert [int(jobs.lines(name, host)[0]) for host in ("algo-1", "algo-2")] == expected

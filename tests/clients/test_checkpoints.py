@@ -1,4 +1,6 @@
-"""Checkpoints: put into the instance before the program starts, mirrored to S3 while it runs and a last time at its end."""
+"""Checkpoints: put into the instance before the program starts, mirrored to S3 while it runs and
+a last time at its end.
+"""
 
 import base64
 import hashlib
@@ -23,7 +25,9 @@ def config(prefix, path=None):
 
 def keys(jobs, prefix):
     pages = jobs.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/")
-    return {entry["Key"].removeprefix(f"{prefix}/"): entry["Size"] for page in pages for entry in page.get("Contents", [])}
+    return {
+        entry["Key"].removeprefix(f"{prefix}/"): entry["Size"] for page in pages for entry in page.get("Contents", [])
+    }
 
 
 def saved(jobs, prefix, name):
@@ -43,7 +47,9 @@ def sha256(content):
 
 
 def check_receipts(jobs, name, prefix):
-    """Every object has a receipt of this job that is true, and every receipt an object; gives the paths."""
+    """Every object has a receipt of this job that is true, and every receipt an object; gives
+    the paths.
+    """
     of = {receipt["Path"]: receipt for receipt in receipts(jobs, name)}
     assert of.keys() == keys(jobs, prefix).keys()
     for path, receipt in of.items():
@@ -110,7 +116,9 @@ def test_a_killed_program_goes_on_where_it_was(jobs):
 
 def test_another_attempt_goes_on_where_the_first_was(new_house):
     jobs = Jobs(new_house())
-    name = jobs.python(COUNT_ON.format(last=40, death=0), RetryStrategy={"MaximumRetryAttempts": 1}, **config("attempts"))
+    name = jobs.python(
+        COUNT_ON.format(last=40, death=0), RetryStrategy={"MaximumRetryAttempts": 1}, **config("attempts")
+    )
     eventually(lambda: int(saved(jobs, "attempts", "state") or 0) >= 10)
     (agent,) = traces.agents(jobs.house).values()
     os.kill(agent, signal.SIGKILL)
@@ -119,19 +127,28 @@ def test_another_attempt_goes_on_where_the_first_was(new_house):
     streams = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     starts = []
     for stream in streams:
-        answer = jobs.logs_client.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True)
-        starts += [int(event["message"].split()[1]) for event in answer["events"] if event["message"].startswith("from ")]
+        answer = jobs.logs_client.get_log_events(
+            logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True
+        )
+        starts += [
+            int(event["message"].split()[1]) for event in answer["events"] if event["message"].startswith("from ")
+        ]
     assert len(starts) == 2 and max(starts) >= 10 and saved(jobs, "attempts", "state") == b"40", starts
 
 
 def test_a_stopped_program_saves_in_its_grace(jobs):
-    name = jobs.script("trap 'echo bye > /opt/ml/checkpoints/bye; exit 0' TERM; echo up; while :; do sleep 0.1; done", **config("stopped"))
+    name = jobs.script(
+        "trap 'echo bye > /opt/ml/checkpoints/bye; exit 0' TERM; echo up; while :; do sleep 0.1; done",
+        **config("stopped"),
+    )
     jobs.saying(name, "up")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
     assert check_receipts(jobs, name, "stopped") == {"bye"}
     # One that does not listen is killed, and what it has closed is saved.
-    name = jobs.script("trap '' TERM; echo up; while :; do date +%N > /opt/ml/checkpoints/now; sleep 0.3; done", **config("deaf"))
+    name = jobs.script(
+        "trap '' TERM; echo up; while :; do date +%N > /opt/ml/checkpoints/now; sleep 0.3; done", **config("deaf")
+    )
     jobs.saying(name, "up")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
@@ -152,7 +169,8 @@ with open("/opt/ml/checkpoints/model", "w") as file:
 """
 
 
-# A program that pauses in the middle of a file, as on a busy machine, is not told from one that has written it.
+# A program that pauses in the middle of a file, as on a busy machine, is not told from one that has
+# written it.
 @pytest.mark.alone
 def test_a_file_is_never_saved_by_halves(jobs):
     name = jobs.python(HALF, **config("half"))
@@ -162,7 +180,9 @@ def test_a_file_is_never_saved_by_halves(jobs):
         time.sleep(0.05)
     jobs.failed(name)
     assert saved(jobs, "half", "model") == b"whole", "what the kill cut short does not replace what was whole"
-    assert any("checkpoint model was being written when the program was killed" in line for line in jobs.logs(name)["algo-1"])
+    assert any(
+        "checkpoint model was being written when the program was killed" in line for line in jobs.logs(name)["algo-1"]
+    )
 
 
 def test_every_host_is_restored_and_the_last_writer_wins(jobs):
@@ -185,7 +205,9 @@ hostname > both
     assert saved(jobs, "hosts", "both") == b"algo-2\n" and saved(jobs, "hosts", "sub/old") == b"sub"
     assert saved(jobs, "hosts", "old") == b"changed\n"
     who = {(receipt["Path"], receipt["Host"]) for receipt in receipts(jobs, name)}
-    assert who == {("own-algo-1", "algo-1"), ("own-algo-2", "algo-2")} | {(it, f"algo-{k}") for it in ("both", "old") for k in (1, 2)}
+    assert who == {("own-algo-1", "algo-1"), ("own-algo-2", "algo-2")} | {
+        (it, f"algo-{k}") for it in ("both", "old") for k in (1, 2)
+    }
 
 
 MANY = """
@@ -305,7 +327,11 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(new_house):
 def test_what_cannot_be_mirrored_is_refused_at_creation(jobs):
     for changes, field, why in [
         ({"S3Uri": "s3://no-such-bucket/x"}, "checkpointConfig.s3Uri", "does not exist"),
-        ({"S3Uri": f"s3://{BUCKET}/x", "LocalPath": "/opt/ml/input/data"}, "checkpointConfig.localPath", "/opt/ml/input"),
+        (
+            {"S3Uri": f"s3://{BUCKET}/x", "LocalPath": "/opt/ml/input/data"},
+            "checkpointConfig.localPath",
+            "/opt/ml/input",
+        ),
         ({"S3Uri": f"s3://{BUCKET}/x", "LocalPath": "/opt/ml/../.."}, "checkpointConfig.localPath", "'..'"),
         ({"S3Uri": f"s3://{BUCKET}/x", "LocalPath": "/"}, "checkpointConfig.localPath", "more than checkpoints"),
         ({"S3Uri": f"s3://{BUCKET}/x", "LocalPath": "relative"}, "checkpointConfig.localPath", "absolute"),
@@ -338,7 +364,9 @@ if mine == 3:
 
 
 def test_a_job_ends_whatever_the_kernel_could_not_tell(jobs):
-    """The kernel drops what does not fit into its queue, and the mark of the program's end with it."""
+    """The kernel drops what does not fit into its queue, and the mark of the program's end with
+    it.
+    """
     name = jobs.python(MORE_THAN_A_QUEUE_HOLDS, **config("queue"))
     jobs.completed(name)
     assert saved(jobs, "queue", "last") == b"last"
@@ -351,7 +379,9 @@ def test_a_bucket_that_goes_away_is_told_and_waited_for(jobs):
     name = jobs.command("echo up; sleep 2; echo a > /opt/ml/checkpoints/a; while :; do sleep 0.1; done", **uri)
     jobs.saying(name, "up")
     jobs.s3.delete_bucket(Bucket="short-lived")
-    eventually(lambda: any("checkpoint a is not saved" in line and "short-lived" in line for line in jobs.logs(name)["algo-1"]))
+    eventually(
+        lambda: any("checkpoint a is not saved" in line and "short-lived" in line for line in jobs.logs(name)["algo-1"])
+    )
     jobs.s3.create_bucket(Bucket="short-lived")
     eventually(lambda: receipts(jobs, name))
     jobs.sagemaker.stop_training_job(TrainingJobName=name)

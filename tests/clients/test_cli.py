@@ -1,4 +1,6 @@
-"""The command line: train, jobs, doctor, config; its output for people and for programs, its exit codes."""
+"""The command line: train, jobs, doctor, config; its output for people and for programs, its
+exit codes.
+"""
 
 import json
 import os
@@ -63,7 +65,10 @@ def test_jobs_show(house, trained):
 def test_jobs_logs(house, trained):
     both = run(house, "jobs", "logs", trained).stdout
     assert "#011train-logloss:" in both and "algo-2" in both
-    lines = [json.loads(line) for line in run(house, "jobs", "logs", trained, "--json", "--host", "algo-2").stdout.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in run(house, "jobs", "logs", trained, "--json", "--host", "algo-2").stdout.splitlines()
+    ]
     assert lines and {line["host"] for line in lines} == {"algo-2"}
     assert all(line["timestamp"] > 1.7e12 and line["message"] is not None for line in lines)
 
@@ -83,11 +88,25 @@ def test_a_failure_is_told_in_full_once(house):
 
 
 def test_flags_reach_the_program(jobs, house):
-    command = ["train", "--name", "flags", "--env", "COLOUR=red", "--hp", "a=b=c", "--metric", r"loss=loss: (\S+)", "--max-runtime", "50"]
+    command = [
+        "train",
+        "--name",
+        "flags",
+        "--env",
+        "COLOUR=red",
+        "--hp",
+        "a=b=c",
+        "--metric",
+        r"loss=loss: (\S+)",
+        "--max-runtime",
+        "50",
+    ]
     run(house, *command, "--instance-type", "ml.t3.medium", "--", "sh", "-c", "echo $COLOUR $SM_HP_A; echo loss: 4")
     it = jobs.describe("flags")
     assert jobs.lines("flags") == ["red b=c", "loss: 4"] and jobs.metrics("flags") == {"loss": 4}
-    assert it["StoppingCondition"]["MaxRuntimeInSeconds"] == 50 and it["ResourceConfig"]["InstanceType"] == "ml.t3.medium"
+    assert (
+        it["StoppingCondition"]["MaxRuntimeInSeconds"] == 50 and it["ResourceConfig"]["InstanceType"] == "ml.t3.medium"
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -107,13 +126,17 @@ def test_request_files(jobs, house, tmp_path, form):
 
 def test_a_dry_run_sends_nothing(house):
     request = json.loads(run(house, "train", "--dry-run", "--name", "never", "--", "true").stdout)
-    assert request["TrainingJobName"] == "never" and request["AlgorithmSpecification"]["ContainerEntrypoint"] == ["true"]
+    assert request["TrainingJobName"] == "never" and request["AlgorithmSpecification"]["ContainerEntrypoint"] == [
+        "true"
+    ]
     run(house, "jobs", "show", "never", code=NOT_FOUND)
 
 
 def test_detach_stop_and_follow(jobs, house):
     script = "trap 'echo bye; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
-    answer = json.loads(run(house, "train", "--detach", "--json", "--name", "detached", "--", "sh", "-c", script).stdout)
+    answer = json.loads(
+        run(house, "train", "--detach", "--json", "--name", "detached", "--", "sh", "-c", script).stdout
+    )
     assert answer["TrainingJobArn"].endswith("/detached")
     jobs.saying("detached", "ready")
     follower = subprocess.Popen(
@@ -142,7 +165,9 @@ def test_watchers_wait_for_a_server_that_is_away(tmp_path):
         program = ["--", "sh", "-c", "for i in $(seq 1 40); do echo line $i; sleep 0.25; done"]
         for arguments in (["train", "--logs", "--name", "outlives", *program], ["jobs", "logs", "-f", "outlives"]):
             with open(tmp_path / f"{len(watchers)}.log", "wb") as log:
-                watchers.append(subprocess.Popen(house.command(*arguments), stdout=log, stderr=log, env=house.environment))
+                watchers.append(
+                    subprocess.Popen(house.command(*arguments), stdout=log, stderr=log, env=house.environment)
+                )
             eventually(lambda: "line 3" in log_of(len(watchers) - 1))
         house.stop(signal.SIGKILL)
         for number in range(2):
@@ -151,7 +176,9 @@ def test_watchers_wait_for_a_server_that_is_away(tmp_path):
         for number, watcher in enumerate(watchers):
             code, text = watcher.wait(60), log_of(number)
             assert code == OK and text.count("the server is away") == 1, text
-            assert [line for line in text.splitlines() if line.startswith("line ")] == [f"line {i}" for i in range(1, 41)], text
+            assert [line for line in text.splitlines() if line.startswith("line ")] == [
+                f"line {i}" for i in range(1, 41)
+            ], text
     finally:
         for watcher in watchers:
             watcher.kill()
@@ -162,7 +189,9 @@ def test_signals_are_answered():
     house = House()
     try:
         run(house, "train", "--detach", "--name", "goes-on", "--", "sleep", "60")
-        follower = subprocess.Popen(house.command("jobs", "logs", "-f", "goes-on"), stderr=subprocess.PIPE, text=True, env=house.environment)
+        follower = subprocess.Popen(
+            house.command("jobs", "logs", "-f", "goes-on"), stderr=subprocess.PIPE, text=True, env=house.environment
+        )
         # It listens for signals when it has its second thread.
         eventually(lambda: len(os.listdir(f"/proc/{follower.pid}/task")) > 1)
         follower.send_signal(signal.SIGINT)
@@ -254,7 +283,10 @@ def test_the_doctor_reads_what_a_server_would(house):
 
 def test_the_doctor(house):
     checks = {check["check"]: check for check in json.loads(run(house, "doctor", "--json").stdout)}
-    assert checks["server"]["state"] == "ok" and house.variables_for_clients()["AWS_ENDPOINT_URL"] in checks["server"]["found"]
+    assert (
+        checks["server"]["state"] == "ok"
+        and house.variables_for_clients()["AWS_ENDPOINT_URL"] in checks["server"]["found"]
+    )
     assert {"isolation", "limits", "libxgboost"} <= set(checks)
     assert "import" in checks["Python package"]["found"] and "pip install" in checks["Python package"]["todo"]
     assert all(check["state"] == "ok" or check["todo"] or check["state"] == "note" for check in checks.values())

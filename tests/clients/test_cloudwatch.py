@@ -1,4 +1,6 @@
-"""CloudWatch's metrics of real jobs, in the protocol of today's boto3 and in that of older ones; data frames of the SDK."""
+"""CloudWatch's metrics of real jobs, in the protocol of today's boto3 and in that of older ones;
+data frames of the SDK.
+"""
 
 import datetime
 import gzip
@@ -78,14 +80,20 @@ def test_statistics(cloudwatch, job):
     assert all(point["Average"] == point["Sum"] / point["SampleCount"] for point in points)
     assert all(point["Timestamp"].second == 0 for point in points)
     percentiles = cloudwatch.get_metric_statistics(**asked(job), ExtendedStatistics=["p0", "p100"])["Datapoints"]
-    assert [point["ExtendedStatistics"] for point in percentiles] == [{"p0": point["Minimum"], "p100": point["Maximum"]} for point in points]
+    assert [point["ExtendedStatistics"] for point in percentiles] == [
+        {"p0": point["Minimum"], "p100": point["Maximum"]} for point in points
+    ]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        dict(MetricName="other"), dict(Namespace="AWS/EC2"), dict(Dimensions=[]), dict(Unit="Bytes"),
-        dict(Dimensions=[{"Name": "Host", "Value": "algo-1"}]), dict(Dimensions=[{"Name": "TrainingJobName", "Value": "nobody"}]),
+        dict(MetricName="other"),
+        dict(Namespace="AWS/EC2"),
+        dict(Dimensions=[]),
+        dict(Unit="Bytes"),
+        dict(Dimensions=[{"Name": "Host", "Value": "algo-1"}]),
+        dict(Dimensions=[{"Name": "TrainingJobName", "Value": "nobody"}]),
     ],
 )
 def test_what_is_not_there_has_no_points(cloudwatch, job, changes):
@@ -115,14 +123,22 @@ def test_what_cannot_be_computed_is_refused(cloudwatch, job, changes, code):
 
 
 def query(job, id, metric="loss", stat="Sum", **more):
-    metric = {"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": [{"Name": "TrainingJobName", "Value": job["TrainingJobName"]}]}
+    metric = {
+        "Namespace": NAMESPACE,
+        "MetricName": metric,
+        "Dimensions": [{"Name": "TrainingJobName", "Value": job["TrainingJobName"]}],
+    }
     return {"Id": id, "MetricStat": {"Metric": metric, "Period": 1, "Stat": stat}, **more}
 
 
 def test_data(cloudwatch, job):
     minute = datetime.timedelta(minutes=1)
     times = dict(StartTime=job["TrainingStartTime"] - minute, EndTime=job["TrainingEndTime"] + minute)
-    queries = [query(job, "sum"), query(job, "count", "acc", "SampleCount", Label="how many"), query(job, "hidden", ReturnData=False)]
+    queries = [
+        query(job, "sum"),
+        query(job, "count", "acc", "SampleCount", Label="how many"),
+        query(job, "hidden", ReturnData=False),
+    ]
     answer = cloudwatch.get_metric_data(MetricDataQueries=queries, **times)
     results = {result["Id"]: result for result in answer["MetricDataResults"]}
     assert set(results) == {"sum", "count"}
@@ -131,11 +147,23 @@ def test_data(cloudwatch, job):
     assert all(result["StatusCode"] == "Complete" for result in results.values())
     newest_first = results["sum"]["Timestamps"]
     assert newest_first == sorted(newest_first, reverse=True)
-    ascending = cloudwatch.get_metric_data(MetricDataQueries=queries[:1], ScanBy="TimestampAscending", **times)["MetricDataResults"][0]
+    ascending = cloudwatch.get_metric_data(MetricDataQueries=queries[:1], ScanBy="TimestampAscending", **times)[
+        "MetricDataResults"
+    ][0]
     assert ascending["Timestamps"] == newest_first[::-1] and ascending["Values"] == results["sum"]["Values"][::-1]
-    pages = list(cloudwatch.get_paginator("get_metric_data").paginate(MetricDataQueries=queries, **times, PaginationConfig={"PageSize": 1}))
+    pages = list(
+        cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=queries, **times, PaginationConfig={"PageSize": 1}
+        )
+    )
     for name, result in results.items():
-        found = [value for page in pages for part in page["MetricDataResults"] if part["Id"] == name for value in part["Values"]]
+        found = [
+            value
+            for page in pages
+            for part in page["MetricDataResults"]
+            if part["Id"] == name
+            for value in part["Values"]
+        ]
         assert found == result["Values"]
 
 
@@ -159,11 +187,16 @@ def test_queries_that_are_not_served(cloudwatch, job, changes, told):
 def test_metrics_are_listed(cloudwatch, job):
     name = {"Name": "TrainingJobName", "Value": job["TrainingJobName"]}
     listed = cloudwatch.list_metrics(Namespace=NAMESPACE, Dimensions=[name])["Metrics"]
-    assert listed == [{"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": [name]} for metric in ("acc", "loss")]
+    assert listed == [
+        {"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": [name]} for metric in ("acc", "loss")
+    ]
     everything = [metric for page in cloudwatch.get_paginator("list_metrics").paginate() for metric in page["Metrics"]]
     assert all(metric in everything for metric in listed)
     assert cloudwatch.list_metrics(MetricName="loss", RecentlyActive="PT3H", Dimensions=[name])["Metrics"] == listed[1:]
-    assert cloudwatch.list_metrics(Dimensions=[{"Name": "TrainingJobName"}], MetricName="acc")["Metrics"][-1]["MetricName"] == "acc"
+    assert (
+        cloudwatch.list_metrics(Dimensions=[{"Name": "TrainingJobName"}], MetricName="acc")["Metrics"][-1]["MetricName"]
+        == "acc"
+    )
     for nothing in (dict(Namespace="AWS/EC2"), dict(Dimensions=[{"Name": "Host"}]), dict(MetricName="nothing")):
         assert cloudwatch.list_metrics(**nothing)["Metrics"] == []
     with pytest.raises(ClientError) as error:

@@ -1,4 +1,6 @@
-"""The console in a real browser: what it shows, that it moves by itself, and that nobody is shut out of it."""
+"""The console in a real browser: what it shows, that it moves by itself, and that nobody is shut
+out of it.
+"""
 
 import re
 import tarfile
@@ -44,9 +46,13 @@ def place(make_house):
         Environment={"EVIL": EVIL},
     )
     jobs.failed(evil)
-    done = jobs.script("echo 'loss=3;'; echo 'loss=2;'; echo weights > /opt/ml/model/w.txt", metrics=[("loss", "loss=(.*?);")])
+    done = jobs.script(
+        "echo 'loss=3;'; echo 'loss=2;'; echo weights > /opt/ml/model/w.txt", metrics=[("loss", "loss=(.*?);")]
+    )
     jobs.completed(done)
-    running = jobs.script(PROGRAM, instances=2, metrics=METRICS, name="running", StoppingCondition={"MaxRuntimeInSeconds": 3600})
+    running = jobs.script(
+        PROGRAM, instances=2, metrics=METRICS, name="running", StoppingCondition={"MaxRuntimeInSeconds": 3600}
+    )
     jobs.until(running, "Training")
     waiting = jobs.command("true")
     jobs.until(waiting, "Pending")
@@ -189,7 +195,9 @@ def test_a_long_log_is_there_to_its_first_line(window, new_house):
         eventually(lambda: lines.count() > before)
     assert [text for text in lines.all_text_contents() if "[shoal]" not in text] == [str(n) for n in range(1, 1801)]
     page.get_by_label("Find in the whole log").fill("99")
-    eventually(lambda: [text for text in lines.all_text_contents()] == [str(n) for n in range(1, 1801) if "99" in str(n)])
+    eventually(
+        lambda: [text for text in lines.all_text_contents()] == [str(n) for n in range(1, 1801) if "99" in str(n)]
+    )
     seen.is_sound()
 
 
@@ -200,7 +208,14 @@ def test_what_users_write_stays_text(window, place):
         settled(page)
         assert page.locator("img").count() == 0
         assert page.locator("main script").count() == 0
-    for part, text in [(".notice.failed", EVIL), ("#charts", "<i>m</i>"), ("#tags", "a tag"), ("#lines", EVIL), ("aside", "<i>hp</i>"), ("#boto3", "<i>hp</i>")]:
+    for part, text in [
+        (".notice.failed", EVIL),
+        ("#charts", "<i>m</i>"),
+        ("#tags", "a tag"),
+        ("#lines", EVIL),
+        ("aside", "<i>hp</i>"),
+        ("#boto3", "<i>hp</i>"),
+    ]:
         assert text in page.locator(part).text_content(), part
     seen.is_sound()
 
@@ -280,7 +295,9 @@ def test_light_and_dark_are_remembered(window, place):
     page.reload()
     assert page.evaluate(ink) == dark
     still = window(place, reduced_motion="reduce").go("/console")
-    assert still.evaluate("getComputedStyle(document.querySelector('.badge.running'), '::before').animationName") == "none"
+    assert (
+        still.evaluate("getComputedStyle(document.querySelector('.badge.running'), '::before').animationName") == "none"
+    )
 
 
 def test_pages_of_a_long_list(window, new_house):

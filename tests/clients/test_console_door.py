@@ -8,7 +8,14 @@ import urllib.parse
 
 import pytest
 
-PAGES = ["/console", "/console/jobs/none", "/console/jobs/none/stop", "/console/tuning", "/console/tuning/none", "/console/no/such/page"]
+PAGES = [
+    "/console",
+    "/console/jobs/none",
+    "/console/jobs/none/stop",
+    "/console/tuning",
+    "/console/tuning/none",
+    "/console/no/such/page",
+]
 PARTS = ["/console/changes", "/console/jobs/none/series", "/console/jobs/none/logs", "/console/object?bucket=a&key=b"]
 
 
@@ -19,7 +26,10 @@ class Visitor:
         variables = house.variables_for_clients()
         self.house = house
         self.address = urllib.parse.urlsplit(variables["AWS_ENDPOINT_URL"]).netloc
-        self.keys = {"access_key_id": variables["AWS_ACCESS_KEY_ID"], "secret_access_key": variables["AWS_SECRET_ACCESS_KEY"]}
+        self.keys = {
+            "access_key_id": variables["AWS_ACCESS_KEY_ID"],
+            "secret_access_key": variables["AWS_SECRET_ACCESS_KEY"],
+        }
         self.cookie = None
         self.flags = None
 
@@ -55,7 +65,10 @@ def visitor(house):
 def test_nothing_is_shown_to_strangers(visitor):
     for path in PAGES:
         response = visitor.ask("GET", path)
-        assert (response.status, response.getheader("Location")) == (303, f"/console/sign-in?next={urllib.parse.quote(path, safe='')}")
+        assert (response.status, response.getheader("Location")) == (
+            303,
+            f"/console/sign-in?next={urllib.parse.quote(path, safe='')}",
+        )
     for path in PARTS:
         assert visitor.ask("GET", path, **{"Sec-Fetch-Mode": "cors"}).status == 401, path
     assert visitor.ask("POST", "/console/jobs/none/stop").status == 401

@@ -1,4 +1,6 @@
-"""Tuning jobs in the console: the list, a page of one that runs, its end, and the way to its trials and back."""
+"""Tuning jobs in the console: the list, a page of one that runs, its end, and the way to its
+trials and back.
+"""
 
 import json
 
@@ -22,7 +24,16 @@ if kind == "<b>bad</b>":
 
 def tune(house, directory, name, *flags, kinds="<b>bad</b>,good"):
     command = ["--", "/usr/bin/python3", "/opt/ml/input/data/code/train.py"]
-    ranges = ["--range", "rate=0.1..1", "--choice", f"kind={kinds}", "--metric", r"loss=loss=(\S+);", "--minimize", "loss"]
+    ranges = [
+        "--range",
+        "rate=0.1..1",
+        "--choice",
+        f"kind={kinds}",
+        "--metric",
+        r"loss=loss=(\S+);",
+        "--minimize",
+        "loss",
+    ]
     run(house, "tune", "--name", name, "--channel", "code=train.py", *ranges, *flags, *command, cwd=directory)
 
 
@@ -62,7 +73,17 @@ def test_a_tuning_job_that_is_over(place, viewport, dark):
 
 def test_one_that_runs_is_seen_running_and_stopped(place):
     # None fails: a tuning job whose first trials all fail ends by itself.
-    tune(place, place.directory, "stopped-here", "--strategy", "random", "--trials", "200", "--detach", kinds="good,better")
+    tune(
+        place,
+        place.directory,
+        "stopped-here",
+        "--strategy",
+        "random",
+        "--trials",
+        "200",
+        "--detach",
+        kinds="good,better",
+    )
     with browsers() as window:
         seen = window(place)
         link = run(place, "console", "stopped-here").stdout.strip()
@@ -73,7 +94,9 @@ def test_one_that_runs_is_seen_running_and_stopped(place):
         expect(seen.page.locator("#best-table tbody tr").first).to_be_visible()
         seen.page.get_by_role("button", name="Stop", exact=True).click()
         seen.page.get_by_role("button", name="Stop the tuning job").click()
-        status = lambda: json.loads(run(place, "tuning", "show", "stopped-here", "--json").stdout)["HyperParameterTuningJobStatus"]
+        status = lambda: json.loads(run(place, "tuning", "show", "stopped-here", "--json").stdout)[
+            "HyperParameterTuningJobStatus"
+        ]
         eventually(lambda: status() == "Stopped")
         expect(seen.page.locator("#title .badge")).to_have_text("Stopped")
         seen.go("/console/tuning?q=nothing-like-it")

@@ -1,4 +1,6 @@
-"""Scripts of the kind that courses teach: XGBoost on the Titanic's passengers, tuned by hand, on one instance and on several together."""
+"""Scripts of the kind that courses teach: XGBoost on the Titanic's passengers, tuned by hand, on
+one instance and on several together.
+"""
 
 import pytest
 from data import SHARED

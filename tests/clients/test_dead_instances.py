@@ -1,4 +1,6 @@
-"""One of three hosts dies in each phase: the training job fails and names it, the others are stopped, and nothing is left."""
+"""One of three hosts dies in each phase: the training job fails and names it, the others are
+stopped, and nothing is left.
+"""
 
 import os
 import random
@@ -61,7 +63,12 @@ def test_one_host_dies(jobs, kind, phase, said):
     house, look = jobs.house, records.live_state(jobs.house)
     host = random.randint(1, 3)
     for _ in range(TRIES):
-        name = jobs.script(PROGRAM, instances=3, instance_type="ml.t3.medium", Environment={"UPLOAD": "yes" if phase == "Uploading" else "no"})
+        name = jobs.script(
+            PROGRAM,
+            instances=3,
+            instance_type="ml.t3.medium",
+            Environment={"UPLOAD": "yes" if phase == "Uploading" else "no"},
+        )
         if phase == "Training":
             for other in (1, 2, 3):
                 jobs.saying(name, "ready", f"algo-{other}")
@@ -74,7 +81,8 @@ def test_one_host_dies(jobs, kind, phase, said):
         met = state == phase and killed(found[host])
         if met:
             break
-        # The phase, or what was found, was over before it could be met: another job, another chance.
+        # The phase, or what was found, was over before it could be met: another job, another
+        # chance.
         if state not in ("Completed", "Failed"):
             jobs.sagemaker.stop_training_job(TrainingJobName=name)
         jobs.wait(name)

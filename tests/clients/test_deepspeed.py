@@ -1,4 +1,6 @@
-"""DeepSpeed over PyTorch's environment: ZeRO on four instances by torchrun, and on two by DeepSpeed's own launcher."""
+"""DeepSpeed over PyTorch's environment: ZeRO on four instances by torchrun, and on two by
+DeepSpeed's own launcher.
+"""
 
 import json
 import os
@@ -39,8 +41,16 @@ def test_zero_shares_the_state_and_has_the_losses_of_one_process(jobs):
     files = {**FILES, "requirements.txt": "deepspeed==0.19.8\n"}
     given = {"image": PYTORCH, "channels": [jobs.channel("train", "mnist")]}
     hyperparameters = {"steps": "20", "batch_size": "128"}
-    torchrun = create(jobs, files, instances=4, hyperparameters={"sagemaker_torch_distributed_enabled": "true", **hyperparameters}, **given)
-    launcher = create(jobs, {**files, "run.sh": LAUNCHER}, program="run.sh", instances=2, hyperparameters=hyperparameters, **given)
+    torchrun = create(
+        jobs,
+        files,
+        instances=4,
+        hyperparameters={"sagemaker_torch_distributed_enabled": "true", **hyperparameters},
+        **given,
+    )
+    launcher = create(
+        jobs, {**files, "run.sh": LAUNCHER}, program="run.sh", instances=2, hyperparameters=hyperparameters, **given
+    )
     for name, instances in ((torchrun, 4), (launcher, 2)):
         jobs.completed(name)
         for rank in range(instances):

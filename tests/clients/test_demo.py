@@ -11,7 +11,9 @@ from house import SHOAL, eventually
 def demo(place):
     """A demo that has finished training and stays up, and its directory."""
     before = set(place.iterdir())
-    process = subprocess.Popen([SHOAL, "demo", "--keep"], env={**os.environ, "TMPDIR": str(place)}, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [SHOAL, "demo", "--keep"], env={**os.environ, "TMPDIR": str(place)}, stdout=subprocess.PIPE, text=True
+    )
     for line in process.stdout:
         if "stays up" in line:
             break

@@ -1,4 +1,6 @@
-"""A disk that does not take what is written (fsync fails with EIO, by strace): nothing of that is acknowledged, and what was is there afterwards."""
+"""A disk that does not take what is written (fsync fails with EIO, by strace): nothing of that
+is acknowledged, and what was is there afterwards.
+"""
 
 import contextlib
 import hashlib
@@ -30,7 +32,9 @@ def failing(house, *files, calls="fsync,fdatasync"):
     paths = [word for file in files for word in ("-P", str(file))]
     inject = ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]
     log = house.root / "strace.log"
-    strace = subprocess.Popen(["strace", "-f", "-p", str(house.pid), *paths, *inject, "-o", str(log)], stderr=subprocess.PIPE, text=True)
+    strace = subprocess.Popen(
+        ["strace", "-f", "-p", str(house.pid), *paths, *inject, "-o", str(log)], stderr=subprocess.PIPE, text=True
+    )
     try:
         attached = strace.stderr.readline()
         assert "attached" in attached, attached
@@ -57,7 +61,14 @@ def test_a_request_that_is_not_durable_is_not_acknowledged(jobs):
     running = jobs.command("trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done")
     jobs.saying(running, "ready")
     ranks = traces.identities(traces.ranks(house))
-    request = jobs.request("lost", AlgorithmSpecification={"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/true"]})
+    request = jobs.request(
+        "lost",
+        AlgorithmSpecification={
+            "TrainingImage": "shoal/host",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/true"],
+        },
+    )
     with failing(house, house.data / "shoal.db-wal"):
         with pytest.raises((ClientError, BotoCoreError)) as refused:
             house.client("sagemaker", config=ONCE).create_training_job(**request)
@@ -66,7 +77,8 @@ def test_a_request_that_is_not_durable_is_not_acknowledged(jobs):
         ends_and_says_why(house, "shoal.db")
     assert jobs.describe(before)["TrainingJobStatus"] == "Completed" and jobs.lines(before) == ["before"]
     assert traces.identities(traces.ranks(house)) == ranks, "what runs does not notice"
-    # What was refused may have happened all the same, and then it happens to its end; asked for again it is refused or happens.
+    # What was refused may have happened all the same, and then it happens to its end; asked for
+    # again it is refused or happens.
     with contextlib.suppress(jobs.sagemaker.exceptions.ResourceInUse):
         jobs.sagemaker.create_training_job(**request)
     jobs.completed(request["TrainingJobName"])
@@ -104,13 +116,17 @@ def test_an_object_whose_content_is_not_durable_is_not_there(jobs):
         with pytest.raises(ClientError) as refused:
             house.client("s3", config=ONCE).put_object(Bucket=BUCKET, Key="content/lost", Body=bytes(20_000_000))
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
-    assert [item["Key"] for item in jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix="content/")["Contents"]] == ["content/kept"]
+    assert [item["Key"] for item in jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix="content/")["Contents"]] == [
+        "content/kept"
+    ]
     jobs.put("content/lost", "not lost any more")
     assert jobs.s3.get_object(Bucket=BUCKET, Key="content/lost")["Body"].read() == b"not lost any more"
 
 
 def test_small_objects_outlive_a_sync_that_failed(jobs):
-    """They are synced many at a time; until then, and after a failure, their content stands with their rows."""
+    """They are synced many at a time; until then, and after a failure, their content stands with
+    their rows.
+    """
     house = jobs.house
     bodies = {f"small/{number}": bytes([number]) * 60_000 for number in range(100)}
     stored = {}

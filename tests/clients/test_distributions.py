@@ -1,4 +1,6 @@
-"""What `distribution` starts: real torchrun of the PyTorch environment, and real training by DistributedDataParallel."""
+"""What `distribution` starts: real torchrun of the PyTorch environment, and real training by
+DistributedDataParallel.
+"""
 
 import json
 import os
@@ -30,7 +32,9 @@ def digits(house, jobs):
 def trained(jobs, digits, distribution, instances, backend):
     """Trains, and checks the ranks, and the losses against those of one process."""
     given = {distribution: "true", "backend": json.dumps(backend), "steps": "80"}
-    name = create(jobs, {"train.py": SCRIPT}, image=PYTORCH, instances=instances, channels=[digits], hyperparameters=given)
+    name = create(
+        jobs, {"train.py": SCRIPT}, image=PYTORCH, instances=instances, channels=[digits], hyperparameters=given
+    )
     has_trained(jobs, name, instances, backend)
     return name
 
@@ -56,14 +60,19 @@ def by_sdk_v2(house, directory, estimator, each, script, *channel):
 def test_torchrun_on_four_instances(jobs, digits):
     name = trained(jobs, digits, "sagemaker_torch_distributed_enabled", 4, "gloo")
     said = next(line for line in jobs.logs(name)["algo-2"] if "Invoking script" in line)
-    assert "torchrun --nnodes 4 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo" in said
+    assert (
+        "torchrun --nnodes 4 --nproc_per_node 1 --master_addr algo-1 --master_port 7777 --node_rank 1 train.py --backend gloo"
+        in said
+    )
 
 
 def test_a_process_of_torchruns_that_raises_gives_the_reason(jobs, digits):
     given = {"sagemaker_torch_distributed_enabled": "true"}
-    reason = jobs.failed(create(jobs, {"train.py": "raise ValueError('no column price')"}, image=PYTORCH, hyperparameters=given))
+    reason = jobs.failed(
+        create(jobs, {"train.py": "raise ValueError('no column price')"}, image=PYTORCH, hyperparameters=given)
+    )
     assert 'ErrorMessage "Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 1' in reason, reason
-    assert "ValueError: no column price\"\nCommand \"torchrun --nnodes 1 --nproc_per_node 1 train.py\"" in reason, reason
+    assert 'ValueError: no column price"\nCommand "torchrun --nnodes 1 --nproc_per_node 1 train.py"' in reason, reason
 
 
 # Instance types are those that the SDK allows.
@@ -93,10 +102,17 @@ def test_sdk_v2_trains_with_each_distribution_on_two_instances(house, jobs, digi
 
 def test_ddp_that_was_interrupted_is_as_accurate_as_the_undisturbed_one(jobs, digits):
     if "SHOAL_TEST_ALL" not in os.environ:
-        pytest.skip("needs `cargo xtask test --all`: it takes a minute, and test_spot.py interrupts a smaller program at every run")
+        pytest.skip(
+            "needs `cargo xtask test --all`: it takes a minute, and test_spot.py interrupts a smaller program at every run"
+        )
 
     def start(wait_at):
-        given = {"backend": '"gloo"', "steps": "60", "checkpoint": '"/opt/ml/checkpoints/state.pt"', "wait-at": str(wait_at)}
+        given = {
+            "backend": '"gloo"',
+            "steps": "60",
+            "checkpoint": '"/opt/ml/checkpoints/state.pt"',
+            "wait-at": str(wait_at),
+        }
         return create(
             jobs,
             {"train.py": SCRIPT},
@@ -131,6 +147,14 @@ def test_a_script_for_smdistributed_dataparallel_on_four_instances(jobs, digits,
 
 def test_a_server_without_the_package_says_what_to_do(new_house):
     jobs = Jobs(new_house("--python-package", "none"))
-    name = create(jobs, {"train.py": SCRIPT}, image=PYTORCH, hyperparameters={"sagemaker_distributed_dataparallel_enabled": "true"})
+    name = create(
+        jobs,
+        {"train.py": SCRIPT},
+        image=PYTORCH,
+        hyperparameters={"sagemaker_distributed_dataparallel_enabled": "true"},
+    )
     reason = jobs.failed(name)
-    assert "smdistributed.dataparallel is served by Shoal's Python package, and this server has none: build its wheel" in reason, reason
+    assert (
+        "smdistributed.dataparallel is served by Shoal's Python package, and this server has none: build its wheel"
+        in reason
+    ), reason

@@ -1,4 +1,6 @@
-"""A job that declares how few instances it can live with gives some to other jobs and gets them back, while its ranks train on in place."""
+"""A job that declares how few instances it can live with gives some to other jobs and gets them
+back, while its ranks train on in place.
+"""
 
 import itertools
 import json
@@ -53,7 +55,10 @@ def from_four_to_two_to_three(jobs, name):
 
 def torchrun(jobs, sizes):
     """A torchrun script that is to run on these numbers of instances one after the other."""
-    files = {"train.py": (HERE / "elastic_instances.py").read_text(), "elastic_ranks.py": (TESTS / "elastic_ranks.py").read_text()}
+    files = {
+        "train.py": (HERE / "elastic_instances.py").read_text(),
+        "elastic_ranks.py": (TESTS / "elastic_ranks.py").read_text(),
+    }
     given = {"sagemaker_torch_distributed_enabled": "true", "sizes": json.dumps(",".join(map(str, sizes)))}
     name = create(jobs, files, image=PYTORCH, instances=sizes[0], instance_type=TYPE, hyperparameters=given, Tags=TAGS)
     jobs.saying(name, f"of {sizes[0]} at step 0", f"algo-{sizes[0]}")
@@ -61,7 +66,9 @@ def torchrun(jobs, sizes):
 
 
 def check_torchrun(jobs, name, sizes, figures):
-    """Each sample was read once, the weights are those of one process, and all changes were in place."""
+    """Each sample was read once, the weights are those of one process, and all changes were in
+    place.
+    """
     lines = jobs.logs(name)["algo-1"]
     result = json.loads(next(line for line in lines if line.startswith('{"seen"')))
     assert (result["seen"], result["sizes"], result["once"]) == (sizes, sorted(set(sizes)), True), result

@@ -1,4 +1,6 @@
-"""Ranks of a running job are killed, hang and are added, on one instance and on several: the others train on in place."""
+"""Ranks of a running job are killed, hang and are added, on one instance and on several: the
+others train on in place.
+"""
 
 import pathlib
 import re
@@ -29,7 +31,9 @@ def run(house, jobs, package):
 
 
 def changes(lines, figures):
-    """Each change of the number of ranks, by the lines of the rank that was the oldest then; what each took is printed."""
+    """Each change of the number of ranks, by the lines of the rank that was the oldest then;
+    what each took is printed.
+    """
     found = [match.groups() for match in map(LINE.search, lines) if match]
     figures("elastic in a job: " + ", ".join(f"{before} -> {after} ranks in {ms} ms" for before, after, ms in found))
     return [(int(before), int(after)) for before, after, _ in found]

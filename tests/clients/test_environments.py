@@ -1,4 +1,6 @@
-"""Python environments instead of images: made once, shared, read-only, with what a job requires on top."""
+"""Python environments instead of images: made once, shared, read-only, with what a job requires
+on top.
+"""
 
 import fcntl
 import json
@@ -21,7 +23,11 @@ class Environments:
         self.wheels, self.cache = tmp / "wheels", tmp / "cache"
         for name, version, requires in [("alpha", "1.0", None), ("alpha", "2.0", None), ("beta", "1.0", "alpha")]:
             wheel(self.wheels, name, version, requires)
-        self.house = House("--wheel-house", str(self.wheels), variables={"SHOAL_CACHE": str(self.cache), "SHOAL_WHEEL_HOUSE": str(self.wheels)})
+        self.house = House(
+            "--wheel-house",
+            str(self.wheels),
+            variables={"SHOAL_CACHE": str(self.cache), "SHOAL_WHEEL_HOUSE": str(self.wheels)},
+        )
         self.jobs = Jobs(self.house)
 
     def image(self, name, lock):
@@ -75,11 +81,18 @@ def test_made_once_for_all_hosts_and_jobs_and_read_only_inside(environments):
     hosts = jobs.logs(first)
     for host in ("algo-1", "algo-2"):
         assert jobs.lines(first, host) == ["1.0", "1.0", "Read-only file system"]
-    made = [line for lines in hosts.values() for line in lines if line.startswith("[shoal] making the environment team/alpha")]
+    made = [
+        line
+        for lines in hosts.values()
+        for line in lines
+        if line.startswith("[shoal] making the environment team/alpha")
+    ]
     assert len(made) == 1, hosts
     second = submit(jobs, "team/alpha", INSIDE)
     jobs.completed(second)
-    assert not any("environment" in line for line in jobs.logs(second)["algo-1"]), "nothing is made and nobody is waited for"
+    assert not any("environment" in line for line in jobs.logs(second)["algo-1"]), (
+        "nothing is made and nobody is waited for"
+    )
 
 
 def test_the_image_of_a_script_follows_from_what_it_imports(environments, tmp_path):
@@ -100,7 +113,9 @@ def test_what_a_job_requires_lies_over_it_and_is_kept(environments):
     jobs.completed(first)
     assert jobs.lines(first) == ["2.0", "2.0", "Read-only file system", "1.0"]
     assert any(line.startswith("[shoal] installing what the job requires") for line in jobs.logs(first)["algo-1"])
-    second = create(jobs, {"train.py": script, "requirements.txt": "beta\nalpha==2.0   # the same\n"}, image="team/alpha")
+    second = create(
+        jobs, {"train.py": script, "requirements.txt": "beta\nalpha==2.0   # the same\n"}, image="team/alpha"
+    )
     jobs.completed(second)
     assert not any("installing" in line for line in jobs.logs(second)["algo-1"])
 
@@ -108,7 +123,9 @@ def test_what_a_job_requires_lies_over_it_and_is_kept(environments):
 def test_what_would_run_code_outside_of_the_sandbox_fails_the_job(environments):
     jobs = environments.jobs
     environments.image("team/alpha", "alpha==1.0\n")
-    reason = jobs.failed(create(jobs, {"train.py": INSIDE, "requirements.txt": "git+https://example.org/evil.git\n"}, image="team/alpha"))
+    reason = jobs.failed(
+        create(jobs, {"train.py": INSIDE, "requirements.txt": "git+https://example.org/evil.git\n"}, image="team/alpha")
+    )
     assert 'requirements.txt:1: "git+https://example.org/evil.git" is no requirement of an index' in reason
 
 
@@ -126,10 +143,13 @@ def test_nothing_is_fetched_for_an_isolated_job(environments, jobs):
 def test_a_requirement_that_is_not_there_is_the_jobs_own_failure(environments):
     jobs = environments.jobs
     environments.image("team/alpha", "alpha==1.0\n")
-    # pip says the name several times, so there is more than a reason has room for: its head and its end stay.
+    # pip says the name several times, so there is more than a reason has room for: its head and its
+    # end stay.
     package = f"no-such-{'x' * 500}==1.0"
     reason = jobs.failed(create(jobs, {"train.py": INSIDE, "requirements.txt": package + "\n"}, image="team/alpha"))
-    assert reason.startswith("AlgorithmError: what the job requires could not be installed over the environment team/alpha")
+    assert reason.startswith(
+        "AlgorithmError: what the job requires could not be installed over the environment team/alpha"
+    )
     assert " ... " in reason and reason.endswith(f"{package}, exit code: 1"), reason
 
 
@@ -137,10 +157,18 @@ def test_what_installs_a_package_is_laid_over_an_environment_that_lacks_it(envir
     """test_packages.py has one that does not; this house of wheels has nothing for it."""
     jobs = environments.jobs
     environments.image("team/alpha", "alpha==1.0\n")
-    name = create(jobs, {"train.py": INSIDE, "setup.py": "raise SystemExit(9)", "requirements.txt": "beta\\"}, image="team/alpha")
+    name = create(
+        jobs, {"train.py": INSIDE, "setup.py": "raise SystemExit(9)", "requirements.txt": "beta\\"}, image="team/alpha"
+    )
     reason = jobs.failed(name)
-    assert "could not be installed over the environment team/alpha" in reason and "No matching distribution found for" in reason, reason
-    assert "[shoal] setup.py needs more than the environment team/alpha has, laid over it: setuptools, wheel" in jobs.logs(name)["algo-1"]
+    assert (
+        "could not be installed over the environment team/alpha" in reason
+        and "No matching distribution found for" in reason
+    ), reason
+    assert (
+        "[shoal] setup.py needs more than the environment team/alpha has, laid over it: setuptools, wheel"
+        in jobs.logs(name)["algo-1"]
+    )
 
 
 def test_a_failed_build_says_what_pip_said_and_leaves_nothing(environments):
@@ -169,7 +197,9 @@ def test_a_job_that_waits_for_an_environment_can_be_stopped(environments):
 
 
 def test_images_that_stand_for_nothing_are_refused_at_creation(environments):
-    with pytest.raises(environments.jobs.sagemaker.exceptions.ClientError, match="is none that this server can run.*shoal image list"):
+    with pytest.raises(
+        environments.jobs.sagemaker.exceptions.ClientError, match="is none that this server can run.*shoal image list"
+    ):
         submit(environments.jobs, "team/unknown", INSIDE)
 
 
@@ -177,7 +207,9 @@ def test_the_commands(environments):
     house = environments.house
     environments.image("team/gamma", "alpha==2.0\n")
     rows = [line.split() for line in house.shoal("image", "list").stdout.splitlines()]
-    assert rows.index(["team/gamma", "team/gamma", "yours"]) < rows.index(["pytorch-training", "pytorch", "SageMaker's"])
+    assert rows.index(["team/gamma", "team/gamma", "yours"]) < rows.index(
+        ["pytorch-training", "pytorch", "SageMaker's"]
+    )
     prepared = house.shoal("env-cache", "prepare", "team/gamma:7")
     assert prepared.stdout.startswith("team/gamma: Python 3.") and "once for this machine" in prepared.stderr
     assert house.shoal("env-cache", "prepare", "team/gamma").stderr == ""
@@ -207,4 +239,6 @@ def test_the_real_scikit_learn(jobs, figures):
     assert version.startswith("1.2.") and prediction == "2.0"
     begun = time.monotonic()
     jobs.completed(create(jobs, {"train.py": "print('here')\n"}, image=SCIKIT_LEARN))
-    figures(f"environments: a script on a cached environment, from submission to its end as seen by polls of 20 ms: {time.monotonic() - begun:.2f} s")
+    figures(
+        f"environments: a script on a cached environment, from submission to its end as seen by polls of 20 ms: {time.monotonic() - begun:.2f} s"
+    )

@@ -1,4 +1,6 @@
-"""What AWS refuses at creation is refused at creation, with its code and a message that names the field."""
+"""What AWS refuses at creation is refused at creation, with its code and a message that names
+the field.
+"""
 
 import pytest
 from botocore.exceptions import ClientError, WaiterError
@@ -26,13 +28,30 @@ RESOURCES = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB"
         ({"ResourceConfig": {**RESOURCES, "InstanceType": "ml.none.large"}}, "ValidationException", "instanceType"),
         ({"ResourceConfig": {**RESOURCES, "InstanceType": "ml.p4d.24xlarge"}}, "ResourceLimitExceeded", "GPU"),
         ({"AlgorithmSpecification": host(TrainingImage="no-such-image")}, "ValidationException", "trainingImage"),
-        ({"AlgorithmSpecification": host(ContainerEntrypoint=["x" * 300])}, "ValidationException", "containerEntrypoint"),
-        ({"AlgorithmSpecification": {"TrainingImage": XGBOOST.replace("1.7-1", "9.9-9"), "TrainingInputMode": "File"}}, "ValidationException", "1.7-1"),
+        (
+            {"AlgorithmSpecification": host(ContainerEntrypoint=["x" * 300])},
+            "ValidationException",
+            "containerEntrypoint",
+        ),
+        (
+            {
+                "AlgorithmSpecification": {
+                    "TrainingImage": XGBOOST.replace("1.7-1", "9.9-9"),
+                    "TrainingInputMode": "File",
+                }
+            },
+            "ValidationException",
+            "1.7-1",
+        ),
         ({"InputDataConfig": s3_channel("s3://tests/nothing/here")}, "ValidationException", "No S3 objects found"),
         ({"InputDataConfig": s3_channel("s3://no-such-bucket/x")}, "ValidationException", "no-such-bucket"),
         ({"OutputDataConfig": {"S3OutputPath": "s3://no-such-bucket/x"}}, "ValidationException", "s3OutputPath"),
         ({"HyperParameters": {"a": "x" * 2501}}, "ValidationException", "hyperParameters"),
-        ({"StoppingCondition": {"MaxRuntimeInSeconds": 60 * 60 * 24 * 29}}, "ValidationException", "axRuntimeInSeconds"),
+        (
+            {"StoppingCondition": {"MaxRuntimeInSeconds": 60 * 60 * 24 * 29}},
+            "ValidationException",
+            "axRuntimeInSeconds",
+        ),
     ],
 )
 def test_creation_refuses(jobs, changes, code, named):
@@ -64,10 +83,15 @@ def test_unknown_jobs(jobs, operation):
 
 
 def test_a_taken_name_is_the_first_complaint(jobs):
-    """Whatever else the request has become unfit for: its data is gone, and the instance is none that this machine can be."""
+    """Whatever else the request has become unfit for: its data is gone, and the instance is none
+    that this machine can be.
+    """
     name = jobs.script("sleep 30")
     request = jobs.request(
-        "taken", TrainingJobName=name, AlgorithmSpecification=host(TrainingImage="no-such-image"), InputDataConfig=s3_channel("s3://tests/gone/")
+        "taken",
+        TrainingJobName=name,
+        AlgorithmSpecification=host(TrainingImage="no-such-image"),
+        InputDataConfig=s3_channel("s3://tests/gone/"),
     )
     request["ResourceConfig"]["InstanceType"] = "ml.p4d.24xlarge"
     with pytest.raises(jobs.sagemaker.exceptions.ResourceInUse):

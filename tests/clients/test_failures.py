@@ -6,8 +6,14 @@ import pytest
 @pytest.mark.parametrize(
     "script, expected",
     [
-        ("echo working; echo 'ValueError: no such column' >&2; exit 3", ["AlgorithmError: ValueError: no such column, exit code: 3"]),
-        ("echo noise >&2; echo 'Bad data: line 7' > /opt/ml/output/failure; exit 1", ["AlgorithmError: Bad data: line 7, exit code: 1"]),
+        (
+            "echo working; echo 'ValueError: no such column' >&2; exit 3",
+            ["AlgorithmError: ValueError: no such column, exit code: 3"],
+        ),
+        (
+            "echo noise >&2; echo 'Bad data: line 7' > /opt/ml/output/failure; exit 1",
+            ["AlgorithmError: Bad data: line 7, exit code: 1"],
+        ),
         ("kill -9 $$", ["algo-1", "SIGKILL", "exit code: 137"]),
         ("kill -SEGV $$", ["algo-1", "SIGSEGV", "exit code: 139"]),
         ("exit 5", ["AlgorithmError", "exit code: 5"]),
@@ -25,7 +31,9 @@ def test_the_reason_says_who_and_what(jobs, script, expected):
 
 
 def test_what_python_raises(jobs):
-    reason = jobs.failed(jobs.python("import sys\nprint('before')\ndef train():\n    raise KeyError('no column age')\ntrain()\n"))
+    reason = jobs.failed(
+        jobs.python("import sys\nprint('before')\ndef train():\n    raise KeyError('no column age')\ntrain()\n")
+    )
     assert "KeyError: 'no column age'" in reason and "in train" in reason and "exit code: 1" in reason, reason
 
 
@@ -49,7 +57,9 @@ def test_a_failure_file_that_is_none(jobs):
 
 @pytest.mark.usefixtures("limited")
 def test_running_out_of_memory_is_told(jobs):
-    reason = jobs.failed(jobs.script("head -c 400000000 /dev/zero | tail -n 1 > /dev/null", instance_type="ml.m4.xlarge"))
+    reason = jobs.failed(
+        jobs.script("head -c 400000000 /dev/zero | tail -n 1 > /dev/null", instance_type="ml.m4.xlarge")
+    )
     assert "out of memory" in reason and "algo-1" in reason, reason
 
 
@@ -77,7 +87,9 @@ def test_one_host_ends_the_others(jobs):
 
 
 def test_a_killed_rank_is_named_though_others_say_more(jobs):
-    """The others lose their peer, complain and exit first in their own words; the culprit is the one that was killed."""
+    """The others lose their peer, complain and exit first in their own words; the culprit is the
+    one that was killed.
+    """
     script = """
 import os, signal, socket, sys, time
 host = os.environ["SM_CURRENT_HOST"]
@@ -116,4 +128,6 @@ def test_a_failed_job_keeps_its_metrics_and_logs(jobs):
     jobs.failed(name)
     assert jobs.metrics(name) == {"loss": 0.5} and jobs.lines(name) == ["loss=0.5"]
     it = jobs.describe(name)
-    assert it["SecondaryStatusTransitions"][-1]["Status"] == "Failed" and it["TrainingEndTime"] >= it["TrainingStartTime"]
+    assert (
+        it["SecondaryStatusTransitions"][-1]["Status"] == "Failed" and it["TrainingEndTime"] >= it["TrainingStartTime"]
+    )

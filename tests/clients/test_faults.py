@@ -1,4 +1,6 @@
-"""Scripts that go wrong in every way: each ends in the right status with the right reason, nothing of it stays, and a job beside it does not notice."""
+"""Scripts that go wrong in every way: each ends in the right status with the right reason,
+nothing of it stays, and a job beside it does not notice.
+"""
 
 import collections
 import pathlib
@@ -9,6 +11,7 @@ import traces
 from house import eventually
 from jobs import GROUP, Jobs
 from test_script_mode import create as create_any
+
 
 def create(jobs, files, instance_type="ml.t3.medium", **options):
     """Small ones: several have to run at once."""
@@ -46,7 +49,9 @@ class Beside:
         except self.jobs.logs_client.exceptions.ResourceNotFoundException:
             return 0
         for stream in streams:
-            last = self.jobs.logs_client.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], limit=1)
+            last = self.jobs.logs_client.get_log_events(
+                logGroupName=GROUP, logStreamName=stream["logStreamName"], limit=1
+            )
             for event in last["events"]:
                 found = re.fullmatch(r"beat=(\d+);", event["message"])
                 return int(found[1]) if found else 0
@@ -158,7 +163,11 @@ def test_more_memory_than_it_has(jobs, beside, text):
 @pytest.mark.parametrize("seconds, status", [(1, "MaxRuntimeExceeded"), (600, "Stopped")])
 def test_no_signal_is_heard(jobs, beside, seconds, status):
     """By itself, by threads and by children: the grace passes, and all of it is killed."""
-    name = create(jobs, {"train.py": CHILDREN.replace("os._exit(CODE)", "stays()")}, StoppingCondition={"MaxRuntimeInSeconds": seconds})
+    name = create(
+        jobs,
+        {"train.py": CHILDREN.replace("os._exit(CODE)", "stays()")},
+        StoppingCondition={"MaxRuntimeInSeconds": seconds},
+    )
     jobs.saying(name, "parent ends")
     if seconds > 1:
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
@@ -185,7 +194,9 @@ def peak(pid):
 
 
 def test_a_flood_of_lines(jobs, beside):
-    """The program waits for the server, the other job does not, and neither server nor agent gather what comes in their memory."""
+    """The program waits for the server, the other job does not, and neither server nor agent
+    gather what comes in their memory.
+    """
     before = peak(jobs.house.pid)
     name = create(jobs, {"train.py": LOGS.replace("MEGABYTES", "20")}, metrics=[("megabyte", r"megabyte=(\d+);")])
     most = [0]
@@ -198,7 +209,9 @@ def test_a_flood_of_lines(jobs, beside):
 
     eventually(is_over)
     (stream,) = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
-    (last,) = jobs.logs_client.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], limit=1)["events"]
+    (last,) = jobs.logs_client.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], limit=1)[
+        "events"
+    ]
     assert last["message"] == "the end" and jobs.metrics(name) == {"megabyte": 19}
     assert max(most) < 64 and peak(jobs.house.pid) - before < 64, (max(most), before, peak(jobs.house.pid))
     beside.is_alone()

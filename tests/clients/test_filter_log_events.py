@@ -23,7 +23,9 @@ def logs(house):
 
 
 def found(logs, size=10_000, **asked):
-    pages = logs.get_paginator("filter_log_events").paginate(logGroupName=GROUP, PaginationConfig={"PageSize": size}, **asked)
+    pages = logs.get_paginator("filter_log_events").paginate(
+        logGroupName=GROUP, PaginationConfig={"PageSize": size}, **asked
+    )
     return [event for page in pages for event in page["events"]]
 
 
@@ -41,7 +43,10 @@ def test_hosts_are_told_as_one_by_time(logs, talk):
 
 
 def test_streams_can_be_named(logs, talk):
-    streams = [stream["logStreamName"] for stream in logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{talk[0]}/")["logStreams"]]
+    streams = [
+        stream["logStreamName"]
+        for stream in logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{talk[0]}/")["logStreams"]
+    ]
     second = next(stream for stream in streams if "algo-2" in stream)
     assert {event["logStreamName"] for event in found(logs, logStreamNames=[second])} == {second}
     assert {event["logStreamName"] for event in found(logs, logStreamNames=streams + [second])} == set(streams)
@@ -50,8 +55,15 @@ def test_streams_can_be_named(logs, talk):
 @pytest.mark.parametrize(
     "pattern, expected",
     [
-        ("line", 12), ("algo 3", 3), ("Line", 0), ('"line 3 of algo-1"', 2), ("?\"line 1\" ?\"line 2\"", 6), ("line -\"algo-2\"", 8),
-        ('"\\"odd\\""', 1), ("WARN -odd", 0), ("", 13),
+        ("line", 12),
+        ("algo 3", 3),
+        ("Line", 0),
+        ('"line 3 of algo-1"', 2),
+        ('?"line 1" ?"line 2"', 6),
+        ('line -"algo-2"', 8),
+        ('"\\"odd\\""', 1),
+        ("WARN -odd", 0),
+        ("", 13),
     ],
 )
 def test_patterns(logs, talk, pattern, expected):

@@ -1,4 +1,6 @@
-"""Requests that were signed and then changed: each is refused, by every service, with its own code."""
+"""Requests that were signed and then changed: each is refused, by every service, with its own
+code.
+"""
 
 import datetime
 import http.client
@@ -13,8 +15,20 @@ JSON = {"content-type": "application/x-amz-json-1.1"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 # Method, path, headers, body, and the code for a signature that does not fit.
 REQUESTS = {
-    "sagemaker": ("POST", "/", {**JSON, "x-amz-target": "SageMaker.ListTrainingJobs"}, b'{"MaxResults": 5}', "InvalidSignatureException"),
-    "logs": ("POST", "/", {**JSON, "x-amz-target": "Logs_20140328.DescribeLogStreams"}, b'{"logGroupName": "/aws/sagemaker/TrainingJobs"}', "InvalidSignatureException"),
+    "sagemaker": (
+        "POST",
+        "/",
+        {**JSON, "x-amz-target": "SageMaker.ListTrainingJobs"},
+        b'{"MaxResults": 5}',
+        "InvalidSignatureException",
+    ),
+    "logs": (
+        "POST",
+        "/",
+        {**JSON, "x-amz-target": "Logs_20140328.DescribeLogStreams"},
+        b'{"logGroupName": "/aws/sagemaker/TrainingJobs"}',
+        "InvalidSignatureException",
+    ),
     "sts": ("POST", "/", FORM, b"Action=GetCallerIdentity&Version=2011-06-15", "SignatureDoesNotMatch"),
     "iam": ("POST", "/", FORM, b"Action=GetRole&RoleName=any&Version=2010-05-08", "SignatureDoesNotMatch"),
     "s3": ("PUT", "/tests/forgery/a.txt?x-id=PutObject", {"x-amz-meta-who": "me"}, b"content", "SignatureDoesNotMatch"),
@@ -34,7 +48,9 @@ def endpoint(house):
 
 def signed(house, credentials, service, method, path, headers, body):
     """Method, path, headers and body as a client sends them."""
-    request = AWSRequest(method, endpoint(house) + path, {**headers, "host": urllib.parse.urlsplit(endpoint(house)).netloc}, body)
+    request = AWSRequest(
+        method, endpoint(house) + path, {**headers, "host": urllib.parse.urlsplit(endpoint(house)).netloc}, body
+    )
     sign = botocore.auth.S3SigV4Auth if service == "s3" else botocore.auth.SigV4Auth
     sign(credentials, service, "us-east-1").add_auth(request)
     return method, path, dict(request.headers), body
@@ -75,8 +91,18 @@ FORGERIES = {
     "another host": headers_with(lambda headers: {"host": "example.com"}),
     "another content": lambda method, path, headers, body: (method, path, headers, body[:-1] + b"X"),
     "more content": lambda method, path, headers, body: (method, path, headers, body + b" "),
-    "another path": lambda method, path, headers, body: (method, path.replace("/a.txt", "/b.txt") if "a.txt" in path else "/x", headers, body),
-    "another query": lambda method, path, headers, body: (method, f"{path}{'&' if '?' in path else '?'}acl=", headers, body),
+    "another path": lambda method, path, headers, body: (
+        method,
+        path.replace("/a.txt", "/b.txt") if "a.txt" in path else "/x",
+        headers,
+        body,
+    ),
+    "another query": lambda method, path, headers, body: (
+        method,
+        f"{path}{'&' if '?' in path else '?'}acl=",
+        headers,
+        body,
+    ),
     "another method": lambda method, path, headers, body: ("DELETE" if method == "PUT" else "PUT", path, headers, body),
     "fewer signed headers": authorization(lambda text: text.replace("SignedHeaders=", "SignedHeaders=x;")),
     "another region": authorization(lambda text: text.replace("/us-east-1/", "/eu-west-1/")),

@@ -1,4 +1,6 @@
-"""Estimators of frameworks of the SageMaker Python SDK, version 2, unmodified: the user's script in the environment of the framework's image."""
+"""Estimators of frameworks of the SageMaker Python SDK, version 2, unmodified: the user's script
+in the environment of the framework's image.
+"""
 
 import json
 import pathlib
@@ -49,7 +51,10 @@ model.save_model(os.path.join(arguments.model_dir, "model.json"))
 }
 
 
-@pytest.mark.parametrize("kind, version, has, model", [("sklearn", "1.2-1", "1.2.2", "model.joblib"), ("xgboost", "1.5-1", "1.5.2", "model.json")])
+@pytest.mark.parametrize(
+    "kind, version, has, model",
+    [("sklearn", "1.2-1", "1.2.2", "model.joblib"), ("xgboost", "1.5-1", "1.5.2", "model.json")],
+)
 def test_fit_runs_the_script_and_leaves_its_model(house, jobs, tmp_path, kind, version, has, model):
     for name, text in [
         ("source/train.py", BEGINNING + SCRIPTS[kind]),
@@ -59,13 +64,17 @@ def test_fit_runs_the_script_and_leaves_its_model(house, jobs, tmp_path, kind, v
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    run = house.shoal("exec", "--", sys.executable, str(PROGRAM), kind, version, "source", "data", cwd=tmp_path, check=False)
+    run = house.shoal(
+        "exec", "--", sys.executable, str(PROGRAM), kind, version, "source", "data", cwd=tmp_path, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert f"version {has} accuracy " in run.stdout and "Training job completed" in run.stdout, run.stdout
     answer = json.loads(run.stdout.splitlines()[-1])
     lines = jobs.logs(answer["job"])["algo-1"]
     package = {"sklearn": "scikit-learn", "xgboost": "xgboost"}[kind]
-    assert any(line.endswith(f"has {package} {has}") for line in lines) and not any("asks for version" in line for line in lines)
+    assert any(line.endswith(f"has {package} {has}") for line in lines) and not any(
+        "asks for version" in line for line in lines
+    )
     steps = jobs.describe(answer["job"])["SecondaryStatusTransitions"]
     assert any(step["StatusMessage"].endswith(f"has {package} {has}") for step in steps), steps
     metrics = [metric["MetricName"] for metric in jobs.describe(answer["job"]).get("FinalMetricDataList", [])]
@@ -132,7 +141,15 @@ def test_xgboost_in_a_ring_of_the_instances_that_have_data(jobs):
     channel = jobs.channel("train", "ring", distribution="ShardedByS3Key")
     environment = {"PYTHONHASHSEED": "0"}
     files = {"train.py": RING}
-    name = create(jobs, files, image="sagemaker-xgboost:1.5-1", instances=3, instance_type="ml.t3.medium", channels=[channel], Environment=environment)
+    name = create(
+        jobs,
+        files,
+        image="sagemaker-xgboost:1.5-1",
+        instances=3,
+        instance_type="ml.t3.medium",
+        channels=[channel],
+        Environment=environment,
+    )
     jobs.completed(name)
     said = [[line for line in jobs.lines(name, f"algo-{number}") if " rows has " in line] for number in (1, 2, 3)]
     assert [line.split(" rows")[0] for lines in said for line in lines] == ["algo-1 of 100", "algo-2 of 101"]

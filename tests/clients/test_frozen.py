@@ -10,7 +10,9 @@ import traces
 from house import eventually
 from jobs import Jobs
 
-COUNT = "i=1; while [ $i -le 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo m > $SM_MODEL_DIR/$SM_CURRENT_HOST"
+COUNT = (
+    "i=1; while [ $i -le 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done; echo m > $SM_MODEL_DIR/$SM_CURRENT_HOST"
+)
 LINES = [f"line {i}" for i in range(1, 301)]
 WAITS = "trap 'exit 0' TERM; echo ready; while true; do sleep 0.1; done"
 
@@ -89,7 +91,9 @@ def test_an_agent_that_was_frozen_for_a_while_goes_on(jobs):
 
 
 def test_a_server_that_was_frozen_blames_nobody(jobs):
-    """For longer than agents may be silent, and than what clients and agents wait for between two words."""
+    """For longer than agents may be silent, and than what clients and agents wait for between
+    two words.
+    """
     name, _ = running(jobs, COUNT, "line 1", instances=2)
     idle, _ = running(jobs, instances=1)
     agents = traces.identities(traces.programs(jobs.house, "agent"))

@@ -1,4 +1,6 @@
-"""A full disk: a clear error, nothing acknowledged lost, and all goes on when there is room again, without a restart."""
+"""A full disk: a clear error, nothing acknowledged lost, and all goes on when there is room
+again, without a restart.
+"""
 
 import contextlib
 import os
@@ -43,7 +45,10 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path):
-    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], check=False).returncode != 0:
+    if (
+        os.getuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], check=False).returncode != 0
+    ):
         pytest.skip("needs the right to mount a small disk")
     yield Disk(tmp_path)
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
@@ -62,7 +67,9 @@ def refused(call):
 
 
 def let_go(jobs, name):
-    """Lets a program continue that waits for this file. It may end before the command has its answer."""
+    """Lets a program continue that waits for this file. It may end before the command has its
+    answer.
+    """
     jobs.house.shoal("jobs", "exec", name, "--", "touch", "/dev/shm/go", check=False)
 
 
@@ -70,7 +77,13 @@ def test_creating_jobs(jobs, disk):
     first = jobs.command(WAITS)
     jobs.saying(first, "ready")
     once = jobs.house.client("sagemaker", config=ONCE)
-    request = {"AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/true"]}}
+    request = {
+        "AlgorithmSpecification": {
+            "TrainingImage": "shoal/host",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/true"],
+        }
+    }
     acknowledged = [first]
 
     def create_until_refused():
@@ -100,7 +113,11 @@ def test_creating_jobs(jobs, disk):
     for name in acknowledged[1:]:
         jobs.completed(name)
     jobs.completed(last)
-    listed = [job["TrainingJobName"] for page in jobs.sagemaker.get_paginator("list_training_jobs").paginate() for job in page["TrainingJobSummaries"]]
+    listed = [
+        job["TrainingJobName"]
+        for page in jobs.sagemaker.get_paginator("list_training_jobs").paginate()
+        for job in page["TrainingJobSummaries"]
+    ]
     assert sorted(listed) == sorted([*acknowledged, last])
 
 
@@ -136,13 +153,16 @@ def test_logging(jobs, disk):
 
 
 def test_tuning(disk, new_house):
-    """What trials print waits for the disk; no value is lost, no trial is run twice, and the search goes on when there is room again.
+    """What trials print waits for the disk; no value is lost, no trial is run twice, and the search
+    goes on when there is room again.
 
     They store no model: a script that itself finds the disk full fails, as the test below has it.
     """
     jobs = Jobs(new_house("--instances", "2", "--grace-s", "1", data=disk.path / "data", port=free_port()))
     tunings = Tunings(jobs)
-    name = tunings.create(tunings.curve(epochs=30, pause=0.05, program=LOSSES), strategy="Bayesian", trials=6, parallel=2)
+    name = tunings.create(
+        tunings.curve(epochs=30, pause=0.05, program=LOSSES), strategy="Bayesian", trials=6, parallel=2
+    )
     first = eventually(lambda: tunings.trials(name))[0]["TrainingJobName"]
     jobs.saying(first, "epoch=3")
     with disk.full():
@@ -154,7 +174,11 @@ def test_tuning(disk, new_house):
     trials = tunings.trials(name)
     assert len({trial["TrainingJobName"] for trial in trials}) == 6
     for trial in trials:
-        epochs = [int(line.split(";")[0].removeprefix("epoch=")) for line in jobs.lines(trial["TrainingJobName"]) if line.startswith("epoch=")]
+        epochs = [
+            int(line.split(";")[0].removeprefix("epoch="))
+            for line in jobs.lines(trial["TrainingJobName"])
+            if line.startswith("epoch=")
+        ]
         assert epochs == list(range(1, 31)), (trial["TrainingJobName"], epochs)
 
 
@@ -169,7 +193,9 @@ def test_uploading_a_model(jobs):
 
 def test_a_model_waits_for_room(jobs, disk):
     """The program has ended well: its model is stored when there is room."""
-    name = jobs.command("head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done")
+    name = jobs.command(
+        "head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done"
+    )
     jobs.saying(name, "ready")
     with disk.full():
         let_go(jobs, name)
@@ -181,21 +207,29 @@ def test_a_model_waits_for_room(jobs, disk):
 
 def test_stopping_a_job_whose_model_waits_for_room(jobs, disk):
     """It waits no longer: the model is lost, and the instance is free for the next job."""
-    name = jobs.command("head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done")
+    name = jobs.command(
+        "head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m; echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done"
+    )
     jobs.saying(name, "ready")
     with disk.full():
         let_go(jobs, name)
         eventually(lambda: "wait for the disk" in jobs.house.log.read_text())
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
         assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
-    assert f"training job {name}: no space is left on the server's disk for the artifacts of algo-1" in jobs.house.log.read_text()
+    assert (
+        f"training job {name}: no space is left on the server's disk for the artifacts of algo-1"
+        in jobs.house.log.read_text()
+    )
     jobs.completed(jobs.command("echo there is room again"))
 
 
 def test_stopping_a_job_whose_model_waits_to_be_stored(disk, new_house):
     """All of it has come to the server, and there is no room for the archive of both instances."""
     jobs = Jobs(new_house("--instances", "2", "--grace-s", "1", data=disk.path / "data", port=free_port()))
-    first, second = "echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done", "head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m"
+    first, second = (
+        "echo ready; while [ ! -e /dev/shm/go ]; do sleep 0.1; done",
+        "head -c 8000000 /dev/urandom > $SM_MODEL_DIR/m",
+    )
     name = jobs.command(f"if [ $(hostname) = algo-1 ]; then {first}; else {second}; fi", instances=2)
     jobs.saying(name, "ready")
     received = lambda: sum(path.stat().st_size for path in (jobs.house.data / "runs").glob("*/parts-2-*"))
@@ -205,7 +239,9 @@ def test_stopping_a_job_whose_model_waits_to_be_stored(disk, new_house):
         eventually(lambda: "its artifacts wait for the disk" in jobs.house.log.read_text())
         jobs.sagemaker.stop_training_job(TrainingJobName=name)
         reason = jobs.failed(name)
-    assert reason.startswith("InternalServerError") and "No space left" in reason and str(disk.path) not in reason, reason
+    assert reason.startswith("InternalServerError") and "No space left" in reason and str(disk.path) not in reason, (
+        reason
+    )
     jobs.completed(jobs.command("echo there is room again"))
 
 
@@ -230,7 +266,9 @@ def test_a_script_that_finds_the_disk_full_is_tried_again(jobs, disk):
 
 
 def test_lines_until_the_disk_is_full(jobs, disk):
-    """Lines never use the reserve: stopping, deleting, storing facts and a restart work, and there is room for others afterwards."""
+    """Lines never use the reserve: stopping, deleting, storing facts and a restart work, and
+    there is room for others afterwards.
+    """
     s3 = jobs.s3
     s3.put_object(Bucket=BUCKET, Key="disk/small", Body=b"x" * 1000)
     ended = jobs.completed(jobs.command("echo short"))["TrainingJobName"]
@@ -251,7 +289,8 @@ def test_lines_until_the_disk_is_full(jobs, disk):
 
 
 def test_storing_objects(jobs, disk):
-    # With its retries: who is refused before all is sent may find the connection closed at the next request. 507 is not tried again.
+    # With its retries: who is refused before all is sent may find the connection closed at the next
+    # request. 507 is not tried again.
     s3 = jobs.s3
     stored = []
 
@@ -266,7 +305,10 @@ def test_storing_objects(jobs, disk):
     part = {"Bucket": BUCKET, "Key": "disk/parts", "UploadId": upload, "PartNumber": 1}
     assert refused(lambda: s3.upload_part(**part, Body=b"p" * (5 << 20)))[:2] == (507, "InsufficientStorage")
     with disk.full():
-        assert refused(lambda: s3.put_object(Bucket=BUCKET, Key="disk/none", Body=b"x"))[:2] == (507, "InsufficientStorage")
+        assert refused(lambda: s3.put_object(Bucket=BUCKET, Key="disk/none", Body=b"x"))[:2] == (
+            507,
+            "InsufficientStorage",
+        )
         assert [item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix="disk/")["Contents"]] == sorted(stored)
         for key in stored:
             assert s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == bytes([int(key[5:])]) * 1_000_000

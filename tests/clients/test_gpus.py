@@ -1,4 +1,6 @@
-"""GPUs of instances, by stand-ins: device nodes of NVIDIA's names that read as zeros, in a /dev that only the server and what it starts see."""
+"""GPUs of instances, by stand-ins: device nodes of NVIDIA's names that read as zeros, in a /dev
+that only the server and what it starts see.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Clients that hold connections and memory and never show a signature: the owner is served all the same."""
+"""Clients that hold connections and memory and never show a signature: the owner is served all
+the same.
+"""
 
 import datetime
 import http.client
@@ -38,7 +40,9 @@ class Stranger:
     def connect(self, text="", length=0):
         client = socket.create_connection((self.host.hostname, self.host.port), timeout=60)
         date = now()
-        client.sendall(text.format(host=self.host.netloc, date=date, day=date[:8], key=self.key, length=length).encode())
+        client.sendall(
+            text.format(host=self.host.netloc, date=date, day=date[:8], key=self.key, length=length).encode()
+        )
         return client
 
 
@@ -124,9 +128,16 @@ def test_what_a_head_shows_to_be_wrong_costs_no_body(house):
         (HEAD + "Content-Length: {length}\r\n\r\n", b"MissingAuthenticationToken"),
         (SIGNED.replace("{key}", "AKIANOBODY"), b"UnrecognizedClient"),
         (SIGNED.replace("host;", ""), b"InvalidSignature"),
-        (SIGNED.replace("\r\nContent-Length", "\r\nX-Amz-Content-Sha256: " + "0" * 64 + "\r\nContent-Length"), b"InvalidSignature"),
-        (SIGNED.replace("x-amz-target,", "x-amz-content-sha256;x-amz-target,").replace(
-            "\r\nContent-Length", "\r\nX-Amz-Content-Sha256: " + "0" * 64 + "\r\nContent-Length"), b"InvalidSignature"),
+        (
+            SIGNED.replace("\r\nContent-Length", "\r\nX-Amz-Content-Sha256: " + "0" * 64 + "\r\nContent-Length"),
+            b"InvalidSignature",
+        ),
+        (
+            SIGNED.replace("x-amz-target,", "x-amz-content-sha256;x-amz-target,").replace(
+                "\r\nContent-Length", "\r\nX-Amz-Content-Sha256: " + "0" * 64 + "\r\nContent-Length"
+            ),
+            b"InvalidSignature",
+        ),
     ]:
         client = stranger.connect(text, length=1_000_000)
         # No byte of the body is sent, and the answer comes.

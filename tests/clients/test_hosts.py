@@ -55,14 +55,18 @@ def test_names(jobs):
 
 
 def test_what_torch_needs_to_meet(jobs):
-    name = jobs.script("echo $MASTER_ADDR $MASTER_PORT $SM_MASTER_ADDR $SM_HOST_COUNT $SM_CURRENT_HOST_RANK", instances=2)
+    name = jobs.script(
+        "echo $MASTER_ADDR $MASTER_PORT $SM_MASTER_ADDR $SM_HOST_COUNT $SM_CURRENT_HOST_RANK", instances=2
+    )
     jobs.completed(name)
     assert jobs.lines(name, "algo-1") == ["algo-1 7777 algo-1 2 0"]
     assert jobs.lines(name, "algo-2") == ["algo-1 7777 algo-1 2 1"]
 
 
 def test_memory_and_cores_are_those_of_the_instance(jobs):
-    name = jobs.script("cat /opt/ml/input/config/resourceconfig.json; echo; echo $SM_NUM_CPUS", instance_type="ml.t3.medium")
+    name = jobs.script(
+        "cat /opt/ml/input/config/resourceconfig.json; echo; echo $SM_NUM_CPUS", instance_type="ml.t3.medium"
+    )
     jobs.completed(name)
     resources, cores = jobs.lines(name)
     assert json.loads(resources)["current_instance_type"] == "ml.t3.medium"

@@ -1,4 +1,6 @@
-"""The HuggingFace estimator of SageMaker's Python SDK, version 2: a script with Hugging Face's Trainer, on one, two and four instances."""
+"""The HuggingFace estimator of SageMaker's Python SDK, version 2: a script with Hugging Face's
+Trainer, on one, two and four instances.
+"""
 
 import json
 import pathlib

@@ -85,7 +85,12 @@ def test_they_outlive_a_restart(make_house):
         (dict(SessionToken=None), "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken"),
         (dict(SessionToken="00"), "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken"),
         (dict(SecretAccessKey="wrong"), "SignatureDoesNotMatch", "InvalidSignatureException", "SignatureDoesNotMatch"),
-        (dict(AccessKeyId="ASIA0000000000000000"), "InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId"),
+        (
+            dict(AccessKeyId="ASIA0000000000000000"),
+            "InvalidClientTokenId",
+            "UnrecognizedClientException",
+            "InvalidAccessKeyId",
+        ),
     ],
 )
 def test_keys_that_are_not_whole_open_nothing(house, account, change, sts, sagemaker, s3):
@@ -97,10 +102,16 @@ def test_keys_that_are_not_whole_open_nothing(house, account, change, sts, sagem
 
 def test_a_token_of_another_session_is_refused(house, account):
     one, other = (assume(house, account)["Credentials"] for _ in range(2))
-    assert code_of(connect(house, "sts", {**one, "SessionToken": other["SessionToken"]}).get_caller_identity) == "InvalidClientTokenId"
+    assert (
+        code_of(connect(house, "sts", {**one, "SessionToken": other["SessionToken"]}).get_caller_identity)
+        == "InvalidClientTokenId"
+    )
     token = one["SessionToken"]
     for changed in (token[:-1], token + "0", token[:70] + ("1" if token[70] == "0" else "0") + token[71:]):
-        assert code_of(connect(house, "sts", {**one, "SessionToken": changed}).get_caller_identity) == "InvalidClientTokenId"
+        assert (
+            code_of(connect(house, "sts", {**one, "SessionToken": changed}).get_caller_identity)
+            == "InvalidClientTokenId"
+        )
 
 
 @pytest.mark.parametrize(
@@ -138,9 +149,20 @@ def test_simulated_policies_allow_everything(house, account):
     asked = dict(PolicySourceArn=f"arn:aws:iam::{account}:role/Any", ActionNames=actions)
     for size in (1, 3, 100):
         pages = iam.get_paginator("simulate_principal_policy").paginate(**asked, PaginationConfig={"PageSize": size})
-        found = [(result["EvalActionName"], result["EvalDecision"]) for page in pages for result in page["EvaluationResults"]]
+        found = [
+            (result["EvalActionName"], result["EvalDecision"]) for page in pages for result in page["EvaluationResults"]
+        ]
         assert found == [(action, "allowed") for action in actions]
     resources = ["arn:aws:s3:::a", "arn:aws:s3:::b"]
-    found = iam.simulate_principal_policy(**{**asked, "ActionNames": actions[:2]}, ResourceArns=resources)["EvaluationResults"]
-    assert [(result["EvalActionName"], result["EvalResourceName"]) for result in found] == [(a, r) for a in actions[:2] for r in resources]
-    assert code_of(lambda: iam.simulate_principal_policy(**{**asked, "PolicySourceArn": "arn:aws:iam::999999999999:role/Any"})) == "NoSuchEntity"
+    found = iam.simulate_principal_policy(**{**asked, "ActionNames": actions[:2]}, ResourceArns=resources)[
+        "EvaluationResults"
+    ]
+    assert [(result["EvalActionName"], result["EvalResourceName"]) for result in found] == [
+        (a, r) for a in actions[:2] for r in resources
+    ]
+    assert (
+        code_of(
+            lambda: iam.simulate_principal_policy(**{**asked, "PolicySourceArn": "arn:aws:iam::999999999999:role/Any"})
+        )
+        == "NoSuchEntity"
+    )

@@ -1,4 +1,6 @@
-"""Images that are in no table: trees of files that the user names, and what a container engine has (podman's service by docker's command)."""
+"""Images that are in no table: trees of files that the user names, and what a container engine
+has (podman's service by docker's command).
+"""
 
 import os
 import pathlib
@@ -101,7 +103,9 @@ def test_a_tree_may_bring_train(house, jobs, tree, tmp_path):
 
 def test_what_is_written_into_the_tree_counts_as_the_volume(house, jobs, tree):
     house.shoal("image", "add", "me/full", "--rootfs", str(tree))
-    name = submit(jobs, "me/full", ["sh", "-c", "head -c 1500000000 /dev/zero > /etc/large; while true; do sleep 0.1; done"])
+    name = submit(
+        jobs, "me/full", ["sh", "-c", "head -c 1500000000 /dev/zero > /etc/large; while true; do sleep 0.1; done"]
+    )
     assert "VolumeSizeInGB" in jobs.failed(name)
     house.shoal("image", "remove", "me/full")
     traces.nothing_left(house)
@@ -123,13 +127,20 @@ class Engine:
         storage = ["--root", str(place / "root"), "--runroot", str(place / "run"), "--storage-driver", "vfs"]
         with open(place / "log", "wb") as log:
             command = ["podman", *storage, "system", "service", "--time", "0", self.socket]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "CONTAINERS_CONF": os.devnull})
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "CONTAINERS_CONF": os.devnull}
+            )
         eventually(lambda: self.docker("version", check=False).returncode == 0)
         archive = place / "tree.tar"
         with tarfile.open(archive, "w") as tar:
             tar.add(tree, ".")
         changes = ['ENTRYPOINT ["/train"]', "ENV COLOR=green", "WORKDIR /etc"]
-        self.docker("import", *(word for change in changes for word in ("--change", change)), str(archive), "localhost/me/trainer:1")
+        self.docker(
+            "import",
+            *(word for change in changes for word in ("--change", change)),
+            str(archive),
+            "localhost/me/trainer:1",
+        )
         variables = {"DOCKER_HOST": self.socket, "SHOAL_ENGINE": "docker", "SHOAL_CACHE": str(place / "cache")}
         self.house = House(variables=variables)
         self.jobs = Jobs(self.house)
@@ -188,7 +199,9 @@ def test_an_image_of_the_engine_is_stopped_like_any_program(engine):
 
 
 def test_an_image_of_the_engine_runs_for_an_ordinary_user(engine, make_house):
-    """The files lie where nobody but the server's user comes, and the program has them all the same."""
+    """The files lie where nobody but the server's user comes, and the program has them all the
+    same.
+    """
     if os.getuid() != 0:
         pytest.skip("needs root: else the test before has shown it")
     os.chmod(engine.socket.removeprefix("unix://"), 0o666)
@@ -208,7 +221,9 @@ def test_images_that_the_engine_lacks(engine):
     name = submit(jobs, "127.0.0.1:1/me/trainer:1")
     reason = jobs.failed(name)
     assert "docker could not pull the image 127.0.0.1:1/me/trainer:1" in reason
-    assert reason.startswith("InternalServerError"), "a registry that does not answer is no fault of the job's: " + reason
+    assert reason.startswith("InternalServerError"), (
+        "a registry that does not answer is no fault of the job's: " + reason
+    )
 
 
 def test_without_an_engine_others_are_refused(make_house, tmp_path):
@@ -225,6 +240,9 @@ def test_without_an_engine_others_are_refused(make_house, tmp_path):
         house = make_house(variables={**variables, "SHOAL_ENGINE": "docker"})
         began = time.monotonic()
         message = refusal(Jobs(house), "docker.io/library/busybox:1")
-        assert "no container engine answers" in message and "DOCKER_HOST" in message, (message, time.monotonic() - began)
+        assert "no container engine answers" in message and "DOCKER_HOST" in message, (
+            message,
+            time.monotonic() - began,
+        )
         told = house.shoal("env-cache", "prepare", "docker.io/library/busybox:1", check=False)
         assert told.returncode == 2 and "no container engine answers" in told.stderr

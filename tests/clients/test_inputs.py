@@ -1,4 +1,6 @@
-"""Inputs and outputs that a request may ask for, and those that are refused at creation with a reason."""
+"""Inputs and outputs that a request may ask for, and those that are refused at creation with a
+reason.
+"""
 
 import json
 import threading
@@ -72,7 +74,9 @@ def test_keys_cannot_leave_their_channel(jobs):
 
 def test_a_model_without_compression(jobs):
     output = {"S3OutputPath": "s3://tests/out", "CompressionType": "NONE"}
-    name = jobs.command("mkdir /opt/ml/model/sub; echo a > /opt/ml/model/a; echo b > /opt/ml/model/sub/b", OutputDataConfig=output)
+    name = jobs.command(
+        "mkdir /opt/ml/model/sub; echo a > /opt/ml/model/a; echo b > /opt/ml/model/sub/b", OutputDataConfig=output
+    )
     it = jobs.completed(name)
     assert it["ModelArtifacts"]["S3ModelArtifacts"] == f"s3://tests/out/{name}/output/model/"
     listed = jobs.s3.list_objects_v2(Bucket="tests", Prefix=f"out/{name}/output/model/")["Contents"]
@@ -95,7 +99,9 @@ def test_what_is_deleted_under_a_job_that_waits_is_told(new_house):
 
 def test_what_is_overwritten_under_a_job_that_runs_stays_for_it(jobs):
     jobs.put("inputs/steady/a", "before")
-    name = create(jobs, channel("s3://tests/inputs/steady/"), "echo ready; sleep 0.7; cat /opt/ml/input/data/train/a; echo")
+    name = create(
+        jobs, channel("s3://tests/inputs/steady/"), "echo ready; sleep 0.7; cat /opt/ml/input/data/train/a; echo"
+    )
     jobs.saying(name, "ready")
     jobs.put("inputs/steady/a", "after")
     jobs.s3.delete_object(Bucket="tests", Key="inputs/steady/a")

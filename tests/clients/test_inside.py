@@ -48,7 +48,10 @@ def test_variables_of_the_toolkit(found):
     assert json.loads(variables["SM_USER_ARGS"]) == ["-b", "True", "--batch-size", "32", "--text", "quoted"]
     assert variables["SM_USER_ENTRY_POINT"] == "train.py"
     assert variables["SM_CURRENT_HOST"] == "algo-2" and json.loads(variables["SM_HOSTS"]) == ["algo-1", "algo-2"]
-    assert variables["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train" and json.loads(variables["SM_CHANNELS"]) == ["code", "train"]
+    assert variables["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train" and json.loads(variables["SM_CHANNELS"]) == [
+        "code",
+        "train",
+    ]
     assert variables["SM_MODEL_DIR"] == "/opt/ml/model" and variables["SM_OUTPUT_DATA_DIR"] == "/opt/ml/output/data"
     assert variables["SM_NUM_GPUS"] == "0" and int(variables["SM_NUM_CPUS"]) >= 1
     assert json.loads(variables["SM_TRAINING_ENV"])["job_name"] == found["name"]
@@ -56,13 +59,22 @@ def test_variables_of_the_toolkit(found):
 
 def test_config_files(found):
     config = found["config"]
-    assert config["hyperparameters.json"] == {"batch-size": "32", "b": "true", "text": '"quoted"', "sagemaker_program": '"train.py"'}
+    assert config["hyperparameters.json"] == {
+        "batch-size": "32",
+        "b": "true",
+        "text": '"quoted"',
+        "sagemaker_program": '"train.py"',
+    }
     assert config["resourceconfig.json"]["current_host"] == "algo-2"
     assert config["resourceconfig.json"]["hosts"] == ["algo-1", "algo-2"]
     assert config["resourceconfig.json"]["current_instance_type"] == "ml.m5.large"
     assert config["resourceconfig.json"]["current_group_name"] == "homogeneousCluster"
     train = config["inputdataconfig.json"]["train"]
-    assert (train["ContentType"], train["TrainingInputMode"], train["S3DistributionType"]) == ("text/csv", "File", "FullyReplicated")
+    assert (train["ContentType"], train["TrainingInputMode"], train["S3DistributionType"]) == (
+        "text/csv",
+        "File",
+        "FullyReplicated",
+    )
 
 
 def test_entrypoint_and_arguments_are_words_and_not_a_shell_line(jobs):

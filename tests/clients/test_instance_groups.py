@@ -30,7 +30,10 @@ def channel(jobs, name, groups, **more):
 
 
 def test_each_group_has_its_type_its_channels_and_its_name(jobs):
-    channels = [channel(jobs, "both", ["small", "large"]), channel(jobs, "parts", ["large"], distribution="ShardedByS3Key")]
+    channels = [
+        channel(jobs, "both", ["small", "large"]),
+        channel(jobs, "parts", ["large"], distribution="ShardedByS3Key"),
+    ]
     uri = sourcedir(jobs, {"look.py": LOOK})
     request = jobs.request(
         "groups",
@@ -65,7 +68,9 @@ def test_each_group_has_its_type_its_channels_and_its_name(jobs):
 
 
 def test_a_group_has_the_memory_of_its_type(jobs):
-    """Of the small one, which is the second: its program is killed, and the reason names its limit."""
+    """Of the small one, which is the second: its program is killed, and the reason names its
+    limit.
+    """
     text = "import os; os.environ['SM_CURRENT_INSTANCE_GROUP'] == 'small' and bytearray(1 << 30)"
     uri = sourcedir(jobs, {"eat.py": text})
     request = jobs.request(

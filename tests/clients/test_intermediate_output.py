@@ -1,4 +1,6 @@
-"""What a script writes below /opt/ml/output/intermediate goes to sagemaker_s3_output while it runs, as SageMaker's toolkit has it."""
+"""What a script writes below /opt/ml/output/intermediate goes to sagemaker_s3_output while it
+runs, as SageMaker's toolkit has it.
+"""
 
 import json
 
@@ -53,13 +55,20 @@ def test_every_instance_s_files_go_there_while_it_runs_and_at_its_end(jobs):
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
     found = sorted(path.rsplit("-", 1)[0] for path in keys(jobs, place(name)))
     assert found == [f"{host}/plots/{when}" for host in ("algo-1", "algo-2") for when in ("early", "late")]
-    noted = [line for line in jobs.logs(name)["algo-1"] if line.startswith("[shoal] 2 intermediate output files are saved below")]
+    noted = [
+        line
+        for line in jobs.logs(name)["algo-1"]
+        if line.startswith("[shoal] 2 intermediate output files are saved below")
+    ]
     assert len(noted) == 1 and f"s3://{BUCKET}/{place(name)}/" in noted[0], jobs.logs(name)["algo-1"]
     assert receipts(jobs, name) == [], "they are no checkpoints"
 
 
 def test_files_of_an_interrupted_attempt_stay_and_the_next_adds_its_own(jobs):
-    spot = {"EnableManagedSpotTraining": True, "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200}}
+    spot = {
+        "EnableManagedSpotTraining": True,
+        "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
+    }
     name = create(jobs, {"train.py": WRITES}, hyperparameters=to(), **spot)
 
     def written(when):
@@ -98,7 +107,11 @@ def test_a_script_that_fails_leaves_its_files_and_its_keys_open_that_place_only(
     assert [line for line in lines if line.isdigit()] == ["200", "403", "403"], lines
     eventually(lambda: keys(jobs, place(name)) == {"by-itself": 1, "last": 13})
     told = "is not saved: a key in S3 is UTF-8, and its name is not"
-    eventually(lambda: any(line.startswith("[shoal] intermediate output") and line.endswith(told) for line in jobs.logs(name)["algo-1"]))
+    eventually(
+        lambda: any(
+            line.startswith("[shoal] intermediate output") and line.endswith(told) for line in jobs.logs(name)["algo-1"]
+        )
+    )
 
 
 def test_no_place_or_one_that_cannot_be(jobs):
@@ -109,7 +122,10 @@ def test_no_place_or_one_that_cannot_be(jobs):
         assert jobs.lines(name) == ["written"] and not any("intermediate" in line for line in jobs.logs(name)["algo-1"])
     for uri, expected in [
         ("shown", "'hyperParameters.sagemaker_s3_output'"),
-        ("s3://no-such-bucket/x", "hyperParameters.sagemaker_s3_output: the S3 bucket \"no-such-bucket\" does not exist; create it first"),
+        (
+            "s3://no-such-bucket/x",
+            'hyperParameters.sagemaker_s3_output: the S3 bucket "no-such-bucket" does not exist; create it first',
+        ),
     ]:
         with pytest.raises(jobs.sagemaker.exceptions.ClientError, match=expected):
             create(jobs, {"train.py": writes}, hyperparameters=to(uri))

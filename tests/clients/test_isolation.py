@@ -1,4 +1,6 @@
-"""What a training program cannot reach: the server's files, other programs, the network; and what it can: its own S3 objects."""
+"""What a training program cannot reach: the server's files, other programs, the network; and
+what it can: its own S3 objects.
+"""
 
 import pathlib
 
@@ -6,10 +8,13 @@ import boto3
 import pytest
 from programs import S3
 
+
 def test_the_programs_own_keys_open_its_channels_and_outputs_only(jobs):
     jobs.put("scope/mine/a.txt", "mine")
     jobs.put("scope/theirs/a.txt", "theirs")
-    script = S3 + """
+    script = (
+        S3
+        + """
 job = os.environ["TRAINING_JOB_NAME"]
 print(*s3("GET", "/tests/scope/mine/a.txt"))
 print(s3("GET", "/tests?list-type=2&prefix=scope%2Fmine%2F")[0])
@@ -26,6 +31,7 @@ for method, path in [
 ]:
     print(s3(method, path, b"x" if method == "PUT" else b"")[0], method, path)
 """
+    )
     name = jobs.python(script, channels=[jobs.channel("train", "scope/mine/")])
     jobs.completed(name)
     own, others = jobs.lines(name)[:3], jobs.lines(name)[3:]
@@ -48,7 +54,9 @@ def test_keys_of_a_job_die_with_it(jobs):
 
 
 def test_network_isolation_takes_the_endpoint_away(jobs):
-    name = jobs.script('echo "endpoint: ${AWS_ENDPOINT_URL-none}, key: ${AWS_ACCESS_KEY_ID-none}"', EnableNetworkIsolation=True)
+    name = jobs.script(
+        'echo "endpoint: ${AWS_ENDPOINT_URL-none}, key: ${AWS_ACCESS_KEY_ID-none}"', EnableNetworkIsolation=True
+    )
     jobs.completed(name)
     assert jobs.lines(name) == ["endpoint: none, key: none"]
 
@@ -80,7 +88,15 @@ def test_secrets_of_the_machine_are_out_of_sight(jobs, house, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("do not read me")
     secret.chmod(0o600)
-    paths = [str(secret), str(house.data / "keys"), str(house.data / "shoal.db"), str(house.data), "/etc/shadow", "/root", f"/proc/{house.pid}/environ"]
+    paths = [
+        str(secret),
+        str(house.data / "keys"),
+        str(house.data / "shoal.db"),
+        str(house.data),
+        "/etc/shadow",
+        "/root",
+        f"/proc/{house.pid}/environ",
+    ]
     script = f"""
 import os
 for path in {paths!r}:

@@ -1,4 +1,5 @@
-"""The server is killed in every phase of training jobs, again and again: nothing is lost, nothing is done twice, and what runs does not notice.
+"""The server is killed in every phase of training jobs, again and again: nothing is lost, nothing
+is done twice, and what runs does not notice.
 
 SHOAL_SEED repeats a run's moments; SHOAL_SOAK=N kills N times as often.
 """
@@ -56,7 +57,9 @@ class Killer:
         return state == self.phase
 
     def kill_in_phase(self, job, how=signal.SIGKILL, longest=0.3):
-        """Waits for the phase, and a moment more, and kills; says whether the phase was met, or nothing if it is over."""
+        """Waits for the phase, and a moment more, and kills; says whether the phase was met, or
+        nothing if it is over.
+        """
         look = records.live_state(self.house)
         eventually(lambda: look(job) in (self.phase, "Completed"))
         time.sleep(self.random.uniform(0, longest))
@@ -78,21 +81,35 @@ class Killer:
         it = self.jobs.wait(job, 400)
         assert it["TrainingJobStatus"] == "Completed", (message, it.get("FailureReason"), self.jobs.logs(job))
         went = [transition["Status"] for transition in it["SecondaryStatusTransitions"]]
-        assert went[-4:] == ["Downloading", "Training", "Uploading", "Completed"] and len(set(went[1:])) == len(went[1:]), (message, went)
+        assert went[-4:] == ["Downloading", "Training", "Uploading", "Completed"] and len(set(went[1:])) == len(
+            went[1:]
+        ), (message, went)
         hosts = HOSTS[:instances]
         model = self.jobs.artifact(job)
         assert sorted(model) == sorted(hosts), message
-        said = [text for i in range(1, lines + 1) for text in ([f"line {i}", f"loss={i};"] if i % 10 == 0 else [f"line {i}"])]
+        said = [
+            text
+            for i in range(1, lines + 1)
+            for text in ([f"line {i}", f"loss={i};"] if i % 10 == 0 else [f"line {i}"])
+        ]
         for host in hosts:
-            assert self.jobs.lines(job, host) == [*said, f"model {hashlib.sha256(model[host]).hexdigest()}"], (message, host)
+            assert self.jobs.lines(job, host) == [*said, f"model {hashlib.sha256(model[host]).hexdigest()}"], (
+                message,
+                host,
+            )
         values = records.points(self.house, job, "loss")
         assert sorted(values) == sorted(float(i) for i in range(10, lines + 1, 10) for _ in hosts), message
         starts = self.jobs.s3.list_objects_v2(Bucket="tests", Prefix=f"out/{job}/output/starts/")["Contents"]
-        assert sorted(key["Key"].rsplit("/", 1)[1].rsplit("-", 1)[0] for key in starts) == sorted(hosts), (message, "started twice")
+        assert sorted(key["Key"].rsplit("/", 1)[1].rsplit("-", 1)[0] for key in starts) == sorted(hosts), (
+            message,
+            "started twice",
+        )
 
     def report(self, figures):
         back = f"the server was back after {max(self.back):.2f} s at most"
-        figures(f"ended {len(self.hit)} times, {self.hits()} of them by SIGKILL in {self.phase}: {back} (seed {self.seed})")
+        figures(
+            f"ended {len(self.hit)} times, {self.hits()} of them by SIGKILL in {self.phase}: {back} (seed {self.seed})"
+        )
 
 
 @pytest.fixture
@@ -122,7 +139,9 @@ def test_while_it_trains(killer):
     assert len(running) >= 2 and len(agents) == 2
     while killer.wants_more():
         assert killer.kill_in_phase(job), f"the job was over before kill {len(killer.hit)}"
-        assert ranks(killer) == running and traces.identities(traces.agents(killer.house).values()) == agents, killer.seed
+        assert ranks(killer) == running and traces.identities(traces.agents(killer.house).values()) == agents, (
+            killer.seed
+        )
     # An orderly end is no different.
     assert killer.kill_in_phase(job, signal.SIGTERM) is not None and ranks(killer) == running
     killer.check(job, lines)

@@ -1,4 +1,6 @@
-"""What was acknowledged is there, and once, though the server is killed while many ask for much at once."""
+"""What was acknowledged is there, and once, though the server is killed while many ask for much
+at once.
+"""
 
 import os
 import random
@@ -35,7 +37,9 @@ class Load:
         self.created, self.deleted, self.stored, self.doubtful = set(), set(), {}, set()
         self.refused, self.wrong = 0, []
         workers = [self.create] * 3 + [self.store] * 3 + [self.store_in_parts]
-        self.threads = [threading.Thread(target=self.work, args=(worker, number)) for number, worker in enumerate(workers)]
+        self.threads = [
+            threading.Thread(target=self.work, args=(worker, number)) for number, worker in enumerate(workers)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -59,7 +63,11 @@ class Load:
         request = {
             "TrainingJobName": f"load-{name}",
             "RoleArn": "arn:aws:iam::123456789012:role/tests",
-            "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/true"]},
+            "AlgorithmSpecification": {
+                "TrainingImage": "shoal/host",
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["/bin/true"],
+            },
             "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
             "StoppingCondition": {"MaxRuntimeInSeconds": 60},
@@ -133,4 +141,6 @@ def test_what_was_acknowledged_is_there(jobs, figures):
     jobs.sagemaker.stop_training_job(TrainingJobName=first)
     for name in some:
         assert jobs.wait(name)["TrainingJobStatus"] in ("Completed", "Stopped"), what
-    figures(f"killed {KILLS} times under load: {len(load.created)} jobs and {len(load.stored)} objects acknowledged, {load.refused} requests refused ({what})")
+    figures(
+        f"killed {KILLS} times under load: {len(load.created)} jobs and {len(load.stored)} objects acknowledged, {load.refused} requests refused ({what})"
+    )

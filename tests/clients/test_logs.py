@@ -17,7 +17,9 @@ def name(jobs):
 
 
 def streams(jobs, name):
-    answer = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/", orderBy="LogStreamName", limit=2)
+    answer = jobs.logs_client.describe_log_streams(
+        logGroupName=GROUP, logStreamNamePrefix=f"{name}/", orderBy="LogStreamName", limit=2
+    )
     assert "nextToken" not in answer
     return [stream["logStreamName"] for stream in answer["logStreams"]]
 
@@ -31,9 +33,11 @@ def numbered(events):
 
 
 def test_a_job_that_logs_too_much(new_house):
-    """Lines and points beyond the quota are dropped, the log says where, and the program runs on."""
+    """Lines and points beyond the quota are dropped, the log says where, and the program runs
+    on.
+    """
     jobs = Jobs(new_house("--log-quota", "20KiB"))
-    line = "i=1; while [ $i -le 2000 ]; do echo \"line $i loss=$i;\"; i=$((i+1)); done; echo done > $SM_MODEL_DIR/m"
+    line = 'i=1; while [ $i -le 2000 ]; do echo "line $i loss=$i;"; i=$((i+1)); done; echo done > $SM_MODEL_DIR/m'
     name = jobs.command(line, metrics=[("loss", r"loss=(\d+);")])
     jobs.completed(name)
     lines = jobs.logs(name)["algo-1"]
@@ -106,7 +110,9 @@ def test_what_is_not_there(jobs, name, call):
 
 def test_lines_that_are_hard_to_tell(jobs):
     """A tab, an empty line, bytes that are no UTF-8, no newline at the end, a very long line."""
-    name = jobs.script(r"printf 'tab\there\n\nbad \377 byte\n'; head -c 300000 /dev/zero | tr '\0' x; echo; printf 'no newline'")
+    name = jobs.script(
+        r"printf 'tab\there\n\nbad \377 byte\n'; head -c 300000 /dev/zero | tr '\0' x; echo; printf 'no newline'"
+    )
     jobs.completed(name)
     lines = jobs.lines(name)
     assert lines[0] == "tab#011here"

@@ -29,7 +29,11 @@ def fetch(house, host=None, **headers):
 def samples(text):
     """`{(name, (label, ..)): value}`"""
     families = text_string_to_metric_families(text)
-    return {(it.name, *(it.labels[name] for name in sorted(it.labels))): it.value for family in families for it in family.samples}
+    return {
+        (it.name, *(it.labels[name] for name in sorted(it.labels))): it.value
+        for family in families
+        for it in family.samples
+    }
 
 
 def test_numbers_follow_what_happens(house, jobs):
@@ -77,7 +81,9 @@ def test_nobody_reads_it_without_the_token(house, jobs):
             fetch(house, "127.0.0.1", **headers)
         assert refused.value.code == 401 and b"metrics-token" in refused.value.read()
     assert "shoal_build_info" in fetch(house, "127.0.0.1")
-    name = jobs.command("curl --silent --output /dev/null --write-out 'answer %{http_code}\\n' $AWS_ENDPOINT_URL/metrics || echo none")
+    name = jobs.command(
+        "curl --silent --output /dev/null --write-out 'answer %{http_code}\\n' $AWS_ENDPOINT_URL/metrics || echo none"
+    )
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
     assert "answer 401" in "".join(jobs.lines(name))
 
@@ -101,7 +107,9 @@ def test_promtool_reads_the_dashboards_expressions(tmp_path):
     rules = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(plain)]
     # Rules are YAML, of which JSON is a part.
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    checked = subprocess.run(["promtool", "check", "rules", str(tmp_path / "rules.yml")], text=True, capture_output=True)
+    checked = subprocess.run(
+        ["promtool", "check", "rules", str(tmp_path / "rules.yml")], text=True, capture_output=True
+    )
     assert checked.returncode == 0, checked.stderr
 
 

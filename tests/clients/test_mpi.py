@@ -21,7 +21,9 @@ PYTHONS = "3.11,3.12,3.13,3.10"
 
 
 class Cluster:
-    """A server with images for programs of MPI: `mpi` brings all, `mpi4py` uses the machine's Open MPI."""
+    """A server with images for programs of MPI: `mpi` brings all, `mpi4py` uses the machine's
+    Open MPI.
+    """
 
     def __init__(self, house):
         self.house, self.jobs = house, Jobs(house)
@@ -30,7 +32,17 @@ class Cluster:
             file.write_text(lock)
             house.shoal("image", "add", name, "--python", PYTHONS, "--lock", str(file))
 
-    def create(self, script, per_host=1, instances=2, options="", image="mpi", hyperparameters=None, requirements=None, **changes):
+    def create(
+        self,
+        script,
+        per_host=1,
+        instances=2,
+        options="",
+        image="mpi",
+        hyperparameters=None,
+        requirements=None,
+        **changes,
+    ):
         """What SDK v2 sends for distribution={"mpi": {..}}."""
         mpi = {
             "sagemaker_mpi_enabled": "true",
@@ -116,9 +128,16 @@ def test_without_namespaces_of_its_own(make_house):
     reason = plain.jobs.failed(plain.create(ALL_REDUCE))
     assert "2 instances are plain processes of one host to this machine" in reason, reason
     # SDK v3's way.
-    told = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "SM_ENTRY_SCRIPT": "train.py", "SM_DISTRIBUTED_CONFIG": "{}"}
+    told = {
+        "SM_HOSTS": '["algo-1", "algo-2"]',
+        "SM_CURRENT_HOST": "algo-2",
+        "SM_ENTRY_SCRIPT": "train.py",
+        "SM_DISTRIBUTED_CONFIG": "{}",
+    }
     told |= {"SM_HPS": "{}", "SHOAL_HOST_ADDRESSES": "algo-1=127.0.1.1,algo-2=127.0.1.2"}
-    driven = subprocess.run(plain.jobs.house.command("mpi", "drive", "python3"), env=told, capture_output=True, text=True, timeout=120)
+    driven = subprocess.run(
+        plain.jobs.house.command("mpi", "drive", "python3"), env=told, capture_output=True, text=True, timeout=120
+    )
     assert driven.returncode == 1 and "2 instances are plain processes" in driven.stderr
 
 
@@ -144,7 +163,11 @@ if comm.rank == 1:
 time.sleep(600)
 """
 HOW = {
-    "raises": ["algo-1: ValueError: no column 'price' (train.py, line ", 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "Traceback', "ValueError: no column 'price'\n(rank 1 on algo-2)\"\nCommand \"mpirun "],
+    "raises": [
+        "algo-1: ValueError: no column 'price' (train.py, line ",
+        'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "Traceback',
+        "ValueError: no column 'price'\n(rank 1 on algo-2)\"\nCommand \"mpirun ",
+    ],
     "exits": ['ExitCode 3\nErrorMessage "no more rows\n(rank 1 on algo-2)"', ", exit code: 3"],
     "dies": ["process rank 1", "signal 9 (Killed)"],
     "tells": ["algo-2: in its own words, exit code: 5"],

@@ -1,4 +1,6 @@
-"""Whatever a client gets wrong in a real request, it is told what, by the right error; and the server lives."""
+"""Whatever a client gets wrong in a real request, it is told what, by the right error; and the
+server lives.
+"""
 
 import itertools
 import json
@@ -24,7 +26,9 @@ def requests():
 
 
 def answer(wire, target, body):
-    """Status, code and message; what was created is gone again, so that the next change of the request finds what the first found."""
+    """Status, code and message; what was created is gone again, so that the next change of the
+    request finds what the first found.
+    """
     found = wire.call(target, body)
     prefix, operation = target.split(".")
     if found[0] == 200 and operation.startswith("Create"):
@@ -35,7 +39,8 @@ def answer(wire, target, body):
 
 
 def test_every_change_of_a_real_request_gets_its_answer(new_house, requests):
-    # A house of its own, without the S3 bucket that the requests name: what is there would let some of them pass.
+    # A house of its own, without the S3 bucket that the requests name: what is there would let some
+    # of them pass.
     wire = Wire(new_house("--default-bucket", "no-request-names-it").variables_for_clients())
     served, faults, asked = [], [], 0
     for target, body in requests:

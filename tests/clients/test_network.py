@@ -1,4 +1,6 @@
-"""The way out of an instance: closed, to the hosts of a list, or open; and the hint where it is missing."""
+"""The way out of an instance: closed, to the hosts of a list, or open; and the hint where it is
+missing.
+"""
 
 import http.server
 import threading
@@ -53,7 +55,9 @@ def outside():
 def listing(request, make_house, outside):
     """Jobs of a server that opens a list."""
     allow = ",".join([outside, *INDEX])
-    return Jobs(make_house("--network", "allow-list", "--network-max", "host", "--network-allow", allow, **KINDS[request.param]))
+    return Jobs(
+        make_house("--network", "allow-list", "--network-max", "host", "--network-allow", allow, **KINDS[request.param])
+    )
 
 
 def notes(jobs, name):
@@ -136,7 +140,10 @@ def test_pip_downloads_from_a_listed_index(listing):
     listing.completed(name)
     assert listing.lines(name)[-1] == "six-1.16.0-py2.py3-none-any.whl"
     # Another index is not listed.
-    other = listing.script("python3 -m pip download --retries 0 --index-url https://index.example/simple --no-deps six", Environment=certificates)
+    other = listing.script(
+        "python3 -m pip download --retries 0 --index-url https://index.example/simple --no-deps six",
+        Environment=certificates,
+    )
     listing.failed(other)
     assert any("index.example:443 is not in network_allow" in line for line in notes(listing, other))
 

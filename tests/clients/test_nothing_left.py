@@ -48,7 +48,9 @@ def test_looking_finds_a_running_job(jobs):
     traces.nothing_left(jobs.house, namespaces)
 
 
-@pytest.mark.parametrize("end", ["true", "exit 1", "kill -9 $$", "setsid sleep 1000 & exit 0", "sleep 1000 & sleep 1000 & exit 0"])
+@pytest.mark.parametrize(
+    "end", ["true", "exit 1", "kill -9 $$", "setsid sleep 1000 & exit 0", "sleep 1000 & sleep 1000 & exit 0"]
+)
 def test_after_its_own_end(jobs, end):
     name, namespaces = running(jobs, f"echo ready; sleep 0.5; {end}", instances=2)
     jobs.wait(name)

@@ -1,4 +1,6 @@
-"""Shoal's own parameter server in jobs: what scripts without TensorFlow have of `distribution={"parameter_server": {"enabled": True}}`."""
+"""Shoal's own parameter server in jobs: what scripts without TensorFlow have of
+`distribution={"parameter_server": {"enabled": True}}`.
+"""
 
 import json
 import pathlib
@@ -30,7 +32,11 @@ def accuracy(lines):
 @pytest.mark.parametrize("instances", [2, 4])
 def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, package, tmp_path, instances):
     # SDK v2's estimator for scikit-learn refuses several instances, and its general one does not.
-    given = {"image_uri": f"683313688378.dkr.ecr.us-east-1.amazonaws.com/{IMAGE}", "instance_count": instances, "instance_type": "ml.m5.large"}
+    given = {
+        "image_uri": f"683313688378.dkr.ecr.us-east-1.amazonaws.com/{IMAGE}",
+        "instance_count": instances,
+        "instance_type": "ml.m5.large",
+    }
     hyperparameters = {"sagemaker_parameter_server_enabled": True, "steps": 100}
     each = [{**given, "hyperparameters": hyperparameters}]
     [name] = by_sdk_v2(house, tmp_path, "Estimator", each, SCRIPT, f"s3://{BUCKET}/mnist-served")
@@ -46,7 +52,9 @@ def test_digits_are_learned_in_step_as_by_one_process(house, jobs, digits, packa
 
 
 def test_workers_that_run_ahead_learn_as_well(jobs, digits, package):
-    name = create(jobs, {"train.py": SCRIPT}, image=IMAGE, instances=2, channels=[digits], hyperparameters={**ON, "ahead": "3"})
+    name = create(
+        jobs, {"train.py": SCRIPT}, image=IMAGE, instances=2, channels=[digits], hyperparameters={**ON, "ahead": "3"}
+    )
     jobs.completed(name)
     for number in (1, 2):
         assert accuracy(jobs.lines(name, f"algo-{number}")) > 0.8
@@ -124,12 +132,18 @@ if os.environ["SM_CURRENT_INSTANCE_GROUP"] == "servers":
     groups = [("others", 1), ("servers", 2)]
     resources = {
         "VolumeSizeInGB": 1,
-        "InstanceGroups": [{"InstanceGroupName": name, "InstanceType": "ml.m5.large", "InstanceCount": count} for name, count in groups],
+        "InstanceGroups": [
+            {"InstanceGroupName": name, "InstanceType": "ml.m5.large", "InstanceCount": count} for name, count in groups
+        ],
     }
     on = {**ON, "sagemaker_distribution_instance_groups": json.dumps(["servers"])}
     name = create(jobs, {"train.py": script}, image=IMAGE, hyperparameters=on, ResourceConfig=resources)
     jobs.completed(name)
-    assert [jobs.lines(name, f"algo-{number}") for number in (1, 2, 3)] == [[], ["rank 0 of 2 sum 7.0"], ["rank 1 of 2 sum 7.0"]]
+    assert [jobs.lines(name, f"algo-{number}") for number in (1, 2, 3)] == [
+        [],
+        ["rank 0 of 2 sum 7.0"],
+        ["rank 1 of 2 sum 7.0"],
+    ]
 
 
 def test_a_server_without_the_package_says_so_and_runs_the_script(new_house):

@@ -1,4 +1,6 @@
-"""A server in a PID namespace of its own, as in a container: what started it is outside, and so is its process group."""
+"""A server in a PID namespace of its own, as in a container: what started it is outside, and so
+is its process group.
+"""
 
 import subprocess
 
@@ -17,7 +19,9 @@ class Contained(House):
         super().start()
 
     def stop(self, *_):
-        """The end of the first process is the end of all; the signal that ends a server is for the shell's child."""
+        """The end of the first process is the end of all; the signal that ends a server is for
+        the shell's child.
+        """
         if self.process:
             self.process.kill()
             self.process.wait(120)

@@ -1,4 +1,6 @@
-"""Models and experiments: resources that are stored and shown, by an unmodified client and over a restart."""
+"""Models and experiments: resources that are stored and shown, by an unmodified client and over
+a restart.
+"""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -31,12 +33,18 @@ def test_models_and_experiments_outlive_a_restart(new_house):
     model = jobs.sagemaker.describe_model(ModelName="Titanic")
     assert model["PrimaryContainer"] == {**container, "Mode": "SingleModel"}
     assert (model["ModelArn"], model["ExecutionRoleArn"], model["EnableNetworkIsolation"]) == (arn, role, False)
-    pages = jobs.sagemaker.get_paginator("list_models").paginate(SortBy="CreationTime", PaginationConfig={"PageSize": 3})
+    pages = jobs.sagemaker.get_paginator("list_models").paginate(
+        SortBy="CreationTime", PaginationConfig={"PageSize": 3}
+    )
     assert [len(page["Models"]) for page in pages] == [3, 1]
     listed = jobs.sagemaker.list_models(NameContains="Tita")["Models"]
     assert listed == [{"ModelName": "Titanic", "ModelArn": arn, "CreationTime": model["CreationTime"]}]
     shown = jobs.sagemaker.describe_experiment(ExperimentName="SURVIVAL")
-    assert (shown["ExperimentName"], shown["DisplayName"], shown["Description"]) == ("Survival", "Survival", "who survived")
+    assert (shown["ExperimentName"], shown["DisplayName"], shown["Description"]) == (
+        "Survival",
+        "Survival",
+        "who survived",
+    )
     assert shown["LastModifiedTime"] > shown["CreationTime"]
     for tagged in (arn, experiment):
         assert jobs.sagemaker.list_tags(ResourceArn=tagged)["Tags"] == tags
@@ -44,6 +52,9 @@ def test_models_and_experiments_outlive_a_restart(new_house):
         jobs.sagemaker.delete_tags(ResourceArn=tagged, TagKeys=["team"])
         assert jobs.sagemaker.list_tags(ResourceArn=tagged)["Tags"] == [{"Key": "stage", "Value": ""}]
     jobs.sagemaker.delete_model(ModelName="Titanic")
-    assert refused(jobs.sagemaker.describe_model, ModelName="Titanic") == ("ValidationException", f'Could not find model "{arn}".')
+    assert refused(jobs.sagemaker.describe_model, ModelName="Titanic") == (
+        "ValidationException",
+        f'Could not find model "{arn}".',
+    )
     assert jobs.sagemaker.delete_experiment(ExperimentName="Survival")["ExperimentArn"] == experiment
     assert refused(jobs.sagemaker.describe_experiment, ExperimentName="Survival")[0] == "ResourceNotFound"

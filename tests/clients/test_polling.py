@@ -1,4 +1,6 @@
-"""Clients that look seldom look oftener under `shoal exec`, with the same patience; and keep their own pace when told to."""
+"""Clients that look seldom look oftener under `shoal exec`, with the same patience; and keep
+their own pace when told to.
+"""
 
 import json
 import sys
@@ -63,11 +65,25 @@ print(json.dumps({name: [waiter["delay"], waiter["delay"] * waiter["maxAttempts"
 
 
 def test_waiters_where_the_plugin_cannot_be_loaded(house):
-    """As in the AWS CLI with a Python of its own: a look every second, with the patience of AWS's model."""
+    """As in the AWS CLI with a Python of its own: a look every second, with the patience of
+    AWS's model.
+    """
 
     def waiters(polling):
         without_plugin = {**house.environment, "SHOAL_SDK_POLLING": polling}
-        return json.loads(house.shoal("exec", "--", "env", "-u", "BOTOCORE_EXPERIMENTAL__PLUGINS", sys.executable, "-c", EVERY_WAITER, env=without_plugin).stdout)
+        return json.loads(
+            house.shoal(
+                "exec",
+                "--",
+                "env",
+                "-u",
+                "BOTOCORE_EXPERIMENTAL__PLUGINS",
+                sys.executable,
+                "-c",
+                EVERY_WAITER,
+                env=without_plugin,
+            ).stdout
+        )
 
     own = waiters("keep")
     assert own["TrainingJobCompletedOrStopped"] == [120, 120 * 180]
@@ -88,7 +104,9 @@ def test_every_poll_of_a_module_that_comes_late(house, tmp_path, polling, expect
 
 
 def test_a_waiters_answer_is_held_until_the_job_ends(jobs):
-    """A waiter that may look only twice, a second apart, and finds a job that takes longer than that."""
+    """A waiter that may look only twice, a second apart, and finds a job that takes longer than
+    that.
+    """
     name = jobs.command("sleep 1.5")
     jobs.sagemaker.get_waiter("training_job_completed_or_stopped").wait(
         TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 2}
@@ -97,7 +115,9 @@ def test_a_waiters_answer_is_held_until_the_job_ends(jobs):
 
 
 def test_a_server_that_stops_waits_for_no_held_answer(new_house):
-    """Whoever is held hears that the server is gone; an answer would mean that the server had waited for it."""
+    """Whoever is held hears that the server is gone; an answer would mean that the server had
+    waited for it.
+    """
     house = new_house()
     jobs = Jobs(house)
     name = jobs.command("echo up; exec sleep 60")

@@ -1,4 +1,6 @@
-"""What does not fit waits, says why and where it stands, and runs later; what fits beside it runs at once."""
+"""What does not fit waits, says why and where it stands, and runs later; what fits beside it
+runs at once.
+"""
 
 import pytest
 from jobs import Jobs

@@ -1,5 +1,6 @@
-"""Agents that share nothing with the server but a TCP address: another network namespace, and a mount namespace in
-which the server's directory is empty."""
+"""Agents that share nothing with the server but a TCP address: another network namespace, and a
+mount namespace in which the server's directory is empty.
+"""
 
 import json
 import os
@@ -70,7 +71,8 @@ def jobs(network, cache, tmp_path_factory):
 
 
 def test_nothing_is_shared_but_an_address(jobs):
-    # A program that is a plain command sees its instance; what its agent sees is what the command that started it has arranged.
+    # A program that is a plain command sees its instance; what its agent sees is what the command
+    # that started it has arranged.
     jobs.put("remote/in/a.txt", "content")
     jobs.put("remote/in/sub/b.txt", "more")
     line = "cd $SM_CHANNEL_TRAIN; cat a.txt sub/b.txt; echo changed > a.txt; echo m > $SM_MODEL_DIR/m; echo o > $SM_OUTPUT_DATA_DIR/o"
@@ -96,7 +98,9 @@ def test_an_exec_session_and_the_servers_directory_is_hidden(jobs):
     agent = pathlib.Path("/proc", str(pid))
     assert list((agent / "root" / str(jobs.house.data).lstrip("/")).parent.iterdir()) == []
     assert os.readlink(agent / "ns/net") != os.readlink("/proc/self/ns/net")
-    done = jobs.house.shoal("jobs", "exec", name, "--", "/bin/sh", "-c", "echo $SM_CURRENT_HOST; cat; exit 7", check=False, input="typed\n")
+    done = jobs.house.shoal(
+        "jobs", "exec", name, "--", "/bin/sh", "-c", "echo $SM_CURRENT_HOST; cat; exit 7", check=False, input="typed\n"
+    )
     assert (done.stdout.split(), done.returncode) == (["algo-1", "typed"], 7)
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
@@ -144,7 +148,9 @@ def test_warm_instances(jobs):
     jobs.put("remote/warm/a", "first")
 
     def done():
-        name = jobs.command("cat $SM_CHANNEL_TRAIN/a", ResourceConfig=keeping, InputDataConfig=[jobs.channel("train", "remote/warm/")])
+        name = jobs.command(
+            "cat $SM_CHANNEL_TRAIN/a", ResourceConfig=keeping, InputDataConfig=[jobs.channel("train", "remote/warm/")]
+        )
         jobs.completed(name)
         eventually(lambda: jobs.describe(name)["WarmPoolStatus"]["Status"] != "InUse")
         return name
@@ -182,7 +188,9 @@ def test_a_tuning_job(jobs):
 
 
 def test_a_servers_restart(jobs):
-    name = jobs.command("echo ready; while ! [ -e /tmp/go ]; do sleep 0.1; done; echo gone on; echo m > $SM_MODEL_DIR/m")
+    name = jobs.command(
+        "echo ready; while ! [ -e /tmp/go ]; do sleep 0.1; done; echo gone on; echo m > $SM_MODEL_DIR/m"
+    )
     jobs.saying(name, "ready")
     jobs.house.stop(signal.SIGKILL)
     jobs.house.start()
@@ -195,7 +203,9 @@ def test_a_servers_restart(jobs):
 
 def agent_by_hand(jobs, cache, **changes):
     arguments = jobs.house.launched.read_text().splitlines()[-1].split()
-    words = {name: arguments[arguments.index(name) + 1] for name in ("--server", "--fingerprint", "--attempt", "--data-id")}
+    words = {
+        name: arguments[arguments.index(name) + 1] for name in ("--server", "--fingerprint", "--attempt", "--data-id")
+    }
     words |= {name: value for name, value in changes.items() if name.startswith("--")}
     flags = [word for pair in words.items() for word in pair]
     variables = {"PATH": os.environ["PATH"], "SHOAL_CACHE": str(cache), "SHOAL_AGENT_TOKEN": "00ff"}

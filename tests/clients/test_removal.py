@@ -1,4 +1,6 @@
-"""`shoal jobs delete` and `prune`: what is over goes, with its trials and on request its objects; what runs stays."""
+"""`shoal jobs delete` and `prune`: what is over goes, with its trials and on request its
+objects; what runs stays.
+"""
 
 import pytest
 from house import BUCKET, eventually
@@ -60,13 +62,22 @@ def test_what_others_wrote_and_inputs_stay(own):
     """Below a job's name lie its own channel and another's model."""
     one = "outer"
     own.put(f"out/{one}/input/train/rows.csv", "1,2")
-    own.command("echo m > /opt/ml/model/m", TrainingJobName=one, InputDataConfig=[own.channel("train", f"out/{one}/input/train/")])
+    own.command(
+        "echo m > /opt/ml/model/m",
+        TrainingJobName=one,
+        InputDataConfig=[own.channel("train", f"out/{one}/input/train/")],
+    )
     assert own.wait(one)["TrainingJobStatus"] == "Completed"
-    inner = own.command("echo m > /opt/ml/model/m", OutputDataConfig={"S3OutputPath": f"s3://{BUCKET}/out/{one}/output/"})
+    inner = own.command(
+        "echo m > /opt/ml/model/m", OutputDataConfig={"S3OutputPath": f"s3://{BUCKET}/out/{one}/output/"}
+    )
     assert own.wait(inner)["TrainingJobStatus"] == "Completed"
     done = run(own.house, "jobs", "delete", one, "--with-objects", "--yes").stdout
     assert "; freed " in done, done
-    assert set(keys(own, f"out/{one}/")) == {f"out/{one}/input/train/rows.csv", f"out/{one}/output/{inner}/output/model.tar.gz"}
+    assert set(keys(own, f"out/{one}/")) == {
+        f"out/{one}/input/train/rows.csv",
+        f"out/{one}/output/{inner}/output/model.tar.gz",
+    }
     assert own.describe(inner) and one not in names(own)
     run(own.house, "jobs", "delete", inner, "--with-objects", "--yes")
 
@@ -82,7 +93,11 @@ def test_prune_takes_what_is_old_and_tuning_jobs_with_their_trials(own):
 
     done = run(own.house, "jobs", "prune", "--older-than", "0s", "--with-objects", "--yes").stdout
     assert "and 1 tuning job, their logs and metrics; freed" in done, done
-    assert names(own, "--all") == {running} and tuning in done and trials <= {line.split()[0] for line in done.splitlines()}
+    assert (
+        names(own, "--all") == {running}
+        and tuning in done
+        and trials <= {line.split()[0] for line in done.splitlines()}
+    )
     assert not own.sagemaker.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"]
     assert not keys(own, f"out/{old}/") and not keys(own, "tuned/")
     assert own.describe(running)["TrainingJobStatus"] == "InProgress"
@@ -97,7 +112,9 @@ def test_what_is_refused_is_told_and_the_others_go(own):
     other = trained(own)
     own.put(f"out/{kept}/output/more.txt", "stays with its job")
     done = run(own.house, "jobs", "delete", kept, other, "--with-objects", "--yes", code=FAILED)
-    assert kept in done.stderr and "KeepAlivePeriodInSeconds 0" in done.stderr and "removed 1 training job" in done.stdout
+    assert (
+        kept in done.stderr and "KeepAlivePeriodInSeconds 0" in done.stderr and "removed 1 training job" in done.stdout
+    )
     assert other not in names(own) and kept in names(own) and not keys(own, f"out/{other}/")
     assert len(keys(own, f"out/{kept}/output/")) == 2
     refused = run(own.house, "jobs", "delete", kept, code=FAILED).stderr

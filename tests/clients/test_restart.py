@@ -40,7 +40,8 @@ def test_a_running_job_outlives_the_server_many_times(new_house):
 def test_a_start_cut_short_is_completed(new_house):
     house = new_house()
     jobs = Jobs(house)
-    # Some of eight agents have started when the server dies, others have not; which ones differs from one round to the next.
+    # Some of eight agents have started when the server dies, others have not; which ones differs
+    # from one round to the next.
     for pause in (0, 0.01, 0.02, 0.03, 0.05):
         name = jobs.script("echo once; echo m > /opt/ml/model/$(hostname)", instances=8)
         time.sleep(pause)
@@ -112,7 +113,9 @@ def test_what_waits_is_not_forgotten(new_house):
 def test_a_stop_is_not_forgotten(new_house):
     house = new_house()
     jobs = Jobs(house)
-    name = jobs.script("trap 'sleep 1; echo m > /opt/ml/model/m; exit 0' TERM; echo ready; while true; do sleep 0.1; done")
+    name = jobs.script(
+        "trap 'sleep 1; echo m > /opt/ml/model/m; exit 0' TERM; echo ready; while true; do sleep 0.1; done"
+    )
     jobs.saying(name, "ready")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     again(house, jobs)

@@ -17,7 +17,9 @@ echo loss=1; echo ready; sleep 1000
 
 @pytest.fixture(scope="module")
 def own_jobs(make_house):
-    """Agents are killed here; and one server for all tests of this file, so each finds its own job's."""
+    """Agents are killed here; and one server for all tests of this file, so each finds its own
+    job's.
+    """
     return Jobs(make_house())
 
 
@@ -49,7 +51,16 @@ def test_a_killed_agent_is_followed_by_another_attempt(own_jobs):
     jobs.put("retried/gate/open", "")
     kill_agent(jobs, 2)
     it = jobs.completed(name)
-    assert statuses(it) == ["Starting", "Downloading", "Training", "Starting", "Downloading", "Training", "Uploading", "Completed"]
+    assert statuses(it) == [
+        "Starting",
+        "Downloading",
+        "Training",
+        "Starting",
+        "Downloading",
+        "Training",
+        "Uploading",
+        "Completed",
+    ]
     again = it["SecondaryStatusTransitions"][3]["StatusMessage"]
     assert "retry 1 of 1 after InternalServerError" in again and "algo-2" in again
     assert it["RetryStrategy"] == {"MaximumRetryAttempts": 1} and "FailureReason" not in it
@@ -75,7 +86,11 @@ def test_the_last_attempt_tells_why(own_jobs):
     name = gated(jobs, "twice", RetryStrategy={"MaximumRetryAttempts": 1})
     for host in (2, 1):
         count = 2 if host == 2 else 4
-        eventually(lambda count=count: len(streams(jobs, name)) == count and jobs.describe(name)["SecondaryStatus"] == "Training")
+        eventually(
+            lambda count=count: (
+                len(streams(jobs, name)) == count and jobs.describe(name)["SecondaryStatus"] == "Training"
+            )
+        )
         jobs.saying(name, "ready", "algo-1")
         jobs.saying(name, "ready", "algo-2")
         kill_agent(jobs, host)

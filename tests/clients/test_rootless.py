@@ -1,4 +1,6 @@
-"""The essentials once more with a server of an ordinary user, and with one that may make no namespaces."""
+"""The essentials once more with a server of an ordinary user, and with one that may make no
+namespaces.
+"""
 
 import json
 

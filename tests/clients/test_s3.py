@@ -43,11 +43,16 @@ def test_large_files_go_in_parts(s3):
 def test_lists_have_pages_and_prefixes(s3):
     for name in ["l/a", "l/b/1", "l/b/2", "l/c", "other"]:
         s3.put_object(Bucket="objects", Key=name, Body=b"")
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket="objects", Prefix="l/", PaginationConfig={"PageSize": 2})
+    pages = s3.get_paginator("list_objects_v2").paginate(
+        Bucket="objects", Prefix="l/", PaginationConfig={"PageSize": 2}
+    )
     assert [entry["Key"] for page in pages for entry in page["Contents"]] == ["l/a", "l/b/1", "l/b/2", "l/c"]
     folded = s3.list_objects_v2(Bucket="objects", Prefix="l/", Delimiter="/")
     assert [entry["Prefix"] for entry in folded["CommonPrefixes"]] == ["l/b/"]
-    assert [entry["Key"] for entry in s3.list_objects(Bucket="objects", Prefix="l/b/")["Contents"]] == ["l/b/1", "l/b/2"]
+    assert [entry["Key"] for entry in s3.list_objects(Bucket="objects", Prefix="l/b/")["Contents"]] == [
+        "l/b/1",
+        "l/b/2",
+    ]
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])
@@ -104,7 +109,9 @@ def test_parts_by_hand(s3):
 def test_many_are_deleted_at_once(s3):
     for i in range(5):
         s3.put_object(Bucket="objects", Key=f"many/{i}", Body=b"")
-    deleted = s3.delete_objects(Bucket="objects", Delete={"Objects": [{"Key": f"many/{i}"} for i in range(4)]})["Deleted"]
+    deleted = s3.delete_objects(Bucket="objects", Delete={"Objects": [{"Key": f"many/{i}"} for i in range(4)]})[
+        "Deleted"
+    ]
     assert len(deleted) == 4
     assert [entry["Key"] for entry in s3.list_objects_v2(Bucket="objects", Prefix="many/")["Contents"]] == ["many/4"]
 

@@ -55,8 +55,14 @@ def test_headers(s3, algorithm):
     assert s3.put_object(Bucket="checksums", Key="a", Body=b"hello", **{name: value})[name] == value
     head = s3.head_object(Bucket="checksums", Key="a", ChecksumMode="ENABLED")
     assert (head[name], head["ChecksumType"]) == (value, "FULL_OBJECT")
-    described = s3.get_object_attributes(Bucket="checksums", Key="a", ObjectAttributes=["Checksum", "ObjectSize", "ETag", "StorageClass"])
-    assert described["Checksum"][name] == value and described["ObjectSize"] == 5 and described["StorageClass"] == "STANDARD"
+    described = s3.get_object_attributes(
+        Bucket="checksums", Key="a", ObjectAttributes=["Checksum", "ObjectSize", "ETag", "StorageClass"]
+    )
+    assert (
+        described["Checksum"][name] == value
+        and described["ObjectSize"] == 5
+        and described["StorageClass"] == "STANDARD"
+    )
     with refused("BadDigest", 400):
         s3.put_object(Bucket="checksums", Key="b", Body=b"other", **{name: value})
     with refused("InvalidRequest", 400):
@@ -81,7 +87,9 @@ def test_trailers(house, s3, algorithm, right):
     }
     key = f"trailer-{algorithm}-{right}"
     sign(variables, "PUT", f"/checksums/{key}", headers, datetime.datetime.now(datetime.timezone.utc))
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[at : at + 65_536]), body[at : at + 65_536]) for at in range(0, len(body), 65_536))
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(body[at : at + 65_536]), body[at : at + 65_536]) for at in range(0, len(body), 65_536)
+    )
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(variables["AWS_ENDPOINT_URL"]).netloc)
     connection.request("PUT", f"/checksums/{key}", chunks + b"0\r\n" + f"{trailer}:{value}\r\n\r\n".encode(), headers)
     answer = connection.getresponse()
@@ -95,7 +103,8 @@ def test_trailers(house, s3, algorithm, right):
 
 @pytest.mark.parametrize(
     "algorithm, kind",
-    [(name, "COMPOSITE") for name in ALGORITHMS if name != "CRC64NVME"] + [(name, "FULL_OBJECT") for name in ALGORITHMS[:3]],
+    [(name, "COMPOSITE") for name in ALGORITHMS if name != "CRC64NVME"]
+    + [(name, "FULL_OBJECT") for name in ALGORITHMS[:3]],
 )
 def test_parts(s3, algorithm, kind):
     # Short of 5 MiB only in the last part, and little enough for a CRC in Python.
@@ -115,10 +124,14 @@ def test_parts(s3, algorithm, kind):
         parts.append({"PartNumber": number, "ETag": sent["ETag"], name: sent[name]})
     assert [part[name] for part in s3.list_parts(**upload)["Parts"]] == [part[name] for part in parts]
     with refused("InvalidPart"):
-        s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [parts[0], {**parts[1], name: parts[0][name]}, parts[2]]})
+        s3.complete_multipart_upload(
+            **upload, MultipartUpload={"Parts": [parts[0], {**parts[1], name: parts[0][name]}, parts[2]]}
+        )
     with refused("BadDigest"):
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, **{name: checksum(algorithm, b"x")})
-    done = s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, ChecksumType=kind, MpuObjectSize=10 * MIB + 3)
+    done = s3.complete_multipart_upload(
+        **upload, MultipartUpload={"Parts": parts}, ChecksumType=kind, MpuObjectSize=10 * MIB + 3
+    )
     if kind == "COMPOSITE":
         sums = b"".join(base64.b64decode(part[name]) for part in parts)
         assert done[name] == f"{checksum(algorithm, sums)}-3"
@@ -127,7 +140,9 @@ def test_parts(s3, algorithm, kind):
     assert done["ChecksumType"] == kind
     head = s3.head_object(Bucket="checksums", Key=upload["Key"], ChecksumMode="ENABLED")
     assert (head[name], head["ChecksumType"]) == (done[name], kind)
-    described = s3.get_object_attributes(Bucket="checksums", Key=upload["Key"], ObjectAttributes=["Checksum", "ObjectParts"])
+    described = s3.get_object_attributes(
+        Bucket="checksums", Key=upload["Key"], ObjectAttributes=["Checksum", "ObjectParts"]
+    )
     assert (described["Checksum"][name], described["Checksum"]["ChecksumType"]) == (done[name], kind)
     assert [part["Size"] for part in described["ObjectParts"]["Parts"]] == [5 * MIB, 5 * MIB, 3]
     assert s3.get_object(Bucket="checksums", Key=upload["Key"])["Body"].read() == b"".join(bodies)
@@ -135,12 +150,18 @@ def test_parts(s3, algorithm, kind):
 
 @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
 def test_a_whole_made_of_parts_has_the_checksum_of_one_in_a_piece(s3, algorithm):
-    """By copying ranges, so that the parts may be small enough for a CRC in Python: the last one alone is short."""
+    """By copying ranges, so that the parts may be small enough for a CRC in Python: the last one
+    alone is short.
+    """
     body = b"".join(bytes([number]) * 1000 for number in range(7))
     s3.put_object(Bucket="checksums", Key="source", Body=body)
     upload = {"Bucket": "checksums", "Key": "combined"}
-    upload["UploadId"] = s3.create_multipart_upload(**upload, ChecksumAlgorithm=algorithm, ChecksumType="FULL_OBJECT")["UploadId"]
-    part = s3.upload_part_copy(**upload, PartNumber=1, CopySource="checksums/source", CopySourceRange="bytes=1000-5999")["CopyPartResult"]
+    upload["UploadId"] = s3.create_multipart_upload(**upload, ChecksumAlgorithm=algorithm, ChecksumType="FULL_OBJECT")[
+        "UploadId"
+    ]
+    part = s3.upload_part_copy(
+        **upload, PartNumber=1, CopySource="checksums/source", CopySourceRange="bytes=1000-5999"
+    )["CopyPartResult"]
     name = f"Checksum{algorithm}"
     assert part[name] == checksum(algorithm, body[1000:6000])
     parts = [{"PartNumber": 1, "ETag": part["ETag"], name: part[name]}]
@@ -149,7 +170,11 @@ def test_a_whole_made_of_parts_has_the_checksum_of_one_in_a_piece(s3, algorithm)
 
 
 @pytest.mark.parametrize(
-    "asked", [dict(ChecksumAlgorithm="SHA1", ChecksumType="FULL_OBJECT"), dict(ChecksumAlgorithm="CRC64NVME", ChecksumType="COMPOSITE")]
+    "asked",
+    [
+        dict(ChecksumAlgorithm="SHA1", ChecksumType="FULL_OBJECT"),
+        dict(ChecksumAlgorithm="CRC64NVME", ChecksumType="COMPOSITE"),
+    ],
 )
 def test_what_does_not_go_together_is_refused(s3, asked):
     with refused("InvalidRequest", 400):

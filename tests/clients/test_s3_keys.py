@@ -1,4 +1,6 @@
-"""Keys of any legal spelling come back as they went in; presigned addresses of them work, and only as they were signed."""
+"""Keys of any legal spelling come back as they went in; presigned addresses of them work, and
+only as they were signed.
+"""
 
 import datetime
 import http.client
@@ -12,10 +14,46 @@ from house import eventually
 from s3_requests import refused, sign
 
 KEYS = [
-    "plain", "with space", " leading and trailing ", "a+b", "a%20b", "100%", "%", "ünï/cödé/日本語.csv", "\U0001f600", "e\u0301", "\u00e9",
-    "a//b", "//", "/leading", "//two", "trailing/", "trailing//", ".", "..", "./y", "../y", "dots/../x", "dots/./x", "dots/..", "a/.../b",
-    "quote'\"&<>", "tab\tand\nline\r", "a=b&c=d", "?query#fragment", "*(!)~:@$,;", "back\\slash", "[x]{y}|^`", "a/b", "a", "k" * 1024, "ü" * 512,
-    "\x01\x1f\x7f", "null\x00", "\u2028\ufffd", "-_.~",
+    "plain",
+    "with space",
+    " leading and trailing ",
+    "a+b",
+    "a%20b",
+    "100%",
+    "%",
+    "ünï/cödé/日本語.csv",
+    "\U0001f600",
+    "e\u0301",
+    "\u00e9",
+    "a//b",
+    "//",
+    "/leading",
+    "//two",
+    "trailing/",
+    "trailing//",
+    ".",
+    "..",
+    "./y",
+    "../y",
+    "dots/../x",
+    "dots/./x",
+    "dots/..",
+    "a/.../b",
+    "quote'\"&<>",
+    "tab\tand\nline\r",
+    "a=b&c=d",
+    "?query#fragment",
+    "*(!)~:@$,;",
+    "back\\slash",
+    "[x]{y}|^`",
+    "a/b",
+    "a",
+    "k" * 1024,
+    "ü" * 512,
+    "\x01\x1f\x7f",
+    "null\x00",
+    "\u2028\ufffd",
+    "-_.~",
 ]
 
 
@@ -86,7 +124,9 @@ def test_batches_take_what_xml_can_carry(s3):
     names = ["batch/" + key[:500] for key in carried]
     answer = s3.delete_objects(Bucket="keys", Delete={"Objects": [{"Key": name} for name in names]})
     # XML's readers take a carriage return in a reply for a line feed.
-    assert "Errors" not in answer and sorted(item["Key"] for item in answer["Deleted"]) == sorted(name.replace("\r", "\n") for name in names)
+    assert "Errors" not in answer and sorted(item["Key"] for item in answer["Deleted"]) == sorted(
+        name.replace("\r", "\n") for name in names
+    )
     assert "Contents" not in s3.list_objects_v2(Bucket="keys", Prefix="batch/")
 
 

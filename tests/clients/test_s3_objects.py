@@ -1,4 +1,6 @@
-"""S3 beyond put and get: tags, copies, conditions, batches, parts by number, a bucket's settings."""
+"""S3 beyond put and get: tags, copies, conditions, batches, parts by number, a bucket's
+settings.
+"""
 
 import datetime
 
@@ -48,7 +50,8 @@ def test_tags(s3):
     parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
     first = s3.complete_multipart_upload(**upload, MultipartUpload=parts)
     assert tags_of(s3, "tagged-parts") == {"in": "parts"}
-    # A client that did not hear the answer asks again, and is answered; other parts are another matter.
+    # A client that did not hear the answer asks again, and is answered; other parts are another
+    # matter.
     assert s3.complete_multipart_upload(**upload, MultipartUpload=parts)["ETag"] == first["ETag"]
     with pytest.raises(s3.exceptions.ClientError, match="NoSuchUpload"):
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": "0" * 32}]})
@@ -88,7 +91,9 @@ def test_writes_have_conditions(s3):
         upload = dict(Bucket="more", Key=key)
         upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
         etag = s3.upload_part(**upload, PartNumber=1, Body=b"parts")["ETag"]
-        return s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]}, **conditions)
+        return s3.complete_multipart_upload(
+            **upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]}, **conditions
+        )
 
     with refused("PreconditionFailed", 412):
         complete("once", IfNoneMatch="*")
@@ -106,21 +111,34 @@ def test_writes_have_conditions(s3):
 def test_copies_have_conditions_and_directives(s3):
     etag = s3.put_object(Bucket="more", Key="source", Body=b"text", ContentType="a/b", Metadata={"k": "v"})["ETag"]
     copy = dict(Bucket="more", Key="target", CopySource={"Bucket": "more", "Key": "source"})
-    old, later = datetime.datetime(2020, 1, 1), datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    old, later = (
+        datetime.datetime(2020, 1, 1),
+        datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1),
+    )
     for condition in (
-        dict(CopySourceIfMatch='"x"'), dict(CopySourceIfNoneMatch=etag), dict(CopySourceIfUnmodifiedSince=old), dict(CopySourceIfModifiedSince=later),
+        dict(CopySourceIfMatch='"x"'),
+        dict(CopySourceIfNoneMatch=etag),
+        dict(CopySourceIfUnmodifiedSince=old),
+        dict(CopySourceIfModifiedSince=later),
     ):
         with refused("PreconditionFailed", 412):
             s3.copy_object(**copy, **condition)
     for condition in (
-        dict(CopySourceIfMatch=etag), dict(CopySourceIfNoneMatch='"x"'), dict(CopySourceIfUnmodifiedSince=later), dict(CopySourceIfModifiedSince=old),
+        dict(CopySourceIfMatch=etag),
+        dict(CopySourceIfNoneMatch='"x"'),
+        dict(CopySourceIfUnmodifiedSince=later),
+        dict(CopySourceIfModifiedSince=old),
     ):
         assert s3.copy_object(**copy, **condition)["CopyObjectResult"]["ETag"] == etag
     found = s3.head_object(Bucket="more", Key="target")
     assert (found["ContentType"], found["Metadata"]) == ("a/b", {"k": "v"})
     s3.copy_object(**copy, MetadataDirective="REPLACE", Metadata={"new": "1"}, CacheControl="no-store")
     found = s3.head_object(Bucket="more", Key="target")
-    assert (found["ContentType"], found["Metadata"], found["CacheControl"]) == ("binary/octet-stream", {"new": "1"}, "no-store")
+    assert (found["ContentType"], found["Metadata"], found["CacheControl"]) == (
+        "binary/octet-stream",
+        {"new": "1"},
+        "no-store",
+    )
     # An object's own attributes change by a copy onto itself, which has to say so.
     itself = dict(Bucket="more", Key="source", CopySource="more/source")
     with refused("InvalidRequest", 400):
@@ -147,7 +165,9 @@ def test_parts_are_copied_from_ranges(s3):
         s3.upload_part_copy(**copy, PartNumber=1, CopySourceIfMatch='"x"')
     first = s3.upload_part_copy(**copy, PartNumber=1, CopySourceRange=f"bytes=10-{5 * MIB + 9}", CopySourceIfMatch=etag)
     second = s3.upload_part_copy(**copy, PartNumber=2)
-    parts = [{"PartNumber": number, "ETag": part["CopyPartResult"]["ETag"]} for number, part in ((1, first), (2, second))]
+    parts = [
+        {"PartNumber": number, "ETag": part["CopyPartResult"]["ETag"]} for number, part in ((1, first), (2, second))
+    ]
     s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
     assert s3.get_object(Bucket="more", Key="pieces")["Body"].read() == body[10 : 5 * MIB + 10] + body
     # Each part can be asked for by its number.
@@ -180,19 +200,39 @@ def test_small_parts_are_refused_at_the_end(s3):
 
 def test_uploads_are_listed_in_pages(s3):
     keys = ["a", "dir/1", "dir/2", "dir/sub/3", "ü +", "z"]
-    ids = [s3.create_multipart_upload(Bucket="more", Key=f"up/{key}", ChecksumAlgorithm="SHA256")["UploadId"] for key in keys]
+    ids = [
+        s3.create_multipart_upload(Bucket="more", Key=f"up/{key}", ChecksumAlgorithm="SHA256")["UploadId"]
+        for key in keys
+    ]
     ids.append(s3.create_multipart_upload(Bucket="more", Key="up/z")["UploadId"])
     listed = s3.list_multipart_uploads(Bucket="more", Prefix="up/")["Uploads"]
-    assert [upload["Key"] for upload in listed] == ["up/a", "up/dir/1", "up/dir/2", "up/dir/sub/3", "up/z", "up/z", "up/ü +"]
+    assert [upload["Key"] for upload in listed] == [
+        "up/a",
+        "up/dir/1",
+        "up/dir/2",
+        "up/dir/sub/3",
+        "up/z",
+        "up/z",
+        "up/ü +",
+    ]
     assert {upload["UploadId"] for upload in listed} == set(ids)
     assert (listed[0]["ChecksumAlgorithm"], listed[0]["ChecksumType"]) == ("SHA256", "COMPOSITE")
     for size in (1, 2, 3, 100):
-        pages = list(s3.get_paginator("list_multipart_uploads").paginate(Bucket="more", Prefix="up/", PaginationConfig={"PageSize": size}))
-        assert [upload["UploadId"] for page in pages for upload in page["Uploads"]] == [upload["UploadId"] for upload in listed]
+        pages = list(
+            s3.get_paginator("list_multipart_uploads").paginate(
+                Bucket="more", Prefix="up/", PaginationConfig={"PageSize": size}
+            )
+        )
+        assert [upload["UploadId"] for page in pages for upload in page["Uploads"]] == [
+            upload["UploadId"] for upload in listed
+        ]
         pages = s3.get_paginator("list_multipart_uploads").paginate(
             Bucket="more", Prefix="up/", Delimiter="/", PaginationConfig={"PageSize": size}
         )
-        found = [(len(page.get("Uploads", [])), [common["Prefix"] for common in page.get("CommonPrefixes", [])]) for page in pages]
+        found = [
+            (len(page.get("Uploads", [])), [common["Prefix"] for common in page.get("CommonPrefixes", [])])
+            for page in pages
+        ]
         assert sum(count for count, _ in found) == 4 and sum((common for _, common in found), []) == ["up/dir/"]
     for upload in listed:
         s3.abort_multipart_upload(Bucket="more", Key=upload["Key"], UploadId=upload["UploadId"])
@@ -215,7 +255,9 @@ def test_batches_of_deletions(s3):
 
 
 def test_a_buckets_settings(s3):
-    """What would have no effect is refused, what holds anyway is accepted, and what is read is what holds."""
+    """What would have no effect is refused, what holds anyway is accepted, and what is read is
+    what holds.
+    """
     rules = {"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]}
     with refused("NotImplemented", 501):
         s3.put_bucket_cors(Bucket="more", CORSConfiguration=rules)

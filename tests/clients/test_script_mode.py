@@ -15,7 +15,10 @@ def sourcedir(jobs, files):
     """Uploads a sourcedir.tar.gz as SDK v2 does; gives its URI."""
     packed = io.BytesIO()
     # Without a time, so that the same files are the same bytes.
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed, tarfile.open(fileobj=compressed, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as tar,
+    ):
         for name, text in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(text.encode())
@@ -25,9 +28,21 @@ def sourcedir(jobs, files):
 
 
 def create(
-    jobs, files, program="train.py", instances=1, channels=(), encode=json.dumps, hyperparameters=None, image=HOST, metrics=(), instance_type="ml.m5.large", **changes
+    jobs,
+    files,
+    program="train.py",
+    instances=1,
+    channels=(),
+    encode=json.dumps,
+    hyperparameters=None,
+    image=HOST,
+    metrics=(),
+    instance_type="ml.m5.large",
+    **changes,
 ):
-    """Creates a job that brings a script, in the words of SDK v2 (JSON) or v3 (plain, `encode=str`); gives its name."""
+    """Creates a job that brings a script, in the words of SDK v2 (JSON) or v3 (plain,
+    `encode=str`); gives its name.
+    """
     uri = sourcedir(jobs, files)
     given = {"sagemaker_program": encode(program), "sagemaker_submit_directory": encode(uri), **(hyperparameters or {})}
     definitions = [{"Name": name, "Regex": regex} for name, regex in metrics]
@@ -36,7 +51,11 @@ def create(
     if channels:
         request["InputDataConfig"] = list(channels)
     if "InstanceGroups" not in request["ResourceConfig"]:
-        request["ResourceConfig"] = {**request["ResourceConfig"], "InstanceCount": instances, "InstanceType": instance_type}
+        request["ResourceConfig"] = {
+            **request["ResourceConfig"],
+            "InstanceCount": instances,
+            "InstanceType": instance_type,
+        }
     jobs.sagemaker.create_training_job(**request)
     return request["TrainingJobName"]
 
@@ -114,7 +133,7 @@ def test_a_script_may_come_through_a_channel(jobs):
 
 
 def test_a_shell_script(jobs):
-    name = create(jobs, {"run.sh": "echo \"$0 $# $1=$2\"\n"}, program="run.sh", hyperparameters={"name": '"a b"'})
+    name = create(jobs, {"run.sh": 'echo "$0 $# $1=$2"\n'}, program="run.sh", hyperparameters={"name": '"a b"'})
     jobs.completed(name)
     assert jobs.lines(name) == ["./run.sh 2 --name=a b"]
 
@@ -132,18 +151,31 @@ def test_a_script_that_raises_fails_as_with_sagemakers_toolkit(jobs):
     reason = jobs.failed(create(jobs, {"train.py": RAISES}, hyperparameters={"epochs": "1"}))
     cause, rest = reason.split("\n", 1)
     assert cause.startswith("AlgorithmError: ValueError: no column 'price' (train.py, line "), reason
-    assert rest.startswith("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n"), reason
-    assert reason.endswith("ValueError: no column 'price'\"\nCommand \"python3 train.py --epochs 1\", exit code: 1"), reason
+    assert rest.startswith('ExecuteUserScriptError:\nExitCode 1\nErrorMessage "Traceback (most recent call last):\n'), (
+        reason
+    )
+    assert reason.endswith('ValueError: no column \'price\'"\nCommand "python3 train.py --epochs 1", exit code: 1'), (
+        reason
+    )
 
 
 @pytest.mark.parametrize(
     "text, expected",
     [
         ("import os; os._exit(7)", 'ExitCode 7\nErrorMessage ""\nCommand "python3 train.py", exit code: 7'),
-        ("import sys; sys.exit('my own words')", 'ErrorMessage "my own words"\nCommand "python3 train.py", exit code: 1'),
+        (
+            "import sys; sys.exit('my own words')",
+            'ErrorMessage "my own words"\nCommand "python3 train.py", exit code: 1',
+        ),
         ("import os; os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
-        ("import sys; open('/opt/ml/output/failure', 'w').write('the file says'); sys.exit(3)", ": the file says, exit code: 3"),
-        ("import sys; sys.stderr.buffer.write(b'\\xff\\x00 junk'); sys.exit(2)", 'junk"\nCommand "python3 train.py", exit code: 2'),
+        (
+            "import sys; open('/opt/ml/output/failure', 'w').write('the file says'); sys.exit(3)",
+            ": the file says, exit code: 3",
+        ),
+        (
+            "import sys; sys.stderr.buffer.write(b'\\xff\\x00 junk'); sys.exit(2)",
+            'junk"\nCommand "python3 train.py", exit code: 2',
+        ),
         ("def broken(:", "SyntaxError: "),
     ],
 )
@@ -153,7 +185,9 @@ def test_how_a_script_ends_is_told(jobs, text, expected):
 
 
 def test_a_script_without_a_model_completes(jobs):
-    name = create(jobs, {"train.py": "import sys; sys.stdout.buffer.write(bytes(range(256)) * 2000); print(); print('end')"})
+    name = create(
+        jobs, {"train.py": "import sys; sys.stdout.buffer.write(bytes(range(256)) * 2000); print(); print('end')"}
+    )
     jobs.completed(name)
     assert jobs.artifact(name) == {}
     assert jobs.lines(name)[-1] == "end"
@@ -206,7 +240,9 @@ def test_what_cannot_be_a_source_is_told(jobs):
 
 
 def test_a_script_that_is_no_file_of_the_job_is_left_as_it_is(jobs, tmp_path):
-    """The agent makes a shell script executable, and has rights over this machine's files that the job has not."""
+    """The agent makes a shell script executable, and has rights over this machine's files that
+    the job has not.
+    """
     secret = tmp_path / "secret"
     secret.write_text("echo secret")
     secret.chmod(0o600)
@@ -231,7 +267,12 @@ def test_a_source_that_is_not_there_is_refused_at_once(jobs):
     request = jobs.request(
         "absent",
         AlgorithmSpecification={"TrainingImage": HOST, "TrainingInputMode": "File"},
-        HyperParameters={"sagemaker_program": "train.py", "sagemaker_submit_directory": f"s3://{BUCKET}/absent/sourcedir.tar.gz"},
+        HyperParameters={
+            "sagemaker_program": "train.py",
+            "sagemaker_submit_directory": f"s3://{BUCKET}/absent/sourcedir.tar.gz",
+        },
     )
-    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="sagemaker_submit_directory: there is no object s3://"):
+    with pytest.raises(
+        jobs.sagemaker.exceptions.ClientError, match="sagemaker_submit_directory: there is no object s3://"
+    ):
         jobs.sagemaker.create_training_job(**request)

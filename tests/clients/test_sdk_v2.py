@@ -19,7 +19,9 @@ def test_fit_streams_logs_and_the_model_opens(house, jobs, tmp_path, version, in
     (tmp_path / "train").mkdir()
     for part in range(instances):
         (tmp_path / f"train/{part}.csv").write_text(data.as_csv(data.rows(200, part)))
-    run = house.shoal("exec", "--", sys.executable, str(PROGRAM), version, str(instances), "train", cwd=tmp_path, check=False)
+    run = house.shoal(
+        "exec", "--", sys.executable, str(PROGRAM), version, str(instances), "train", cwd=tmp_path, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert "#011train-logloss:" in run.stdout and "Training job completed" in run.stdout, run.stdout
     assert "Billable seconds" in run.stdout and "amazonaws.com" not in run.stderr, run.stderr

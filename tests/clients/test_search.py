@@ -93,7 +93,10 @@ def test_expressions_nest(jobs, searched):
     uri = "InputDataConfig.DataSource.S3DataSource.S3Uri"
 
     def nested(channel, part):
-        filters = [{"Name": "InputDataConfig.ChannelName", "Value": channel}, {"Name": uri, "Operator": "Contains", "Value": part}]
+        filters = [
+            {"Name": "InputDataConfig.ChannelName", "Value": channel},
+            {"Name": uri, "Operator": "Contains", "Value": part},
+        ]
         return {"NestedFilters": [{"NestedPropertyName": "InputDataConfig", "Filters": filters}]}
 
     assert found(jobs, searched, expression=nested("extra", "tests/code")) == "c"
@@ -117,7 +120,9 @@ def test_orders(jobs, searched):
 def test_pages_hold_every_job_once(jobs, searched, size):
     expression = {"Filters": [{"Name": "Tags.group", "Value": "searched"}]}
     paginator = jobs.sagemaker.get_paginator("search")
-    pages = paginator.paginate(Resource="TrainingJob", SearchExpression=expression, SortBy="Metrics.loss", PaginationConfig={"PageSize": size})
+    pages = paginator.paginate(
+        Resource="TrainingJob", SearchExpression=expression, SortBy="Metrics.loss", PaginationConfig={"PageSize": size}
+    )
     results = [[result["TrainingJob"]["TrainingJobName"] for result in page["Results"]] for page in pages]
     assert all(len(page) <= size for page in results)
     assert sorted(name for page in results for name in page) == sorted(searched.values())
@@ -162,10 +167,19 @@ def test_there_is_nothing_else_to_find(jobs, resource):
     [
         ({"Resource": "Nothing"}, "resource"),
         ({"SearchExpression": {}}, "searchExpression"),
-        ({"SearchExpression": {"Filters": [{"Name": "Colour", "Value": "x"}]}}, "searchExpression.filters.1.member.name"),
-        ({"SearchExpression": {"Filters": [{"Name": "TrainingJobName", "Operator": "LessThan", "Value": "x"}]}}, "text property"),
+        (
+            {"SearchExpression": {"Filters": [{"Name": "Colour", "Value": "x"}]}},
+            "searchExpression.filters.1.member.name",
+        ),
+        (
+            {"SearchExpression": {"Filters": [{"Name": "TrainingJobName", "Operator": "LessThan", "Value": "x"}]}},
+            "text property",
+        ),
         ({"SearchExpression": {"Filters": [{"Name": "CreationTime", "Value": "today"}]}}, "ISO 8601"),
-        ({"SearchExpression": {"Filters": [{"Name": "TrainingJobName", "Operator": "Contains", "Value": "x"}] * 2}}, "usage limit of 1"),
+        (
+            {"SearchExpression": {"Filters": [{"Name": "TrainingJobName", "Operator": "Contains", "Value": "x"}] * 2}},
+            "usage limit of 1",
+        ),
         ({"SortBy": "Colour"}, "sortBy"),
         ({"NextToken": "made up"}, "nextToken"),
         ({"MaxResults": 101}, "maxResults"),
@@ -183,7 +197,10 @@ def test_a_token_is_for_its_own_question(jobs, searched):
     token = search(SortBy="CreationTime")["NextToken"]
     assert search(SortBy="CreationTime", NextToken=token)["Results"]
     changed = token[:-1] + ("1" if token.endswith("0") else "0")
-    for options in ({"SortBy": "TrainingJobName", "NextToken": token}, {"SortBy": "CreationTime", "NextToken": changed}):
+    for options in (
+        {"SortBy": "TrainingJobName", "NextToken": token},
+        {"SortBy": "CreationTime", "NextToken": changed},
+    ):
         with pytest.raises(ClientError) as error:
             search(**options)
         assert error.value.response["Error"]["Code"] == "ValidationException"

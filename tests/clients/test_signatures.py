@@ -50,8 +50,14 @@ def test_a_wrong_secret(house, service):
 
 @SERVICES
 def test_an_unknown_key(house, service):
-    expected = {"sagemaker": "UnrecognizedClientException", "logs": "UnrecognizedClientException", "s3": "InvalidAccessKeyId"}
-    assert refusal(client(house, service, aws_access_key_id="AKIANOBODY"))["Code"] == expected.get(service, "InvalidClientTokenId")
+    expected = {
+        "sagemaker": "UnrecognizedClientException",
+        "logs": "UnrecognizedClientException",
+        "s3": "InvalidAccessKeyId",
+    }
+    assert refusal(client(house, service, aws_access_key_id="AKIANOBODY"))["Code"] == expected.get(
+        service, "InvalidClientTokenId"
+    )
 
 
 @SERVICES
@@ -59,7 +65,11 @@ def test_an_unknown_key(house, service):
 def test_a_clock_that_is_off(house, service, minutes, monkeypatch):
     now = botocore.auth.get_current_datetime() + datetime.timedelta(minutes=minutes)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *_, **__: now)
-    expected = {"sagemaker": "InvalidSignatureException", "logs": "InvalidSignatureException", "s3": "RequestTimeTooSkewed"}
+    expected = {
+        "sagemaker": "InvalidSignatureException",
+        "logs": "InvalidSignatureException",
+        "s3": "RequestTimeTooSkewed",
+    }
     assert refusal(client(house, service))["Code"] == expected.get(service, "SignatureDoesNotMatch")
 
 

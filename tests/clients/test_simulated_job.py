@@ -1,4 +1,6 @@
-"""An unchanged DistributedDataParallel script trains on 2 instances as on 4 where its job is simulated."""
+"""An unchanged DistributedDataParallel script trains on 2 instances as on 4 where its job is
+simulated.
+"""
 
 import json
 
@@ -47,7 +49,14 @@ def test_two_instances_train_as_four(house, jobs, package):
 
     def start(instances, variables=None, **hyperparameters):
         given = {"sagemaker_torch_distributed_enabled": "true", **hyperparameters}
-        return create(jobs, {"train.py": SCRIPT}, image=PYTORCH, instances=instances, hyperparameters=given, Environment=variables or {})
+        return create(
+            jobs,
+            {"train.py": SCRIPT},
+            image=PYTORCH,
+            instances=instances,
+            hyperparameters=given,
+            Environment=variables or {},
+        )
 
     plain = start(4)
     simulated = [start(2, {"SHOAL_SIMULATE_INSTANCES": "4"}), start(2, shoal_simulate_instances="4")]

@@ -1,4 +1,6 @@
-"""Managed spot training: instances are taken away, and a script that keeps checkpoints ends as if nothing had happened."""
+"""Managed spot training: instances are taken away, and a script that keeps checkpoints ends as
+if nothing had happened.
+"""
 
 import itertools
 import signal
@@ -7,9 +9,11 @@ import tuning_jobs
 from house import BUCKET, eventually, free_port
 from jobs import GROUP, Jobs
 
-# Stochastic gradient descent by hand. Its state, the random numbers' included, is in its checkpoint: it saves one at every tenth step and when it is
-# told to end. At the steps that GATES names it waits to be told, once each; so the tests interrupt it where they want, however slow the machine is.
-SGD = '''
+# Stochastic gradient descent by hand. Its state, the random numbers' included, is in its
+# checkpoint: it saves one at every tenth step and when it is told to end. At the steps that GATES
+# names it waits to be told, once each; so the tests interrupt it where they want, however slow the
+# machine is.
+SGD = """
 import json, os, pathlib, random, signal, sys, time
 
 directory = pathlib.Path("/opt/ml/checkpoints")
@@ -52,7 +56,7 @@ while state["step"] < 400:
 loss = (state["weights"][0] - 3) ** 2 + (state["weights"][1] - 0.5) ** 2
 print(f"loss={loss:.12f};", flush=True)
 pathlib.Path("/opt/ml/model/weights.json").write_text(json.dumps(state["weights"]))
-'''
+"""
 INTERRUPTION = ["Starting", "Downloading", "Training", "Interrupted"]
 END = ["Starting", "Downloading", "Training", "Uploading", "Completed"]
 
@@ -67,13 +71,21 @@ def spot(prefix, max_run=600, max_wait=1200):
 
 def sgd(jobs, name, gates, **environment):
     return jobs.python(
-        SGD, name=name, metrics=[("loss", r"loss=(\S+);")], Environment={"GATES": gates, **environment}, **spot(f"spot/{name}-{gates.replace(' ', '-')}")
+        SGD,
+        name=name,
+        metrics=[("loss", r"loss=(\S+);")],
+        Environment={"GATES": gates, **environment},
+        **spot(f"spot/{name}-{gates.replace(' ', '-')}"),
     )
 
 
 def statuses(description):
     """Where it was, but for the queue, in which others may keep it."""
-    places = [transition["Status"] for transition in description["SecondaryStatusTransitions"] if transition["Status"] != "Pending"]
+    places = [
+        transition["Status"]
+        for transition in description["SecondaryStatusTransitions"]
+        if transition["Status"] != "Pending"
+    ]
     return [status for status, _ in itertools.groupby(places)]
 
 
@@ -154,7 +166,10 @@ def test_waiting_and_training_together_have_a_limit(jobs):
     name = jobs.command("sleep 1000", **spot("spot/limit", max_run=1, max_wait=1))
     it = jobs.wait(name)
     assert (it["TrainingJobStatus"], it["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
-    assert it["SecondaryStatusTransitions"][-1]["StatusMessage"] == "Training job wait time exceeded MaxWaitTimeInSeconds provided"
+    assert (
+        it["SecondaryStatusTransitions"][-1]["StatusMessage"]
+        == "Training job wait time exceeded MaxWaitTimeInSeconds provided"
+    )
 
 
 def test_trials_are_interrupted_and_go_on(jobs):
@@ -172,7 +187,9 @@ def test_trials_are_interrupted_and_go_on(jobs):
     jobs.sagemaker.create_hyper_parameter_tuning_job(**request)
 
     def trials():
-        listed = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName=name, SortOrder="Ascending")
+        listed = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=name, SortOrder="Ascending"
+        )
         return [trial["TrainingJobName"] for trial in listed["TrainingJobSummaries"]]
 
     for number in (1, 2):

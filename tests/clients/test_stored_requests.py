@@ -1,4 +1,6 @@
-"""What an earlier version accepted and stored is read by this one: data directories that it left, and requests that today's rules refuse."""
+"""What an earlier version accepted and stored is read by this one: data directories that it
+left, and requests that today's rules refuse.
+"""
 
 import json
 import pathlib
@@ -19,7 +21,9 @@ DAY_MS = 86_400_000
 
 
 def unpacked(commit, root):
-    """The data directory of the archive, as if it had been left just now at this place: paths and times are written again."""
+    """The data directory of the archive, as if it had been left just now at this place: paths
+    and times are written again.
+    """
     with tarfile.open(GOLDEN / f"{commit}.tar.xz") as archive:
         archive.extractall(root, filter="tar")
     data = root / "data"
@@ -53,7 +57,9 @@ def unpacked(commit, root):
 
 @pytest.fixture
 def old(new_house, tmp_path):
-    """A server on the data directory of the commit before resources had one table and requests a stored form."""
+    """A server on the data directory of the commit before resources had one table and requests a
+    stored form.
+    """
     house = new_house("--instances", "3", data=unpacked("a697b53", tmp_path))
     jobs = Jobs.__new__(Jobs)
     jobs.house = house
@@ -65,12 +71,17 @@ def test_a_data_directory_of_an_earlier_version_is_served(old):
     jobs = old
     assert jobs.completed("queued")["AlgorithmSpecification"]["TrainingInputMode"] == "File"
     assert jobs.lines("queued") == ["ran"] and jobs.artifact("queued") == {"m": b"m\n"}
-    # Their agents were killed with the server: the one with a retry strategy continues from its checkpoint.
+    # Their agents were killed with the server: the one with a retry strategy continues from its
+    # checkpoint.
     jobs.completed("retried")
     assert jobs.lines("retried")[-1] == "resumed"
     assert jobs.failed("lost")
     ended = jobs.describe("ended")
-    assert (ended["TrainingJobStatus"], jobs.lines("ended"), jobs.artifact("ended")) == ("Completed", ["done"], {"m": b"m\n"})
+    assert (ended["TrainingJobStatus"], jobs.lines("ended"), jobs.artifact("ended")) == (
+        "Completed",
+        ["done"],
+        {"m": b"m\n"},
+    )
 
 
 def test_a_study_of_an_earlier_version_continues(old):
@@ -104,7 +115,9 @@ def test_a_queue_of_requests_that_are_refused_today_is_served(new_house):
     jobs.completed(ended)
     first = jobs.script("echo ready; sleep 3")
     jobs.saying(first, "ready")
-    second = jobs.command("echo ran; echo $A", Environment={"A": "a"}, metrics=[("loss", "loss=([0-9.]+)")], instance_type="ml.m5.large")
+    second = jobs.command(
+        "echo ran; echo $A", Environment={"A": "a"}, metrics=[("loss", "loss=([0-9.]+)")], instance_type="ml.m5.large"
+    )
     study = tuning.create(tuning.request(tuning.definition(epochs=1), jobs=2, parallel=1))
     house.stop(signal.SIGKILL)
 
@@ -120,13 +133,24 @@ def test_a_queue_of_requests_that_are_refused_today_is_served(new_house):
     damage(house, "training-job", second, refuse)
     damage(house, "hyper-parameter-tuning-job", study, refuse_study)
     # As a row of an earlier version whose request this one cannot convert.
-    damage(house, "training-job", ended, lambda request: request["AlgorithmSpecification"].update(TrainingInputMode="Telepathy"), spec=b"")
+    damage(
+        house,
+        "training-job",
+        ended,
+        lambda request: request["AlgorithmSpecification"].update(TrainingInputMode="Telepathy"),
+        spec=b"",
+    )
     house.start()
     jobs.connect()
     tuning.client = jobs.sagemaker
-    assert jobs.describe(second)["AlgorithmSpecification"]["TrainingInputMode"] == "Telepathy", "the echo is what is stored"
+    assert jobs.describe(second)["AlgorithmSpecification"]["TrainingInputMode"] == "Telepathy", (
+        "the echo is what is stored"
+    )
     description = jobs.describe(ended)
-    assert (description["AlgorithmSpecification"]["TrainingInputMode"], description["TrainingJobStatus"]) == ("Telepathy", "Completed")
+    assert (description["AlgorithmSpecification"]["TrainingInputMode"], description["TrainingJobStatus"]) == (
+        "Telepathy",
+        "Completed",
+    )
     assert description["ModelArtifacts"]["S3ModelArtifacts"].endswith(f"/{ended}/output/model.tar.gz")
     jobs.completed(first)
     jobs.completed(second)

@@ -1,4 +1,6 @@
-"""Strategies beyond the API's, chosen by the tag `shoal:strategy`: short searches, each run to its end by real training jobs."""
+"""Strategies beyond the API's, chosen by the tag `shoal:strategy`: short searches, each run to
+its end by real training jobs.
+"""
 
 import base64
 import json
@@ -10,7 +12,8 @@ from house import BUCKET
 from test_cli import USAGE, run
 from tunings import Tunings
 
-# Two objectives that cannot both be had: the nearer x is to 1, the less the loss, and the more seconds it takes.
+# Two objectives that cannot both be had: the nearer x is to 1, the less the loss, and the more
+# seconds it takes.
 RIVALS = r"""
 import json
 given = json.load(open("/opt/ml/input/config/hyperparameters.json"))
@@ -35,7 +38,11 @@ for epoch in range(epoch + 1, int(given["epochs"]) + 1):
 """
 
 # The same, and never runs on while it is judged.
-WAITS = KEEPS.replace("import json, pathlib", "import json, pathlib, time").replace("print(f\"begins", "begun = epoch\nprint(f\"begins") + r"""
+WAITS = (
+    KEEPS.replace("import json, pathlib", "import json, pathlib, time").replace(
+        'print(f"begins', 'begun = epoch\nprint(f"begins'
+    )
+    + r"""
     # Units are counted by what was told: a checkpoint that it began with may be newer than the value that it was copied for.
     def may_not_go_on():
         units = json.loads(pathlib.Path("/opt/ml/input/config/shoal_resource.json").read_text())
@@ -43,6 +50,7 @@ WAITS = KEEPS.replace("import json, pathlib", "import json, pathlib, time").repl
     while may_not_go_on():
         time.sleep(0.01)
 """
+)
 
 NUMBERS = {
     "ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Linear"}],
@@ -104,7 +112,10 @@ def test_two_objectives_have_a_front(house, tunings):
     tunings.completed(name)
     it = study(house, name)
     (definition,) = it["Definitions"]
-    assert definition["Objectives"] == [{"MetricName": "loss", "Maximize": False}, {"MetricName": "seconds", "Maximize": False}]
+    assert definition["Objectives"] == [
+        {"MetricName": "loss", "Maximize": False},
+        {"MetricName": "seconds", "Maximize": False},
+    ]
     results = {}
     for trial in it["Trials"]:
         x, y = (float(text) for _, text in sorted(trial["Values"]))
@@ -117,7 +128,9 @@ def test_two_objectives_have_a_front(house, tunings):
 
 def test_a_further_objective_must_be_a_metric(tunings):
     definition = tunings.curve(program=RIVALS)
-    with pytest.raises(botocore.exceptions.ClientError, match="metric 'seconds' is not among the metric definitions") as error:
+    with pytest.raises(
+        botocore.exceptions.ClientError, match="metric 'seconds' is not among the metric definitions"
+    ) as error:
         tunings.create(definition, tags=tag({"objectives": [{"metric": "seconds"}]}))
     assert error.value.response["Error"]["Code"] == "ValidationException"
 
@@ -126,12 +139,16 @@ def test_a_grid_of_numbers(tunings):
     strategy = {"grid": {"points": 3, "by_name": {"y": 2}}}
     name = tunings.create(tunings.curve(epochs=1, pause=0), trials=6, parallel=2, ranges=NUMBERS, tags=tag(strategy))
     tunings.completed(name)
-    tried = sorted((float(it["TunedHyperParameters"]["x"]), int(it["TunedHyperParameters"]["y"])) for it in tunings.trials(name))
+    tried = sorted(
+        (float(it["TunedHyperParameters"]["x"]), int(it["TunedHyperParameters"]["y"])) for it in tunings.trials(name)
+    )
     assert tried == [(0.0, 0), (0.0, 4), (0.5, 0), (0.5, 4), (1.0, 0), (1.0, 4)]
 
 
 def population(house, jobs, tunings, seed):
-    """A tuning job by PBT: how many trials went on at another's checkpoint, how many copies began anew, and how many came to the end."""
+    """A tuning job by PBT: how many trials went on at another's checkpoint, how many copies
+    began anew, and how many came to the end.
+    """
     definition = tunings.curve(epochs=6, program=WAITS, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/population"})
     strategy = {"scheduler": {"kind": "pbt", "population": 4, "max_resource": 6}}
     name = tunings.create(definition, trials=12, parallel=2, tags=tag(strategy), RandomSeed=seed)
@@ -154,7 +171,8 @@ def population(house, jobs, tunings, seed):
             anew += begin == 0
         else:
             assert begin == 0, (trial, lines)
-        # A copy without a checkpoint is counted from its beginning. Its origin's checkpoint may be a little older or newer than the value it was copied for.
+        # A copy without a checkpoint is counted from its beginning. Its origin's checkpoint may be
+        # a little older or newer than the value it was copied for.
         first = next((it["resource"] for it in kept if it["type"] == "reported" and it["trial"] == number), begin + 1)
         assert begin > 0 or first == 1, (trial, lines, first)
         whole += epochs[-1:] == [6]
@@ -163,8 +181,8 @@ def population(house, jobs, tunings, seed):
 
 def test_a_population_goes_on_at_the_checkpoints_of_the_best(house, jobs, tunings):
     copies, anew = 0, 0
-    # Where trials end before others have values to be compared with, nobody is copied; and on a busy machine a checkpoint may not come within the seconds
-    # for which a copy waits for it.
+    # Where trials end before others have values to be compared with, nobody is copied; and on a
+    # busy machine a checkpoint may not come within the seconds for which a copy waits for it.
     for seed in range(7, 15):
         seen = population(house, jobs, tunings, seed)
         print(f"seed {seed}: {seen[0]} copies at a checkpoint, {seen[1]} from the beginning")
@@ -187,7 +205,20 @@ def test_the_command_line_sends_json_as_base64(house, tmp_path, in_a_file):
     text = '{"searcher": {"kind": "sobol"}, "grid": null}'
     (tmp_path / "search.json").write_text(text)
     given = "search.json" if in_a_file else text
-    flags = ["--image", "xgboost", "--range", "eta=0.1..0.5", "--hp", "num_round=10", "--objective", "validation:auc", "--trials", "4", "--dry-run", "--json"]
+    flags = [
+        "--image",
+        "xgboost",
+        "--range",
+        "eta=0.1..0.5",
+        "--hp",
+        "num_round=10",
+        "--objective",
+        "validation:auc",
+        "--trials",
+        "4",
+        "--dry-run",
+        "--json",
+    ]
     flags += ["--channel", "train=s3://bucket/train/", "--channel", "validation=s3://bucket/validation/"]
     request = json.loads(run(house, "tune", "--strategy", given, *flags, cwd=tmp_path).stdout)
     (only,) = request["Tags"]

@@ -14,16 +14,26 @@ def headers_of(answer):
 
 def test_fields_without_effect_are_noted(house, jobs):
     request = jobs.request("noted", VpcConfig=VPC, EnableInterContainerTrafficEncryption=True)
-    request["AlgorithmSpecification"] = {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["echo", "trained"]}
+    request["AlgorithmSpecification"] = {
+        "TrainingImage": "shoal/host",
+        "TrainingInputMode": "File",
+        "ContainerEntrypoint": ["echo", "trained"],
+    }
     request["OutputDataConfig"]["KmsKeyId"] = "alias/mine"
     answer = jobs.sagemaker.create_training_job(**request)
     assert headers_of(answer) == "OutputDataConfig.KmsKeyId, VpcConfig, EnableInterContainerTrafficEncryption"
     assert jobs.wait(request["TrainingJobName"])["TrainingJobStatus"] == "Completed"
     lines = jobs.logs(request["TrainingJobName"])["algo-1"]
     notes = [line for line in lines if "has no effect" in line]
-    assert [note.split()[1] for note in notes] == ["OutputDataConfig.KmsKeyId", "VpcConfig", "EnableInterContainerTrafficEncryption"]
+    assert [note.split()[1] for note in notes] == [
+        "OutputDataConfig.KmsKeyId",
+        "VpcConfig",
+        "EnableInterContainerTrafficEncryption",
+    ]
     assert lines.index(notes[-1]) < next(at for at, line in enumerate(lines) if line == "trained")
-    assert headers_of(house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")) == "ExternalId"
+    assert (
+        headers_of(house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")) == "ExternalId"
+    )
     assert headers_of(jobs.sagemaker.list_training_jobs()) is None
     model = {"ModelName": "noted", "ExecutionRoleArn": ROLE, "PrimaryContainer": {"Image": "i"}, "VpcConfig": VPC}
     assert headers_of(jobs.sagemaker.create_model(**model)) == "VpcConfig"
@@ -37,7 +47,11 @@ def test_a_strict_server_refuses_them(new_house):
     with pytest.raises(ClientError) as refused:
         jobs.command("true", VpcConfig=VPC, ProfilerConfig={"DisableProfiler": True})
     error = refused.value.response["Error"]
-    assert error["Code"] == "ValidationException" and "VpcConfig (" in error["Message"] and "ProfilerConfig" not in error["Message"], error
+    assert (
+        error["Code"] == "ValidationException"
+        and "VpcConfig (" in error["Message"]
+        and "ProfilerConfig" not in error["Message"]
+    ), error
     with pytest.raises(ClientError) as refused:
         house.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="me", ExternalId="12")
     assert "ExternalId" in str(refused.value)

@@ -1,4 +1,6 @@
-"""TensorFlow's distributions: TF_CONFIG on each instance, and a parameter server beside each script."""
+"""TensorFlow's distributions: TF_CONFIG on each instance, and a parameter server beside each
+script.
+"""
 
 import json
 import pathlib
@@ -15,7 +17,8 @@ HERE = pathlib.Path(__file__).parent
 SCRIPTS = {name: (HERE / name).read_text() for name in ("mnist_mirrored.py", "mnist_coordinator.py")}
 SERVERS, MIRRORED = "sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled"
 
-# Without TensorFlow nobody serves but the script: every process listens where it was told that it is, and finds all others.
+# Without TensorFlow nobody serves but the script: every process listens where it was told that it
+# is, and finds all others.
 CONNECTS = """
 import json, os, socket, threading, time
 told = json.loads(os.environ["TF_CONFIG"])
@@ -92,7 +95,8 @@ def trained(house, jobs, digits, tmp_path):
             "hyperparameters": {"steps": steps},
         }
         [name] = by_sdk_v2(house, tmp_path, "TensorFlow", [given], SCRIPTS[program], digits)
-        # A process that loads TensorFlow is busy for seconds, and there are up to two on each instance.
+        # A process that loads TensorFlow is busy for seconds, and there are up to two on each
+        # instance.
         jobs.wait(name, 600)
         jobs.completed(name)
         return name
@@ -135,8 +139,9 @@ def test_parameter_servers_hold_what_the_chief_lets_workers_train(jobs, trained,
     assert jobs.artifact(name)["model.keras"]
 
 
-# Between graphs, as scripts for parameter servers are: each fits the same line to samples of its own, with slope and offset on a server each. The
-# master goes on when the worker is gone, with the offset on the worker's instance.
+# Between graphs, as scripts for parameter servers are: each fits the same line to samples of its
+# own, with slope and offset on a server each. The master goes on when the worker is gone, with the
+# offset on the worker's instance.
 SERVED = """
 import json, os, socket, time
 import tensorflow as tf
@@ -180,7 +185,10 @@ print(task, index, *sorted(variable.device for variable in (slope, offset)), *fo
 def test_scripts_of_tensorflow_share_variables_on_their_parameter_servers(jobs, tensorflow):
     name = create(jobs, {"train.py": SERVED}, image=TENSORFLOW, instances=2, hyperparameters={SERVERS: "true"})
     jobs.completed(name)
-    for host, said in [("algo-1", "master 0 /job:ps/task:0 /job:ps/task:1 3.0 2.0"), ("algo-2", "worker 0 /job:ps/task:0 /job:ps/task:1")]:
+    for host, said in [
+        ("algo-1", "master 0 /job:ps/task:0 /job:ps/task:1 3.0 2.0"),
+        ("algo-2", "worker 0 /job:ps/task:0 /job:ps/task:1"),
+    ]:
         assert said in jobs.lines(name, host)
 
 

@@ -1,4 +1,6 @@
-"""HTTPS: clients over a self-made certificate and over one from files, jobs that do not notice, and what speaks neither well."""
+"""HTTPS: clients over a self-made certificate and over one from files, jobs that do not notice,
+and what speaks neither well.
+"""
 
 import json
 import os
@@ -69,11 +71,17 @@ def test_whoever_does_not_trust_the_authority_does_not_speak(secure, trusting):
     environment = {name: value or "" for name, value in secure.variables_for_clients().items()}
     with pytest.raises(botocore.exceptions.SSLError):
         boto3.client(
-            "sts", endpoint_url=environment["AWS_ENDPOINT_URL"], aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1"
+            "sts",
+            endpoint_url=environment["AWS_ENDPOINT_URL"],
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+            region_name="us-east-1",
         ).get_caller_identity()
     # As on another machine: the endpoint and keys, and not the authority.
     del environment["AWS_CA_BUNDLE"], environment["PYTHONPATH"]
-    lost = subprocess.run([secure.binary, "jobs", "list"], env={**os.environ, **environment}, text=True, capture_output=True)
+    lost = subprocess.run(
+        [secure.binary, "jobs", "list"], env={**os.environ, **environment}, text=True, capture_output=True
+    )
     assert lost.returncode == 1 and "is not trusted" in lost.stderr and "set AWS_CA_BUNDLE" in lost.stderr, lost.stderr
     environment["AWS_CA_BUNDLE"] = trusting.bundle
     subprocess.run([secure.binary, "jobs", "list"], env={**os.environ, **environment}, check=True, capture_output=True)
@@ -89,7 +97,9 @@ def test_a_job_reaches_the_server_by_its_own_way(secure, trusting):
 def test_the_aws_cli_and_our_own(secure, tmp_path):
     command = secure.command("exec", "--", sys.executable, str(PROGRAM))
     asked = json.dumps([str(tmp_path), ["s3", "ls"]]) + "\n"
-    said = subprocess.run(command, env=secure.environment, text=True, input=asked, capture_output=True, check=True).stdout
+    said = subprocess.run(
+        command, env=secure.environment, text=True, input=asked, capture_output=True, check=True
+    ).stdout
     status, out, error = json.loads(said)
     assert status == 0 and BUCKET in out, error
     checks = {check["check"]: check for check in json.loads(secure.shoal("doctor", "--json", check=False).stdout)}
@@ -114,7 +124,9 @@ def test_the_console_has_secure_cookies(secure):
 def test_plain_http_is_told_where_to_go(secure):
     plain = secure.variables_for_clients()["AWS_ENDPOINT_URL"].replace("https", "http", 1)
     for service, call in (("sagemaker", "list_training_jobs"), ("s3", "list_buckets"), ("sts", "get_caller_identity")):
-        client = boto3.client(service, endpoint_url=plain, aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
+        client = boto3.client(
+            service, endpoint_url=plain, aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1"
+        )
         with pytest.raises(botocore.exceptions.ClientError) as refused:
             getattr(client, call)()
         error = refused.value.response["Error"]
@@ -172,6 +184,8 @@ def test_certificates_from_files_rotate(new_house, tmp_path):
     eventually(renewed)
     make_pair(tmp_path, "other")
     house.stop()
-    wrong = house.shoal("serve", "--listen", "127.0.0.1:0", "--tls-key", str(tmp_path / "other.key"), check=False, timeout=60)
+    wrong = house.shoal(
+        "serve", "--listen", "127.0.0.1:0", "--tls-key", str(tmp_path / "other.key"), check=False, timeout=60
+    )
     assert wrong.returncode == 1 and "does not belong to the certificate in" in wrong.stderr, wrong.stderr
     house.start()

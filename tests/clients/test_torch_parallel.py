@@ -1,5 +1,6 @@
-"""PyTorch's own parallelism on Shoal's process groups, as a SageMaker training job: every case of torch_parallel.py on 2 instances, and on 4 with
-`cargo xtask test --all`."""
+"""PyTorch's own parallelism on Shoal's process groups, as a SageMaker training job: every case
+of torch_parallel.py on 2 instances, and on 4 with `cargo xtask test --all`.
+"""
 
 import json
 import os
@@ -38,5 +39,6 @@ def test_torchs_own_parallelism_is_as_one_process(house, jobs, package, instance
     jobs.completed(name)
     most = json.loads(jobs.artifact(name)["cases.json"])
     assert set(most) == CASES and all(it < 2e-4 for it in most.values())
-    # On four ranks the parameters of one process are reached by other sums: no case compares nothing.
+    # On four ranks the parameters of one process are reached by other sums: no case compares
+    # nothing.
     assert all(f"{case}: on {instances} ranks as on one" in "\n".join(jobs.lines(name)) for case in CASES)

@@ -16,9 +16,12 @@ mkdir -p /opt/ml/output/data && echo more > /opt/ml/output/data/report.txt
 
 @pytest.fixture(scope="module")
 def name(jobs):
-    # Until earlier tests' instances are gone, their memory is not free, and this job would be Pending.
+    # Until earlier tests' instances are gone, their memory is not free, and this job would be
+    # Pending.
     eventually(lambda: not traces.of_jobs(jobs.house))
-    name = jobs.script(SCRIPT, metrics=[("loss", r"loss: (\S+)")], HyperParameters={"eta": "0.1"}, Environment={"COLOUR": "red"})
+    name = jobs.script(
+        SCRIPT, metrics=[("loss", r"loss: (\S+)")], HyperParameters={"eta": "0.1"}, Environment={"COLOUR": "red"}
+    )
     jobs.completed(name)
     return name
 

@@ -1,4 +1,6 @@
-"""Tuning by the command line: `shoal tune`, what `shoal tuning` shows and changes, and the report in a real browser."""
+"""Tuning by the command line: `shoal tune`, what `shoal tuning` shows and changes, and the
+report in a real browser.
+"""
 
 import json
 
@@ -68,7 +70,8 @@ def test_the_study_is_told_whole(house, jobs, tuned):
     for trial in trials:
         resources = [point[0] for point in trial["Curve"]]
         assert resources == list(range(1, len(resources) + 1))
-        # A trial that came to the greatest resource is whole, though its training job was stopped there.
+        # A trial that came to the greatest resource is whole, though its training job was stopped
+        # there.
         assert trial["State"] == ("Completed" if len(resources) == 9 else "Stopped")
         values = dict(trial["Values"])
         expected = (float(values["rate"]) - 0.3) ** 2 + (0.1 if values["kind"] == "bad<er>" else 0)
@@ -142,16 +145,36 @@ def test_a_dry_run_needs_no_server_and_makes_nothing(house, directory):
     done = run(house, "tune", "--dry-run", *flags, *nobody, "--", "/usr/bin/python3", "-c", "pass", cwd=directory)
     request = json.loads(done.stdout)
     uri = request["TrainingJobDefinition"]["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"]
-    assert uri.startswith("s3://") and "/dry/input/code/" in uri and f"train.py (1 file) would be uploaded to {uri}" in done.stderr
+    assert (
+        uri.startswith("s3://")
+        and "/dry/input/code/" in uri
+        and f"train.py (1 file) would be uploaded to {uri}" in done.stderr
+    )
     assert not (directory / "nowhere").exists()
-    assert "could not read none.py" in run(house, "tune", "--dry-run", *flags[:-1], "code=none.py", "--", "true", code=FAILED, cwd=directory).stderr
+    assert (
+        "could not read none.py"
+        in run(house, "tune", "--dry-run", *flags[:-1], "code=none.py", "--", "true", code=FAILED, cwd=directory).stderr
+    )
 
 
 def test_parallel_and_stop(house, jobs, directory):
     slow = PROGRAM.replace("sleep(0.1)", "sleep(0.5)")
     (directory / "train.py").write_text(slow)
     try:
-        tune(house, directory, "changed", "--strategy", "random", "--trials", "40", "--parallel", "1", "--instance-type", "ml.t3.medium", "--detach")
+        tune(
+            house,
+            directory,
+            "changed",
+            "--strategy",
+            "random",
+            "--trials",
+            "40",
+            "--parallel",
+            "1",
+            "--instance-type",
+            "ml.t3.medium",
+            "--detach",
+        )
     finally:
         (directory / "train.py").write_text(PROGRAM)
     running = lambda: [trial for trial in study(house, "changed")["Trials"] if trial["State"] == "Running"]
@@ -169,7 +192,11 @@ def test_parallel_and_stop(house, jobs, directory):
     cancelled = [trial for trial in stopped["Trials"] if trial["State"] == "Cancelled"]
     assert cancelled and {trial["Reason"] for trial in cancelled} == {"its tuning job was stopped by its user"}
     shown = run(house, "tuning", "show", "changed").stdout
-    assert f"{len(cancelled)} cancelled" in shown and "stopped early" not in shown and "its tuning job was stopped by its user  (trial" in shown
+    assert (
+        f"{len(cancelled)} cancelled" in shown
+        and "stopped early" not in shown
+        and "its tuning job was stopped by its user  (trial" in shown
+    )
 
 
 ASTRAY = """
@@ -187,7 +214,17 @@ time.sleep(0.2)
 def test_trials_that_fail_or_go_astray_are_told_with_the_reason(house, jobs, directory):
     (directory / "astray.py").write_text(ASTRAY)
     command = ["--", "/usr/bin/python3", "/opt/ml/input/data/code/astray.py"]
-    flags = ["--channel", "code=astray.py", *OWN, "--minimize", "loss", "--range", "rate=0.5..1", "--choice", "kind=fails,diverges,fine"]
+    flags = [
+        "--channel",
+        "code=astray.py",
+        *OWN,
+        "--minimize",
+        "loss",
+        "--range",
+        "rate=0.5..1",
+        "--choice",
+        "kind=fails,diverges,fine",
+    ]
     flags += ["--strategy", '{"grid":{"points":2}}', "--seed", "1", "--report", "astray.html"]
     done = run(house, "tune", "--name", "astray", *flags, *command, cwd=directory)
     trials = study(house, "astray")["Trials"]
@@ -198,14 +235,23 @@ def test_trials_that_fail_or_go_astray_are_told_with_the_reason(house, jobs, dir
     for trial in trials:
         kind = dict(trial["Values"])["kind"]
         assert ("today" in (trial["Reason"] or "")) == (kind == "fails"), trial
-        assert trial["NotNumbers"] == ([2] if kind == "diverges" else []) and len(trial["Curve"]) == (2 if kind == "fine" else 1), trial
+        assert trial["NotNumbers"] == ([2] if kind == "diverges" else []) and len(trial["Curve"]) == (
+            2 if kind == "fine" else 1
+        ), trial
         if kind == "diverges":
             # To the API it is a training job that completed, and an objective that failed.
-            summaries = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName="astray")["TrainingJobSummaries"]
+            summaries = jobs.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+                HyperParameterTuningJobName="astray"
+            )["TrainingJobSummaries"]
             (summary,) = [it for it in summaries if it["TrainingJobName"] == trial["TrainingJobName"]]
-            assert summary["ObjectiveStatus"] == "Failed" and "FinalHyperParameterTuningJobObjectiveMetric" not in summary
+            assert (
+                summary["ObjectiveStatus"] == "Failed" and "FinalHyperParameterTuningJobObjectiveMetric" not in summary
+            )
     for text in (done.stdout, run(house, "tuning", "show", "astray").stdout):
-        assert "2 x  AlgorithmError: ValueError: no " in text and "what one of them printed: shoal jobs logs astray-" in text, text
+        assert (
+            "2 x  AlgorithmError: ValueError: no " in text
+            and "what one of them printed: shoal jobs logs astray-" in text
+        ), text
         assert "objective not a number (nan): trials " in text and "best      0.25000" in text, text
     assert "Failed" in done.stderr and "nan" in done.stderr, done.stderr
     page = (directory / "astray.html").read_text()
@@ -221,11 +267,27 @@ def test_a_request_file_and_a_strategy_beyond_the_api(house, directory):
         "TrainingJobDefinition": {"StaticHyperParameters": {"kind": "good"}},
     }
     (directory / "tuning.json").write_text(json.dumps(request))
-    flags = ["--strategy", "tpe", "--trials", "3", "--json", "--name", "from-file", "--channel", "code=train.py", "--metric", r"loss=loss=(\S+);"]
+    flags = [
+        "--strategy",
+        "tpe",
+        "--trials",
+        "3",
+        "--json",
+        "--name",
+        "from-file",
+        "--channel",
+        "code=train.py",
+        "--metric",
+        r"loss=loss=(\S+);",
+    ]
     command = ["--", "/usr/bin/python3", "/opt/ml/input/data/code/train.py"]
     done = run(house, "tune", "tuning.json", *flags, *command, cwd=directory)
     it = json.loads(done.stdout)
-    assert (it["HyperParameterTuningJobStatus"], it["Definitions"][0]["Searcher"], len(it["Trials"])) == ("Completed", "tpe", 3)
+    assert (it["HyperParameterTuningJobStatus"], it["Definitions"][0]["Searcher"], len(it["Trials"])) == (
+        "Completed",
+        "tpe",
+        3,
+    )
     # The API says Bayesian of it, as it has no other name for what it does not know.
     (listed,) = [line.split() for line in run(house, "tuning", "list", "--name", "from-file").stdout.splitlines()[1:]]
     assert listed[:3] == ["from-file", "Completed", "tpe"]

@@ -31,7 +31,10 @@ def tuned(tuning):
 def test_describe_tells_the_request_and_what_became_of_it(tuning, tuned):
     request, told = tuned
     name = request["HyperParameterTuningJobName"]
-    assert told["HyperParameterTuningJobArn"] == f"arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/{name}"
+    assert (
+        told["HyperParameterTuningJobArn"]
+        == f"arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/{name}"
+    )
     assert told["TrainingJobStatusCounters"] == {
         "Completed": 4, "InProgress": 0, "RetryableError": 0, "NonRetryableError": 0, "Stopped": 0,
     }  # fmt: skip
@@ -42,9 +45,14 @@ def test_describe_tells_the_request_and_what_became_of_it(tuning, tuned):
     assert (range_["MinValue"], range_["MaxValue"]) == ("0", "1.0")
     assert "Tags" not in told and told["CreationTime"] <= told["HyperParameterTuningEndTime"]
     best = told["BestTrainingJob"]
-    values = {it["TrainingJobName"]: it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] for it in tuning.trials(name)}
+    values = {
+        it["TrainingJobName"]: it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] for it in tuning.trials(name)
+    }
     assert values[best["TrainingJobName"]] == min(values.values())
-    assert best["FinalHyperParameterTuningJobObjectiveMetric"]["MetricName"] == "loss" and best["ObjectiveStatus"] == "Succeeded"
+    assert (
+        best["FinalHyperParameterTuningJobObjectiveMetric"]["MetricName"] == "loss"
+        and best["ObjectiveStatus"] == "Succeeded"
+    )
     assert "OverallBestTrainingJob" not in told and told["ConsumedResources"]["RuntimeInSeconds"] >= 1
 
 
@@ -61,7 +69,10 @@ def test_training_jobs_are_ordinary_ones_with_the_tuned_values(tuning, jobs, tun
         job = jobs.describe(trial["TrainingJobName"])
         assert job["TuningJobArn"] == told["HyperParameterTuningJobArn"]
         assert job["HyperParameters"]["_tuning_objective_metric"] == "loss"
-        assert job["HyperParameters"]["x"] == trial["TunedHyperParameters"]["x"] and job["HyperParameters"]["epochs"] == "2"
+        assert (
+            job["HyperParameters"]["x"] == trial["TunedHyperParameters"]["x"]
+            and job["HyperParameters"]["epochs"] == "2"
+        )
         tags = tuning.client.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
         assert tags == [{"Key": "team", "Value": "trees"}], "a tuning job's tags are its training jobs', too"
     names = {it["TrainingJobName"] for it in trials}
@@ -81,7 +92,9 @@ def test_lists_have_orders_filters_and_pages(tuning, tuned):
     assert [it["TrainingJobName"] for it in down] == [it["TrainingJobName"] for it in reversed(by_value)]
     by_name = [it["TrainingJobName"] for it in tuning.trials(name)]
     assert by_name == sorted(by_name) and tuning.trials(name, StatusEquals="Failed") == []
-    page = tuning.client.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName=name, MaxResults=1)
+    page = tuning.client.list_training_jobs_for_hyper_parameter_tuning_job(
+        HyperParameterTuningJobName=name, MaxResults=1
+    )
     with pytest.raises(botocore.exceptions.ClientError, match="nextToken"):
         tuning.client.list_training_jobs_for_hyper_parameter_tuning_job(
             HyperParameterTuningJobName=name, NextToken=page["NextToken"], SortBy="Status"
@@ -105,7 +118,9 @@ def test_tuning_jobs_have_tags_and_are_searched_for(tuning, tuned):
     found = tuning.client.search(Resource="HyperParameterTuningJob", SearchExpression={"Filters": filters})
     assert [it["HyperParameterTuningJob"]["HyperParameterTuningJobArn"] for it in found["Results"]] == [arn]
     filters[2]["Value"] = "4"
-    assert tuning.client.search(Resource="HyperParameterTuningJob", SearchExpression={"Filters": filters})["Results"] == []
+    assert (
+        tuning.client.search(Resource="HyperParameterTuningJob", SearchExpression={"Filters": filters})["Results"] == []
+    )
 
 
 def test_the_same_seed_gives_the_same_training_jobs(tuning, tuned):
@@ -120,17 +135,23 @@ def test_the_built_in_algorithm_needs_no_definitions_of_metrics(tuning, jobs):
     jobs.put("tuning/validation/all.csv", data.as_csv(data.rows(300, 2)))
     ranges = {
         "IntegerParameterRanges": [{"Name": "max_depth", "MinValue": "1", "MaxValue": "6", "ScalingType": "Linear"}],
-        "ContinuousParameterRanges": [{"Name": "eta", "MinValue": "0.01", "MaxValue": "1", "ScalingType": "Logarithmic"}],
+        "ContinuousParameterRanges": [
+            {"Name": "eta", "MinValue": "0.01", "MaxValue": "1", "ScalingType": "Logarithmic"}
+        ],
         "CategoricalParameterRanges": [{"Name": "booster", "Values": ["gbtree", "dart"]}],
     }
     definition = tuning.xgboost(objective="binary:logistic", num_round=8)
-    request = tuning.request(definition, ("Maximize", "validation:auc"), ranges, jobs=6, parallel=2, strategy="Bayesian")
+    request = tuning.request(
+        definition, ("Maximize", "validation:auc"), ranges, jobs=6, parallel=2, strategy="Bayesian"
+    )
     told = tuning.completed(tuning.create(request))
     best = told["BestTrainingJob"]["FinalHyperParameterTuningJobObjectiveMetric"]
     assert (best["Type"], best["MetricName"]) == ("Maximize", "validation:auc") and best["Value"] > 0.9
     names = {it["Name"] for it in told["TrainingJobDefinition"]["AlgorithmSpecification"]["MetricDefinitions"]}
     assert "validation:auc" in names, "what the platform supplies is told"
-    assert jobs.metrics(told["BestTrainingJob"]["TrainingJobName"])["validation:auc"] == pytest.approx(best["Value"], abs=1e-6)
+    assert jobs.metrics(told["BestTrainingJob"]["TrainingJobName"])["validation:auc"] == pytest.approx(
+        best["Value"], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +164,9 @@ def test_the_built_in_algorithm_needs_no_definitions_of_metrics(tuning, jobs):
     ],
 )
 @pytest.mark.parametrize("listed", [False, True], ids=["one", "listed"])
-def test_an_objective_that_the_built_in_algorithm_does_not_have_is_refused(tuning, jobs, kind, metric, field, part, listed):
+def test_an_objective_that_the_built_in_algorithm_does_not_have_is_refused(
+    tuning, jobs, kind, metric, field, part, listed
+):
     for channel in ("train", "validation"):
         jobs.put(f"tuning/{channel}/all.csv", data.as_csv(data.rows(60, 1)))
     request = tuning.request(tuning.xgboost(objective="binary:logistic", num_round=2), (kind, metric))
@@ -153,19 +176,29 @@ def test_an_objective_that_the_built_in_algorithm_does_not_have_is_refused(tunin
     if listed:
         config, definition = request["HyperParameterTuningJobConfig"], request.pop("TrainingJobDefinition")
         objective, ranges = config.pop("HyperParameterTuningJobObjective"), config.pop("ParameterRanges")
-        request["TrainingJobDefinitions"] = [{**definition, "DefinitionName": "a", "TuningObjective": objective, "HyperParameterRanges": ranges}]
+        request["TrainingJobDefinitions"] = [
+            {**definition, "DefinitionName": "a", "TuningObjective": objective, "HyperParameterRanges": ranges}
+        ]
         path = "trainingJobDefinitions.1.member.tuningObjective"
     with pytest.raises(botocore.exceptions.ClientError) as error:
         tuning.create(request)
     told = error.value.response["Error"]
-    assert told["Code"] == "ValidationException" and f"'{path}.{field}'" in told["Message"] and f"[{metric}]" in told["Message"], told
+    assert (
+        told["Code"] == "ValidationException"
+        and f"'{path}.{field}'" in told["Message"]
+        and f"[{metric}]" in told["Message"]
+    ), told
     assert part in told["Message"], told
 
 
 def test_hyperband_stops_training_jobs_early(tuning):
     definition = tuning.definition(epochs=9, pause=0.02)
     request = tuning.request(
-        definition, jobs=9, parallel=3, strategy="Hyperband", StrategyConfig={"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 9}}
+        definition,
+        jobs=9,
+        parallel=3,
+        strategy="Hyperband",
+        StrategyConfig={"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 9}},
     )
     told = tuning.completed(tuning.create(request))
     counters = told["TrainingJobStatusCounters"]
@@ -174,7 +207,12 @@ def test_hyperband_stops_training_jobs_early(tuning):
 
 
 def test_a_grid_tries_every_combination(tuning):
-    ranges = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["0", "0.3", "1"]}, {"Name": "depth", "Values": ["1", "2"]}]}
+    ranges = {
+        "CategoricalParameterRanges": [
+            {"Name": "x", "Values": ["0", "0.3", "1"]},
+            {"Name": "depth", "Values": ["1", "2"]},
+        ]
+    }
     request = tuning.request(tuning.definition(epochs=1), ranges=ranges, strategy="Grid")
     del request["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"]
     name = tuning.create(request)
@@ -189,7 +227,8 @@ def test_several_definitions_are_tuned_together(tuning):
     config, one = request["HyperParameterTuningJobConfig"], request.pop("TrainingJobDefinition")
     objective, ranges = config.pop("HyperParameterTuningJobObjective"), config.pop("ParameterRanges")
     request["TrainingJobDefinitions"] = [
-        {**one, "DefinitionName": name, "TuningObjective": objective, "HyperParameterRanges": ranges} for name in ("a", "b")
+        {**one, "DefinitionName": name, "TuningObjective": objective, "HyperParameterRanges": ranges}
+        for name in ("a", "b")
     ]
     name = tuning.create(request)
     told = tuning.completed(name)
@@ -211,7 +250,9 @@ def test_a_stop_ends_the_training_jobs_and_a_deletion_leaves_them(tuning, jobs):
     with pytest.raises(botocore.exceptions.ClientError, match="Stopped"):
         tuning.client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
     tuning.client.delete_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-    with pytest.raises(tuning.client.exceptions.ResourceNotFound, match=f"can't find a tuning job called {name}. Type another name."):
+    with pytest.raises(
+        tuning.client.exceptions.ResourceNotFound, match=f"can't find a tuning job called {name}. Type another name."
+    ):
         tuning.describe(name)
     assert jobs.describe(trials[0]["TrainingJobName"])["TrainingJobStatus"] == "Stopped"
 
@@ -230,7 +271,10 @@ def test_a_stopped_training_job_is_one_less(tuning, jobs):
 
 def test_a_target_that_is_reached_ends_the_tuning_job(tuning):
     request = tuning.request(
-        tuning.definition(epochs=1), jobs=50, parallel=1, TuningJobCompletionCriteria={"TargetObjectiveMetricValue": 1.2}
+        tuning.definition(epochs=1),
+        jobs=50,
+        parallel=1,
+        TuningJobCompletionCriteria={"TargetObjectiveMetricValue": 1.2},
     )
     told = tuning.completed(tuning.create(request))
     assert told["TrainingJobStatusCounters"]["Completed"] < 50
@@ -242,36 +286,51 @@ def test_an_objective_that_never_appears_is_told_with_what_came_near(tuning):
     definition["AlgorithmSpecification"]["MetricDefinitions"][0]["Regex"] = "Loss: ([0-9.]+)"
     told = tuning.wait(tuning.create(tuning.request(definition)))
     assert told["HyperParameterTuningJobStatus"] == "Failed"
-    assert "No objective metrics found after running" in told["FailureReason"] and "epoch=1 loss=" in told["FailureReason"]
+    assert (
+        "No objective metrics found after running" in told["FailureReason"] and "epoch=1 loss=" in told["FailureReason"]
+    )
     assert told["ObjectiveStatusCounters"]["Failed"] >= 1
 
 
 def test_training_jobs_that_all_fail_fail_the_tuning_job(tuning):
     told = tuning.wait(tuning.create(tuning.request(tuning.definition(epochs=1, fails="true"))))
-    assert told["HyperParameterTuningJobStatus"] == "Failed" and told["TrainingJobStatusCounters"]["NonRetryableError"] > 0
+    assert (
+        told["HyperParameterTuningJobStatus"] == "Failed" and told["TrainingJobStatusCounters"]["NonRetryableError"] > 0
+    )
     assert "it was to fail" in told["FailureReason"]
 
 
 def test_a_warm_start_knows_its_parents(tuning, tuned):
     parent = tuned[0]["HyperParameterTuningJobName"]
     request = tuning.request(tuning.definition(epochs=2), jobs=2, strategy="Bayesian")
-    start = {"WarmStartType": "IdenticalDataAndAlgorithm", "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": parent}]}
+    start = {
+        "WarmStartType": "IdenticalDataAndAlgorithm",
+        "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": parent}],
+    }
     request["WarmStartConfig"] = start
     told = tuning.completed(tuning.create(request))
     assert told["WarmStartConfig"] == start
-    values = [it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] for it in (told["BestTrainingJob"], tuned[1]["BestTrainingJob"])]
+    values = [
+        it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
+        for it in (told["BestTrainingJob"], tuned[1]["BestTrainingJob"])
+    ]
     overall = told["OverallBestTrainingJob"]
     assert overall["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == min(values)
     assert overall["TuningJobName"] == (parent if values[1] < values[0] else told["HyperParameterTuningJobName"])
 
 
 def test_a_warm_start_learns_from_hyperband(tuning, jobs):
-    """Its trials are stopped wherever they are: those that came to the greatest resource are whole, and no others."""
+    """Its trials are stopped wherever they are: those that came to the greatest resource are
+    whole, and no others.
+    """
     definition = tuning.definition(epochs=9, pause=0.05)
     limits = {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 9}}
     parent = tuning.create(tuning.request(definition, jobs=9, parallel=2, strategy="Hyperband", StrategyConfig=limits))
     tuning.completed(parent)
-    results = [(float(it["TunedHyperParameters"]["x"]), it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]) for it in tuning.trials(parent)]
+    results = [
+        (float(it["TunedHyperParameters"]["x"]), it["FinalHyperParameterTuningJobObjectiveMetric"]["Value"])
+        for it in tuning.trials(parent)
+    ]
     whole = sorted(value for x, value in results if value == pytest.approx((x - 0.3) ** 2 + 1 / 9, abs=1e-6))
     request = tuning.request(definition, jobs=2, strategy="Bayesian")
     request["WarmStartConfig"] = {
@@ -352,7 +411,9 @@ def test_mistakes_are_told(tuning, taken, path, value, code, part):
     changed(request, path, value)
     with pytest.raises(botocore.exceptions.ClientError) as error:
         tuning.create(request)
-    assert error.value.response["Error"]["Code"] == code and part in error.value.response["Error"]["Message"], error.value
+    assert error.value.response["Error"]["Code"] == code and part in error.value.response["Error"]["Message"], (
+        error.value
+    )
 
 
 @pytest.fixture(scope="module")
@@ -366,18 +427,24 @@ def taken(tuning):
 
 
 def test_hyperband_must_know_how_long_a_training_job_is(tuning):
-    with pytest.raises(botocore.exceptions.ClientError, match="MaxResource parameter is not provided and could not be inferred"):
+    with pytest.raises(
+        botocore.exceptions.ClientError, match="MaxResource parameter is not provided and could not be inferred"
+    ):
         tuning.create(tuning.request(tuning.definition(), strategy="Hyperband"))
 
 
 def test_too_few_combinations_are_told(tuning):
     ranges = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["0", "0.5", "1"]}]}
-    with pytest.raises(botocore.exceptions.ClientError, match=r"for the provided ranges \[3.0\] must be equal or greater .* \[10\]"):
+    with pytest.raises(
+        botocore.exceptions.ClientError, match=r"for the provided ranges \[3.0\] must be equal or greater .* \[10\]"
+    ):
         tuning.create(tuning.request(tuning.definition(epochs=1), ranges=ranges, jobs=10))
 
 
 @pytest.mark.parametrize("operation", ["describe", "stop", "list_training_jobs_for"])
 def test_unknown_tuning_jobs_are_not_found(tuning, operation):
     name = operation + ("_" if operation.endswith("_for") else "_") + "hyper_parameter_tuning_job"
-    with pytest.raises(tuning.client.exceptions.ResourceNotFound, match="can't find a tuning job called nobody. Type another name."):
+    with pytest.raises(
+        tuning.client.exceptions.ResourceNotFound, match="can't find a tuning job called nobody. Type another name."
+    ):
         getattr(tuning.client, name)(HyperParameterTuningJobName="nobody")

@@ -1,4 +1,6 @@
-"""What goes wrong in the middle of tuning jobs: agents and servers that are killed, stops that come while the search computes."""
+"""What goes wrong in the middle of tuning jobs: agents and servers that are killed, stops that
+come while the search computes.
+"""
 
 import json
 import os
@@ -29,7 +31,9 @@ class Hard:
 
     def kept(self, scheduler, trials=9, parallel=2, epochs=9, place="hard", **changes):
         """A search whose trials pause, and go on where they were, with checkpoints."""
-        definition = self.tunings.curve(epochs=epochs, program=SLOW, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{place}"}, **changes)
+        definition = self.tunings.curve(
+            epochs=epochs, program=SLOW, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{place}"}, **changes
+        )
         return self.tunings.create(definition, trials=trials, parallel=parallel, tags=tag({"scheduler": scheduler}))
 
     def states(self, name):
@@ -37,7 +41,9 @@ class Hard:
         return [trial["State"] for trial in study["Trials"]]
 
     def streams(self, trial):
-        found = self.jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{trial['TrainingJobName']}/")
+        found = self.jobs.logs_client.describe_log_streams(
+            logGroupName=GROUP, logStreamNamePrefix=f"{trial['TrainingJobName']}/"
+        )
         return [stream["logStreamName"] for stream in found["logStreams"]]
 
     def check(self, name, count, may_be_silent=False):
@@ -53,7 +59,9 @@ class Hard:
                 reported.setdefault(record["trial"], []).append(record["resource"])
         assert sorted(asked) == list(range(count))
         silent = set(range(count)) - set(reported)
-        assert set(reported) <= set(range(count)) and (may_be_silent or not silent), f"trials that have told no value: {silent}"
+        assert set(reported) <= set(range(count)) and (may_be_silent or not silent), (
+            f"trials that have told no value: {silent}"
+        )
         for trial, resources in reported.items():
             assert resources == sorted(set(resources)), (trial, resources)
         return trials, reported
@@ -66,7 +74,9 @@ def hard(new_house):
 
 @pytest.mark.parametrize("retries", [0, 2])
 def test_an_agent_is_killed_in_a_trial(hard, retries):
-    """With a RetryStrategy the trial is tried again, as the same training job; without, it has failed and the search goes on."""
+    """With a RetryStrategy the trial is tried again, as the same training job; without, it has
+    failed and the search goes on.
+    """
     again = {"RetryStrategy": {"MaximumRetryAttempts": retries}} if retries else {}
     definition = hard.tunings.curve(epochs=8, pause=0.2, **again)
     name = hard.tunings.create(definition, trials=3, parallel=1)
@@ -79,12 +89,18 @@ def test_an_agent_is_killed_in_a_trial(hard, retries):
     first = next(trial for trial in trials if trial["TrainingJobName"] == first["TrainingJobName"])
     assert len(trials) == 3
     if not retries:
-        assert (counters["Completed"], counters["RetryableError"], first["TrainingJobStatus"]) == (2, 1, "Failed"), counters
+        assert (counters["Completed"], counters["RetryableError"], first["TrainingJobStatus"]) == (2, 1, "Failed"), (
+            counters
+        )
         return
     assert (counters["Completed"], counters["RetryableError"]) == (3, 0), counters
-    assert len(hard.streams(first)) == 2 and all(len(hard.streams(trial)) == 1 for trial in trials if trial is not first)
+    assert len(hard.streams(first)) == 2 and all(
+        len(hard.streams(trial)) == 1 for trial in trials if trial is not first
+    )
     x = float(first["TunedHyperParameters"]["x"])
-    assert first["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == pytest.approx((x - 0.3) ** 2 + 1 / 8, abs=1e-6)
+    assert first["FinalHyperParameterTuningJobObjectiveMetric"]["Value"] == pytest.approx(
+        (x - 0.3) ** 2 + 1 / 8, abs=1e-6
+    )
     hard.check(name, 3)
 
 
@@ -92,7 +108,11 @@ def agents_of(house, jobs):
     """Ids of the agents that serve these training jobs."""
     plans = [json.loads(path.read_text()) for path in (house.data / "runs").glob("*/attempt.json")]
     origins = [plan.get("origin") or plan["attempt"] for plan in plans if plan["job"] in jobs]
-    return {int(file.read_text().split()[0]) for origin in origins for file in (house.data / "runs" / origin).glob("agent-*.pid")}
+    return {
+        int(file.read_text().split()[0])
+        for origin in origins
+        for file in (house.data / "runs" / origin).glob("agent-*.pid")
+    }
 
 
 PAUSING = {
@@ -105,7 +125,9 @@ PAUSING = {
 @pytest.mark.parametrize("loses_agents", [False, True], ids=["server", "server and frozen trials"])
 @pytest.mark.parametrize("scheduler", PAUSING)
 def test_the_server_is_killed_with_paused_trials(hard, scheduler, loses_agents):
-    """Paused trials are frozen and outlive their server. Those that do not go on at their checkpoints, as further attempts."""
+    """Paused trials are frozen and outlive their server. Those that do not go on at their
+    checkpoints, as further attempts.
+    """
     name = hard.kept(PAUSING[scheduler], **{"RetryStrategy": {"MaximumRetryAttempts": 3}} if loses_agents else {})
     eventually(lambda: hard.states(name).count("Paused") >= 2)
     # Nothing changes between the look and the kill.
@@ -123,7 +145,9 @@ def test_the_server_is_killed_with_paused_trials(hard, scheduler, loses_agents):
     # A population comes to its end with as many replacements as it had bad members.
     count = len(hard.tunings.trials(name)) if scheduler == "pbt" else 9
     assert 4 <= count <= 9
-    assert it["TrainingJobStatusCounters"]["Completed"] + it["TrainingJobStatusCounters"]["Stopped"] == count, it["TrainingJobStatusCounters"]
+    assert it["TrainingJobStatusCounters"]["Completed"] + it["TrainingJobStatusCounters"]["Stopped"] == count, it[
+        "TrainingJobStatusCounters"
+    ]
     # A copy may begin with a checkpoint of the last epoch, and have nothing left to do or tell.
     trials, reported = hard.check(name, count, may_be_silent=scheduler == "pbt")
     assert max(max(resources) for resources in reported.values()) == 9, "someone came to the end"

@@ -19,13 +19,23 @@ def value(trial):
 
 def test_a_random_search_of_the_built_in_xgboost(jobs, tunings):
     ranges = {
-        "ContinuousParameterRanges": [{"Name": "eta", "MinValue": "0.01", "MaxValue": "0.5", "ScalingType": "Logarithmic"}],
+        "ContinuousParameterRanges": [
+            {"Name": "eta", "MinValue": "0.01", "MaxValue": "0.5", "ScalingType": "Logarithmic"}
+        ],
         "IntegerParameterRanges": [{"Name": "max_depth", "MinValue": "2", "MaxValue": "6", "ScalingType": "Linear"}],
     }
-    definition = tunings.xgboost("tune/train/", "tune/validation/", objective="binary:logistic", eval_metric="auc", num_round=10)
+    definition = tunings.xgboost(
+        "tune/train/", "tune/validation/", objective="binary:logistic", eval_metric="auc", num_round=10
+    )
     name = tunings.create(definition, ranges=ranges, objective=("Maximize", "validation:auc"))
     it = tunings.completed(name)
-    assert it["TrainingJobStatusCounters"] == {"Completed": 4, "InProgress": 0, "RetryableError": 0, "NonRetryableError": 0, "Stopped": 0}
+    assert it["TrainingJobStatusCounters"] == {
+        "Completed": 4,
+        "InProgress": 0,
+        "RetryableError": 0,
+        "NonRetryableError": 0,
+        "Stopped": 0,
+    }
     assert it["ObjectiveStatusCounters"] == {"Succeeded": 4, "Pending": 0, "Failed": 0}
     trials = tunings.trials(name, SortBy="FinalObjectiveMetricValue", SortOrder="Descending")
     assert len(trials) == 4 and sorted(map(value, trials), reverse=True) == [value(trial) for trial in trials]
@@ -47,11 +57,21 @@ def test_a_random_search_of_the_built_in_xgboost(jobs, tunings):
 
 def hyperband(tunings, trials=12, parallel=3, epochs=9, pause=0.03, **changes):
     config = {"StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": epochs}}}
-    return tunings.create(tunings.curve(epochs=epochs, pause=pause, **changes), strategy="Hyperband", trials=trials, parallel=parallel, **config)
+    return tunings.create(
+        tunings.curve(epochs=epochs, pause=pause, **changes),
+        strategy="Hyperband",
+        trials=trials,
+        parallel=parallel,
+        **config,
+    )
 
 
 def epochs_of(jobs, trial):
-    return [int(line.split(";")[0].removeprefix("epoch=")) for line in jobs.lines(trial["TrainingJobName"]) if line.startswith("epoch=")]
+    return [
+        int(line.split(";")[0].removeprefix("epoch="))
+        for line in jobs.lines(trial["TrainingJobName"])
+        if line.startswith("epoch=")
+    ]
 
 
 def test_hyperband_stops_what_falls_behind(jobs, tunings):
@@ -65,7 +85,8 @@ def test_hyperband_stops_what_falls_behind(jobs, tunings):
     stopped = [trial for trial in trials if trial["TrainingJobStatus"] == "Stopped"]
     assert stopped and all(trial["ObjectiveStatus"] == "Succeeded" for trial in stopped)
     assert it["TrainingJobStatusCounters"]["Stopped"] == len(stopped)
-    # The loss has one order at every epoch: of those that ran to the end, nobody is better than the one whose x is nearest.
+    # The loss has one order at every epoch: of those that ran to the end, nobody is better than the
+    # one whose x is nearest.
     best = it["BestTrainingJob"]["TunedHyperParameters"]["x"]
     whole = [trial["TunedHyperParameters"]["x"] for trial in trials if len(ran[trial["TrainingJobName"]]) == 9]
     assert best in whole and abs(float(best) - 0.3) == min(abs(float(x) - 0.3) for x in whole)
@@ -73,7 +94,9 @@ def test_hyperband_stops_what_falls_behind(jobs, tunings):
 
 def test_the_same_seed_gives_the_same_trials(tunings):
     names = [tunings.create(tunings.curve(epochs=1, pause=0)) for _ in range(2)]
-    first, second = [[trial["TunedHyperParameters"] for trial in tunings.trials(name)] for name in names if tunings.completed(name)]
+    first, second = [
+        [trial["TunedHyperParameters"] for trial in tunings.trials(name)] for name in names if tunings.completed(name)
+    ]
     assert sorted(map(str, first)) == sorted(map(str, second))
 
 
@@ -100,7 +123,9 @@ def test_a_failed_trial_is_one_more_thing_that_is_known(tunings):
     trials = tunings.trials(name)
     failed = [float(trial["TunedHyperParameters"]["x"]) > 0.5 for trial in trials]
     assert [trial["TrainingJobStatus"] == "Failed" for trial in trials] == failed and any(failed) and not all(failed)
-    assert it["HyperParameterTuningJobStatus"] == "Completed" and it["TrainingJobStatusCounters"]["NonRetryableError"] == sum(failed)
+    assert it["HyperParameterTuningJobStatus"] == "Completed" and it["TrainingJobStatusCounters"][
+        "NonRetryableError"
+    ] == sum(failed)
 
 
 def test_an_objective_that_never_appears_ends_it_and_near_misses_are_told(tunings):

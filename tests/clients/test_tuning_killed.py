@@ -1,4 +1,5 @@
-"""The server is killed in the middle of tuning jobs: the search goes on as if it had not been, and no trial runs twice.
+"""The server is killed in the middle of tuning jobs: the search goes on as if it had not been, and
+no trial runs twice.
 
 SHOAL_SEED repeats a run's moments; SHOAL_SOAK=N kills N times as often.
 """
@@ -67,14 +68,17 @@ def killed(new_house, figures):
 
 
 def test_one_at_a_time_it_is_the_same_search_as_undisturbed(killed):
-    """With one place the order of events is one, so the whole study must be the same: trials, values, verdicts, and the best."""
+    """With one place the order of events is one, so the whole study must be the same: trials,
+    values, verdicts, and the best.
+    """
     plain = hyperband(killed.tunings, trials=TRIALS, parallel=1, pause=0.02)
     killed.tunings.completed(plain, 300)
     expected, _ = killed.check(plain)
     name = hyperband(killed.tunings, trials=TRIALS, parallel=1, pause=0.02)
     killed.until_the_end(name, 6 * SOAK)
     it, _ = killed.check(name)
-    # A program that was to be stopped may have run on while the server was away: what it said then is no part of the study.
+    # A program that was to be stopped may have run on while the server was away: what it said then
+    # is no part of the study.
     assert records.study(killed.house, name) == records.study(killed.house, plain), f"seed {killed.seed}"
     best = [job["BestTrainingJob"] for job in (expected, it)]
     assert best[0]["TunedHyperParameters"] == best[1]["TunedHyperParameters"], f"seed {killed.seed}"

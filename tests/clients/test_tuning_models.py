@@ -1,4 +1,6 @@
-"""What a tuning job calls best can be used: trials that end early, at MaxResource or with their tuning job leave their models."""
+"""What a tuning job calls best can be used: trials that end early, at MaxResource or with their
+tuning job leave their models.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ for epoch in itertools.count(1):
     print(f"epoch={epoch}; loss={(x - 0.3) ** 2 + 1 / epoch:.12f};", flush=True)
 """
 
-ETA = {"ContinuousParameterRanges": [{"Name": "eta", "MinValue": "0.01", "MaxValue": "0.5", "ScalingType": "Logarithmic"}]}
+ETA = {
+    "ContinuousParameterRanges": [{"Name": "eta", "MinValue": "0.01", "MaxValue": "0.5", "ScalingType": "Logarithmic"}]
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,11 @@ def tunings(jobs):
 
 def xgboost(tunings, *, ranges=ETA, trials=9, parallel=3, strategy="Hyperband", most=None, **changes):
     definition = tunings.xgboost(
-        "models/train/", "models/validation/", objective="binary:logistic", eval_metric="auc", **{"num_round": 1_000_000, **changes}
+        "models/train/",
+        "models/validation/",
+        objective="binary:logistic",
+        eval_metric="auc",
+        **{"num_round": 1_000_000, **changes},
     )
     config = {"StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": most}}} if most else {}
     return tunings.create(definition, strategy, trials, parallel, ("Maximize", "validation:auc"), ranges, **config)
@@ -52,7 +60,10 @@ def test_the_best_of_hyperband_has_its_model_and_every_surface_one_status(house,
     best, counters = it["BestTrainingJob"]["TrainingJobName"], it["TrainingJobStatusCounters"]
     # Rounds are left, but the trial's resource is used up: it ends as if there were none.
     job = jobs.describe(best)
-    assert (job["TrainingJobStatus"], job["SecondaryStatusTransitions"][-1]["StatusMessage"]) == ("Completed", "Training job completed")
+    assert (job["TrainingJobStatus"], job["SecondaryStatusTransitions"][-1]["StatusMessage"]) == (
+        "Completed",
+        "Training job completed",
+    )
     assert "MaxResource ends the training after 4 of 1000000 rounds" in "\n".join(jobs.lines(best))
     assert "no model" not in (study(house, name).get("Message") or "")
     trials = {trial["TrainingJobName"]: trial for trial in study(house, name)["Trials"]}
@@ -65,7 +76,10 @@ def test_the_best_of_hyperband_has_its_model_and_every_surface_one_status(house,
     assert f"{completed} completed, {stopped} stopped ({stopped} early)" in run(house, "tuning", "show", name).stdout
     run(house, "tuning", "report", name, "--html", str(tmp_path / "report.html"))
     report = (tmp_path / "report.html").read_text()
-    assert f"<dt>completed</dt><dd>{completed}</dd>" in report and f"<dt>stopped</dt><dd>{stopped} ({stopped} early)</dd>" in report
+    assert (
+        f"<dt>completed</dt><dd>{completed}</dd>" in report
+        and f"<dt>stopped</dt><dd>{stopped} ({stopped} early)</dd>" in report
+    )
 
 
 def test_the_time_of_trials_is_the_time_that_they_ran(jobs, tunings):
@@ -85,13 +99,15 @@ def test_the_time_of_trials_is_the_time_that_they_ran(jobs, tunings):
 def test_a_paused_xgboost_leaves_its_instance_to_the_next_and_nobody_sees_it(house, jobs, tunings):
     name = xgboost(tunings, most=9, parallel=1)
     instances = []
+
     def has_ended():
         instances.append(len(traces.programs(house, "algorithm")))
         return tunings.describe(name)["HyperParameterTuningJobStatus"] != "InProgress"
 
     eventually(has_ended)
     it = tunings.completed(name)
-    # A zygote and a run. Those that rest would have as many: six of nine never come beyond the first rung.
+    # A zygote and a run. Those that rest would have as many: six of nine never come beyond the
+    # first rung.
     assert max(instances) <= 4, instances
     best = jobs.describe(it["BestTrainingJob"]["TrainingJobName"])
     steps = [step["Status"] for step in best["SecondaryStatusTransitions"]]
@@ -127,7 +143,11 @@ def test_a_script_that_goes_on_is_stopped_at_max_resource(house, jobs, tunings, 
     # Trials that were stopped are over, and counted in the list as well.
     assert '<span class="label">Trials over</span><span>4 of 4</span>' in page, page
     assert re.search(r"<dt>stopped</dt><dd>4 \(.*\d at MaxResource", report), report
-    (line,) = [line.split() for line in run(house, "tuning", "list", "--name", name).stdout.splitlines() if line.startswith(f"{name} ")]
+    (line,) = [
+        line.split()
+        for line in run(house, "tuning", "list", "--name", name).stdout.splitlines()
+        if line.startswith(f"{name} ")
+    ]
     assert line[1:7] == ["Completed", "Hyperband", "4", "0", "0", "0"], line
 
 
@@ -150,7 +170,9 @@ def test_trials_that_the_median_rule_stops_have_their_models(house, jobs, tuning
     name = tunings.create(tunings.curve(program=program), trials=15, parallel=3, TrainingJobEarlyStoppingType="Auto")
     it = tunings.completed(name)
     counters = it["TrainingJobStatusCounters"]
-    assert counters["Completed"] >= 3 and counters["Stopped"] >= 1 and counters["Completed"] + counters["Stopped"] == 15, counters
+    assert (
+        counters["Completed"] >= 3 and counters["Stopped"] >= 1 and counters["Completed"] + counters["Stopped"] == 15
+    ), counters
     for trial in tunings.trials(name):
         assert float(jobs.artifact(trial["TrainingJobName"])["x"]) == float(trial["TunedHyperParameters"]["x"])
     early = [trial for trial in study(house, name)["Trials"] if trial["State"] == "Stopped"]
@@ -159,7 +181,9 @@ def test_trials_that_the_median_rule_stops_have_their_models(house, jobs, tuning
 
 def test_a_trial_that_is_stopped_by_itself_can_be_the_best(jobs, tunings):
     program = f"SAVES = True\n{ENDLESS}"
-    limited = tunings.create(tunings.curve(program=program, StoppingCondition={"MaxRuntimeInSeconds": 5}), trials=1, parallel=1)
+    limited = tunings.create(
+        tunings.curve(program=program, StoppingCondition={"MaxRuntimeInSeconds": 5}), trials=1, parallel=1
+    )
     stopped = tunings.create(tunings.curve(program=program), trials=1, parallel=1)
     (trial,) = eventually(lambda: tunings.trials(stopped))
     jobs.saying(trial["TrainingJobName"], "epoch=2")

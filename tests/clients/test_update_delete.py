@@ -14,7 +14,11 @@ def running(jobs):
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
 
 
-RULE = {"RuleConfigurationName": "one", "RuleEvaluatorImage": "rules", "RuleParameters": {"rule_to_invoke": "ProfilerReport"}}
+RULE = {
+    "RuleConfigurationName": "one",
+    "RuleEvaluatorImage": "rules",
+    "RuleParameters": {"rule_to_invoke": "ProfilerReport"},
+}
 
 
 def test_updates_are_echoed(jobs, running):
@@ -23,7 +27,10 @@ def test_updates_are_echoed(jobs, running):
     assert update(ProfilerConfig=profiler)["TrainingJobArn"] == jobs.describe(running)["TrainingJobArn"]
     update(ProfilerConfig={"ProfilingIntervalInMilliseconds": 1000}, ProfilerRuleConfigurations=[RULE])
     other = {**RULE, "RuleConfigurationName": "two"}
-    update(ProfilerRuleConfigurations=[{**RULE, "RuleParameters": {}}, other], ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    update(
+        ProfilerRuleConfigurations=[{**RULE, "RuleParameters": {}}, other],
+        ResourceConfig={"KeepAlivePeriodInSeconds": 60},
+    )
     update(RemoteDebugConfig={"EnableRemoteDebug": True})
     now = jobs.describe(running)
     assert now["ProfilerConfig"] == {**profiler, "ProfilingIntervalInMilliseconds": 1000}
@@ -86,7 +93,9 @@ def test_nothing_of_a_deleted_job_is_left_and_its_name_is_free(jobs):
         name = run(text)
         jobs.completed(name)
         assert jobs.lines(name)[0] == text, "nothing of its predecessor is in its log"
-        streams = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
+        streams = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")[
+            "logStreams"
+        ]
         assert len(streams) == 1
         arn = jobs.describe(name)["TrainingJobArn"]
         jobs.sagemaker.delete_training_job(TrainingJobName=name)

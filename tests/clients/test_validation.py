@@ -1,6 +1,9 @@
-"""What AWS checks before it answers CreateTrainingJob, as one table: the change of a sound request, the code, what the message names.
+"""What AWS checks before it answers CreateTrainingJob, as one table: the change of a sound
+request, the code, what the message names.
 
-The client's own checks are off, so that the server sees all of it. What clients send and Shoal has no use for is accepted and echoed."""
+The client's own checks are off, so that the server sees all of it. What clients send and Shoal
+has no use for is accepted and echoed.
+"""
 
 import botocore.config
 import pytest
@@ -11,7 +14,11 @@ from jobs import ROLE
 S3 = f"s3://{BUCKET}/x"
 HOST = {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]}
 RESOURCES = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
-RULE = {"RuleConfigurationName": "r", "RuleEvaluatorImage": "rules", "RuleParameters": {"rule_to_invoke": "LossNotDecreasing"}}
+RULE = {
+    "RuleConfigurationName": "r",
+    "RuleEvaluatorImage": "rules",
+    "RuleParameters": {"rule_to_invoke": "LossNotDecreasing"},
+}
 GROUP = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "InstanceGroupName": "a"}
 
 
@@ -126,7 +133,11 @@ REFUSED = [
     ({"EnableManagedSpotTraining": True}, "maxWaitTimeInSeconds"),
     ({"EnableManagedSpotTraining": True, **stopping(MaxWaitTimeInSeconds=99)}, "maxWaitTimeInSeconds"),
     (
-        {"EnableManagedSpotTraining": True, **stopping(MaxWaitTimeInSeconds=200), **resources(KeepAlivePeriodInSeconds=60)},
+        {
+            "EnableManagedSpotTraining": True,
+            **stopping(MaxWaitTimeInSeconds=200),
+            **resources(KeepAlivePeriodInSeconds=60),
+        },
         "keepAlivePeriodInSeconds",
     ),
     ({"RetryStrategy": {"MaximumRetryAttempts": 0}}, "maximumRetryAttempts"),
@@ -137,10 +148,16 @@ REFUSED = [
     ({"DebugHookConfig": {"LocalPath": "/opt/ml/output/tensors"}}, "debugHookConfig.s3OutputPath"),
     ({"DebugHookConfig": {"S3OutputPath": S3, "LocalPath": "relative"}}, "debugHookConfig.localPath"),
     ({"DebugRuleConfigurations": [RULE]}, "debugHookConfig"),
-    ({"DebugHookConfig": {"S3OutputPath": S3}, "DebugRuleConfigurations": [RULE, RULE]}, "debugRuleConfigurations.2.member"),
+    (
+        {"DebugHookConfig": {"S3OutputPath": S3}, "DebugRuleConfigurations": [RULE, RULE]},
+        "debugRuleConfigurations.2.member",
+    ),
     ({"DebugHookConfig": {"S3OutputPath": S3}, "DebugRuleConfigurations": [RULE] * 21}, "debugRuleConfigurations"),
     ({"ProfilerConfig": {"DisableProfiler": False}}, "profilerConfig.s3OutputPath"),
-    ({"ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 250}}, "profilingIntervalInMilliseconds"),
+    (
+        {"ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 250}},
+        "profilingIntervalInMilliseconds",
+    ),
     ({"ProfilerRuleConfigurations": [RULE, RULE]}, "profilerRuleConfigurations.2.member"),
     ({"TensorBoardOutputConfig": {"S3OutputPath": "here"}}, "tensorBoardOutputConfig.s3OutputPath"),
     ({"ExperimentConfig": {"ExperimentName": "under_score"}}, "experimentConfig.experimentName"),
@@ -150,20 +167,41 @@ REFUSED = [
     ({"Tags": [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}]}, "tags"),
     ({"Tags": [{"Key": "semi;colon", "Value": "1"}]}, "tags.1.member.key"),
     # What Shoal does not have.
-    ({"ServerlessJobConfig": {"BaseModelArn": "arn:aws:sagemaker:us-east-1:aws:hub-content/h/Model/m", "JobType": "FineTuning"}}, "serverlessJobConfig"),
-    ({"MlflowConfig": {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-1"}}, "mlflowConfig"),
+    (
+        {
+            "ServerlessJobConfig": {
+                "BaseModelArn": "arn:aws:sagemaker:us-east-1:aws:hub-content/h/Model/m",
+                "JobType": "FineTuning",
+            }
+        },
+        "serverlessJobConfig",
+    ),
+    (
+        {"MlflowConfig": {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/app-1"}},
+        "mlflowConfig",
+    ),
 ]
 
 ACCEPTED = {
     "spot": {"EnableManagedSpotTraining": True, **stopping(MaxWaitTimeInSeconds=100)},
     "debugger": {
-        "DebugHookConfig": {"S3OutputPath": S3, "HookParameters": {"save_interval": "10"}, "CollectionConfigurations": [{"CollectionName": "losses"}] * 2},
+        "DebugHookConfig": {
+            "S3OutputPath": S3,
+            "HookParameters": {"save_interval": "10"},
+            "CollectionConfigurations": [{"CollectionName": "losses"}] * 2,
+        },
         "DebugRuleConfigurations": [RULE],
         "TensorBoardOutputConfig": {"S3OutputPath": S3},
     },
-    "profiler": {"ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 500}, "ProfilerRuleConfigurations": [RULE]},
+    "profiler": {
+        "ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 500},
+        "ProfilerRuleConfigurations": [RULE],
+    },
     "no profiler": {"ProfilerConfig": {"DisableProfiler": True}},
-    "network": {"VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}, "EnableInterContainerTrafficEncryption": True},
+    "network": {
+        "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
+        "EnableInterContainerTrafficEncryption": True,
+    },
     "registry": {
         "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
         **algorithm(TrainingImageConfig={"TrainingRepositoryAccessMode": "Vpc"}),
@@ -174,7 +212,9 @@ ACCEPTED = {
     "retries": {"RetryStrategy": {"MaximumRetryAttempts": 30}},
     "warm pool": resources(KeepAlivePeriodInSeconds=600),
     "keys": {**resources(VolumeKmsKeyId="key"), "OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": "alias/key"}},
-    "channels": inputs(channel(ShuffleConfig={"Seed": 7}, InputMode="FastFile", ContentType="text/csv", CompressionType="None")),
+    "channels": inputs(
+        channel(ShuffleConfig={"Seed": 7}, InputMode="FastFile", ContentType="text/csv", CompressionType="None")
+    ),
     "one group": {
         "ResourceConfig": {"InstanceGroups": [GROUP], "VolumeSizeInGB": 1},
         **inputs(channel(source={"InstanceGroupNames": ["a"]})),

@@ -56,7 +56,10 @@ def test_a_flipped_bit_is_never_given_out(server):
     found = server.shoal("verify", "--json", check=False)
     report = json.loads(found.stdout)
     assert (found.returncode, report["ok"]) == (1, False)
-    assert [damage["name"] for damage in report["damaged"]] == [f"s3://{BUCKET}/verify/long", f"s3://{BUCKET}/verify/small"]
+    assert [damage["name"] for damage in report["damaged"]] == [
+        f"s3://{BUCKET}/verify/long",
+        f"s3://{BUCKET}/verify/small",
+    ]
     assert "bytes 1048576 to 2097151" in report["damaged"][0]["detail"]
 
     name = jobs.script("true", channels=[jobs.channel("train", "verify/")])
@@ -72,7 +75,9 @@ def test_errors_do_not_name_the_server_s_files(server):
     objects.rename(aside)
     objects.touch()
     with pytest.raises(ClientError) as refused:
-        server.client("s3", config=Config(retries={"total_max_attempts": 1})).put_object(Bucket=BUCKET, Key="path/other", Body=LONG)
+        server.client("s3", config=Config(retries={"total_max_attempts": 1})).put_object(
+            Bucket=BUCKET, Key="path/other", Body=LONG
+        )
     name = jobs.command("true", InputDataConfig=[jobs.channel("train", "path/")])
     for message in [str(refused.value), jobs.failed(name), json.dumps(jobs.describe(name), default=str)]:
         assert message and str(server.root) not in message, message

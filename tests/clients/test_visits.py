@@ -11,7 +11,11 @@ from house import eventually
 from jobs import Jobs
 from test_script_mode import create as create_any
 
-KINDS = {"as we are": {}, "ordinary user": {"ordinary": True}, "plain processes": {"variables": {"SHOAL_ISOLATION": "processes"}}}
+KINDS = {
+    "as we are": {},
+    "ordinary user": {"ordinary": True},
+    "plain processes": {"variables": {"SHOAL_ISOLATION": "processes"}},
+}
 WAITS = """
 import os, pathlib, signal, time
 def end(*_):
@@ -60,7 +64,16 @@ def test_a_command_is_where_the_program_is(jobs, job):
         assert (name, done.stderr, done.returncode) == (host, "no\n", 7)
         if "SHOAL_ISOLATION" not in jobs.house.variables:
             assert user != "0" and directory == "/opt/ml/code"
-            seen = visit(jobs, job, "--rank", str(rank), "--", "/bin/sh", "-c", "hostname; ls /opt/ml/code; readlink /proc/self/ns/pid /proc/[0-9]*/ns/pid")
+            seen = visit(
+                jobs,
+                job,
+                "--rank",
+                str(rank),
+                "--",
+                "/bin/sh",
+                "-c",
+                "hostname; ls /opt/ml/code; readlink /proc/self/ns/pid /proc/[0-9]*/ns/pid",
+            )
             assert seen.stdout.split()[:2] == [host, "train.py"]
             # One namespace, in which it sees the program and not the machine.
             assert len(set(seen.stdout.split()[2:])) == 1 and len(seen.stdout.split()) > 4
@@ -68,7 +81,9 @@ def test_a_command_is_where_the_program_is(jobs, job):
 
 def test_what_is_no_program_holds_nobody_up(jobs, job):
     """The instance's first process must not wait for somebody to write into a pipe."""
-    path = visit(jobs, job, "--", "/bin/sh", "-c", "path=$(mktemp -u) && mkfifo -m 755 $path && echo $path").stdout.strip()
+    path = visit(
+        jobs, job, "--", "/bin/sh", "-c", "path=$(mktemp -u) && mkfifo -m 755 $path && echo $path"
+    ).stdout.strip()
     done = visit(jobs, job, "--", path)
     assert done.returncode == 126 and f"{path} may not be executed" in done.stderr
     assert visit(jobs, job, "--", "rm", path).returncode == 0
@@ -81,7 +96,10 @@ def test_bytes_go_both_ways(jobs, job):
     # One that does not read, and one whose output nobody reads to its end.
     assert visit(jobs, job, "--", "/bin/sh", "-c", "exit 3", text=False, input=sent).returncode == 3
     head = subprocess.Popen(
-        jobs.house.command("jobs", "exec", job, "--", "yes"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=jobs.house.environment
+        jobs.house.command("jobs", "exec", job, "--", "yes"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=jobs.house.environment,
     )
     assert head.stdout.read(4) == b"y\ny\n"
     head.stdout.close()
@@ -98,7 +116,10 @@ def test_how_a_command_ends_is_told(jobs, job):
 
 def test_a_command_goes_with_its_client(jobs, job):
     client = subprocess.Popen(
-        jobs.house.command("jobs", "exec", job, "--", "sleep", "12345"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=jobs.house.environment
+        jobs.house.command("jobs", "exec", job, "--", "sleep", "12345"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=jobs.house.environment,
     )
     running = lambda: ["sleep", "12345"] in traces.processes(jobs.house).values()  # noqa: E731
     eventually(running)
@@ -189,7 +210,12 @@ def test_stacks_tell_where_a_program_hangs(jobs):
     # A process may be seen before its program is in it.
     both = eventually(lambda: (said := stacks()).count("(sleep 54321)") == 2 and said)
     first, second = both.split("algo-2\n")
-    assert first.startswith("algo-1\n") and "python3 train.py" in first and "waits_for_ever" in first and "train.py:6)" in first, both
+    assert (
+        first.startswith("algo-1\n")
+        and "python3 train.py" in first
+        and "waits_for_ever" in first
+        and "train.py:6)" in first
+    ), both
     assert "the waiter: S (sleeping)" in second and "waits_for_ever" in second and "train.py:13)" in second, both
     # What is no Python shows what the kernel knows.
     assert "sleep: S (sleeping)" in first and "holds (" not in both

@@ -1,4 +1,6 @@
-"""Warm pools: instances that a training job keeps for the next one that matches, and what is told of them."""
+"""Warm pools: instances that a training job keeps for the next one that matches, and what is
+told of them.
+"""
 
 import itertools
 
@@ -38,8 +40,12 @@ def pool(jobs, name):
 
 
 def listed(jobs, status, names):
-    """Those of the named jobs that List gives for this status, page by page, and what it says of each."""
-    pages = jobs.sagemaker.get_paginator("list_training_jobs").paginate(WarmPoolStatusEquals=status, PaginationConfig={"PageSize": 1})
+    """Those of the named jobs that List gives for this status, page by page, and what it says of
+    each.
+    """
+    pages = jobs.sagemaker.get_paginator("list_training_jobs").paginate(
+        WarmPoolStatusEquals=status, PaginationConfig={"PageSize": 1}
+    )
     found = {it["TrainingJobName"]: it["WarmPoolStatus"] for page in pages for it in page["TrainingJobSummaries"]}
     assert {it["Status"] for it in found.values()} <= {status}
     return {name: it for name, it in found.items() if name in names}
@@ -50,10 +56,14 @@ def update(jobs, name, seconds):
 
 
 def test_the_next_matching_job_has_the_instances(jobs, role):
-    # Other channels and another program: it is the instances that match. Where the machine is too busy for a kept agent to answer, a job gets new ones.
+    # Other channels and another program: it is the instances that match. Where the machine is too
+    # busy for a kept agent to answer, a job gets new ones.
     for _ in range(6):
         first = done(jobs, role)
-        assert pool(jobs, first)["Status"] == "Available" and pool(jobs, first)["ResourceRetainedBillableTimeInSeconds"] >= 0
+        assert (
+            pool(jobs, first)["Status"] == "Available"
+            and pool(jobs, first)["ResourceRetainedBillableTimeInSeconds"] >= 0
+        )
         jobs.put("pool/code/data", "data")
         other = {"InputDataConfig": [jobs.channel("other", "pool/code")], "Environment": {"A": "b"}}
         second = jobs.command("echo up; sleep 1000", RoleArn=role, ResourceConfig=keeping(600), **other)
@@ -77,7 +87,8 @@ def test_the_next_matching_job_has_the_instances(jobs, role):
     jobs.wait(second)
     assert eventually(lambda: (it := pool(jobs, second))["Status"] != "InUse" and it)["Status"] == "Terminated"
     records = jobs.sagemaker.search(
-        Resource="TrainingJob", SearchExpression={"Filters": [{"Name": "TrainingJobName", "Operator": "Equals", "Value": first}]}
+        Resource="TrainingJob",
+        SearchExpression={"Filters": [{"Name": "TrainingJobName", "Operator": "Equals", "Value": first}]},
     )["Results"]
     assert records[0]["TrainingJob"]["WarmPoolStatus"] == of_first
 

@@ -1,4 +1,5 @@
-"""Instances that are kept for the next training job or trial: nothing of the one before is seen, and whatever happens to them costs no job.
+"""Instances that are kept for the next training job or trial: nothing of the one before is seen,
+and whatever happens to them costs no job.
 
 Training jobs with a `KeepAlivePeriodInSeconds` keep theirs as trials do.
 """
@@ -53,7 +54,12 @@ def kept(jobs):
 
 
 def keeping(seconds=600, instances=1):
-    return {"InstanceType": "ml.m5.large", "InstanceCount": instances, "VolumeSizeInGB": 1, "KeepAlivePeriodInSeconds": seconds}
+    return {
+        "InstanceType": "ml.m5.large",
+        "InstanceCount": instances,
+        "VolumeSizeInGB": 1,
+        "KeepAlivePeriodInSeconds": seconds,
+    }
 
 
 def shell(jobs, line, seconds=600, prefix="warm/"):
@@ -72,7 +78,12 @@ def xgboost(jobs, seconds=600, instances=1, **hyperparameters):
 
 def settled(jobs):
     """The agents that are kept, once no job runs any more."""
-    return eventually(lambda: not [path for path in (jobs.house.data / "runs").iterdir() if (path / "attempt.json").exists()] and kept(jobs))
+    return eventually(
+        lambda: (
+            not [path for path in (jobs.house.data / "runs").iterdir() if (path / "attempt.json").exists()]
+            and kept(jobs)
+        )
+    )
 
 
 def nothing_kept(jobs):
@@ -80,7 +91,8 @@ def nothing_kept(jobs):
     traces.nothing_left(jobs.house, set())
 
 
-# Where the machine is too busy for a kept agent to answer within seconds, a job gets a new instance: so many tries to see one that is kept.
+# Where the machine is too busy for a kept agent to answer within seconds, a job gets a new
+# instance: so many tries to see one that is kept.
 TRIES = range(6)
 
 
@@ -118,9 +130,21 @@ def test_a_warm_xgboost_is_the_same_xgboost(jobs):
             break
     else:
         pytest.fail("the same agent and the same zygote serve on")
-    assert jobs.artifact(first)["xgboost-model"] == jobs.artifact(again)["xgboost-model"] != jobs.artifact(other)["xgboost-model"]
-    # A plain process sees its run's directory, which is the first one's only where the same agent served both.
-    plain = [[re.sub("/runs/[^/]+/", "/runs/ID/", line.partition("]")[2]) for line in jobs.lines(name) if "[shoal]" not in line] for name in (first, again)]
+    assert (
+        jobs.artifact(first)["xgboost-model"]
+        == jobs.artifact(again)["xgboost-model"]
+        != jobs.artifact(other)["xgboost-model"]
+    )
+    # A plain process sees its run's directory, which is the first one's only where the same agent
+    # served both.
+    plain = [
+        [
+            re.sub("/runs/[^/]+/", "/runs/ID/", line.partition("]")[2])
+            for line in jobs.lines(name)
+            if "[shoal]" not in line
+        ]
+        for name in (first, again)
+    ]
     assert plain[0] == plain[1]
 
 
@@ -137,10 +161,18 @@ def test_several_hosts(jobs):
 
 
 def test_failed_and_stopped_jobs_cost_the_next_nothing(jobs):
-    for line, status in (("exit 3", "Failed"), ("kill -9 $$", "Failed"), ("true", "Completed"), ("/no/such/program", "Failed"), ("true", "Completed")):
+    for line, status in (
+        ("exit 3", "Failed"),
+        ("kill -9 $$", "Failed"),
+        ("true", "Completed"),
+        ("/no/such/program", "Failed"),
+        ("true", "Completed"),
+    ):
         assert shell(jobs, line)[1]["TrainingJobStatus"] == status
         settled(jobs)
-    name = jobs.command("echo up; sleep 1000", ResourceConfig=keeping(), InputDataConfig=[jobs.channel("train", "warm/")])
+    name = jobs.command(
+        "echo up; sleep 1000", ResourceConfig=keeping(), InputDataConfig=[jobs.channel("train", "warm/")]
+    )
     jobs.saying(name, "up", "algo-1")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
@@ -156,7 +188,9 @@ def test_whatever_happens_to_a_kept_instance(jobs, whom):
     if "agent" in whom:
         victims = agents
     else:
-        victims = traces.programs(jobs.house, "algorithm") if whom == "zygote" else list(traces.inits(jobs.house).values())
+        victims = (
+            traces.programs(jobs.house, "algorithm") if whom == "zygote" else list(traces.inits(jobs.house).values())
+        )
     for pid in victims:
         # One that nobody has wanted for a while may have made room for the job just run.
         with contextlib.suppress(ProcessLookupError):
@@ -170,7 +204,9 @@ def test_whatever_happens_to_a_kept_instance(jobs, whom):
 def test_a_killed_server_loses_nothing_and_leaves_nothing(jobs):
     shell(jobs, "true")
     settled(jobs)
-    name = jobs.command("echo up; sleep 3; echo done", ResourceConfig=keeping(), InputDataConfig=[jobs.channel("train", "warm/")])
+    name = jobs.command(
+        "echo up; sleep 3; echo done", ResourceConfig=keeping(), InputDataConfig=[jobs.channel("train", "warm/")]
+    )
     jobs.saying(name, "up", "algo-1")
     jobs.house.stop(signal.SIGKILL)
     jobs.house.start()

@@ -58,7 +58,9 @@ def test_three_instances_train_the_same_model(jobs, one, tmp_path):
 
 
 def test_replicated_data_count_once_per_instance(jobs, one, tmp_path):
-    """As with SageMaker, every instance trains on all that it is given: each row three times, which moves AUC of no row."""
+    """As with SageMaker, every instance trains on all that it is given: each row three times,
+    which moves AUC of no row.
+    """
     name = jobs.xgboost("xgb/train/", "xgb/validation/", instances=3, **PARAMETERS)
     jobs.completed(name)
     assert any("Train matrix has 900 rows" in line for line in jobs.lines(name, "algo-3"))
@@ -76,7 +78,10 @@ def test_exact_on_two_instances_is_approx(jobs):
     """As AWS's image: a warning, and a model."""
     name = jobs.xgboost("xgb/train/", "xgb/validation/", instances=2, sharded=True, tree_method="exact", **PARAMETERS)
     jobs.completed(name)
-    assert any("tree_method exact needs all rows on one instance: training with tree_method approx" in line for line in jobs.lines(name))
+    assert any(
+        "tree_method exact needs all rows on one instance: training with tree_method approx" in line
+        for line in jobs.lines(name)
+    )
     assert jobs.metrics(name)["validation:auc"] > 0.5
     assert jobs.artifact(name)["xgboost-model"]
 
@@ -92,7 +97,9 @@ def test_libsvm(jobs, one, tmp_path):
 
 
 def test_early_stopping(jobs, tmp_path):
-    name = jobs.xgboost("xgb/train/", "xgb/validation/", **{**PARAMETERS, "num_round": 500, "eta": 1, "early_stopping_rounds": 3})
+    name = jobs.xgboost(
+        "xgb/train/", "xgb/validation/", **{**PARAMETERS, "num_round": 500, "eta": 1, "early_stopping_rounds": 3}
+    )
     jobs.completed(name)
     lines = metric_lines(jobs, name)
     values = [float(line.rsplit(":", 1)[1]) for line in lines]
@@ -116,12 +123,21 @@ def test_images_of_all_times_are_this_one(jobs, image):
 
 
 def test_real_data_on_three_instances(jobs, tmp_path):
-    """The Titanic course: the same model to the last bit of what it predicts, and a much better one than saying that nobody lives."""
+    """The Titanic course: the same model to the last bit of what it predicts, and a much better
+    one than saying that nobody lives.
+    """
     train, test = data.titanic("train"), data.titanic("test")
     for part in range(3):
         jobs.put(f"xgb/titanic/train/{part}.csv", data.as_csv(train[part::3]))
     jobs.put("xgb/titanic/validation/test.csv", data.as_csv(test))
-    parameters = {"objective": "binary:logistic", "num_round": 50, "max_depth": 5, "eta": 0.1, "eval_metric": "auc,error", "max_bin": 512}
+    parameters = {
+        "objective": "binary:logistic",
+        "num_round": 50,
+        "max_depth": 5,
+        "eta": 0.1,
+        "eval_metric": "auc,error",
+        "max_bin": 512,
+    }
     names = [
         jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", **parameters),
         jobs.xgboost("xgb/titanic/train/", "xgb/titanic/validation/", instances=3, sharded=True, **parameters),

@@ -1,4 +1,6 @@
-"""The user's mistakes with the built-in XGBoost: where they are, and what the image's own messages call them."""
+"""The user's mistakes with the built-in XGBoost: where they are, and what the image's own
+messages call them.
+"""
 
 import data
 import pytest
@@ -27,7 +29,9 @@ def test_a_bad_csv_line(jobs, text, place):
     assert reason.startswith("AlgorithmError") and place in reason, reason
 
 
-@pytest.mark.parametrize("text, place", [("1 0:1 1:2\n0 0:x\n", "bad.libsvm, line 2"), ("1 0:1\n0 nonsense\n", "bad.libsvm, line 2")])
+@pytest.mark.parametrize(
+    "text, place", [("1 0:1 1:2\n0 0:x\n", "bad.libsvm, line 2"), ("1 0:1\n0 nonsense\n", "bad.libsvm, line 2")]
+)
 def test_a_bad_libsvm_line(jobs, text, place):
     jobs.put("mistakes/libsvm/bad.libsvm", text)
     reason = jobs.failed(jobs.xgboost("mistakes/libsvm/", content_type="text/libsvm", **PARAMETERS))
@@ -69,7 +73,10 @@ def test_a_missing_hyperparameter(jobs):
 
 
 def test_a_channel_that_xgboost_does_not_know(jobs):
-    request = jobs.request("channel", InputDataConfig=[jobs.channel(name, "mistakes/good/", content_type="text/csv") for name in ("train", "extra")])
+    request = jobs.request(
+        "channel",
+        InputDataConfig=[jobs.channel(name, "mistakes/good/", content_type="text/csv") for name in ("train", "extra")],
+    )
     algorithm = {"TrainingImage": "xgboost", "TrainingInputMode": "File"}
     jobs.sagemaker.create_training_job(**request, AlgorithmSpecification=algorithm, HyperParameters={"num_round": "1"})
     assert "extra" in jobs.failed(request["TrainingJobName"])

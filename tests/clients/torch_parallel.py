@@ -1,8 +1,11 @@
-"""A user's script: every kind of parallelism that PyTorch has of its own, on backend shoal, each compared with one process that trains on all samples.
+"""A user's script: every kind of parallelism that PyTorch has of its own, on backend shoal, each
+compared with one process that trains on all samples.
 
     torchrun --nproc-per-node 2 torch_parallel.py [--backend shoal] [--only NAME ..]
 
-Needs 2 or 4 ranks. Prints a line for each case, with the greatest difference of a parameter or a loss; the first one that differs ends it."""
+Needs 2 or 4 ranks. Prints a line for each case, with the greatest difference of a parameter or a
+loss; the first one that differs ends it.
+"""
 
 import argparse
 import copy
@@ -20,9 +23,21 @@ from torch.distributed import tensor as dt
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing, offload_wrapper
 from torch.distributed.algorithms.join import Join
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, StateDictType, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    StateDictType,
+    fully_shard,
+)
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, SplitPoint, pipeline, schedules
@@ -146,7 +161,13 @@ def zero(rank, size, near):
 def fsdp1(rank, size, near):
     strategies = [ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP]
     for strategy, orig in itertools.product(strategies, (False, True)):
-        net = FullyShardedDataParallel(tower(), sharding_strategy=strategy, auto_wrap_policy=ModuleWrapPolicy({Layer}), device_id=CPU, use_orig_params=orig)
+        net = FullyShardedDataParallel(
+            tower(),
+            sharding_strategy=strategy,
+            auto_wrap_policy=ModuleWrapPolicy({Layer}),
+            device_id=CPU,
+            use_orig_params=orig,
+        )
         wanted = alone(clip=lambda it: nn.utils.clip_grad_norm_(it.parameters(), 0.1))[1]
         train(net, mine(rank, size), clip=lambda it: it.clip_grad_norm_(0.1))
         near.all(_full(net), wanted)
@@ -158,7 +179,11 @@ def fsdp1(rank, size, near):
     if size == 4:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
         net = FullyShardedDataParallel(
-            tower(), sharding_strategy=ShardingStrategy.HYBRID_SHARD, auto_wrap_policy=ModuleWrapPolicy({Layer}), device_mesh=mesh, device_id=CPU
+            tower(),
+            sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+            auto_wrap_policy=ModuleWrapPolicy({Layer}),
+            device_mesh=mesh,
+            device_id=CPU,
         )
         train(net, mine(rank, size))
         near.all(_full(net), alone()[1])
@@ -179,7 +204,11 @@ def fsdp2(rank, size, near):
         wanted = alone(clip=lambda it: nn.utils.clip_grad_norm_(it.parameters(), 0.1))[1]
         train(net, mine(rank, size), clip=lambda it: nn.utils.clip_grad_norm_(it.parameters(), 0.1))
         near.all(dict(net.named_parameters()), wanted)
-    net = _sharded(tower(), mesh=init_device_mesh("cpu", (size,)), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    net = _sharded(
+        tower(),
+        mesh=init_device_mesh("cpu", (size,)),
+        mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    )
     losses = mean([it.float() for it in train(net, mine(rank, size))], size)
     for got, it in zip(losses, alone()[0], strict=True):
         Difference(0.1)(got, it, "loss in bfloat16")
@@ -202,7 +231,9 @@ def tensor_parallel(rank, size, near):
 
 
 def _tensor(net, mesh, sequence=False):
-    """Each layer's perceptron over the ranks of the mesh; with `sequence`, what is between perceptrons is cut along the sequence."""
+    """Each layer's perceptron over the ranks of the mesh; with `sequence`, what is between
+    perceptrons is cut along the sequence.
+    """
     for it in net:
         if sequence:
             plan = {
@@ -215,8 +246,16 @@ def _tensor(net, mesh, sequence=False):
             tp.parallelize_module(it, mesh, {"wide": tp.ColwiseParallel(), "narrow": tp.RowwiseParallel()})
     if sequence:
         # The norm's output and the residual have a part of the sequence each.
-        tp.parallelize_module(net[0], mesh, tp.PrepareModuleInput(input_layouts=dt.Replicate(), desired_input_layouts=dt.Shard(1), use_local_output=True))
-        tp.parallelize_module(net[-1], mesh, tp.PrepareModuleOutput(output_layouts=dt.Shard(1), desired_output_layouts=dt.Replicate()))
+        tp.parallelize_module(
+            net[0],
+            mesh,
+            tp.PrepareModuleInput(
+                input_layouts=dt.Replicate(), desired_input_layouts=dt.Shard(1), use_local_output=True
+            ),
+        )
+        tp.parallelize_module(
+            net[-1], mesh, tp.PrepareModuleOutput(output_layouts=dt.Shard(1), desired_output_layouts=dt.Replicate())
+        )
     return net
 
 
@@ -226,7 +265,10 @@ def loss_parallel(rank, size, near):
     plain = nn.Sequential(nn.Embedding(8, WIDTH), nn.Linear(WIDTH, 8))
     net = copy.deepcopy(plain)
     mesh = init_device_mesh("cpu", (size,))
-    plan = {"0": tp.RowwiseParallel(input_layouts=dt.Replicate()), "1": tp.ColwiseParallel(output_layouts=dt.Shard(-1), use_local_output=False)}
+    plan = {
+        "0": tp.RowwiseParallel(input_layouts=dt.Replicate()),
+        "1": tp.ColwiseParallel(output_layouts=dt.Shard(-1), use_local_output=False),
+    }
     tp.parallelize_module(net, mesh, plan)
     words, next_ones = torch.randint(8, (2, 6))
     wanted = nn.functional.cross_entropy(plain(words), next_ones)
@@ -235,7 +277,9 @@ def loss_parallel(rank, size, near):
         got = nn.functional.cross_entropy(net(words), next_ones)
         got.backward()
     near(got, wanted, "loss")
-    near.all({name: it.grad for name, it in net.named_parameters()}, {name: it.grad for name, it in plain.named_parameters()})
+    near.all(
+        {name: it.grad for name, it in net.named_parameters()}, {name: it.grad for name, it in plain.named_parameters()}
+    )
 
 
 def dtensor(rank, size, near):
@@ -270,7 +314,9 @@ def meshes(rank, size, near):
 
 
 def _pipeline(name, stages_each, numbers, rank, size, near, group=None, of=lambda it: it, after=lambda stage: None):
-    """One step by a schedule: each stage's gradients are those of one process with the whole batch."""
+    """One step by a schedule: each stage's gradients are those of one process with the whole
+    batch.
+    """
     count = stages_each * size
     net, whole = tower(), tower()
     per = LAYERS // count
@@ -280,7 +326,11 @@ def _pipeline(name, stages_each, numbers, rank, size, near, group=None, of=lambd
     modules = {number: net[number * per : (number + 1) * per] for number in numbers}
     stages = [PipelineStage(modules[number], number, count, CPU, group=group) for number in numbers]
     kind = schedules.get_schedule_class(name)
-    schedule = kind(stages if issubclass(kind, schedules.PipelineScheduleMulti) else stages[0], n_microbatches=8, loss_fn=nn.functional.mse_loss)
+    schedule = kind(
+        stages if issubclass(kind, schedules.PipelineScheduleMulti) else stages[0],
+        n_microbatches=8,
+        loss_fn=nn.functional.mse_loss,
+    )
     losses = []
     given = [of(x)] if 0 in numbers else []
     schedule.step(*given, target=of(y) if count - 1 in numbers else None, losses=losses)
@@ -307,7 +357,9 @@ def traced_pipeline(rank, size, near):
     """A model that PyTorch cuts by itself."""
     x = samples()[0][0]
     per = LAYERS // size
-    parts = pipeline(tower(), (x.chunk(8)[0],), split_spec={str(per * it): SplitPoint.BEGINNING for it in range(1, size)})
+    parts = pipeline(
+        tower(), (x.chunk(8)[0],), split_spec={str(per * it): SplitPoint.BEGINNING for it in range(1, size)}
+    )
     stage = parts.build_stage(rank, CPU)
     output = schedules.ScheduleGPipe(stage, n_microbatches=8).step(*([x] if rank == 0 else []))
     if rank == size - 1:
@@ -333,7 +385,9 @@ def two_at_once(rank, size, near):
 
 
 def checkpoints(rank, size, near):
-    """Saved by FSDP2, loaded by tensor parallelism and by one process; asynchronously, too, on a group of its own."""
+    """Saved by FSDP2, loaded by tensor parallelism and by one process; asynchronously, too, on a
+    group of its own.
+    """
     # Instances share no directory: each has its own, and files are brought to the others.
     path = tempfile.mkdtemp()
     mesh = init_device_mesh("cpu", (size,))
@@ -395,7 +449,21 @@ def _spread(directory, rank, size):
     dist.barrier()
 
 
-CASES = [ddp, uneven_inputs, zero, fsdp1, fsdp2, tensor_parallel, loss_parallel, dtensor, meshes, pipelines, traced_pipeline, two_at_once, checkpoints]
+CASES = [
+    ddp,
+    uneven_inputs,
+    zero,
+    fsdp1,
+    fsdp2,
+    tensor_parallel,
+    loss_parallel,
+    dtensor,
+    meshes,
+    pipelines,
+    traced_pipeline,
+    two_at_once,
+    checkpoints,
+]
 
 
 def main():

@@ -1,4 +1,6 @@
-"""What a server's training jobs have, and may leave, on the machine: looked for where it would be."""
+"""What a server's training jobs have, and may leave, on the machine: looked for where it would
+be.
+"""
 
 import os
 import pathlib
@@ -9,7 +11,9 @@ PROC = pathlib.Path("/proc")
 
 
 def _all_processes():
-    """`{pid: (parent, command line, command line and environment)}`; of those that may be looked at."""
+    """`{pid: (parent, command line, command line and environment)}`; of those that may be looked
+    at.
+    """
     found = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -23,10 +27,15 @@ def _all_processes():
 
 
 def processes(house):
-    """`{pid: words}` of what the server has started: all that carries its directory's id or path, and all below that."""
+    """`{pid: words}` of what the server has started: all that carries its directory's id or
+    path, and all below that.
+    """
     everything = _all_processes()
     marks = (house.id.encode(), str(house.data).encode())
-    ours = {pid for pid, (_, _, text) in everything.items() if any(mark in text for mark in marks)} - {house.pid, os.getpid()}
+    ours = {pid for pid, (_, _, text) in everything.items() if any(mark in text for mark in marks)} - {
+        house.pid,
+        os.getpid(),
+    }
     before = set()
     while before != ours:
         before = ours
@@ -71,7 +80,9 @@ def inits(house):
 
 
 def init_below(agent):
-    """Id of the first process of an agent's instance, or None: a quick look, for those who wait for its beginning."""
+    """Id of the first process of an agent's instance, or None: a quick look, for those who wait
+    for its beginning.
+    """
     for task in (PROC / str(agent) / "task").iterdir():
         try:
             for pid in (task / "children").read_text().split():
@@ -102,8 +113,14 @@ def namespaces(house):
 
 def users_of(namespaces):
     """Processes and mounts that keep one of these namespaces."""
-    processes = [f"process {entry.name}" for entry in PROC.iterdir() if entry.name.isdigit() and _namespaces(entry.name) & namespaces]
-    mounts = [line for line in (PROC / "self/mountinfo").read_text().splitlines() if any(name in line for name in namespaces)]
+    processes = [
+        f"process {entry.name}"
+        for entry in PROC.iterdir()
+        if entry.name.isdigit() and _namespaces(entry.name) & namespaces
+    ]
+    mounts = [
+        line for line in (PROC / "self/mountinfo").read_text().splitlines() if any(name in line for name in namespaces)
+    ]
     return processes + mounts
 
 
@@ -112,7 +129,11 @@ def control_groups(house):
 
 
 def mounts(house):
-    return [line for line in (PROC / "self/mountinfo").read_text().splitlines() if str(house.data) in line or house.id in line]
+    return [
+        line
+        for line in (PROC / "self/mountinfo").read_text().splitlines()
+        if str(house.data) in line or house.id in line
+    ]
 
 
 def sockets(house):
@@ -125,16 +146,24 @@ def sockets(house):
             continue
     lines = [line.split() for line in (PROC / "net/unix").read_text().splitlines()]
     listening = "00010000"
-    return [line[-1] for line in lines if f"socket:[{line[6]}]" in held and line[-1].endswith("/link.sock") and line[3] != listening]
+    return [
+        line[-1]
+        for line in lines
+        if f"socket:[{line[6]}]" in held and line[-1].endswith("/link.sock") and line[3] != listening
+    ]
 
 
 def files(house):
     """Run directories and trees of channels."""
-    return [str(path.relative_to(house.data)) for name in ("runs", "channels") for path in (house.data / name).iterdir()]
+    return [
+        str(path.relative_to(house.data)) for name in ("runs", "channels") for path in (house.data / name).iterdir()
+    ]
 
 
 def of_jobs(house, namespaces=frozenset()):
-    """Everything that is left of training jobs while the server may still run; empty when all is well."""
+    """Everything that is left of training jobs while the server may still run; empty when all is
+    well.
+    """
     left = {
         "processes": list(processes(house).values()),
         "namespaces": users_of(namespaces),

@@ -66,13 +66,16 @@ class Tuning:
         ]
         return definition
 
-    def request(self, definition, objective=("Minimize", "loss"), ranges=None, jobs=4, parallel=2, strategy="Random", **changes):
+    def request(
+        self, definition, objective=("Minimize", "loss"), ranges=None, jobs=4, parallel=2, strategy="Random", **changes
+    ):
         """A request with one definition; `changes` replace members of its configuration."""
         config = {
             "Strategy": strategy,
             "HyperParameterTuningJobObjective": {"Type": objective[0], "MetricName": objective[1]},
             "ResourceLimits": {"MaxNumberOfTrainingJobs": jobs, "MaxParallelTrainingJobs": parallel},
-            "ParameterRanges": ranges or {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1.0"}]},
+            "ParameterRanges": ranges
+            or {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1.0"}]},
             "RandomSeed": 7,
             **changes,
         }

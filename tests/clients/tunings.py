@@ -11,7 +11,8 @@ from jobs import PYTHON, ROLE, XGBOOST
 _numbers = itertools.count(1)
 OVER = ("Completed", "Failed", "Stopped")
 
-# A loss that falls to (x - 0.3)^2: the best trial is the one whose x is nearest to 0.3, at every epoch.
+# A loss that falls to (x - 0.3)^2: the best trial is the one whose x is nearest to 0.3, at every
+# epoch.
 LOSSES = r"""
 import json, pathlib, time
 parameters = json.loads(pathlib.Path("/opt/ml/input/config/hyperparameters.json").read_text())
@@ -34,9 +35,21 @@ class Tunings:
     def sagemaker(self):
         return self.jobs.sagemaker
 
-    def create(self, definition, strategy="Random", trials=4, parallel=2, objective=("Minimize", "loss"), ranges=None, tags=(), **config):
+    def create(
+        self,
+        definition,
+        strategy="Random",
+        trials=4,
+        parallel=2,
+        objective=("Minimize", "loss"),
+        ranges=None,
+        tags=(),
+        **config,
+    ):
         name = f"tune-{next(_numbers)}"
-        ranges = ranges or {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Linear"}]}
+        ranges = ranges or {
+            "ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Linear"}]
+        }
         self.sagemaker.create_hyper_parameter_tuning_job(
             HyperParameterTuningJobName=name,
             HyperParameterTuningJobConfig={
@@ -76,14 +89,23 @@ class Tunings:
             "TrainingInputMode": "File",
             "MetricDefinitions": [{"Name": name, "Regex": regex} for name, regex in metrics],
         }
-        # A tuning job's definition has no ContainerEntrypoint: its programs are named as SDK estimators name them.
+        # A tuning job's definition has no ContainerEntrypoint: its programs are named as SDK
+        # estimators name them.
         script = {"sagemaker_program": "run.py", "sagemaker_submit_directory": "/opt/ml/input/data/code"}
         hyperparameters = {**script, "epochs": epochs, "pause": pause}
         return self.definition(algorithm, [self.jobs.channel("code", prefix)], hyperparameters, **changes)
 
     def xgboost(self, train, validation, **hyperparameters):
-        channels = [self.jobs.channel("train", train, content_type="text/csv"), self.jobs.channel("validation", validation, content_type="text/csv")]
-        return self.definition({"TrainingImage": XGBOOST, "TrainingInputMode": "File"}, channels, hyperparameters, instance_type="ml.m5.large")
+        channels = [
+            self.jobs.channel("train", train, content_type="text/csv"),
+            self.jobs.channel("validation", validation, content_type="text/csv"),
+        ]
+        return self.definition(
+            {"TrainingImage": XGBOOST, "TrainingInputMode": "File"},
+            channels,
+            hyperparameters,
+            instance_type="ml.m5.large",
+        )
 
     def describe(self, name):
         return self.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)

@@ -6,11 +6,14 @@ import zipfile
 
 
 def wheel(directory, name, version, requires=None, path_line=None):
-    """A module that knows its version, and a script of the same name that prints it; and a line of code that every interpreter runs that finds it."""
+    """A module that knows its version, and a script of the same name that prints it; and a line
+    of code that every interpreter runs that finds it.
+    """
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"import sys\nVERSION = '{version}'\ndef main():\n    print(VERSION, sys.executable)\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
     }

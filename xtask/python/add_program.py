@@ -1,6 +1,8 @@
-"""Puts a program into a wheel as its script: `python add_program.py WHEEL PROGRAM DIRECTORY`, which gets the new wheel; prints its name.
+"""Puts a program into a wheel as its script: `python add_program.py WHEEL PROGRAM DIRECTORY`, which
+gets the new wheel; prints its name.
 
-The wheel's platform becomes the oldest glibc that has what both the extension and the program ask for. The same inputs give the same bytes.
+The wheel's platform becomes the oldest glibc that has what both the extension and the program ask
+for. The same inputs give the same bytes.
 """
 
 import base64
@@ -25,10 +27,17 @@ with zipfile.ZipFile(wheel) as archive:
     files = {member.filename: archive.read(member) for member in archive.infolist()}
 files[script] = program.read_bytes()
 machine = os.uname().machine
-asked = [int(minor) for content in files.values() if content[:4] == b"\x7fELF" for minor in re.findall(rb"GLIBC_2\.(\d+)", content)]
+asked = [
+    int(minor)
+    for content in files.values()
+    if content[:4] == b"\x7fELF"
+    for minor in re.findall(rb"GLIBC_2\.(\d+)", content)
+]
 platform = f"manylinux_2_{max(asked)}_{machine}"
 text = files[f"{info}/WHEEL"].decode()
-files[f"{info}/WHEEL"] = re.sub(r"(?m)^Tag: .*\n", "", text).rstrip("\n").encode() + f"\nTag: {python}-{abi}-{platform}\n".encode()
+files[f"{info}/WHEEL"] = (
+    re.sub(r"(?m)^Tag: .*\n", "", text).rstrip("\n").encode() + f"\nTag: {python}-{abi}-{platform}\n".encode()
+)
 del files[f"{info}/RECORD"]
 rows = io.StringIO()
 writer = csv.writer(rows, lineterminator="\n")

@@ -1,4 +1,5 @@
-//! `cargo xtask bench [NAME ..]`: measurements by `tools/bench`, of a release build, beside other programs.
+//! `cargo xtask bench [NAME ..]`: measurements by `tools/bench`, of a release build, beside other
+//! programs.
 
 mod peers;
 
@@ -19,7 +20,8 @@ use crate::{
 /// The file that has a section for each measurement; docs/benchmarks.md is written by hand from it.
 const REPORT: &str = "docs/notes/measured.md";
 
-/// With a name: builds, and runs that measurement with the arguments behind it. Without one: all of them, and a clean release build, timed.
+/// With a name: builds, and runs that measurement with the arguments behind it. Without one: all of
+/// them, and a clean release build, timed.
 ///
 /// # Errors
 /// Programs cannot be run, or a peer cannot be installed.
@@ -51,7 +53,8 @@ fn all(workspace: &Workspace) -> Result<bool> {
     let ray = peers::python_with_ray()?;
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
     let path = |path: &PathBuf| path.to_string_lossy().into_owned();
-    let mut start = words(&["start", "--build-s", &build_s.to_string(), "--peer", &path(&ray), "--sdk", &path(&python)]);
+    let mut start =
+        words(&["start", "--build-s", &build_s.to_string(), "--peer", &path(&ray), "--sdk", &path(&python)]);
     start.extend(sdk_v3.iter().flat_map(|python| ["--sdk-v3".to_owned(), path(python)]));
     let mut benches = vec![start];
     benches.extend(["jobs", "telemetry", "s3", "xgboost"].map(|name| words(&[name])));
@@ -67,7 +70,8 @@ fn all(workspace: &Workspace) -> Result<bool> {
     Ok(fine)
 }
 
-/// Builds `shoal` in an empty directory, then what measures it; the answer is the seconds of the former.
+/// Builds `shoal` in an empty directory, then what measures it; the answer is the seconds of the
+/// former.
 fn build(workspace: &Workspace, target: &Path) -> Result<Option<f64>> {
     let release = |package: &str| {
         let mut build = cargo(workspace);

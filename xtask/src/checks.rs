@@ -1,4 +1,5 @@
-//! What a change must pass beside its tests: lock file, formatting, tidy, clippy, models, instruction counts, documentation.
+//! What a change must pass beside its tests: lock file, formatting, tidy, clippy, models,
+//! instruction counts, documentation.
 
 use std::{
     env, fs,
@@ -93,7 +94,8 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Process groups have code for x86-64 alone: without it they compile, too. Needs the standard library of that target, not a linker.
+/// Process groups have code for x86-64 alone: without it they compile, too. Needs the standard
+/// library of that target, not a linker.
 fn arm64(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let (name, target) = ("shoal-comm for arm64", "aarch64-unknown-linux-gnu");
     let library = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;

@@ -1,10 +1,13 @@
-//! `tests/clients`: the real AWS clients against the real binary, in Python environments of their own.
+//! `tests/clients`: the real AWS clients against the real binary, in Python environments of their
+//! own.
 //!
-//! These tests watch and kill processes of a whole machine, so one may fail where the machine stood still for a moment. The few that fail are
-//! tried once more, alone; those that pass then are named in the end, so that nobody overlooks them.
+//! These tests watch and kill processes of a whole machine, so one may fail where the machine stood
+//! still for a moment. The few that fail are tried once more, alone; those that pass then are named
+//! in the end, so that nobody overlooks them.
 //!
-//! As they wait more than they compute, several files run at a time, each whole in one worker with one server. Files that need the machine for
-//! themselves are marked `alone` and run after the others.
+//! As they wait more than they compute, several files run at a time, each whole in one worker with
+//! one server. Files that need the machine for themselves are marked `alone` and run after the
+//! others.
 
 use std::{collections::BTreeSet, env, fs, path::Path};
 
@@ -16,7 +19,8 @@ use crate::{
     workspace::{Workspace, succeeds},
 };
 
-/// Folders of `tests/clients` that are run apart, each in a process whose environment is `shoal exec`'s; the second by SDK v3's interpreter.
+/// Folders of `tests/clients` that are run apart, each in a process whose environment is
+/// `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
 /// How many files run at a time.
@@ -29,7 +33,13 @@ const MOST_FILES_AGAIN: usize = 8;
 const MOST_TESTS_AGAIN: usize = 40;
 
 /// Runs pytest with the clients' interpreter, then each SDK's tests in a process of their own.
-pub(crate) fn run(workspace: &Workspace, python: &Path, sdk_v3: Option<&Path>, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
+pub(crate) fn run(
+    workspace: &Workspace,
+    python: &Path,
+    sdk_v3: Option<&Path>,
+    shoal: &Path,
+    outcome: &mut Outcome,
+) -> Result<()> {
     let pytest = Pytest { workspace, shoal, soak: None };
     let but_sdks = SDKS.map(|folder| format!("--ignore={folder}"));
     let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
@@ -70,7 +80,9 @@ impl Pytest<'_> {
         let first = self.once(python, what)?;
         let files: BTreeSet<_> = first.failed.iter().filter_map(|name| name.split("::").next()).collect();
         let again = match files.len() {
-            1..=MOST_FILES_AGAIN if first.failed.len() <= MOST_TESTS_AGAIN && first.failed.iter().all(|name| name.contains("::")) => {
+            1..=MOST_FILES_AGAIN
+                if first.failed.len() <= MOST_TESTS_AGAIN && first.failed.iter().all(|name| name.contains("::")) =>
+            {
                 println!("once more, alone: {}", first.failed.join(" "));
                 self.once(python, &first.failed)?
             }

@@ -1,7 +1,9 @@
-//! `cargo xtask codegen`: writes the wire crate's tables of operations and constraints from the service models of an installed botocore.
+//! `cargo xtask codegen`: writes the wire crate's tables of operations and constraints from the
+//! service models of an installed botocore.
 //!
-//! The models are data files of the Python package `botocore`; any release will do (`PYTHON` names the interpreter that has it).
-//! Only the operations that the server answers are kept, so that the tables stay small enough to read.
+//! The models are data files of the Python package `botocore`; any release will do (`PYTHON` names
+//! the interpreter that has it). Only the operations that the server answers are kept, so that the
+//! tables stay small enough to read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +29,8 @@ const SERVICES: &[(&str, &str)] =
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
 const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["HyperParameterTuningJobSearchEntity", "TrainingJob"])];
 
-/// What our own command line may say beyond AWS's model, which AWS's clients refuse on their side: shape, member, and the shape that has it.
+/// What our own command line may say beyond AWS's model, which AWS's clients refuse on their side:
+/// shape, member, and the shape that has it.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("HyperParameterAlgorithmSpecification", "ContainerEntrypoint", "AlgorithmSpecification"),
     ("HyperParameterAlgorithmSpecification", "ContainerArguments", "AlgorithmSpecification"),
@@ -41,10 +44,12 @@ models = {name: loader.load_service_model(name, "service-2") for name in sys.arg
 json.dump({"version": botocore.__version__, "models": models}, sys.stdout)
 "#;
 
-/// Rewrites `crates/wire/src/constraints/<model>.rs` for every service model in [`ROUTES`], hyphens as underscores.
+/// Rewrites `crates/wire/src/constraints/<model>.rs` for every service model in [`ROUTES`], hyphens
+/// as underscores.
 ///
 /// # Errors
-/// There is no Python with botocore, its models lack a listed operation or have a shape of an unknown kind, or a file cannot be written.
+/// There is no Python with botocore, its models lack a listed operation or have a shape of an
+/// unknown kind, or a file cannot be written.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let folder = root.join("crates/wire/src/constraints");
     let routes = fs::read_to_string(root.join(ROUTES)).with_context(|| format!("cannot read {ROUTES}"))?;
@@ -54,7 +59,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         served.entry("sagemaker".to_owned()).or_default().extend(declared(&fs::read_to_string(entry?.path())?));
     }
     let python = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let output = Command::new(&python).args(["-c", UNPACK]).args(served.keys()).output().with_context(|| format!("cannot run {python}"))?;
+    let output = Command::new(&python)
+        .args(["-c", UNPACK])
+        .args(served.keys())
+        .output()
+        .with_context(|| format!("cannot run {python}"))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!("{python} cannot read botocore's models (is it installed? PYTHON names another interpreter): {stderr}");
@@ -69,7 +78,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let version = answer["version"].as_str().context("botocore has a version")?;
     for (service, operations) in &served {
         let path = folder.join(format!("{}.rs", service.replace('-', "_")));
-        let text = table(version, service, &answer["models"][service], operations).with_context(|| format!("service {service}"))?;
+        let text = table(version, service, &answer["models"][service], operations)
+            .with_context(|| format!("service {service}"))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         let formatted = Command::new("rustfmt").args(["--edition", "2024"]).arg(&path).current_dir(root).status()?;
         ensure!(formatted.success(), "rustfmt failed on {}", path.display());
@@ -78,7 +88,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The operations in the source of the routes, by service model; without our own, which no model has.
+/// The operations in the source of the routes, by service model; without our own, which no model
+/// has.
 fn served(routes: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut model = None;
@@ -96,7 +107,8 @@ fn served(routes: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 /// The operations in the source of a resource's declaration.
 fn declared(source: &str) -> Vec<String> {
-    let list = source.split_once("operations: &[").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
+    let list =
+        source.split_once("operations: &[").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
@@ -113,13 +125,14 @@ fn table(version: &str, service: &str, model: &Value, operations: &BTreeSet<Stri
         }
         table.push_str(&row(operation, found, model)?);
     }
-    let records: Vec<&str> = RECORDS.iter().filter(|(of, _)| *of == service).flat_map(|(_, shapes)| shapes.iter().copied()).collect();
+    let records: Vec<&str> =
+        RECORDS.iter().filter(|(of, _)| *of == service).flat_map(|(_, shapes)| shapes.iter().copied()).collect();
     for record in &records {
         collect(shapes, record, &mut wanted)?;
     }
     let mut source = format!(
-        "//! Operations of `{service}` and constraints of their inputs, generated by `cargo xtask codegen` from botocore {version}'s service model: \
-         do not edit.\n\n\
+        "//! Operations of `{service}` and constraints of their inputs,\n\
+         //! generated by `cargo xtask codegen` from botocore {version}'s service model: do not edit.\n\n\
          IMPORTS\n\n\
          /// The operations of `{service}` that are served.\n\
          pub(super) static OPERATIONS: &[Operation] = &[{table}];\n"
@@ -140,8 +153,13 @@ fn table(version: &str, service: &str, model: &Value, operations: &BTreeSet<Stri
 /// An operation as a Rust expression.
 fn row(name: &str, operation: &Value, model: &Value) -> Result<String> {
     let (shapes, metadata) = (&model["shapes"], &model["metadata"]);
-    let signed = metadata["signingName"].as_str().or(metadata["endpointPrefix"].as_str()).context("a model without a name")?;
-    let service = SERVICES.iter().find(|(scope, _)| *scope == signed).with_context(|| format!("service {signed} is not known here"))?.1;
+    let signed =
+        metadata["signingName"].as_str().or(metadata["endpointPrefix"].as_str()).context("a model without a name")?;
+    let service = SERVICES
+        .iter()
+        .find(|(scope, _)| *scope == signed)
+        .with_context(|| format!("service {signed} is not known here"))?
+        .1;
     let target = metadata["targetPrefix"].as_str().map_or_else(String::new, |prefix| format!("{prefix}.{name}"));
     let input = operation["input"]["shape"].as_str().map_or("Shape::Structure(&[])".to_owned(), identifier);
     let output = operation["output"]["shape"].as_str().map_or("None".to_owned(), |shape| {
@@ -177,7 +195,9 @@ fn collect(shapes: &Value, name: &str, wanted: &mut BTreeSet<String>) -> Result<
         return Ok(());
     }
     let shape = shapes.get(name).with_context(|| format!("the model has no shape {name}"))?;
-    for reference in members(shape).map(|(_, member)| member).chain(["member", "key", "value"].iter().map(|part| &shape[part])) {
+    for reference in
+        members(shape).map(|(_, member)| member).chain(["member", "key", "value"].iter().map(|part| &shape[part]))
+    {
         if let Some(part) = reference["shape"].as_str() {
             collect(shapes, part, wanted)?;
         }
@@ -187,23 +207,32 @@ fn collect(shapes: &Value, name: &str, wanted: &mut BTreeSet<String>) -> Result<
 
 /// A shape as a Rust expression.
 fn shape(shape: &Value) -> Result<String> {
-    let part = |name: &str| Ok::<_, anyhow::Error>(identifier(shape[name]["shape"].as_str().with_context(|| format!("no {name}"))?));
+    let part = |name: &str| {
+        Ok::<_, anyhow::Error>(identifier(shape[name]["shape"].as_str().with_context(|| format!("no {name}"))?))
+    };
     let bound = |name: &str, absent: &str| shape[name].as_u64().map_or(absent.to_owned(), |bound| bound.to_string());
     let size = format!("min: {}, max: {}", bound("min", "0"), bound("max", "u64::MAX"));
     Ok(match shape["type"].as_str().context("a shape without a type")? {
         "structure" => {
-            let required: BTreeSet<_> = shape["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let required: BTreeSet<_> =
+                shape["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             // Botocore keeps the model's order, which is the order in which AWS reports errors.
             let mut text = "Shape::Structure(&[".to_owned();
             for (name, member) in members(shape) {
                 let kind = identifier(member["shape"].as_str().context("a member without a shape")?);
-                write!(text, "Member {{ name: {name:?}, required: {}, shape: &{kind} }},", required.contains(name.as_str()))?;
+                write!(
+                    text,
+                    "Member {{ name: {name:?}, required: {}, shape: &{kind} }},",
+                    required.contains(name.as_str())
+                )?;
             }
             text + "])"
         }
         "string" if shape["enum"].is_array() => format!("Shape::Enum(&{})", shape["enum"]),
         "string" => {
-            let pattern = shape["pattern"].as_str().map_or("None".to_owned(), |pattern| format!("Some(Pattern::new({pattern:?}))"));
+            let pattern = shape["pattern"]
+                .as_str()
+                .map_or("None".to_owned(), |pattern| format!("Some(Pattern::new({pattern:?}))"));
             format!("Shape::String {{ {size}, pattern: {pattern} }}")
         }
         "list" => format!("Shape::List {{ {size}, member: &{} }}", part("member")?),
@@ -214,8 +243,13 @@ fn shape(shape: &Value) -> Result<String> {
                 "long" => "Some(64)",
                 _ => "None",
             };
-            let limit = |name: &str, absent: &str| shape[name].as_f64().map_or(absent.to_owned(), |limit| format!("{limit:?}"));
-            format!("Shape::Number {{ bits: {bits}, min: {}, max: {} }}", limit("min", "f64::NEG_INFINITY"), limit("max", "f64::INFINITY"))
+            let limit =
+                |name: &str, absent: &str| shape[name].as_f64().map_or(absent.to_owned(), |limit| format!("{limit:?}"));
+            format!(
+                "Shape::Number {{ bits: {bits}, min: {}, max: {} }}",
+                limit("min", "f64::NEG_INFINITY"),
+                limit("max", "f64::INFINITY")
+            )
         }
         "boolean" => "Shape::Boolean".to_owned(),
         "timestamp" => "Shape::Timestamp".to_owned(),
@@ -229,7 +263,8 @@ fn identifier(name: impl AsRef<str>) -> String {
     let mut text = String::new();
     for (at, letter) in letters.iter().enumerate() {
         let after_lower = at > 0 && (letters[at - 1].is_lowercase() || letters[at - 1].is_ascii_digit());
-        let before_lower = at > 0 && letters[at - 1].is_uppercase() && letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let before_lower =
+            at > 0 && letters[at - 1].is_uppercase() && letters.get(at + 1).is_some_and(|next| next.is_lowercase());
         if letter.is_uppercase() && (after_lower || before_lower) {
             text.push('_');
         }

@@ -1,8 +1,11 @@
-//! `cargo xtask dist [--check]`: what is handed to users, in `target/dist`: an archive with the program, its man pages, completions and the wheel for
-//! jobs; the wheel for `pip install`, with the program in it; and their checksums. The same commit, toolchain and path give the same bytes.
+//! `cargo xtask dist [--check]`: what is handed to users, in `target/dist`: an archive with the
+//! program, its man pages, completions and the wheel for jobs; the wheel for `pip install`, with
+//! the program in it; and their checksums. The same commit, toolchain and path give the same bytes.
 //!
-//! The program is linked with the C library of the machine that builds it and needs one that is as new. A static one would be worse: it loads libxgboost
-//! and NCCL when it runs, which musl's static programs cannot do at all, and glibc's (tried) only where exactly the builder's glibc is installed.
+//! The program is linked with the C library of the machine that builds it and needs one that is as
+//! new. A static one would be worse: it loads libxgboost and NCCL when it runs, which musl's static
+//! programs cannot do at all, and glibc's (tried) only where exactly the builder's glibc is
+//! installed.
 
 use std::{
     env, fs,
@@ -33,12 +36,19 @@ pub(crate) fn run(workspace: &Workspace, python: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Packs and tries what the tests have built, which is not optimised: does all but the optimised build work?
+/// Packs and tries what the tests have built, which is not optimised: does all but the optimised
+/// build work?
 ///
 /// # Errors
 /// As of [`run`].
 pub(crate) fn check_debug(workspace: &Workspace, python: &Path) -> Result<()> {
-    let dist = Dist::new(workspace, python, "dist-debug", workspace.target.join("debug/shoal"), workspace.target.join("wheels"))?;
+    let dist = Dist::new(
+        workspace,
+        python,
+        "dist-debug",
+        workspace.target.join("debug/shoal"),
+        workspace.target.join("wheels"),
+    )?;
     dist.pack()?;
     dist.check()?;
     // A copy of the debug build is large.
@@ -63,7 +73,15 @@ impl<'a> Dist<'a> {
     fn new(workspace: &'a Workspace, python: &'a Path, dir: &str, program: PathBuf, wheels: PathBuf) -> Result<Self> {
         let epoch = output(Command::new("git").current_dir(&workspace.root).args(["log", "-1", "--format=%ct"]))?;
         let name = format!("shoal-{VERSION}-{}-linux-gnu", env::consts::ARCH);
-        Ok(Self { workspace, python, dir: workspace.target.join(dir), name, epoch: epoch.trim().to_owned(), program, wheels })
+        Ok(Self {
+            workspace,
+            python,
+            dir: workspace.target.join(dir),
+            name,
+            epoch: epoch.trim().to_owned(),
+            program,
+            wheels,
+        })
     }
 
     fn sums(&self) -> Result<String> {
@@ -74,13 +92,17 @@ impl<'a> Dist<'a> {
     fn flagged(&self, command: &mut Command) -> Result<()> {
         let home = env::var_os("HOME").context("HOME is not set")?;
         let cargo_home = env::var_os("CARGO_HOME").map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from);
-        let flags =
-            format!("--remap-path-prefix={}=/shoal --remap-path-prefix={}=/cargo", self.workspace.root.display(), cargo_home.display());
+        let flags = format!(
+            "--remap-path-prefix={}=/shoal --remap-path-prefix={}=/cargo",
+            self.workspace.root.display(),
+            cargo_home.display()
+        );
         command.env("RUSTFLAGS", flags).env("SOURCE_DATE_EPOCH", &self.epoch);
         Ok(())
     }
 
-    /// The program, and the wheel of the Python package without it, in a directory apart from other builds: the flags differ.
+    /// The program, and the wheel of the Python package without it, in a directory apart from other
+    /// builds: the flags differ.
     fn build(&self, built: &Path) -> Result<()> {
         let mut program = cargo(self.workspace);
         program.args(["build", "--release", "--locked", "--package", "shoal-cli", "--target-dir"]).arg(built);
@@ -89,7 +111,9 @@ impl<'a> Dist<'a> {
         renew(&self.wheels)?;
         let mut wheel = Command::new(self.python);
         wheel.current_dir(self.workspace.root.join("py"));
-        wheel.args(["-m", "maturin", "build", "--locked", "--release", "--compatibility", "linux", "--interpreter"]).arg(self.python);
+        wheel
+            .args(["-m", "maturin", "build", "--locked", "--release", "--compatibility", "linux", "--interpreter"])
+            .arg(self.python);
         wheel.arg("--target-dir").arg(built).arg("--out").arg(&self.wheels);
         self.flagged(&mut wheel)?;
         ensure!(succeeds(&mut wheel)?, "the Python package does not build");
@@ -106,9 +130,20 @@ impl<'a> Dist<'a> {
         self.tree(wheel)?;
         let archive = format!("{}.tar.gz", self.name);
         let mut tar = Command::new("tar");
-        tar.current_dir(&self.dir).args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+w,go-w"]);
+        tar.current_dir(&self.dir).args([
+            "--sort=name",
+            "--owner=0",
+            "--group=0",
+            "--numeric-owner",
+            "--mode=u+w,go-w",
+        ]);
         // gzip writes no name and no time.
-        tar.arg(format!("--mtime=@{}", self.epoch)).args(["--use-compress-program=gzip -n9", "-cf", &archive, &self.name]);
+        tar.arg(format!("--mtime=@{}", self.epoch)).args([
+            "--use-compress-program=gzip -n9",
+            "-cf",
+            &archive,
+            &self.name,
+        ]);
         ensure!(succeeds(&mut tar)?, "the archive cannot be packed");
         fs::remove_dir_all(self.dir.join(&self.name))?;
         let sums = output(Command::new("sha256sum").current_dir(&self.dir).args([archive.as_str(), wheel]))?;
@@ -116,7 +151,8 @@ impl<'a> Dist<'a> {
         Ok(())
     }
 
-    /// What the archive holds. The program finds the wheel for its jobs in `wheels` beside its directory.
+    /// What the archive holds. The program finds the wheel for its jobs in `wheels` beside its
+    /// directory.
     fn tree(&self, wheel: &str) -> Result<()> {
         let tree = self.dir.join(&self.name);
         let [bin, wheels, man] = ["bin", "wheels", "share/man/man1"].map(|path| tree.join(path));
@@ -141,7 +177,8 @@ impl<'a> Dist<'a> {
         Ok(())
     }
 
-    /// Packs once more for the same bytes; installs the wheel into an empty environment and the archive into an empty directory, and uses both.
+    /// Packs once more for the same bytes; installs the wheel into an empty environment and the
+    /// archive into an empty directory, and uses both.
     fn check(&self) -> Result<()> {
         let first = self.sums()?;
         self.pack()?;
@@ -152,18 +189,29 @@ impl<'a> Dist<'a> {
         let venv = scratch.join("venv");
         ensure!(succeeds(Command::new(self.python).args(["-m", "venv"]).arg(&venv))?, "no virtual environment");
         let wheels = fs::read_dir(&self.dir)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let wheel = wheels.into_iter().find(|path| path.extension().is_some_and(|end| end == "whl")).context("there is no wheel")?;
+        let wheel = wheels
+            .into_iter()
+            .find(|path| path.extension().is_some_and(|end| end == "whl"))
+            .context("there is no wheel")?;
         let mut install = Command::new(venv.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]).arg(&wheel);
         ensure!(succeeds(&mut install)?, "the wheel cannot be installed");
         output(Command::new(venv.join("bin/python")).args(["-c", "import shoal.tuner"]))?;
-        ensure!(succeeds(Command::new("tar").arg("-C").arg(&scratch).arg("-xzf").arg(self.dir.join(format!("{}.tar.gz", self.name))))?);
+        ensure!(succeeds(
+            Command::new("tar").arg("-C").arg(&scratch).arg("-xzf").arg(self.dir.join(format!("{}.tar.gz", self.name)))
+        )?);
         let unpacked = scratch.join(&self.name);
-        for page in ["share/man/man1/shoal.1", "share/man/man1/shoal-train.1", "share/bash-completion/completions/shoal"] {
+        for page in
+            ["share/man/man1/shoal.1", "share/man/man1/shoal-train.1", "share/bash-completion/completions/shoal"]
+        {
             ensure!(fs::read_to_string(unpacked.join(page))?.contains("shoal"), "{page} is empty");
         }
         for program in [unpacked.join("bin/shoal"), venv.join("bin/shoal")] {
-            ensure!(output(Command::new(&program).arg("--version"))?.trim() == format!("shoal {VERSION}"), "{}", program.display());
+            ensure!(
+                output(Command::new(&program).arg("--version"))?.trim() == format!("shoal {VERSION}"),
+                "{}",
+                program.display()
+            );
         }
         let demo = Command::new(venv.join("bin/shoal")).arg("demo").current_dir(&scratch).status()?;
         ensure!(demo.success(), "the demo of the installed program failed");

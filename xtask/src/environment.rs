@@ -1,4 +1,5 @@
-//! Python environments with the real clients: made from lock files, kept under the user's cache for the next run.
+//! Python environments with the real clients: made from lock files, kept under the user's cache for
+//! the next run.
 
 use std::{
     env, fs,
@@ -33,14 +34,16 @@ impl Environments {
         let python = env::var("PYTHON").unwrap_or_else(|_| "python3".into());
         let look = ["-c", "import sys; print(sys.version); sys.exit(sys.version_info < (3, 10))"];
         let version = Command::new(&python).args(look).output();
-        let version = version.with_context(|| format!("could not run {python}; install Python 3.10 or newer, or name it in $PYTHON"))?;
+        let version = version
+            .with_context(|| format!("could not run {python}; install Python 3.10 or newer, or name it in $PYTHON"))?;
         ensure!(version.status.success(), "{python} is older than 3.10; name a newer one in $PYTHON");
         let home = env::var_os("HOME").context("HOME is not set")?;
         let cache = Path::new(&home).join(".cache/shoal");
         Ok(Self { sources: workspace.root.clone(), cache, python, version: version.stdout })
     }
 
-    /// boto3, SDK v2, the AWS CLI and pytest: the interpreter of the environment that the tests cannot do without.
+    /// boto3, SDK v2, the AWS CLI and pytest: the interpreter of the environment that the tests
+    /// cannot do without.
     ///
     /// # Errors
     /// It cannot be made.
@@ -115,7 +118,8 @@ enum Made {
     Unreachable,
 }
 
-/// Every package is in the lock, so there is nothing to resolve; a cache of uv's own would be a second copy.
+/// Every package is in the lock, so there is nothing to resolve; a cache of uv's own would be a
+/// second copy.
 fn uv(lock: &Path) -> Result<[&str; 8]> {
     let lock = lock.to_str().context("the checkout's path is not UTF-8")?;
     Ok(["uv", "pip", "install", "--quiet", "--no-cache", "--no-deps", "-r", lock])

@@ -1,5 +1,5 @@
-//! The environments of framework images, as `shoal env-cache prepare` creates them in ~/.cache/shoal: PyTorch's for every run of the tests, the large others
-//! for `--all`.
+//! The environments of framework images, as `shoal env-cache prepare` creates them in
+//! ~/.cache/shoal: PyTorch's for every run of the tests, the large others for `--all`.
 
 use std::{
     env,
@@ -16,7 +16,8 @@ use crate::{
     workspace::{Workspace, shown, succeeds},
 };
 
-/// What `cargo xtask test --all` creates as well, and how the tests that need one begin their reason.
+/// What `cargo xtask test --all` creates as well, and how the tests that need one begin their
+/// reason.
 const LARGE: [(&str, &str); 2] =
     [("tensorflow", "needs the TensorFlow environment"), ("huggingface", "needs the Hugging Face environment")];
 /// How tests say that they need the wheel of [`DEEPSPEED`].
@@ -88,7 +89,8 @@ fn create(shoal: &Path, name: &str) -> Result<Created> {
     Ok(if is_unreachable { Created::Unreachable } else { Created::Failed })
 }
 
-/// Of `pytorch: Python 3.11.7, /home/me/.cache/shoal/environments/pytorch-0123456789abcdef/bin/python`.
+/// Of
+/// `pytorch: Python 3.11.7, /home/me/.cache/shoal/environments/pytorch-0123456789abcdef/bin/python`.
 fn interpreter(line: &str) -> Result<PathBuf> {
     match line.trim().split_once(", /") {
         Some((_, path)) => Ok(Path::new("/").join(path)),
@@ -101,7 +103,8 @@ fn deepspeed(python: &Path, workspace: &Workspace) -> Result<bool> {
     let home = env::var_os("HOME").context("HOME is not set")?;
     let cache = env::var_os("SHOAL_CACHE").map_or_else(|| Path::new(&home).join(".cache/shoal"), PathBuf::from);
     let wheels = cache.join("wheels");
-    let is_built = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&DEEPSPEED.replace("==", "-"));
+    let is_built =
+        |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&DEEPSPEED.replace("==", "-"));
     if std::fs::read_dir(&wheels).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_built))) {
         return Ok(true);
     }
@@ -114,7 +117,10 @@ fn deepspeed(python: &Path, workspace: &Workspace) -> Result<bool> {
     let path = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths(std::iter::once(tools.join("bin")).chain(env::split_paths(&path)))?;
     let mut build = Command::new(python);
-    build.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"]).arg(&wheels).arg(DEEPSPEED);
+    build
+        .args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"])
+        .arg(&wheels)
+        .arg(DEEPSPEED);
     build.env("PYTHONPATH", &tools).env("PATH", path);
     build.envs([("DS_ACCELERATOR", "cpu"), ("DS_BUILD_OPS", "0"), ("DS_BUILD_SHM_COMM", "1")]);
     succeeds(&mut build)

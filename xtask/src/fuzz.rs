@@ -1,7 +1,9 @@
-//! `cargo xtask fuzz [TARGET [SECONDS]]`: coverage-guided fuzzing of everything that reads what strangers send.
+//! `cargo xtask fuzz [TARGET [SECONDS]]`: coverage-guided fuzzing of everything that reads what
+//! strangers send.
 //!
-//! The targets are programs of the workspace `fuzz/`, linked with libFuzzer and instrumented by the stable compiler's own flags. What
-//! a target finds is kept in `fuzz/corpus/<target>`, and an input that breaks it in `fuzz/artifacts`; neither is committed.
+//! The targets are programs of the workspace `fuzz/`, linked with libFuzzer and instrumented by the
+//! stable compiler's own flags. What a target finds is kept in `fuzz/corpus/<target>`, and an input
+//! that breaks it in `fuzz/artifacts`; neither is committed.
 
 use std::{env, fs, process::Command};
 
@@ -23,8 +25,14 @@ const INSTRUMENTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
 /// There is no such target, or cargo cannot be run.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let (wanted, seconds) = (env::args().nth(2), env::args().nth(3).unwrap_or_else(|| SECONDS.to_owned()));
-    let targets: Vec<&str> = TARGETS.iter().copied().filter(|target| wanted.as_deref().is_none_or(|wanted| wanted == *target)).collect();
-    ensure!(!targets.is_empty(), "no such fuzz target {:?}; there are: {}", wanted.unwrap_or_default(), TARGETS.join(", "));
+    let targets: Vec<&str> =
+        TARGETS.iter().copied().filter(|target| wanted.as_deref().is_none_or(|wanted| wanted == *target)).collect();
+    ensure!(
+        !targets.is_empty(),
+        "no such fuzz target {:?}; there are: {}",
+        wanted.unwrap_or_default(),
+        TARGETS.join(", ")
+    );
     let fuzz = workspace.root.join("fuzz");
     fs::create_dir_all(fuzz.join("artifacts"))?;
     let mut broken = Vec::new();
@@ -35,12 +43,17 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
         let mut command = cargo(workspace);
         command.current_dir(&fuzz).args(["run", "--release", "--target", &host()?, "--bin", target, "--"]).arg(&corpus);
         command.args(["-rss_limit_mb=4096", "-timeout=20", "-max_len=8192", "-print_final_stats=1"]);
-        command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", fuzz.join("artifacts").display()));
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-artifact_prefix={}/", fuzz.join("artifacts").display()));
         if !succeeds(command.env("RUSTFLAGS", INSTRUMENTED).env("CARGO_TARGET_DIR", workspace.target.join("fuzz")))? {
             broken.push(target);
         }
     }
-    eprintln!("fuzz: {}", if broken.is_empty() { "nothing found".to_owned() } else { format!("broken: {}", broken.join(", ")) });
+    eprintln!(
+        "fuzz: {}",
+        if broken.is_empty() { "nothing found".to_owned() } else { format!("broken: {}", broken.join(", ")) }
+    );
     Ok(broken.is_empty())
 }
 

@@ -1,5 +1,7 @@
-//! `cargo xtask gpu [--bundle DIR]`: what needs GPUs. Makes a folder of the conformance test of groups over NCCL, the compiled Python package and its tests, and runs
-//! it here, with the first interpreter that `SHOAL_TORCH_PYTHON` names or that of PyTorch's environment; with `--bundle` it is written to DIR, for a GPU machine that has no Rust.
+//! `cargo xtask gpu [--bundle DIR]`: what needs GPUs. Makes a folder of the conformance test of
+//! groups over NCCL, the compiled Python package and its tests, and runs it here, with the first
+//! interpreter that `SHOAL_TORCH_PYTHON` names or that of PyTorch's environment; with `--bundle` it
+//! is written to DIR, for a GPU machine that has no Rust.
 
 use std::{
     env, fs,
@@ -23,7 +25,9 @@ use crate::{
 /// # Errors
 /// Something does not build, or there is no interpreter.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
-    let Some(python) = Environments::find(workspace)?.package()? else { bail!("the package registry cannot be reached") };
+    let Some(python) = Environments::find(workspace)?.package()? else {
+        bail!("the package registry cannot be reached")
+    };
     let mut arguments = env::args().skip(2);
     let bundle = match (arguments.next().as_deref(), arguments.next()) {
         (None, _) => None,
@@ -47,7 +51,8 @@ fn torch(workspace: &Workspace) -> Result<PathBuf> {
     }
     ensure!(succeeds(cargo(workspace).args(["build", "-p", "shoal-cli"]))?, "the command shoal does not build");
     let python = frameworks::prepare(&workspace.target.join("debug/shoal"), workspace, &mut Outcome::default())?;
-    python.context("PyTorch's environment could not be made; name an interpreter that has PyTorch in SHOAL_TORCH_PYTHON")
+    python
+        .context("PyTorch's environment could not be made; name an interpreter that has PyTorch in SHOAL_TORCH_PYTHON")
 }
 
 /// Makes the folder anew. One that is there must be ours: it has a `run` in it.
@@ -63,7 +68,11 @@ fn write(workspace: &Workspace, python: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(&packages)?;
     fs::copy(&test, folder.join("nccl-conformance")).with_context(|| format!("could not copy {}", test.display()))?;
     let unpack = ["-c", "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])"];
-    ensure!(succeeds(Command::new(python).args(unpack).arg(&wheel).arg(&packages))?, "{} cannot be unpacked", wheel.display());
+    ensure!(
+        succeeds(Command::new(python).args(unpack).arg(&wheel).arg(&packages))?,
+        "{} cannot be unpacked",
+        wheel.display()
+    );
     fs::create_dir(&tests)?;
     for entry in fs::read_dir(workspace.root.join("py/tests"))? {
         let path = entry?.path();

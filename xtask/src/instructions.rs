@@ -1,5 +1,6 @@
-//! `instructions`: callgrind counts the instructions of the process groups' hot loops; a count that has grown fails. No clock is asked, so a busy machine
-//! changes nothing. The loops are in `crates/comm/examples/instructions.rs`.
+//! `instructions`: callgrind counts the instructions of the process groups' hot loops; a count that
+//! has grown fails. No clock is asked, so a busy machine changes nothing. The loops are in
+//! `crates/comm/examples/instructions.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,8 @@ use crate::{
 
 /// What the counts are compared with, from the repository's root.
 const BOUNDS: &str = "crates/comm/instructions.json";
-/// Growth that is let through, in percent: another build of the C library copies a little differently.
+/// Growth that is let through, in percent: another build of the C library copies a little
+/// differently.
 const TOLERANCE: u64 = 5;
 /// What callgrind counts.
 const COUNTED: &str = "instructions::counted";
@@ -43,9 +45,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let mut outcome = Outcome::default();
     match env::args().nth(2).as_deref() {
         Some("--renew") => {
-            ensure!(has_valgrind(), "there is no valgrind to count with: install it (Debian: apt-get install valgrind)");
+            ensure!(
+                has_valgrind(),
+                "there is no valgrind to count with: install it (Debian: apt-get install valgrind)"
+            );
             let counts = count(workspace)?;
-            fs::write(workspace.root.join(BOUNDS), counts.file()?).with_context(|| format!("could not write {BOUNDS}"))?;
+            fs::write(workspace.root.join(BOUNDS), counts.file()?)
+                .with_context(|| format!("could not write {BOUNDS}"))?;
             println!("{BOUNDS} has the counts of {} loops; say in the commit why they changed", counts.loops.len());
             return Ok(true);
         }
@@ -66,7 +72,8 @@ pub(crate) fn check(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> 
         return Ok(());
     }
     let path = workspace.root.join(BOUNDS);
-    let bounds = Counts::read(&fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?)?;
+    let bounds =
+        Counts::read(&fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?)?;
     let counts = match count(workspace) {
         Ok(counts) => counts,
         Err(error) => {
@@ -87,7 +94,10 @@ pub(crate) fn check(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> 
     print!("{table}");
     complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
     if !complaints.is_empty() && counts.rustc != bounds.rustc {
-        eprintln!("the bounds were counted with {}, this is {}: if that is all, renew them", bounds.rustc, counts.rustc);
+        eprintln!(
+            "the bounds were counted with {}, this is {}: if that is all, renew them",
+            bounds.rustc, counts.rustc
+        );
     }
     outcome.count(NAME, complaints.is_empty());
     Ok(())
@@ -99,14 +109,22 @@ fn has_valgrind() -> bool {
 
 /// Builds the program as users get it, and counts.
 fn count(workspace: &Workspace) -> Result<Counts> {
-    ensure!(succeeds(cargo(workspace).args(["build", "--release", "-p", "shoal-comm", "--example", "instructions"]))?, "it does not build");
+    ensure!(
+        succeeds(cargo(workspace).args(["build", "--release", "-p", "shoal-comm", "--example", "instructions"]))?,
+        "it does not build"
+    );
     let dumps = workspace.target.join("callgrind");
     if dumps.exists() {
         fs::remove_dir_all(&dumps)?;
     }
     fs::create_dir_all(&dumps)?;
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["-q", "--tool=callgrind", &format!("--toggle-collect={COUNTED}"), &format!("--dump-after={COUNTED}")]);
+    valgrind.args([
+        "-q",
+        "--tool=callgrind",
+        &format!("--toggle-collect={COUNTED}"),
+        &format!("--dump-after={COUNTED}"),
+    ]);
     valgrind
         .arg(format!("--callgrind-out-file={}", dumps.join("dump").display()))
         .arg(workspace.target.join("release/examples/instructions"));
@@ -128,13 +146,17 @@ fn count(workspace: &Workspace) -> Result<Counts> {
 
 /// The instructions of one dump.
 fn total(dump: &Path) -> Result<u64> {
-    let text = fs::read_to_string(dump).with_context(|| format!("valgrind wrote no {}; was {COUNTED} inlined?", dump.display()))?;
-    let total =
-        text.lines().find_map(|line| line.strip_prefix("summary: ")).with_context(|| format!("{} has no summary", dump.display()))?;
+    let text = fs::read_to_string(dump)
+        .with_context(|| format!("valgrind wrote no {}; was {COUNTED} inlined?", dump.display()))?;
+    let total = text
+        .lines()
+        .find_map(|line| line.strip_prefix("summary: "))
+        .with_context(|| format!("{} has no summary", dump.display()))?;
     Ok(total.trim().parse()?)
 }
 
-/// What the program said, with the total of each of its counts: the kernels' instructions, and the least count of each loop for one run.
+/// What the program said, with the total of each of its counts: the kernels' instructions, and the
+/// least count of each loop for one run.
 fn read(said: &str, totals: &[u64]) -> Result<(String, BTreeMap<String, u64>)> {
     let mut lines = said.lines();
     let kernels = lines.next().context("the program said nothing")?.to_owned();
@@ -151,7 +173,8 @@ fn read(said: &str, totals: &[u64]) -> Result<(String, BTreeMap<String, u64>)> {
 
 /// A table for people, and what is wrong.
 fn compare(counts: &Counts, bounds: &Counts) -> (String, Vec<String>) {
-    let mut table = format!("instructions of one run, kernels {}, at most {TOLERANCE} % above the bound\n", counts.kernels);
+    let mut table =
+        format!("instructions of one run, kernels {}, at most {TOLERANCE} % above the bound\n", counts.kernels);
     let mut complaints = Vec::new();
     for (name, count) in &counts.loops {
         let Some(bound) = bounds.loops.get(name) else {
@@ -167,23 +190,30 @@ fn compare(counts: &Counts, bounds: &Counts) -> (String, Vec<String>) {
         }
     }
     let gone = bounds.loops.keys().filter(|name| !counts.loops.contains_key(*name));
-    complaints.extend(gone.map(|name| format!("{BOUNDS}: {name:?} is not counted any more: `cargo xtask instructions --renew`")));
+    complaints.extend(
+        gone.map(|name| format!("{BOUNDS}: {name:?} is not counted any more: `cargo xtask instructions --renew`")),
+    );
     (table, complaints)
 }
 
 impl Counts {
     fn file(&self) -> Result<String> {
         let loops: Map<_, _> = self.loops.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
-        let text = serde_json::to_string_pretty(&json!({ "kernels": self.kernels, "rustc": self.rustc, "instructions": loops }))?;
+        let text = serde_json::to_string_pretty(
+            &json!({ "kernels": self.kernels, "rustc": self.rustc, "instructions": loops }),
+        )?;
         Ok(text + "\n")
     }
 
     fn read(text: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(text).with_context(|| format!("{BOUNDS} is no JSON"))?;
-        let word = |name: &str| value[name].as_str().map(str::to_owned).with_context(|| format!("{BOUNDS}: {name} is no text"));
+        let word = |name: &str| {
+            value[name].as_str().map(str::to_owned).with_context(|| format!("{BOUNDS}: {name} is no text"))
+        };
         let loops = value["instructions"].as_object().with_context(|| format!("{BOUNDS}: no instructions"))?;
         let loops = loops.iter().map(|(name, count)| {
-            let count = count.as_u64().filter(|count| *count > 0).with_context(|| format!("{BOUNDS}: {name:?} is no count"))?;
+            let count =
+                count.as_u64().filter(|count| *count > 0).with_context(|| format!("{BOUNDS}: {name:?} is no count"))?;
             Ok((name.clone(), count))
         });
         Ok(Self { kernels: word("kernels")?, rustc: word("rustc")?, loops: loops.collect::<Result<_>>()? })
@@ -213,7 +243,10 @@ mod tests {
         let (table, complaints) = compare(&counts(&[("a", 1050), ("b", 1051), ("d", 5)]), &bounds);
         assert_eq!(complaints.len(), 3, "{complaints:?}");
         assert!(complaints[0].starts_with("b: 1051 instructions, 5.1 % more than 1000"), "{complaints:?}");
-        assert!(complaints[1].contains("\"d\" has no bound") && complaints[2].contains("\"c\" is not counted"), "{complaints:?}");
+        assert!(
+            complaints[1].contains("\"d\" has no bound") && complaints[2].contains("\"c\" is not counted"),
+            "{complaints:?}"
+        );
         assert!(table.contains("+5.0 %"), "{table}");
         assert_eq!(compare(&bounds, &bounds).1, Vec::<String>::new());
     }

@@ -1,10 +1,16 @@
-//! Project chores: `cargo xtask test [--all] | ci | checks | soak | tidy | codegen | bench | clients | package | dist | gpu | instructions | fuzz | sim`.
+//! Project chores, `cargo xtask TASK`.
 //!
-//! `test` is the README's test command: it sets up what the tests need (a Python environment with the real clients, libxgboost),
-//! runs the Rust tests and the client tests, and closes with one line of counts. `ci` is `test` and every other check that a
-//! change has to pass, `checks` those alone. `soak` is what takes too long for them. `tidy` executes the rules of ARCHITECTURE.md. `codegen` rewrites the generated sources. `bench NAME ..` runs one
-//! measurement of `tools/bench`, `bench` alone all of them, and writes docs/notes/measured.md. `clients` makes the tests' Python environments and prints their interpreters. `package`
-//! builds the Python package's wheel and tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs that break a reader, `sim` for histories that break the control core.
+//! `test` is the README's test command: it sets up what the tests need (a Python environment with
+//! the real clients, libxgboost), runs the Rust tests and the client tests, and closes with one
+//! line of counts. `ci` is `test` and every other check that a change has to pass, `checks` those
+//! alone. `soak` is what takes too long for them. `tidy` executes the rules of ARCHITECTURE.md.
+//! `codegen` rewrites the generated sources. `bench NAME ..` runs one measurement of `tools/bench`,
+//! `bench` alone all of them, and writes docs/notes/measured.md. `clients` makes the tests' Python
+//! environments and prints their interpreters. `package` builds the Python package's wheel and
+//! tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a
+//! folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo
+//! passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs
+//! that break a reader, `sim` for histories that break the control core.
 
 mod bench;
 mod checks;
@@ -68,7 +74,8 @@ fn run(task: &str) -> Result<bool> {
             Ok(outcome.report())
         }
         "ci" => {
-            // The tests in Python wait more than they compute, and what compiles beside them leaves them the processor.
+            // The tests in Python wait more than they compute, and what compiles beside them leaves
+            // them the processor.
             let mut beside = None;
             let mut outcome = test(&workspace, || {
                 beside = Some(checks::Beside::start(&workspace)?);
@@ -90,18 +97,24 @@ fn run(task: &str) -> Result<bool> {
             Ok(true)
         }
         "package" => {
-            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            let Some(python) = Environments::find(&workspace)?.package()? else {
+                bail!("the package registry cannot be reached")
+            };
             let mut outcome = Outcome::default();
             python_package::run(&workspace, &python, None, &mut outcome)?;
             Ok(outcome.report())
         }
         "dist" => {
-            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            let Some(python) = Environments::find(&workspace)?.package()? else {
+                bail!("the package registry cannot be reached")
+            };
             dist::run(&workspace, &python)
         }
         "gpu" => gpu::run(&workspace),
         "torch-suite" => {
-            let Some(python) = Environments::find(&workspace)?.package()? else { bail!("the package registry cannot be reached") };
+            let Some(python) = Environments::find(&workspace)?.package()? else {
+                bail!("the package registry cannot be reached")
+            };
             python_package::renew_torch_suite(&workspace, &python)
         }
         "tidy" => {
@@ -126,7 +139,8 @@ fn run(task: &str) -> Result<bool> {
     }
 }
 
-/// Rust tests, then those of the Python package and the real clients against what was built; `between` begins when all is built.
+/// Rust tests, then those of the Python package and the real clients against what was built;
+/// `between` begins when all is built.
 fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let started = Instant::now();
@@ -199,5 +213,7 @@ fn refuse_skips(workspace: &Workspace, outcome: &mut Outcome) {
 
 /// Histories of many seeds: `cargo xtask sim [--seeds N] [--from SEED]`.
 fn sim(workspace: &Workspace) -> Result<bool> {
-    succeeds(cargo(workspace).args(["run", "-q", "-p", "shoal-sim", "--example", "seeds", "--"]).args(env::args().skip(2)))
+    succeeds(
+        cargo(workspace).args(["run", "-q", "-p", "shoal-sim", "--example", "seeds", "--"]).args(env::args().skip(2)),
+    )
 }

@@ -68,8 +68,10 @@ impl Outcome {
     /// The same report; those that passed have no names.
     pub(crate) fn json(&self) -> Value {
         let passed = std::iter::repeat_n(json!({"outcome": "passed"}), self.passed);
-        let failed = self.failed.iter().map(|name| json!({"name": name, "outcome": "failed", "reason": self.reasons.get(name)}));
-        let skipped = self.skipped.iter().map(|skip| json!({"name": skip.name, "outcome": "skipped", "reason": skip.reason}));
+        let failed =
+            self.failed.iter().map(|name| json!({"name": name, "outcome": "failed", "reason": self.reasons.get(name)}));
+        let skipped =
+            self.skipped.iter().map(|skip| json!({"name": skip.name, "outcome": "skipped", "reason": skip.reason}));
         passed.chain(failed).chain(skipped).collect()
     }
 
@@ -87,7 +89,9 @@ impl Outcome {
     pub(crate) fn refuse_skips(&mut self, is_honest: impl Fn(&str) -> bool) {
         let (honest, refused): (Vec<_>, Vec<_>) = self.skipped.drain(..).partition(|skip| is_honest(&skip.reason));
         self.skipped = honest;
-        self.failed.extend(refused.into_iter().map(|skip| format!("{} (skipped here without need: {})", skip.name, skip.reason)));
+        self.failed.extend(
+            refused.into_iter().map(|skip| format!("{} (skipped here without need: {})", skip.name, skip.reason)),
+        );
     }
 
     /// Prints skips and failures by name, then the closing line; says whether all is well.
@@ -124,7 +128,8 @@ mod tests {
     use super::*;
 
     fn outcome(passed: usize, failed: &[&str], skipped: &[(&str, &str)]) -> Outcome {
-        let skipped = skipped.iter().map(|(name, reason)| Skip { name: (*name).into(), reason: (*reason).into() }).collect();
+        let skipped =
+            skipped.iter().map(|(name, reason)| Skip { name: (*name).into(), reason: (*reason).into() }).collect();
         Outcome { passed, failed: failed.iter().map(|name| (*name).into()).collect(), skipped, ..Outcome::default() }
     }
 

@@ -4,7 +4,8 @@ use std::{path::Path, process::Command};
 
 use crate::{frameworks, soak, workspace::Workspace};
 
-/// Seconds after which a test is ended: several times what the slowest one takes on a loaded machine.
+/// Seconds after which a test is ended: several times what the slowest one takes on a loaded
+/// machine.
 const TEST_TIMEOUT_S: u32 = 600;
 
 /// pytest in a folder of the checkout; the caller adds what to run.

@@ -1,5 +1,7 @@
-//! `py`: the Python package, built into a wheel by maturin, installed into an environment of its own, and tested there; what needs torch with each interpreter that
-//! `SHOAL_TORCH_PYTHON` names (separated by `:`), such as one with the newest torch and one with an older, else with the environment of PyTorch's image.
+//! `py`: the Python package, built into a wheel by maturin, installed into an environment of its
+//! own, and tested there; what needs torch with each interpreter that `SHOAL_TORCH_PYTHON` names
+//! (separated by `:`), such as one with the newest torch and one with an older, else with the
+//! environment of PyTorch's image.
 
 use std::{
     env, fs,
@@ -15,13 +17,15 @@ use crate::{
     workspace::{Workspace, shown, succeeds},
 };
 
-/// How many files of tests run at a time, each whole in one worker: tests wait for their ranks to start, and for faults to be noticed.
+/// How many files of tests run at a time, each whole in one worker: tests wait for their ranks to
+/// start, and for faults to be noticed.
 const SIDE_BY_SIDE: &str = "2";
 
 /// If more tests than these fail, the machine is not the cause.
 const MOST_TESTS_AGAIN: usize = 10;
 
-/// Builds, installs and tests it with the interpreter of an environment that has maturin and pytest.
+/// Builds, installs and tests it with the interpreter of an environment that has maturin and
+/// pytest.
 pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     if install(workspace, python, outcome)? {
         test(workspace, python, torch, outcome)?;
@@ -29,14 +33,17 @@ pub(crate) fn run(workspace: &Workspace, python: &Path, torch: Option<&Path>, ou
     Ok(())
 }
 
-/// Builds it and installs it into that environment; whether it is there then. What compiles afterwards delays no test.
+/// Builds it and installs it into that environment; whether it is there then. What compiles
+/// afterwards delays no test.
 pub(crate) fn install(workspace: &Workspace, python: &Path, outcome: &mut Outcome) -> Result<bool> {
     let Some(wheel) = built(workspace, python)? else {
         outcome.fail("the Python package does not build");
         return Ok(false);
     };
     let mut install = Command::new(python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]).arg(wheel);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"])
+        .arg(wheel);
     if !succeeds(&mut install)? {
         outcome.fail("the Python package's wheel cannot be installed");
         return Ok(false);
@@ -48,7 +55,8 @@ pub(crate) fn install(workspace: &Workspace, python: &Path, outcome: &mut Outcom
 pub(crate) fn test(workspace: &Workspace, python: &Path, torch: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     let folder = workspace.root.join("py");
     let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
-    let mut torches: Vec<_> = env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
+    let mut torches: Vec<_> =
+        env::split_paths(&named).filter(|interpreter| !interpreter.as_os_str().is_empty()).collect();
     if torches.is_empty() {
         torches.extend(torch.map(Path::to_owned));
     }
@@ -74,7 +82,15 @@ pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathB
         fs::remove_dir_all(&wheels)?;
     }
     let mut build = Command::new(python);
-    build.current_dir(workspace.root.join("py")).args(["-m", "maturin", "build", "--locked", "--profile", "dev", "--interpreter"]);
+    build.current_dir(workspace.root.join("py")).args([
+        "-m",
+        "maturin",
+        "build",
+        "--locked",
+        "--profile",
+        "dev",
+        "--interpreter",
+    ]);
     build.arg(python).arg("--target-dir").arg(&workspace.target).arg("--out").arg(&wheels);
     if !succeeds(&mut build)? {
         return Ok(None);
@@ -82,7 +98,8 @@ pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathB
     Ok(Some(fs::read_dir(&wheels)?.next().context("maturin wrote no wheel")??.path()))
 }
 
-/// Writes the list of torch's own tests that Gloo passes, by the first interpreter that `SHOAL_TORCH_PYTHON` names.
+/// Writes the list of torch's own tests that Gloo passes, by the first interpreter that
+/// `SHOAL_TORCH_PYTHON` names.
 pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<bool> {
     let mut renew = Command::new(python);
     renew.current_dir(workspace.root.join("py")).arg("tests/torch_suite.py");
@@ -125,8 +142,9 @@ fn of_torch(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs pytest and counts, with `label` behind the names. The few tests that fail are tried once more, one at a time: ranks that wait for each other
-/// fail where the machine was busy for too long.
+/// Runs pytest and counts, with `label` behind the names. The few tests that fail are tried once
+/// more, one at a time: ranks that wait for each other fail where the machine was busy for too
+/// long.
 fn finish(tests: &dyn Fn() -> Command, what: &[PathBuf], label: &str, outcome: &mut Outcome) -> Result<()> {
     let mut side_by_side = tests();
     side_by_side.args(["-n", SIDE_BY_SIDE, "--dist", "loadfile"]).args(what);
@@ -158,7 +176,8 @@ fn once(mut tests: Command, label: &str) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads the closing summary of `pytest -rA`, a line per test; lines before it may be a program's own.
+/// Reads the closing summary of `pytest -rA`, a line per test; lines before it may be a program's
+/// own.
 fn count(text: &str, label: &str, outcome: &mut Outcome) {
     let summary = text.rfind("= short test summary info =").map_or("", |from| &text[from..]);
     for line in summary.lines() {
@@ -190,9 +209,15 @@ mod tests {
         let mut outcome = Outcome::default();
         let text = "..F [100%]\nERROR    driver.py:247 what a program logged\n= short test summary info =\nPASSED t.py::a\nPASSED t.py::b\nFAILED t.py::c - AssertionError\nERROR t.py::d\nSKIPPED [2] t.py:7: needs torch: x\n1 failed";
         count(text, " (torch 2)", &mut outcome);
-        assert_eq!((outcome.passed, &outcome.failed[..]), (2, &["t.py::c (torch 2)", "t.py::d (torch 2)"].map(str::to_owned)[..]));
+        assert_eq!(
+            (outcome.passed, &outcome.failed[..]),
+            (2, &["t.py::c (torch 2)", "t.py::d (torch 2)"].map(str::to_owned)[..])
+        );
         assert_eq!(Vec::from_iter(outcome.reasons.values()), ["AssertionError"]);
-        assert_eq!(outcome.skipped, [Skip { name: "py/[2] t.py:7 (torch 2)".to_owned(), reason: "needs torch: x".to_owned() }]);
+        assert_eq!(
+            outcome.skipped,
+            [Skip { name: "py/[2] t.py:7 (torch 2)".to_owned(), reason: "needs torch: x".to_owned() }]
+        );
     }
 
     #[test]
@@ -200,7 +225,8 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../py");
         let files = of_torch(&folder).expect("the package is there");
         assert!(
-            files.contains(&PathBuf::from("tests/test_torch.py")) && !files.contains(&PathBuf::from("tests/test_tuner.py")),
+            files.contains(&PathBuf::from("tests/test_torch.py"))
+                && !files.contains(&PathBuf::from("tests/test_tuner.py")),
             "{files:?}"
         );
         assert!(files.iter().all(|file| folder.join(file).is_file()));

@@ -1,7 +1,8 @@
 //! `cargo test` over the workspace, its output counted.
 //!
-//! A Rust test that this machine cannot run prints `skipped: REASON` and returns; libtest calls it passed, we do not. Test programs
-//! without libtest print the same lines, a test each, but not its closing one.
+//! A Rust test that this machine cannot run prints `skipped: REASON` and returns; libtest calls it
+//! passed, we do not. Test programs without libtest print the same lines, a test each, but not its
+//! closing one.
 
 use std::{
     env,
@@ -18,7 +19,8 @@ use crate::{
     workspace::{Workspace, cargo, shown},
 };
 
-/// The whole workspace, the documentation's tests too; and what is compiled with process groups' feature `nccl` alone.
+/// The whole workspace, the documentation's tests too; and what is compiled with process groups'
+/// feature `nccl` alone.
 const RUNS: [&[&str]; 3] = [
     &["--workspace", "--no-fail-fast", "--"],
     &["-p", "shoal-comm", "--features", "nccl", "--test", "nccl", "--"],
@@ -28,7 +30,8 @@ const RUNS: [&[&str]; 3] = [
 /// More than so many that failed are not tried again: that is no bad luck.
 const MOST_AGAIN: usize = 5;
 
-/// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in `python_dir`, which has the real clients.
+/// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in
+/// `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
     for arguments in RUNS {
         let mut first = Outcome::default();
@@ -55,7 +58,12 @@ fn passes_alone(workspace: &Workspace, arguments: &[&str], python_dir: Option<&P
 }
 
 /// Whether all went well, besides what `outcome` says.
-fn run_one(workspace: &Workspace, arguments: &[&str], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<bool> {
+fn run_one(
+    workspace: &Workspace,
+    arguments: &[&str],
+    python_dir: Option<&Path>,
+    outcome: &mut Outcome,
+) -> Result<bool> {
     let mut command = cargo(workspace);
     // Options of the test programs are the last.
     command.arg("test").args(arguments).arg("--show-output").stdout(Stdio::piped());
@@ -123,7 +131,9 @@ impl Reader {
             return false;
         }
         if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
-            let skip = result.strip_prefix("skipped: ").or_else(|| Some(result.strip_prefix("ignored")?.trim_start_matches(", ")));
+            let skip = result
+                .strip_prefix("skipped: ")
+                .or_else(|| Some(result.strip_prefix("ignored")?.trim_start_matches(", ")));
             match (result.split(' ').next(), skip) {
                 (_, Some(reason)) => outcome.skipped.push(Skip { name: name.to_owned(), reason: reason.to_owned() }),
                 (Some("ok"), None) => self.passed += 1,

@@ -1,4 +1,5 @@
-//! The reasons for which a test may be skipped in CI: each holds only where the machine really lacks the thing.
+//! The reasons for which a test may be skipped in CI: each holds only where the machine really
+//! lacks the thing.
 
 use std::{path::Path, process::Command};
 
@@ -12,7 +13,8 @@ pub(crate) fn is_honest(root: &Path, reason: &str) -> bool {
 /// Looks whether this machine lacks a thing.
 type Lacks = fn(&Path) -> bool;
 
-/// How a reason begins, and whether it holds here. Network is not among them: CI has its registries.
+/// How a reason begins, and whether it holds here. Network is not among them: CI has its
+/// registries.
 const REASONS: &[(&str, Lacks)] = &[
     ("needs root", |_| !says("id -u", "0")),
     ("needs an ordinary user", |_| says("id -u", "0")),
@@ -38,7 +40,9 @@ const REASONS: &[(&str, Lacks)] = &[
     // Instructions are counted where the bounds hold: with AVX2, which valgrind knows.
     ("needs valgrind", |_| !runs("command -v valgrind")),
     ("needs a processor whose kernels are Avx2", |_| !runs("grep -qw avx2 /proc/cpuinfo")),
-    ("needs the standard library of aarch64", |_| !runs("test -d \"$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)\"")),
+    ("needs the standard library of aarch64", |_| {
+        !runs("test -d \"$(rustc --print target-libdir --target aarch64-unknown-linux-gnu)\"")
+    }),
     ("needs IPv6", |_| !runs("test -e /proc/net/if_inet6")),
     ("needs an address beside loopback", |_| says("hostname -I", "")),
     // 1.8 GB: `cargo xtask test --all` creates it; CI uses one that is there.
@@ -48,7 +52,9 @@ const REASONS: &[(&str, Lacks)] = &[
     // Jobs of libraries whose other jobs run always.
     ("needs `cargo xtask test --all`", |_| !frameworks::all_are_wanted()),
     // Built of its source, likewise.
-    ("needs a wheel of DeepSpeed 0.19.8", |_| !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/wheels/deepspeed-0.19.8-cp*.whl")),
+    ("needs a wheel of DeepSpeed 0.19.8", |_| {
+        !runs("ls \"${SHOAL_CACHE:-$HOME/.cache/shoal}\"/wheels/deepspeed-0.19.8-cp*.whl")
+    }),
     ("needs the wheel of the Python package", |root| {
         !runs(&format!("ls \"${{CARGO_TARGET_DIR:-{}/target}}\"/wheels/shoal-*.whl", root.display()))
     }),
@@ -86,7 +92,10 @@ mod tests {
         assert!(!is_honest(empty, "too slow"));
         // CI creates PyTorch's environment.
         assert!(!is_honest(empty, "needs torch: x") && !is_honest(empty, "needs the PyTorch environment: x"));
-        assert!(is_honest(empty, "needs root") != is_honest(empty, "needs an ordinary user"), "exactly one of them holds on any machine");
+        assert!(
+            is_honest(empty, "needs root") != is_honest(empty, "needs an ordinary user"),
+            "exactly one of them holds on any machine"
+        );
         assert!(is_honest(empty, "needs ../shared/data: no wine"));
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: what CI has a part of. All of torch's own suite and the runs on more ranks, kills for many times as long, and histories of
-//! the control core from many seeds.
+//! `cargo xtask soak`: what CI has a part of. All of torch's own suite and the runs on more ranks,
+//! kills for many times as long, and histories of the control core from many seeds.
 
 use std::{env, process::Command};
 

@@ -1,8 +1,9 @@
-//! The rules of ARCHITECTURE.md, executed. Each rule is a function from what there is to a list of complaints, tested with input
-//! that breaks it.
+//! The rules of ARCHITECTURE.md, executed. Each rule is a function from what there is to a list of
+//! complaints, tested with input that breaks it.
 
 mod algorithms;
 mod budget;
+mod columns;
 mod debug_format;
 mod edges;
 mod imports;
@@ -45,6 +46,7 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
         knots::check(&sources),
         algorithms::check(&sources),
         budget::check(&sources),
+        columns::check(&sources),
         debug_format::check(&sources),
         names::check(&sources),
         paths::check(&sources, &|path| workspace.root.join(path).exists()),
@@ -56,11 +58,13 @@ pub(crate) fn problems(workspace: &Workspace) -> Result<Vec<String>> {
     .concat())
 }
 
-/// Lowers the limits of words that have become fewer, and writes those of new words (`cargo xtask tidy --renew`).
+/// Lowers the limits of words that have become fewer, and writes those of new words
+/// (`cargo xtask tidy --renew`).
 pub(crate) fn renew(workspace: &Workspace) -> Result<()> {
     let path = workspace.root.join(UNUSED_WORDS);
     let allowed = fs::read_to_string(&path)?;
-    fs::write(&path, unused_words::renewed(&sources(workspace)?, &allowed)).with_context(|| format!("could not write {}", path.display()))
+    fs::write(&path, unused_words::renewed(&sources(workspace)?, &allowed))
+        .with_context(|| format!("could not write {}", path.display()))
 }
 
 fn sources(workspace: &Workspace) -> Result<Vec<Source>> {

@@ -19,13 +19,16 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Asks cargo. Where this program was compiled does not count: several checkouts may share a target directory.
+    /// Asks cargo. Where this program was compiled does not count: several checkouts may share a
+    /// target directory.
     pub(crate) fn find() -> Result<Self> {
         let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1"]).output();
         let output = output.context("could not run cargo metadata")?;
         ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
         let metadata: Value = serde_json::from_slice(&output.stdout)?;
-        let path = |name: &str| metadata[name].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata names no {name}"));
+        let path = |name: &str| {
+            metadata[name].as_str().map(PathBuf::from).with_context(|| format!("cargo metadata names no {name}"))
+        };
         Ok(Self { root: path("workspace_root")?, target: path("target_directory")?, metadata })
     }
 }

@@ -53,7 +53,8 @@ impl Item {
     }
 }
 
-/// Hands on everything below the directories, and how much it was. `most`: bytes that files may have with their holes, where they are stored so.
+/// Hands on everything below the directories, and how much it was. `most`: bytes that files may
+/// have with their holes, where they are stored so.
 pub(crate) fn send(
     ml: &Path,
     most: Option<u64>,
@@ -71,11 +72,15 @@ pub(crate) fn send(
                     }
                 }
                 let skipped = |path: &Path| {
-                    let text = format!("/opt/ml/{directory}/{} is neither file, directory nor link and is left out", path.display());
+                    let text = format!(
+                        "/opt/ml/{directory}/{} is neither file, directory nor link and is left out",
+                        path.display()
+                    );
                     // If nobody takes notes any more, the next part says so.
                     let _ = out(Item::Report(ReportBody::Note { text }));
                 };
-                pack(&root, is_stopped, |part| out(Item::Part(artifact, part)), skipped).map_err(|error| error.within(directory))?
+                pack(&root, is_stopped, |part| out(Item::Part(artifact, part)), skipped)
+                    .map_err(|error| error.within(directory))?
             }
             None => Packed::default(),
         };

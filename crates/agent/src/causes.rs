@@ -4,8 +4,8 @@ use std::error::Error;
 
 use shoal_contract::escape_line;
 
-/// The error and, after colons, its causes. A library may quote any bytes of a broken file, so control characters are
-/// escaped as in logs.
+/// The error and, after colons, its causes. A library may quote any bytes of a broken file, so
+/// control characters are escaped as in logs.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -16,10 +16,12 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     Vec::from_iter(text.lines().map(|line| escape_line(line.as_bytes()))).join("\n")
 }
 
-/// Longest reason that is told: what the server puts around it has to fit into 1024 characters, too.
+/// Longest reason that is told: what the server puts around it has to fit into 1024 characters,
+/// too.
 const MOST: usize = 960;
 
-/// What of a text stands in a job's failure reason: of a long one the beginning, which says what went wrong, and the end, which says why.
+/// What of a text stands in a job's failure reason: of a long one the beginning, which says what
+/// went wrong, and the end, which says why.
 pub(crate) fn reason(text: &str) -> String {
     const GAP: &str = " ... ";
     let letters: Vec<char> = text.chars().collect();

@@ -27,7 +27,8 @@ enum End {
     Refused(String),
 }
 
-/// Keeps a connection until the server refuses it or stays away for longer than the lease; then closes the outbox and says why.
+/// Keeps a connection until the server refuses it or stays away for longer than the lease; then
+/// closes the outbox and says why.
 pub(crate) fn keep(options: &Options, outbox: &Outbox, events: &Sender<Event>) {
     let mut line = Line { options, outbox, events, lease: FIRST_CONTACT, grace: Duration::ZERO, welcomed: false };
     let mut seen = Instant::now();
@@ -104,8 +105,8 @@ impl Line<'_> {
     }
 }
 
-/// Sends what there is from `position` on, until the connection breaks; when there has been nothing for as long as the server wants to wait,
-/// and once at the beginning, a sign of life.
+/// Sends what there is from `position` on, until the connection breaks; when there has been nothing
+/// for as long as the server wants to wait, and once at the beginning, a sign of life.
 fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox, alive: Option<Duration>) {
     let sign = encode(&Frame::Message(ToServer::Alive)).expect("a word without members always serialises");
     if alive.is_some() && stream.write_all(&sign).is_err() {

@@ -16,7 +16,8 @@ pub(crate) enum Event {
     Assigned {
         /// What to do.
         assignment: Box<Assignment>,
-        /// What the server has of this instance already: something only if an earlier agent of it has died.
+        /// What the server has of this instance already: something only if an earlier agent of it
+        /// has died.
         acked: u64,
     },
     /// The server wants something; orders are repeated after every reconnection.

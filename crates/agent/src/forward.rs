@@ -1,4 +1,5 @@
-//! The server's endpoint inside the job's network: connections to the instance's own loopback are carried to the server.
+//! The server's endpoint inside the job's network: connections to the instance's own loopback are
+//! carried to the server.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -14,8 +15,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 /// Connections at a time; more wait in the listener's queue.
 const MOST: usize = 64;
 const STACK: usize = 96 << 10;
-/// Where the server sees programs of jobs come from: what it counts by address, as wrong keys at the console's sign-in, they have not in common with
-/// the owner, whose browser comes from 127.0.0.1.
+/// Where the server sees programs of jobs come from: what it counts by address, as wrong keys at
+/// the console's sign-in, they have not in common with the owner, whose browser comes from
+/// 127.0.0.1.
 const JOBS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Accepts for as long as this process lives, in a thread of its own.
@@ -23,7 +25,8 @@ pub(crate) fn start(listener: TcpListener, server_address: String) -> io::Result
     serve(listener, Arc::default(), move || connect(&server_address))
 }
 
-/// Accepts in a thread of its own, until `is_over` is set and another connection has come; carries each connection to what `connect` opens.
+/// Accepts in a thread of its own, until `is_over` is set and another connection has come; carries
+/// each connection to what `connect` opens.
 pub(crate) fn serve<S: Duplex>(
     listener: TcpListener,
     is_over: Arc<AtomicBool>,
@@ -39,12 +42,14 @@ pub(crate) fn serve<S: Duplex>(
                 return;
             }
             let Ok((inside, _)) = accepted else {
-                // Out of descriptors, mostly; or the listener is closed, and then this costs nothing worth mentioning.
+                // Out of descriptors, mostly; or the listener is closed, and then this costs
+                // nothing worth mentioning.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
             let (slot, connect) = (slots.take(), connect.clone());
-            // Where a thread or the server cannot be had the connection closes, which AWS clients take as a reason to try again.
+            // Where a thread or the server cannot be had the connection closes, which AWS clients
+            // take as a reason to try again.
             let _ = thread::Builder::new().name("forward".into()).stack_size(STACK).spawn(move || {
                 let _slot = slot;
                 connect().and_then(|server| carry(inside, server))
@@ -99,7 +104,8 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     match address.parse() {
         Ok(SocketAddr::V4(server)) if server.ip().is_loopback() => {
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            // Else the port is chosen before its peer is known, and none that another connection has left may be used again for a minute.
+            // Else the port is chosen before its peer is known, and none that another connection
+            // has left may be used again for a minute.
             setsockopt(&socket, IpBindAddressNoPort, &true)?;
             bind(&socket, &SocketAddrV4::new(JOBS, 0))?;
             rustix::net::connect(&socket, &server)?;

@@ -1,5 +1,6 @@
-//! The GPUs of an instance: NVIDIA's device nodes shown in it, and the variables by which CUDA finds these and no others. The driver's libraries
-//! and tools are in `/usr`, which every instance sees.
+//! The GPUs of an instance: NVIDIA's device nodes shown in it, and the variables by which CUDA
+//! finds these and no others. The driver's libraries and tools are in `/usr`, which every instance
+//! sees.
 
 use std::path::Path;
 
@@ -17,10 +18,12 @@ pub(crate) struct Gpus {
     pub(crate) note: Option<String>,
 }
 
-/// For the GPUs of these numbers, of which the device nodes are in `dev`. Where the program sees its own nodes alone (`isolated`), CUDA counts
-/// them from 0; everywhere else it is told their numbers, also that it has none.
+/// For the GPUs of these numbers, of which the device nodes are in `dev`. Where the program sees
+/// its own nodes alone (`isolated`), CUDA counts them from 0; everywhere else it is told their
+/// numbers, also that it has none.
 pub(crate) fn of(gpus: &[u32], dev: &Path, isolated: bool) -> Gpus {
-    let (there, missing): (Vec<u32>, Vec<u32>) = gpus.iter().partition(|number| dev.join(format!("nvidia{number}")).exists());
+    let (there, missing): (Vec<u32>, Vec<u32>) =
+        gpus.iter().partition(|number| dev.join(format!("nvidia{number}")).exists());
     let own = there.iter().map(|number| format!("nvidia{number}"));
     let shared = SHARED.iter().filter(|_| !there.is_empty()).map(|name| (*name).to_owned());
     let nodes = own.chain(shared).map(|name| dev.join(name)).filter(|node| node.exists());
@@ -40,7 +43,11 @@ pub(crate) fn of(gpus: &[u32], dev: &Path, isolated: bool) -> Gpus {
             missing.join(", ")
         )
     });
-    Gpus { mounts, variables: variables.map(|(name, value)| (name.to_owned(), value)).into_iter().filter(|_| wanted).collect(), note }
+    Gpus {
+        mounts,
+        variables: variables.map(|(name, value)| (name.to_owned(), value)).into_iter().filter(|_| wanted).collect(),
+        note,
+    }
 }
 
 /// Lets the program see them; variables of its own stay.
@@ -65,10 +72,16 @@ mod tests {
         let shown = |gpus: &[u32], isolated| {
             let Gpus { mounts, variables, note } = of(gpus, dev.path(), isolated);
             let names = mounts.iter().map(|mount| match mount {
-                Mount::Bind { source, target } if source == target => source.file_name().unwrap().to_string_lossy().into_owned(),
+                Mount::Bind { source, target } if source == target => {
+                    source.file_name().unwrap().to_string_lossy().into_owned()
+                }
                 other => panic!("{other:?}"),
             });
-            (names.collect::<Vec<_>>().join(" "), variables.first().map_or("-", |(_, value)| value).to_owned(), note.is_some())
+            (
+                names.collect::<Vec<_>>().join(" "),
+                variables.first().map_or("-", |(_, value)| value).to_owned(),
+                note.is_some(),
+            )
         };
         let expected = |nodes: &str, visible: &str, noted| (nodes.to_owned(), visible.to_owned(), noted);
         assert_eq!(shown(&[1, 2], true), expected("nvidia1 nvidia2 nvidiactl nvidia-uvm", "0,1", false));

@@ -1,11 +1,13 @@
-//! What would help, said in the job's log next to the first line that needs it, and in the failure reason of a program that fails with it.
+//! What would help, said in the job's log next to the first line that needs it, and in the failure
+//! reason of a program that fails with it.
 
 use fancy_regex::Regex;
 use shoal_contract::Paths;
 use shoal_environments::Table;
 use shoal_link::{Assignment, NetworkMode, Program};
 
-/// That no host outside is reached, as the C library, Python's urllib3, curl, git, wget, Node, Go, Rust and Java write it.
+/// That no host outside is reached, as the C library, Python's urllib3, curl, git, wget, Node, Go,
+/// Rust and Java write it.
 const NETWORK: &str = "Name or service not known|Temporary failure in name resolution|NameResolutionError|Could not resolve host|\
                        unable to resolve host address|getaddrinfo E(?:AI_AGAIN|NOTFOUND)|: no such host|\
                        failed to lookup address information|UnknownHostException|Network is unreachable";
@@ -14,7 +16,8 @@ const MODULE: &str = "(?:ModuleNotFoundError|ImportError): No module named '?([A
 /// That a file of a channel is not there; its name is the group.
 const CHANNEL: &str = "(?:No such file|not found|not exist|annot open|an't open|FileNotFound).*/ml/input/data/([A-Za-z0-9][A-Za-z0-9._-]*)";
 /// That a variable with a channel's place is not there.
-const VARIABLE: &str = "KeyError: 'SM_CHANNEL_([A-Z0-9_]+)'|SM_CHANNEL_([A-Z0-9_]+): (?:unbound variable|parameter not set)";
+const VARIABLE: &str =
+    "KeyError: 'SM_CHANNEL_([A-Z0-9_]+)'|SM_CHANNEL_([A-Z0-9_]+): (?:unbound variable|parameter not set)";
 /// That PyTorch knows no backend of ours.
 const BACKEND: &str = "(?i)(?:unknown (?:c10d )?backend(?: type)?:?|invalid backend:?) *'?(shoal|smddp)\\b";
 
@@ -40,13 +43,18 @@ pub(crate) struct Hints {
 const MOST: usize = 8;
 
 impl Hints {
-    /// For the program of an assignment. `is_isolated`: it is kept apart from the machine's network.
+    /// For the program of an assignment. `is_isolated`: it is kept apart from the machine's
+    /// network.
     pub(crate) fn new(assignment: &Assignment, is_isolated: bool) -> Self {
         let regex = |pattern: &str| Regex::new(pattern).expect("the pattern is a constant that the tests compile");
         // A program of ours words its mistakes itself.
         let is_ours = matches!(assignment.program, Program::Builtin { .. });
         Self {
-            any: regex(&if is_ours { r"\b\B".to_owned() } else { [NETWORK, MODULE, CHANNEL, VARIABLE, BACKEND].join("|") }),
+            any: regex(&if is_ours {
+                r"\b\B".to_owned()
+            } else {
+                [NETWORK, MODULE, CHANNEL, VARIABLE, BACKEND].join("|")
+            }),
             network: is_isolated.then(|| (regex(NETWORK), of_network(assignment))),
             module: regex(MODULE),
             channel: regex(CHANNEL),
@@ -85,7 +93,10 @@ impl Hints {
         if let Some(backend) = group(&self.backend) {
             return Some(of_package(&format!("the backend {}", backend.to_lowercase())));
         }
-        self.network.as_ref().filter(|(complaint, _)| complaint.is_match(line).unwrap_or(false)).map(|(_, hint)| hint.clone())
+        self.network
+            .as_ref()
+            .filter(|(complaint, _)| complaint.is_match(line).unwrap_or(false))
+            .map(|(_, hint)| hint.clone())
     }
 
     fn of_module(&self, module: &str) -> Option<String> {
@@ -95,8 +106,10 @@ impl Hints {
         if self.has_image {
             return None;
         }
-        let choice =
-            Table::shipped().ok()?.image_for(&[module.to_owned()]).filter(|choice| Some(&choice.environment) != self.environment.as_ref());
+        let choice = Table::shipped()
+            .ok()?
+            .image_for(&[module.to_owned()])
+            .filter(|choice| Some(&choice.environment) != self.environment.as_ref());
         let require = "name its package in requirements.txt beside the script";
         Some(match (&self.environment, choice) {
             (None, Some(choice)) => format!(
@@ -109,14 +122,21 @@ impl Hints {
             ),
             (None, None) => return None,
             (Some(environment), Some(choice)) => {
-                format!("the environment {environment} has no {module}: {require}, or take the image {}, which has it", choice.image)
+                format!(
+                    "the environment {environment} has no {module}: {require}, or take the image {}, which has it",
+                    choice.image
+                )
             }
             (Some(environment), None) => format!("the environment {environment} has no {module}: {require}"),
         })
     }
 
     fn of_channel(&self, channel: &str) -> Option<String> {
-        if self.channels.iter().any(|known| known.eq_ignore_ascii_case(channel) || known.replace('-', "_").eq_ignore_ascii_case(channel)) {
+        if self
+            .channels
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(channel) || known.replace('-', "_").eq_ignore_ascii_case(channel))
+        {
             return None;
         }
         let there_are = match self.channels.as_slice() {
@@ -219,28 +239,58 @@ mod tests {
         };
         assignment.channels = vec![channel];
         let on_host = Hints::new(&assignment, true);
-        assignment.python =
-            Some(shoal_link::PythonEnvironment { name: "pytorch".to_owned(), pythons: Vec::new(), lock: String::new(), notice: None });
+        assignment.python = Some(shoal_link::PythonEnvironment {
+            name: "pytorch".to_owned(),
+            pythons: Vec::new(),
+            lock: String::new(),
+            notice: None,
+        });
         let on_pytorch = Hints::new(&assignment, true);
         for (hints, line, expected) in [
-            (&on_host, "ModuleNotFoundError: No module named 'torch' (train.py, line 1)", Some("the image pytorch-training has it")),
+            (
+                &on_host,
+                "ModuleNotFoundError: No module named 'torch' (train.py, line 1)",
+                Some("the image pytorch-training has it"),
+            ),
             (&on_host, "ModuleNotFoundError: No module named 'sklearn.svm'", Some("--image sagemaker-scikit-learn")),
             (&on_host, "ModuleNotFoundError: No module named 'left_pad'", Some("has no left_pad")),
-            (&on_pytorch, "ModuleNotFoundError: No module named 'tensorflow'", Some("or take the image tensorflow-training")),
-            (&on_pytorch, "ModuleNotFoundError: No module named 'left_pad'", Some("requirements.txt beside the script")),
+            (
+                &on_pytorch,
+                "ModuleNotFoundError: No module named 'tensorflow'",
+                Some("or take the image tensorflow-training"),
+            ),
+            (
+                &on_pytorch,
+                "ModuleNotFoundError: No module named 'left_pad'",
+                Some("requirements.txt beside the script"),
+            ),
             (&on_pytorch, "ModuleNotFoundError: No module named 'shoal'", Some("the module shoal comes with")),
-            (&on_pytorch, "ModuleNotFoundError: No module named 'horovod.torch'", Some("the module horovod comes with")),
+            (
+                &on_pytorch,
+                "ModuleNotFoundError: No module named 'horovod.torch'",
+                Some("the module horovod comes with"),
+            ),
             (&on_pytorch, "AssertionError: Unknown c10d backend type SHOAL", Some("the backend shoal comes with")),
-            (&on_pytorch, "ValueError: Unknown backend 'shoal'. Specify a 'device:backend' string", Some("the backend shoal comes with")),
+            (
+                &on_pytorch,
+                "ValueError: Unknown backend 'shoal'. Specify a 'device:backend' string",
+                Some("the backend shoal comes with"),
+            ),
             (&on_pytorch, "ValueError: Invalid backend: 'shoal'", Some("cargo xtask package")),
             (&on_pytorch, "ValueError: Invalid backend: 'nccl2'", None),
             (
                 &on_host,
                 "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/input/data/validation/rows.csv'",
-                Some("the job has no channel validation, whose files would be in /opt/ml/input/data/validation; it has train: give it"),
+                Some(
+                    "the job has no channel validation, whose files would be in /opt/ml/input/data/validation; it has train: give it",
+                ),
             ),
             (&on_host, "cat: /opt/ml/input/data/train/x: No such file or directory", None),
-            (&on_host, "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/input/data/train/rows.csv'", None),
+            (
+                &on_host,
+                "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/input/data/train/rows.csv'",
+                None,
+            ),
             (&on_host, "KeyError: 'SM_CHANNEL_VALIDATION' (train.py, line 3)", Some("no channel validation")),
             (&on_host, "KeyError: 'SM_CHANNEL_TRAIN'", None),
             (&on_host, "loss: 0.5", None),

@@ -1,4 +1,5 @@
-//! An instance whose root is the tree of an image: an image of the container engine with what it says of its program, or a directory.
+//! An instance whose root is the tree of an image: an image of the container engine with what it
+//! says of its program, or a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,8 @@ use shoal_environments::{Engine, EnvironmentError, Images, Inspected, PreparedIm
 use shoal_link::{Assignment, Program, Root};
 use shoal_sandbox::{Mount, SandboxSpec};
 
-/// What the platform sets for programs on the machine's own `/usr`; what an image sets is rather meant.
+/// What the platform sets for programs on the machine's own `/usr`; what an image sets is rather
+/// meant.
 const DEFAULTS: [&str; 4] = ["PATH", "LANG", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"];
 
 /// The files of an instance's root, which stay while this lives.
@@ -48,7 +50,10 @@ fn add_variables(image: &Inspected, assignment: &Assignment, variables: &mut Vec
         let at = variables.iter().position(|(known, _)| known == name);
         match at {
             None => variables.push((name.to_owned(), value.to_owned())),
-            Some(at) if (DEFAULTS.contains(&name) || Threads::is_default(name)) && !assignment.environment.contains_key(name) => {
+            Some(at)
+                if (DEFAULTS.contains(&name) || Threads::is_default(name))
+                    && !assignment.environment.contains_key(name) =>
+            {
                 variables[at].1 = value.to_owned();
             }
             Some(_) => {}

@@ -1,5 +1,5 @@
-//! What a job reads, where the server shares no files with this machine: trees of objects become directories, whose
-//! files the node's cache has.
+//! What a job reads, where the server shares no files with this machine: trees of objects become
+//! directories, whose files the node's cache has.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -46,7 +46,12 @@ impl From<io::Error> for Failure {
 }
 
 /// Puts directories in the place of trees of objects. `dir` is where they are made.
-pub(crate) fn localise(options: &Options, dir: &Path, input: &mut Input, is_to_stop: &mut dyn FnMut() -> bool) -> Result<(), InputError> {
+pub(crate) fn localise(
+    options: &Options,
+    dir: &Path,
+    input: &mut Input,
+    is_to_stop: &mut dyn FnMut() -> bool,
+) -> Result<(), InputError> {
     let Input::Objects(tree) = input else { return Ok(()) };
     let place = place_of(dir, tree).ok_or_else(|| InputError::Refused(format!("\"{}\" names no tree", tree.tree)))?;
     let draft = place.with_extension("draft");
@@ -78,7 +83,12 @@ pub(crate) fn place_of(dir: &Path, tree: &ObjectTree) -> Option<PathBuf> {
 }
 
 /// Makes the directory, or what is missing of it.
-fn make(options: &Options, tree: &ObjectTree, draft: &Path, is_to_stop: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
+fn make(
+    options: &Options,
+    tree: &ObjectTree,
+    draft: &Path,
+    is_to_stop: &mut dyn FnMut() -> bool,
+) -> Result<(), Failure> {
     let own = |error: io::Error| Failure::Ended(InputError::Place(error.into()));
     let mut line = Line::connect(options)?;
     let entries = line.list(tree)?;
@@ -108,7 +118,8 @@ fn make(options: &Options, tree: &ObjectTree, draft: &Path, is_to_stop: &mut dyn
             (Err(error), None) => return Err(Failure::Ended(InputError::Place(error))),
         }
     }
-    // The limit is for what is left behind; what could not be removed is tried again by the next one.
+    // The limit is for what is left behind; what could not be removed is tried again by the next
+    // one.
     options.objects.trim().map_err(own)
 }
 
@@ -162,7 +173,9 @@ impl Line {
                         return Ok(all);
                     }
                 }
-                Frame::Message(ToAgent::NoObject { reason }) => return Err(Failure::Ended(InputError::Refused(reason))),
+                Frame::Message(ToAgent::NoObject { reason }) => {
+                    return Err(Failure::Ended(InputError::Refused(reason)));
+                }
                 _ => return Err(io::Error::other("the server answers with something else than a manifest").into()),
             }
         }
@@ -177,7 +190,9 @@ impl Line {
                     to.write_all(&bytes).map_err(|error| Failure::Ended(InputError::Place(error.into())))?;
                 }
                 Frame::Message(ToAgent::ObjectEnds { sha256 }) => return Ok(sha256),
-                Frame::Message(ToAgent::NoObject { reason }) => return Err(Failure::Ended(InputError::Refused(reason))),
+                Frame::Message(ToAgent::NoObject { reason }) => {
+                    return Err(Failure::Ended(InputError::Refused(reason)));
+                }
                 _ => return Err(io::Error::other("the server answers with something else than an object").into()),
             }
         }

@@ -1,12 +1,13 @@
-//! Paths that a training program may have tampered with, as seen from outside: symbolic links are not followed, or the program could have
-//! the agent read what only the agent may.
+//! Paths that a training program may have tampered with, as seen from outside: symbolic links are
+//! not followed, or the program could have the agent read what only the agent may.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// `base/relative`, none of whose components below `base` is a symbolic link; `None` if it does not exist.
+/// `base/relative`, none of whose components below `base` is a symbolic link; `None` if it does not
+/// exist.
 pub(crate) fn resolve(base: &Path, relative: &Path) -> io::Result<Option<PathBuf>> {
     let mut path = base.to_owned();
     for component in relative.components() {

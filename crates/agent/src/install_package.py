@@ -1,7 +1,7 @@
 """Inside an instance: installs the package in the working directory, then becomes the program.
 
-Arguments: the directory into which it is installed; the file beside that for what the package requires and the environment lacks, or nothing
-where that is a failure; and the program's command.
+Arguments: the directory into which it is installed; the file beside that for what the package
+requires and the environment lacks, or nothing where that is a failure; and the program's command.
 """
 
 import importlib.metadata
@@ -22,7 +22,9 @@ MOST_CHARACTERS = 700
 
 
 def fail(code, message):
-    """Leaves a failure file as SageMaker's toolkit words it, with the last lines of the message, and ends."""
+    """Leaves a failure file as SageMaker's toolkit words it, with the last lines of the message,
+    and ends.
+    """
     lines = [line for line in message.splitlines() if line.strip(" ~^")]
     while len(lines) > 1 and len("\n".join(lines)) > MOST_CHARACTERS:
         lines = lines[1:]
@@ -38,7 +40,10 @@ def install():
     """Runs pip, whose words go to the log."""
     for name in ("pip", "setuptools"):
         if importlib.util.find_spec(name) is None:
-            fail(1, f"there is a setup.py, and {sys.executable} has no {name} to install it with; install that, or leave the setup.py out")
+            fail(
+                1,
+                f"there is a setup.py, and {sys.executable} has no {name} to install it with; install that, or leave the setup.py out",
+            )
     pip = subprocess.Popen(INSTALL, stderr=subprocess.PIPE, text=True, errors="replace")
     said = []
     for line in pip.stderr:
@@ -47,8 +52,12 @@ def install():
     if pip.wait() != 0:
         text = "".join(said).strip()
         # What setup.py itself said, as pip quotes it.
-        raised = re.search(r"Traceback \(most recent call last\)(?!.*Traceback \(most recent).*?(?=\[end of output\])", text, re.DOTALL)
-        fail(pip.returncode, "\n".join(line.strip() for line in raised.group().strip().splitlines()) if raised else text)
+        raised = re.search(
+            r"Traceback \(most recent call last\)(?!.*Traceback \(most recent).*?(?=\[end of output\])", text, re.DOTALL
+        )
+        fail(
+            pip.returncode, "\n".join(line.strip() for line in raised.group().strip().splitlines()) if raised else text
+        )
 
 
 def is_ours(name):
@@ -59,7 +68,9 @@ def is_ours(name):
 
 
 def missing(requirement):
-    """What the environment has in the place of something that the package requires; nothing if that is there."""
+    """What the environment has in the place of something that the package requires; nothing if
+    that is there.
+    """
     if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
         return None
     if is_ours(requirement.name):
@@ -87,7 +98,10 @@ def check():
             file.writelines(f"{name}\n" for name in lacks)
         sys.exit(LACKING)
     for name, has in lacks.items():
-        fail(1, f"setup.py requires {name}, and the environment {has}; install it there, or leave it out of install_requires")
+        fail(
+            1,
+            f"setup.py requires {name}, and the environment {has}; install it there, or leave it out of install_requires",
+        )
 
 
 install()

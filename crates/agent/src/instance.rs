@@ -1,4 +1,5 @@
-//! From an assignment to a running instance: its directories and config files, its place on the job's network, its sandbox.
+//! From an assignment to a running instance: its directories and config files, its place on the
+//! job's network, its sandbox.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -6,12 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, LaunchError, Paths, ProxyFacts,
-    RESOURCE_FILE, Resource, Script, Threads, config_files, environment, hosts_file, processes_per_instance,
+    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, LaunchError,
+    Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files, environment, hosts_file,
+    processes_per_instance,
 };
 use shoal_link::{Assignment, Channel, Input, Program};
 use shoal_sandbox::{
-    FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together, remove_tree,
+    FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together,
+    remove_tree,
 };
 
 use crate::inputs::InputError;
@@ -56,7 +59,8 @@ pub(crate) struct Home {
     own: PathBuf,
     /// Where no server clears up, this holds the directory.
     lock: Option<File>,
-    /// What names its control groups and helpers begin with, whatever attempts come: those of the first.
+    /// What names its control groups and helpers begin with, whatever attempts come: those of the
+    /// first.
     id: String,
 }
 
@@ -110,7 +114,8 @@ impl Home {
         Ok(layer)
     }
 
-    /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is a directory beside it.
+    /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is
+    /// a directory beside it.
     pub(crate) fn checkpoints(&self, local_path: &str) -> Place {
         let marks = self.own.join("marks/checkpoints");
         match Path::new(local_path).strip_prefix(shoal_contract::BASE) {
@@ -125,8 +130,9 @@ impl Home {
         Place { base: self.ml(), root, marks: self.own.join("marks/intermediate") }
     }
 
-    /// Removes what an attempt has left. Where its instance stays, the directories that every attempt has stay, too, empty: those of these
-    /// channels, on which it has its mounts, among them; and what is mounted there.
+    /// Removes what an attempt has left. Where its instance stays, the directories that every
+    /// attempt has stay, too, empty: those of these channels, on which it has its mounts, among
+    /// them; and what is mounted there.
     pub(crate) fn clear(&self, kept: Option<&[Channel]>) -> io::Result<()> {
         let Some(channels) = kept else {
             remove_tree(&self.own)?;
@@ -138,7 +144,8 @@ impl Home {
             Input::Local(_) => None,
             Input::Objects(tree) => inputs::place_of(&self.inputs(), tree),
         }));
-        let staying: Vec<PathBuf> = tree.directories().into_iter().chain(of_channels).chain([self.own.join("checkpoints")]).collect();
+        let staying: Vec<PathBuf> =
+            tree.directories().into_iter().chain(of_channels).chain([self.own.join("checkpoints")]).collect();
         let stays = |path: &Path| staying.iter().chain(&inputs).any(|it| it.starts_with(path));
         empty(&self.own, &stays, &inputs)
     }
@@ -150,14 +157,18 @@ impl Home {
         Ok(Mount::ReadOnly { source, target: target.to_owned() })
     }
 
-    /// Replaces the file that tells the program how far it may go. Nothing of the program may be running.
+    /// Replaces the file that tells the program how far it may go. Nothing of the program may be
+    /// running.
     pub(crate) fn write_resource(&self, resource: &Resource) -> io::Result<()> {
         self.replace(RESOURCE_FILE, &resource.to_bytes())
     }
 
-    /// Replaces a file in `input/config` as a whole. The program may have put a link in the place of either.
+    /// Replaces a file in `input/config` as a whole. The program may have put a link in the place
+    /// of either.
     fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
-        let Some(config) = inside::resolve(&self.ml(), Path::new("input/config"))? else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(config) = inside::resolve(&self.ml(), Path::new("input/config"))? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let name = Path::new(file).file_name().unwrap_or_default();
         let draft = config.join(name).with_extension("new");
         match fs::remove_file(&draft) {
@@ -183,7 +194,8 @@ impl Home {
     }
 }
 
-/// Makes the job's network if this is its first instance; otherwise joins the one that has this handle, or gives `None` as long as there is none.
+/// Makes the job's network if this is its first instance; otherwise joins the one that has this
+/// handle, or gives `None` as long as there is none.
 pub(crate) fn network(
     assignment: &Assignment,
     home: &Home,
@@ -197,8 +209,8 @@ pub(crate) fn network(
     Ok(handle.map(|handle| Network::join(handle, support)).transpose()?)
 }
 
-/// Makes the tree of files that the program finds. Gives the instance's description, what the job's log is to say of how the program runs,
-/// and the number of processes that its distribution starts.
+/// Makes the tree of files that the program finds. Gives the instance's description, what the job's
+/// log is to say of how the program runs, and the number of processes that its distribution starts.
 pub(crate) fn prepare(
     options: &Options,
     assignment: &Assignment,
@@ -245,7 +257,10 @@ pub(crate) fn prepare(
         env,
         cwd,
         memory_bytes: assignment.limits.memory_bytes,
-        together: assignment.limits.together_bytes.map(|memory_bytes| Together { name: options.data_id.clone(), memory_bytes }),
+        together: assignment
+            .limits
+            .together_bytes
+            .map(|memory_bytes| Together { name: options.data_id.clone(), memory_bytes }),
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
         has_proxy: assignment.egress.is_some(),
@@ -253,7 +268,8 @@ pub(crate) fn prepare(
     Ok((spec, notes, processes_per_instance(&facts)))
 }
 
-/// Cores that a program of this machine sees, and for each of which its libraries would start a thread.
+/// Cores that a program of this machine sees, and for each of which its libraries would start a
+/// thread.
 fn visible_cpus(otherwise: u32) -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(otherwise, |set| set.count())
 }
@@ -292,7 +308,12 @@ fn variables(assignment: &Assignment, facts: &Facts) -> Vec<(String, String)> {
     all.into_iter().collect()
 }
 
-fn command(options: &Options, assignment: &Assignment, facts: &Facts, home: &Home) -> Result<(Vec<String>, PathBuf), ScriptError> {
+fn command(
+    options: &Options,
+    assignment: &Assignment,
+    facts: &Facts,
+    home: &Home,
+) -> Result<(Vec<String>, PathBuf), ScriptError> {
     let code = Paths::default().code();
     Ok(match &assignment.program {
         Program::Builtin { name, .. } => (vec![LAUNCHER.into(), "algorithm".into(), name.clone()], "/".into()),
@@ -367,7 +388,8 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
     }
 }
 
-/// What the program reaches without a proxy: its own loopback and the instances of its job, by name and by address.
+/// What the program reaches without a proxy: its own loopback and the instances of its job, by name
+/// and by address.
 fn bypass(assignment: &Assignment, network: &Network) -> Vec<String> {
     let hosts = (1..).zip(&assignment.hosts).flat_map(|(host, name)| [name.clone(), network.address(host).to_string()]);
     ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter().chain(hosts).collect()
@@ -377,8 +399,13 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     let tree = Paths::new(home.ml());
     // What a program of ours does not write in needs no place for changes.
     let scratch = |name: &str| (!matches!(assignment.program, Program::Builtin { .. })).then(|| home.scratch(name));
-    let of_channels = assignment.channels.iter().flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)]).flatten();
-    let of_checkpoints = assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
+    let of_channels = assignment
+        .channels
+        .iter()
+        .flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)])
+        .flatten();
+    let of_checkpoints =
+        assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
     for directory in tree.directories().into_iter().chain(of_channels).chain(of_checkpoints) {
         fs::create_dir_all(&directory).map_err(failed(|| format!("make {}", directory.display())))?;
     }
@@ -389,17 +416,19 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     if assignment.elastic.is_some() {
         let all = Vec::from_iter((1..).take(assignment.hosts.len()));
         let processes = processes_per_instance(facts);
-        home.write_members(&facts.hosts, &all, processes).map_err(failed(|| format!("write {HOSTS_FILE} in {}", home.ml().display())))?;
+        home.write_members(&facts.hosts, &all, processes)
+            .map_err(failed(|| format!("write {HOSTS_FILE} in {}", home.ml().display())))?;
     }
     if let Some(resource) = &assignment.resource {
         let resource = Resource { from: resource.from, until: resource.until, max: resource.max };
-        home.write_resource(&resource).map_err(failed(|| format!("write {RESOURCE_FILE} in {}", home.ml().display())))?;
+        home.write_resource(&resource)
+            .map_err(failed(|| format!("write {RESOURCE_FILE} in {}", home.ml().display())))?;
     }
     Ok(())
 }
 
-/// Removes everything in a directory but the directories that stay, and everything in those that are not among the `full` ones. A link is no
-/// directory.
+/// Removes everything in a directory but the directories that stay, and everything in those that
+/// are not among the `full` ones. A link is no directory.
 fn empty(directory: &Path, stays: &impl Fn(&Path) -> bool, full: &[PathBuf]) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

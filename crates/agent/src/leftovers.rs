@@ -1,5 +1,6 @@
-//! Directories of agents on a machine where no server removes what killed ones have left: each agent holds a lock on a
-//! file beside its directory, and an agent that starts removes the directories whose locks are free.
+//! Directories of agents on a machine where no server removes what killed ones have left: each
+//! agent holds a lock on a file beside its directory, and an agent that starts removes the
+//! directories whose locks are free.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -8,8 +9,8 @@ use std::path::Path;
 
 use shoal_sandbox::remove_tree;
 
-/// Makes the directory of an agent, `runs/ATTEMPT/algo-K`, and holds it until the lock is dropped. Removes those that
-/// no agent holds.
+/// Makes the directory of an agent, `runs/ATTEMPT/algo-K`, and holds it until the lock is dropped.
+/// Removes those that no agent holds.
 pub(crate) fn hold(own: &Path) -> io::Result<File> {
     let run_dir = own.parent().unwrap_or(own);
     let runs = run_dir.parent().unwrap_or(run_dir);
@@ -54,7 +55,8 @@ mod tests {
     #[test]
     fn what_killed_agents_have_left_is_removed_and_what_others_hold_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let [killed, running, next] = ["a-1/algo-1", "b-1/algo-2", "b-1/algo-1"].map(|name| dir.path().join("runs").join(name));
+        let [killed, running, next] =
+            ["a-1/algo-1", "b-1/algo-2", "b-1/algo-1"].map(|name| dir.path().join("runs").join(name));
         drop(hold(&killed).unwrap());
         fs::write(killed.join("spool"), "left").unwrap();
         let _running = hold(&running).unwrap();

@@ -1,13 +1,15 @@
-//! On the instance: the process beside the training program. It asks the server what to run, makes the instance (directories and
-//! config files of the contract, network, sandbox), runs the program in it, and ships what comes of it: log lines, metric points, the end,
-//! artifacts.
+//! On the instance: the process beside the training program. It asks the server what to run, makes
+//! the instance (directories and config files of the contract, network, sandbox), runs the program
+//! in it, and ships what comes of it: log lines, metric points, the end, artifacts.
 //!
-//! It promises: what it reports arrives once and in order, also over a server that goes away and comes back; its memory is bounded, and a
-//! program that says more than the server can take waits; when the lease is over it stops the program, cleans up and ends; nothing is
-//! left when it has ended, and when it is killed its instance dies with it. Where the server wants it, an agent serves one attempt after the
-//! other (`warm`): nothing of one is left when the next begins.
+//! It promises: what it reports arrives once and in order, also over a server that goes away and
+//! comes back; its memory is bounded, and a program that says more than the server can take waits;
+//! when the lease is over it stops the program, cleans up and ends; nothing is left when it has
+//! ended, and when it is killed its instance dies with it. Where the server wants it, an agent
+//! serves one attempt after the other (`warm`): nothing of one is left when the next begins.
 //!
-//! It decides nothing: what to run, when to stop and whether the training job has failed are the server's affair.
+//! It decides nothing: what to run, when to stop and whether the training job has failed are the
+//! server's affair.
 
 mod artifacts;
 mod causes;
@@ -110,17 +112,20 @@ pub struct Options {
     pub program: PathBuf,
     /// Where this machine keeps objects of servers on other machines.
     pub objects: ObjectCache,
-    /// Finds the libraries of a built-in algorithm on this machine; asked for servers on other machines.
+    /// Finds the libraries of a built-in algorithm on this machine; asked for servers on other
+    /// machines.
     pub libraries: LibraryFinder,
     /// The Python environments of this machine.
     pub environments: Cache,
-    /// The wheel of Shoal's Python package, for environments with PyTorch or TensorFlow; a server may have none.
+    /// The wheel of Shoal's Python package, for environments with PyTorch or TensorFlow; a server
+    /// may have none.
     pub python_package: Option<PathBuf>,
     /// The trees of images of this machine.
     pub images: Images,
 }
 
-/// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it was given up.
+/// Serves one instance to its end; gives the exit code: 0 if the server has released it, 1 if it
+/// was given up.
 ///
 /// The caller's `main` must have called [`shoal_sandbox::reexec_entry`] first.
 #[must_use]
@@ -129,7 +134,8 @@ pub fn main(options: Options) -> i32 {
     run::run(&Arc::new(options))
 }
 
-/// A thread that panics would leave the others waiting for it. When the agent dies its instance does, and the server hears of it.
+/// A thread that panics would leave the others waiting for it. When the agent dies its instance
+/// does, and the server hears of it.
 fn die_of_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -42,7 +42,8 @@ impl Splitter {
     }
 }
 
-/// Where to cut so that no UTF-8 character is torn: before a character that has begun at the end but may not be complete.
+/// Where to cut so that no UTF-8 character is torn: before a character that has begun at the end
+/// but may not be complete.
 fn character_boundary(bytes: &[u8]) -> usize {
     let leads = |byte: &u8| byte & 0b1100_0000 != 0b1000_0000;
     match bytes.iter().rev().take(4).position(leads) {

@@ -1,10 +1,11 @@
-//! The node's cache of objects: what a remote server's jobs read, fetched once for all jobs of a user. An object never
-//! changes, so its id is enough to find it; its file is named by the SHA-256 of its content, too, and is compared with
-//! it each time before a job gets it.
+//! The node's cache of objects: what a remote server's jobs read, fetched once for all jobs of a
+//! user. An object never changes, so its id is enough to find it; its file is named by the SHA-256
+//! of its content, too, and is compared with it each time before a job gets it.
 //!
-//! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a lock that ends with
-//! the process, so that two agents fetch nothing twice. The least recently used files are removed when there are more
-//! bytes than the limit; those that a job reads stay, since removing their second name would free nothing.
+//! `ID/SHA256` is an object. A file appears whole or not at all. Who works on an object holds a
+//! lock that ends with the process, so that two agents fetch nothing twice. The least recently used
+//! files are removed when there are more bytes than the limit; those that a job reads stay, since
+//! removing their second name would free nothing.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read};
@@ -20,7 +21,8 @@ use sha2::{Digest, Sha256};
 const LOCKS: &str = "locks";
 const POLL: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 1 << 20;
-/// As objects of a local server have it: programs of another user change copies of them, in a layer of their own.
+/// As objects of a local server have it: programs of another user change copies of them, in a layer
+/// of their own.
 const MODE: u32 = 0o666;
 
 /// The cache of a user on this machine.
@@ -63,8 +65,8 @@ impl ObjectCache {
         Self { dir, max_bytes }
     }
 
-    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch` brings it if it is not
-    /// here, or here and damaged.
+    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch`
+    /// brings it if it is not here, or here and damaged.
     pub(crate) fn place(
         &self,
         id: &str,
@@ -91,7 +93,8 @@ impl ObjectCache {
     /// The object's file, if it is here as it came.
     fn sound(&self, id: &str, size: u64) -> io::Result<Option<PathBuf>> {
         for entry in entries(&self.dir.join(id))? {
-            let is_sound = entry.metadata()?.len() == size && entry.file_name().to_str() == Some(&*digest(&entry.path())?);
+            let is_sound =
+                entry.metadata()?.len() == size && entry.file_name().to_str() == Some(&*digest(&entry.path())?);
             if is_sound {
                 return Ok(Some(entry.path()));
             }

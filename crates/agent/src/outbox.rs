@@ -1,4 +1,5 @@
-//! The one way out: everything that the agent says is numbered here, spooled, and sent by the connection when there is one.
+//! The one way out: everything that the agent says is numbered here, spooled, and sent by the
+//! connection when there is one.
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use crate::spool::Spool;
 /// How long to wait before a spool that could not be written (a full disk) is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Of the spool's bytes so many have their place on the disk from the beginning: enough for the largest frame, a part of an artifact.
+/// Of the spool's bytes so many have their place on the disk from the beginning: enough for the
+/// largest frame, a part of an artifact.
 const RESERVED: u64 = (1 << 20) + (64 << 10);
 
 /// Nobody will hear it any more: the server refused the agent, or the lease is over.
@@ -24,7 +26,8 @@ pub(crate) struct Closed;
 /// Shared by those who report and by the connection.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Held while a frame is numbered and appended, so that numbers have no gaps though one may wait for room.
+    /// Held while a frame is numbered and appended, so that numbers have no gaps though one may
+    /// wait for room.
     turn: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
@@ -38,8 +41,9 @@ struct State {
 }
 
 impl Outbox {
-    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement; when they are reached, whoever reports waits, and nobody reads
-    /// the program's output until the server has caught up.
+    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement; when they are
+    /// reached, whoever reports waits, and nobody reads the program's output until the server has
+    /// caught up.
     pub(crate) fn create(path: &Path, capacity: u64) -> std::io::Result<Self> {
         let spool = Spool::create(path, capacity)?;
         spool.reserve(RESERVED.min(capacity))?;
@@ -75,8 +79,8 @@ impl Outbox {
     /// Numbers them from the number that it is given on.
     fn append_all(&self, frames: impl FnOnce(u64) -> Result<Vec<Vec<u8>>, FrameError>) -> Result<(), Closed> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let frames =
-            frames(self.lock().spool.next_number()).expect("what the agent says is far below the frame limit and always serialises");
+        let frames = frames(self.lock().spool.next_number())
+            .expect("what the agent says is far below the frame limit and always serialises");
         let mut state = self.lock();
         let mut complained = false;
         for frame in frames {
@@ -94,7 +98,9 @@ impl Outbox {
                     Ok(()) => break,
                     Err(error) => {
                         if !std::mem::replace(&mut complained, true) {
-                            say(format_args!("cannot write the spool ({error}); the program's output waits until it can be written"));
+                            say(format_args!(
+                                "cannot write the spool ({error}); the program's output waits until it can be written"
+                            ));
                         }
                         state = self.changed.wait_timeout(state, RETRY).unwrap_or_else(PoisonError::into_inner).0;
                     }
@@ -106,7 +112,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// A new connection, on which the server has said that everything up to `acked` is durable: where to send on from.
+    /// A new connection, on which the server has said that everything up to `acked` is durable:
+    /// where to send on from.
     pub(crate) fn connect(&self, acked: u64) -> u64 {
         let mut state = self.lock();
         state.spool.acknowledge(acked);
@@ -129,8 +136,9 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Bytes to send from `position` on; waits for some, at most for `patience`, and then gives 0 of them: `position` lies between two frames.
-    /// `None` when the connection is lost or the outbox closed.
+    /// Bytes to send from `position` on; waits for some, at most for `patience`, and then gives 0
+    /// of them: `position` lies between two frames. `None` when the connection is lost or the
+    /// outbox closed.
     pub(crate) fn next(&self, position: u64, buffer: &mut [u8], patience: Duration) -> Option<usize> {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -138,7 +146,8 @@ impl Outbox {
             if !state.connected || state.closed {
                 return None;
             }
-            // The server may acknowledge only what was sent, but a broken one must not make this read what is gone.
+            // The server may acknowledge only what was sent, but a broken one must not make this
+            // read what is gone.
             if position < state.spool.start() {
                 return None;
             }

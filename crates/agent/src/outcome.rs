@@ -13,13 +13,16 @@ const OF_SIGNALS: i32 = 128;
 pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGTERM: i32 = 15;
 
-/// Whether the program, or one that it waited for, was killed in the middle of something, as far as its end tells. SIGTERM is what a program is
-/// told to end by: who gives 143 as its own exit code has heard it, and has saved what it wanted to.
+/// Whether the program, or one that it waited for, was killed in the middle of something, as far as
+/// its end tells. SIGTERM is what a program is told to end by: who gives 143 as its own exit code
+/// has heard it, and has saved what it wanted to.
 pub(crate) fn was_killed(outcome: RankOutcome, out_of_memory: bool) -> bool {
     match outcome {
         RankOutcome::Signaled(_) => true,
         RankOutcome::Exited(SUCCESS) => false,
-        RankOutcome::Exited(code) => out_of_memory || (OF_SIGNALS + 1..=OF_SIGNALS + 64).contains(&code) && code != OF_SIGNALS + SIGTERM,
+        RankOutcome::Exited(code) => {
+            out_of_memory || (OF_SIGNALS + 1..=OF_SIGNALS + 64).contains(&code) && code != OF_SIGNALS + SIGTERM
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! From what the training program writes to log lines and metric points on their way to the server.
 //!
-//! A thread per stream reads and cuts lines; one more gathers both into reports. The queue between them is short and the outbox is
-//! bounded, so when the server falls behind the program's own writes wait: memory stays bounded and nothing is lost.
+//! A thread per stream reads and cuts lines; one more gathers both into reports. The queue between
+//! them is short and the outbox is bounded, so when the server falls behind the program's own
+//! writes wait: memory stays bounded and nothing is lost.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +20,8 @@ use crate::hints::Hints;
 use crate::lines::Splitter;
 use crate::outbox::Outbox;
 
-/// Reports go out at most this often, or when one is full. The first line after a pause goes at once.
+/// Reports go out at most this often, or when one is full. The first line after a pause goes at
+/// once.
 const EVERY: Duration = Duration::from_millis(20);
 const MOST_LINES: usize = 200;
 const MOST_BYTES: usize = 256 << 10;
@@ -45,7 +47,8 @@ struct Chunk {
     lines: Vec<Vec<u8>>,
 }
 
-/// Reads both streams to their ends, then calls `at_end` from a thread of its own. Values of the metric `objective` are said at once.
+/// Reads both streams to their ends, then calls `at_end` from a thread of its own. Values of the
+/// metric `objective` are said at once.
 pub(crate) fn start(
     stdout: Option<File>,
     stderr: Option<File>,
@@ -125,9 +128,14 @@ impl<'a> Gatherer<'a> {
     fn run(mut self, chunks: &Receiver<Chunk>) -> Said {
         self.tell_rejected();
         loop {
-            let due = self.flushed.map_or(Duration::ZERO, |flushed| (flushed + EVERY).saturating_duration_since(Instant::now()));
-            let next =
-                if self.lines.is_empty() { chunks.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { chunks.recv_timeout(due) };
+            let due = self
+                .flushed
+                .map_or(Duration::ZERO, |flushed| (flushed + EVERY).saturating_duration_since(Instant::now()));
+            let next = if self.lines.is_empty() {
+                chunks.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                chunks.recv_timeout(due)
+            };
             match next {
                 Ok(chunk) => self.take(chunk),
                 Err(RecvTimeoutError::Timeout) => self.flush(),
@@ -152,7 +160,8 @@ impl<'a> Gatherer<'a> {
             for found in self.scraper.values(&text, &line) {
                 if self.objective.as_ref() == Some(&found.name) {
                     self.ordinal += 1;
-                    // A unit of resource has been run all the same. Once the outbox is closed nobody waits for it any more.
+                    // A unit of resource has been run all the same. Once the outbox is closed
+                    // nobody waits for it any more.
                     let value = if found.value.is_finite() { found.value } else { f64::NAN };
                     let _ = self.outbox.report_at(at_ms, ReportBody::Objective { ordinal: self.ordinal, value });
                 }
@@ -178,7 +187,8 @@ impl<'a> Gatherer<'a> {
         self.tell_rejected();
     }
 
-    /// Once the outbox is closed this throws away: the program must not hang on a full pipe when it is told to end.
+    /// Once the outbox is closed this throws away: the program must not hang on a full pipe when it
+    /// is told to end.
     fn flush(&mut self) {
         if !self.lines.is_empty() {
             let _ = self.outbox.report(ReportBody::Logs { lines: std::mem::take(&mut self.lines) });

@@ -1,4 +1,5 @@
-//! The agent's own log: its stderr, which the launcher keeps in a file and of which the server shows the last line when the agent dies.
+//! The agent's own log: its stderr, which the launcher keeps in a file and of which the server
+//! shows the last line when the agent dies.
 
 use std::fmt::Display;
 use std::io::{self, Write};

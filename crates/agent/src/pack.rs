@@ -1,5 +1,6 @@
-//! Packs a directory that a training program left: gzip members of tar entries, without the blocks that end an archive, so that the hosts'
-//! archives can be joined by concatenation. Holes of files stay holes.
+//! Packs a directory that a training program left: gzip members of tar entries, without the blocks
+//! that end an archive, so that the hosts' archives can be joined by concatenation. Holes of files
+//! stay holes.
 
 mod sparse;
 
@@ -65,15 +66,18 @@ impl PackError {
     /// The same with the path as the program knows it, for a directory below `/opt/ml`.
     pub(crate) fn within(self, directory: &str) -> Self {
         match self {
-            Self::Unreadable { path, source } => Self::Unreadable { path: format!("/opt/ml/{directory}/{path}"), source },
+            Self::Unreadable { path, source } => {
+                Self::Unreadable { path: format!("/opt/ml/{directory}/{path}"), source }
+            }
             other => other,
         }
     }
 }
 
-/// Hands everything below `root` to `part`, in name order, directories before their contents. Permissions and times are kept; owners, setuid and
-/// setgid bits are not (they mean nothing, or harm, elsewhere). Symbolic links stay links, holes stay holes. Sockets, pipes and devices are left out
-/// and reported to `skipped`. An empty directory gives no part at all.
+/// Hands everything below `root` to `part`, in name order, directories before their contents.
+/// Permissions and times are kept; owners, setuid and setgid bits are not (they mean nothing, or
+/// harm, elsewhere). Symbolic links stay links, holes stay holes. Sockets, pipes and devices are
+/// left out and reported to `skipped`. An empty directory gives no part at all.
 ///
 /// # Errors
 /// [`PackError::Stopped`] soon after `is_stopped` was set.
@@ -84,7 +88,8 @@ pub(crate) fn pack(
     mut skipped: impl FnMut(&Path),
 ) -> Result<Packed, PackError> {
     let mut files = 0;
-    let mut archive = Builder::new(Ending { inner: GzEncoder::new(Parts::new(part), Compression::fast()), over: false });
+    let mut archive =
+        Builder::new(Ending { inner: GzEncoder::new(Parts::new(part), Compression::fast()), over: false });
     let mut waiting = children(root, Path::new(""))?;
     let anything = !waiting.is_empty();
     while let Some(path) = waiting.pop() {
@@ -119,7 +124,9 @@ pub(crate) fn pack(
                 None => {
                     header.set_entry_type(EntryType::Regular);
                     header.set_size(size);
-                    archive.append_data(&mut header, &path, Exactly { file, left: size, is_stopped }).map_err(unreadable)?;
+                    archive
+                        .append_data(&mut header, &path, Exactly { file, left: size, is_stopped })
+                        .map_err(unreadable)?;
                 }
             }
             files += 1;
@@ -169,7 +176,8 @@ fn header(metadata: &Metadata) -> Header {
     header
 }
 
-/// A file that must have the length that its header says, or the archive would be garbage from there on.
+/// A file that must have the length that its header says, or the archive would be garbage from
+/// there on.
 struct Exactly<'a, R> {
     file: R,
     left: u64,
@@ -385,7 +393,8 @@ mod tests {
         fs::set_permissions(dir.path().join("a"), fs::Permissions::from_mode(0o6755)).unwrap();
         assert_eq!(header(&fs::metadata(dir.path().join("a")).unwrap()).mode().unwrap(), 0o755);
         let stopped = AtomicBool::new(false);
-        let mut file = Exactly { file: fs::File::open(dir.path().join("a")).unwrap(), left: 8 << 20, is_stopped: &stopped };
+        let mut file =
+            Exactly { file: fs::File::open(dir.path().join("a")).unwrap(), left: 8 << 20, is_stopped: &stopped };
         file.read_exact(&mut [0; 4096]).unwrap();
         stopped.store(true, Ordering::Relaxed);
         file.read_exact(&mut [0; 4096]).unwrap_err();

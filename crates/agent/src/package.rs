@@ -1,5 +1,5 @@
-//! A script with a `setup.py` beside it is a module of a package, which SageMaker's toolkit installs before it starts. So do we, inside the
-//! instance: `setup.py` is the user's code.
+//! A script with a `setup.py` beside it is a module of a package, which SageMaker's toolkit
+//! installs before it starts. So do we, inside the instance: `setup.py` is the user's code.
 
 use std::fs;
 use std::path::Path;
@@ -44,12 +44,14 @@ pub(crate) fn tools(environment: &Environment) -> Vec<&'static str> {
 
 /// What an installation that was to tell has found to be lacking, as lines of a `requirements.txt`.
 pub(crate) fn lacks(outcome: RankOutcome, ml: &Path) -> Option<String> {
-    let bytes = (outcome == RankOutcome::Exited(LACKING)).then(|| inside::read_start(ml, Path::new(LACKS), MOST_LACKS).ok())??;
+    let bytes = (outcome == RankOutcome::Exited(LACKING))
+        .then(|| inside::read_start(ml, Path::new(LACKS), MOST_LACKS).ok())??;
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Has the package installed before the program starts, which then finds its modules and scripts first. What it requires and the environment
-/// lacks is a failure, or where it `tells`, for [`lacks`].
+/// Has the package installed before the program starts, which then finds its modules and scripts
+/// first. What it requires and the environment lacks is a failure, or where it `tells`, for
+/// [`lacks`].
 pub(crate) fn install_first(spec: &mut SandboxSpec, support: &Support, tells: bool) {
     let place = support.path_of(&spec.mounts, &Paths::default().package());
     put_paths(&mut spec.env, "PYTHONPATH", std::slice::from_ref(&place), true);
@@ -69,9 +71,11 @@ mod tests {
 
     #[test]
     fn what_installs_a_package_is_of_the_environment_or_comes_on_top() {
-        for (lock, expected) in
-            [("numpy==2.0\n", vec!["setuptools", "wheel"]), ("Setuptools==80.1 \\\n", vec!["wheel"]), ("wheel==1\nsetuptools==2\n", vec![])]
-        {
+        for (lock, expected) in [
+            ("numpy==2.0\n", vec!["setuptools", "wheel"]),
+            ("Setuptools==80.1 \\\n", vec!["wheel"]),
+            ("wheel==1\nsetuptools==2\n", vec![]),
+        ] {
             let environment = Environment { name: "e".to_owned(), pythons: Vec::new(), lock: lock.to_owned() };
             assert_eq!(tools(&environment), expected, "{lock}");
         }
@@ -89,7 +93,10 @@ mod tests {
                 Mount::ReadOnly { source: "/usr/bin/shoal".into(), target: "/opt/shoal/bin/shoal".into() },
             ],
             command: ["/opt/shoal/bin/shoal", "mpi", "wait"].map(str::to_owned).to_vec(),
-            env: vec![("PATH".to_owned(), "/usr/bin".to_owned()), ("PYTHONPATH".to_owned(), "/data/ml/code".to_owned())],
+            env: vec![
+                ("PATH".to_owned(), "/usr/bin".to_owned()),
+                ("PYTHONPATH".to_owned(), "/data/ml/code".to_owned()),
+            ],
             cwd: "/opt/ml/code".into(),
             memory_bytes: 1,
             together: None,

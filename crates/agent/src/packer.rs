@@ -1,7 +1,9 @@
-//! Packs what a program left in another process: one that has the limits of the instance, and that can be ended at any time.
+//! Packs what a program left in another process: one that has the limits of the instance, and that
+//! can be ended at any time.
 //!
-//! Its standard input tells it what to pack once it is within its limits; to its standard output it writes what [`artifacts::send`] hands on,
-//! in the frames in which it goes to the server, and as the last of them why it failed, if it did.
+//! Its standard input tells it what to pack once it is within its limits; to its standard output it
+//! writes what [`artifacts::send`] hands on, in the frames in which it goes to the server, and as
+//! the last of them why it failed, if it did.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -23,7 +25,8 @@ const NAME: &str = "shoal-pack:";
 /// Arguments of the packer: the directory of `/opt/ml`, and `most` as in [`artifacts::send`].
 type Work = (PathBuf, Option<u64>);
 
-/// First thing in `main`, after [`shoal_sandbox::reexec_entry`]: if this process was started to pack, does that and never returns.
+/// First thing in `main`, after [`shoal_sandbox::reexec_entry`]: if this process was started to
+/// pack, does that and never returns.
 pub fn packer_entry() {
     let name = std::env::args_os().next().unwrap_or_default();
     if name.to_string_lossy().starts_with(NAME) {
@@ -64,8 +67,14 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// Starts it with the limits of the instance, if that came to be described. `most` is as in [`artifacts::send`].
-    pub(crate) fn start(ml: PathBuf, most: Option<u64>, spec: Option<&SandboxSpec>, support: &Support) -> io::Result<(Self, ChildStdout)> {
+    /// Starts it with the limits of the instance, if that came to be described. `most` is as in
+    /// [`artifacts::send`].
+    pub(crate) fn start(
+        ml: PathBuf,
+        most: Option<u64>,
+        spec: Option<&SandboxSpec>,
+        support: &Support,
+    ) -> io::Result<(Self, ChildStdout)> {
         let of_packer = |spec: &SandboxSpec| SandboxSpec { id: format!("{}-pack", spec.id), ..spec.clone() };
         let spec = spec.map(of_packer);
         let limits = spec.as_ref().map(|spec| Confined::make(spec, support)).transpose().map_err(io::Error::other)?;
@@ -93,9 +102,9 @@ impl Packer {
     pub(crate) fn end(&mut self) -> Result<(), PackError> {
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => {
-                Err(PackError::Failed(format!("the process that packs /opt/ml/model within the instance's limits has ended: {status}")))
-            }
+            Ok(status) => Err(PackError::Failed(format!(
+                "the process that packs /opt/ml/model within the instance's limits has ended: {status}"
+            ))),
             Err(error) => Err(PackError::Failed(format!("could not wait for the process that packs: {error}"))),
         }
     }
@@ -110,7 +119,9 @@ impl Drop for Packer {
 
 /// Passes on what a packer writes, to its end.
 pub(crate) fn pass_on(mut stdout: ChildStdout, outbox: &Outbox) -> Result<(), PackError> {
-    let unreadable = |error: &dyn std::fmt::Display| PackError::Failed(format!("the process that packs cannot be understood: {error}"));
+    let unreadable = |error: &dyn std::fmt::Display| {
+        PackError::Failed(format!("the process that packs cannot be understood: {error}"))
+    };
     let (mut decoder, mut bytes) = (Decoder::default(), vec![0; 256 << 10]);
     loop {
         while let Some(frame) = decoder.next::<ToServer>().map_err(|error| unreadable(&error))? {

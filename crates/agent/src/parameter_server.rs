@@ -1,7 +1,9 @@
-//! TensorFlow's parameter server beside a script, as SageMaker's image has it on every instance (sagemaker-tensorflow-training-toolkit,
-//! `training.py`): what `shoal parameter-server` is in a sandbox. Where the instance's Python has no TensorFlow the script is alone.
+//! TensorFlow's parameter server beside a script, as SageMaker's image has it on every instance
+//! (sagemaker-tensorflow-training-toolkit, `training.py`): what `shoal parameter-server` is in a
+//! sandbox. Where the instance's Python has no TensorFlow the script is alone.
 //!
-//! The server ends with the script. Where that is a worker's and all went well, it ends with the master's, which may still need it.
+//! The server ends with the script. Where that is a worker's and all went well, it ends with the
+//! master's, which may still need it.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -50,7 +52,8 @@ const GRACE: Duration = Duration::from_secs(10);
 
 const READ_BYTES: usize = 32 << 10;
 
-/// Starts the server with this number in the cluster and, beside it, the script (`command`); gives the script's exit code when both are over.
+/// Starts the server with this number in the cluster and, beside it, the script (`command`); gives
+/// the script's exit code when both are over.
 pub fn beside(index: usize, command: &[String]) -> i32 {
     run(index, command).unwrap_or_else(|text| {
         eprintln!("shoal parameter-server: {text}");
@@ -98,7 +101,9 @@ fn run(index: usize, command: &[String]) -> Result<i32, String> {
 }
 
 fn gone(status: ExitStatus) -> String {
-    format!("the parameter server of this instance has ended ({status}), and what the script had in it is gone; see its lines above")
+    format!(
+        "the parameter server of this instance has ended ({status}), and what the script had in it is gone; see its lines above"
+    )
 }
 
 fn has_tensorflow() -> bool {
@@ -116,10 +121,14 @@ struct Server {
 impl Server {
     fn start(index: usize, told: &Value) -> io::Result<Self> {
         let mut python = Command::new(PYTHON);
-        python.args(["-c", SERVE]).env(VARIABLE, as_server(index, told.clone()).to_string()).env("CUDA_VISIBLE_DEVICES", "-1");
+        python
+            .args(["-c", SERVE])
+            .env(VARIABLE, as_server(index, told.clone()).to_string())
+            .env("CUDA_VISIBLE_DEVICES", "-1");
         let mut process = python.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        let output = [stdout.map(|it| thread::spawn(move || show(it))), stderr.map(|it| thread::spawn(move || show(it)))];
+        let output =
+            [stdout.map(|it| thread::spawn(move || show(it))), stderr.map(|it| thread::spawn(move || show(it)))];
         Ok(Self { process, output: output.into_iter().flatten().collect() })
     }
 
@@ -191,8 +200,10 @@ mod tests {
 
     #[test]
     fn a_server_is_told_of_itself_and_workers_of_their_master() {
-        let cluster = json!({ "master": ["algo-1:2222"], "ps": ["algo-1:2223", "algo-2:2223"], "worker": ["algo-2:2222"] });
-        let told = |kind: &str| json!({ "cluster": cluster, "environment": "cloud", "task": { "index": 0, "type": kind } });
+        let cluster =
+            json!({ "master": ["algo-1:2222"], "ps": ["algo-1:2223", "algo-2:2223"], "worker": ["algo-2:2222"] });
+        let told =
+            |kind: &str| json!({ "cluster": cluster, "environment": "cloud", "task": { "index": 0, "type": kind } });
         let expected = json!({ "cluster": cluster, "environment": "cloud", "task": { "index": 1, "type": "ps" } });
         assert_eq!(as_server(1, told("worker")), expected);
         assert_eq!((master(&told("worker")), master(&told("master"))), (Some("algo-1:2222"), None));

@@ -1,4 +1,5 @@
-//! The training program on its instance: in a sandbox of its own, or as a run of a zygote that earlier attempts had before.
+//! The training program on its instance: in a sandbox of its own, or as a run of a zygote that
+//! earlier attempts had before.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +65,15 @@ impl Program {
         let (stdout, stderr) = zygote.run(&spec.env)?;
         let control = zygote.control();
         let proxy_listener = zygote.sandbox().proxy_listener();
-        Ok(Self { kind: Kind::Zygote(zygote), control, stdout: Some(stdout), stderr: Some(stderr), listener, proxy_listener, notes })
+        Ok(Self {
+            kind: Kind::Zygote(zygote),
+            control,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            listener,
+            proxy_listener,
+            notes,
+        })
     }
 
     /// Starts it as another run of a zygote; `None` if that cannot run any more.
@@ -73,7 +82,15 @@ impl Program {
             Ok((stdout, stderr)) => {
                 let control = zygote.control();
                 let (stdout, stderr) = (Some(stdout), Some(stderr));
-                Some(Self { kind: Kind::Zygote(zygote), control, stdout, stderr, listener: None, proxy_listener: None, notes: Vec::new() })
+                Some(Self {
+                    kind: Kind::Zygote(zygote),
+                    control,
+                    stdout,
+                    stderr,
+                    listener: None,
+                    proxy_listener: None,
+                    notes: Vec::new(),
+                })
             }
             Err(error) => {
                 say(format_args!("a new instance is made: {}", with_causes(&error)));
@@ -101,7 +118,9 @@ fn wait(kind: Kind) -> Ended {
         }
         Kind::Zygote(mut zygote) => match zygote.wait() {
             Ok(Ran::Over(exit)) => Ended { exit: Ok(exit), zygote: may_be_kept(exit).then_some(zygote), unborn: false },
-            Ok(Ran::Gone { exit, began }) => Ended { exit: Ok(exit), zygote: None, unborn: !began && exit.out_of_memory.is_none() },
+            Ok(Ran::Gone { exit, began }) => {
+                Ended { exit: Ok(exit), zygote: None, unborn: !began && exit.out_of_memory.is_none() }
+            }
             Err(error) => {
                 drop(zygote);
                 Ended { exit: Err(error), zygote: None, unborn: false }

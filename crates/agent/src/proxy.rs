@@ -1,8 +1,10 @@
-//! The way from an instance to hosts outside of its job: an HTTP proxy in the agent's own network. The program's connections to its own loopback are
-//! accepted here, outside of its namespaces, so it can neither change the rules nor go around them.
+//! The way from an instance to hosts outside of its job: an HTTP proxy in the agent's own network.
+//! The program's connections to its own loopback are accepted here, outside of its namespaces, so
+//! it can neither change the rules nor go around them.
 //!
-//! Requests are CONNECT, which carries any TCP, and plain HTTP with a whole URL. A destination's name is resolved here, and only where the rules name
-//! it; what is connected to is the address that was checked.
+//! Requests are CONNECT, which carries any TCP, and plain HTTP with a whole URL. A destination's
+//! name is resolved here, and only where the rules name it; what is connected to is the address
+//! that was checked.
 
 mod head;
 
@@ -57,11 +59,17 @@ impl Refusal {
     }
 }
 
-/// Accepts for as long as this process lives, in a thread of its own. `server`: the address of the server, which is not reached this way.
+/// Accepts for as long as this process lives, in a thread of its own. `server`: the address of the
+/// server, which is not reached this way.
 ///
 /// # Errors
 /// An entry of the list is wrong, or there is no thread.
-pub(crate) fn start(listener: TcpListener, egress: &Egress, server: Option<&str>, outbox: Arc<Outbox>) -> io::Result<()> {
+pub(crate) fn start(
+    listener: TcpListener,
+    egress: &Egress,
+    server: Option<&str>,
+    outbox: Arc<Outbox>,
+) -> io::Result<()> {
     let server_port = server.and_then(|address| address.rsplit_once(':')?.1.parse().ok());
     let policy = EgressPolicy::new(egress, server_port).map_err(io::Error::other)?;
     let proxy = Arc::new(Proxy { policy, outbox, noted: Mutex::default() });
@@ -70,7 +78,8 @@ pub(crate) fn start(listener: TcpListener, egress: &Egress, server: Option<&str>
         loop {
             slots.wait();
             let Ok((inside, _)) = listener.accept() else {
-                // Out of descriptors, mostly; or the listener is closed, and then this costs nothing worth mentioning.
+                // Out of descriptors, mostly; or the listener is closed, and then this costs
+                // nothing worth mentioning.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
@@ -152,9 +161,12 @@ fn is_own(address: IpAddr) -> bool {
 
 /// The sentence is the reason phrase, too: that is what most clients show.
 fn answer(inside: &mut TcpStream, status: u16, sentence: &str) -> io::Result<()> {
-    let reason: String = sentence.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect();
+    let reason: String =
+        sentence.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect();
     let length = reason.len() + 1;
-    let head = format!("HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     inside.write_all(format!("{head}{reason}\n").as_bytes())
 }
 

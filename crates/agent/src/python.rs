@@ -1,4 +1,5 @@
-//! The Python environment of the program: made before it starts, shown in its instance, first in its paths.
+//! The Python environment of the program: made before it starts, shown in its instance, first in
+//! its paths.
 
 use std::fs;
 use std::io;
@@ -15,10 +16,15 @@ use crate::{inside, source};
 /// Bytes of a `requirements.txt`.
 const MOST_REQUIREMENTS: u64 = 1 << 20;
 const TOO_LONG: &str = "is where the first MiB ends, and a longer file is not followed; leave out what is not required";
-const LEADS_OUT: &str = "is where requirements.txt, a symbolic link, leads, and that is not beside the script; put the file itself there";
+const LEADS_OUT: &str =
+    "is where requirements.txt, a symbolic link, leads, and that is not beside the script; put the file itself there";
 
 /// Makes the environment if this machine has none like it. It stays while what is given lives.
-pub(crate) fn prepare(cache: &Cache, wanted: &PythonEnvironment, watcher: &mut dyn Watcher) -> Result<Prepared, EnvironmentError> {
+pub(crate) fn prepare(
+    cache: &Cache,
+    wanted: &PythonEnvironment,
+    watcher: &mut dyn Watcher,
+) -> Result<Prepared, EnvironmentError> {
     if let Some(notice) = &wanted.notice {
         watcher.line(notice);
     }
@@ -38,7 +44,8 @@ pub(crate) fn package_for(assignment: &Assignment, wanted: &PythonEnvironment) -
     (has(&["torch"]) || has(&TENSORFLOW)).then_some(PackageFor::Framework)
 }
 
-/// Whether the package is for this version of Python, as in `3.11.7`: 3.10 and newer (`abi3-py310` in py/Cargo.toml).
+/// Whether the package is for this version of Python, as in `3.11.7`: 3.10 and newer (`abi3-py310`
+/// in py/Cargo.toml).
 pub(crate) fn takes_package(version: &str) -> bool {
     let mut numbers = version.split('.').map(str::parse::<u32>);
     let (major, minor) = (numbers.next(), numbers.next());
@@ -48,8 +55,8 @@ pub(crate) fn takes_package(version: &str) -> bool {
 /// What Shoal's Python package is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PackageFor {
-    /// PyTorch finds its backends `shoal` and `smddp` in it, scripts find Horovod and `smdistributed`, as SageMaker's
-    /// images have them.
+    /// PyTorch finds its backends `shoal` and `smddp` in it, scripts find Horovod and
+    /// `smdistributed`, as SageMaker's images have them.
     Framework,
     /// The job requires Horovod or `smdistributed`.
     Required,
@@ -63,7 +70,8 @@ pub(crate) fn environment(wanted: &PythonEnvironment) -> Environment {
     Environment { name, pythons, lock }
 }
 
-/// What the job requires: the `requirements.txt` beside its script, or the file that SDK v3 names and brings in a channel. Empty if there is none.
+/// What the job requires: the `requirements.txt` beside its script, or the file that SDK v3 names
+/// and brings in a channel. Empty if there is none.
 pub(crate) fn requirements(assignment: &Assignment, ml: &Path) -> Result<String, EnvironmentError> {
     let failed = |source| EnvironmentError::Io { what: "read requirements.txt".to_owned(), source };
     let mut beside = PathBuf::from("code/requirements.txt");
@@ -98,7 +106,8 @@ fn of_sdk_v3(assignment: &Assignment, most: u64) -> io::Result<Option<Vec<u8>>> 
     let told = told.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let told_path = |member: &str| told.as_ref().and_then(|told| told[member].as_str()).map(Path::new);
     let Some(name) = told_path("requirements").and_then(source::relative) else { return Ok(None) };
-    let archive = told_path("source_dir").and_then(Path::file_name).filter(|name| name.to_string_lossy().ends_with(".tar.gz"));
+    let archive =
+        told_path("source_dir").and_then(Path::file_name).filter(|name| name.to_string_lossy().ends_with(".tar.gz"));
     let Some(archive) = archive else { return read("code", &name) };
     let Some(code) = assignment.channels.iter().find(|it| it.name == "code") else { return Ok(None) };
     let file = inside::resolve(code.tree.directory(), Path::new(archive))?;
@@ -142,7 +151,8 @@ mod tests {
     fn the_package_is_for_frameworks_and_for_parameter_servers() {
         let of = |lock: &str, hyperparameters: &[(&str, &str)]| {
             let mut assignment = assignment();
-            assignment.hyperparameters = hyperparameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            assignment.hyperparameters =
+                hyperparameters.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
             let wanted = PythonEnvironment { lock: lock.to_owned(), ..assignment.python.clone().unwrap() };
             package_for(&assignment, &wanted)
         };
@@ -153,7 +163,9 @@ mod tests {
         assert_eq!(of("numpy==2.0\n", &off), None);
         // It has servers of its own, and no Horovod.
         assert_eq!(of("tensorflow-cpu==2.20\n", &on), Some(PackageFor::Framework));
-        for (version, expected) in [("3.11.7", true), ("3.10", true), ("4.0.1", true), ("3.9.18", false), ("2.7", false), ("?", false)] {
+        for (version, expected) in
+            [("3.11.7", true), ("3.10", true), ("4.0.1", true), ("3.9.18", false), ("2.7", false), ("?", false)]
+        {
             assert_eq!(takes_package(version), expected, "{version}");
         }
     }

@@ -1,8 +1,8 @@
-//! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where neither torchrun
-//! nor `mpirun` does.
+//! `shoal ranks`: starts an instance's ranks of a distributed program and ends them together, where
+//! neither torchrun nor `mpirun` does.
 //!
-//! The first rank that fails ends the others, and the failure file names it with its last output. A rank that fails
-//! because it lost a peer is not the first.
+//! The first rank that fails ends the others, and the failure file names it with its last output. A
+//! rank that fails because it lost a peer is not the first.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -34,8 +34,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the output of a rank that has ended may take to be read.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// How long a rank that lost its peer is only suspected: the peer may report its failure later, as a large Python
-/// process takes a second to end.
+/// How long a rank that lost its peer is only suspected: the peer may report its failure later, as
+/// a large Python process takes a second to end.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Poll interval for SIGTERM when no rank is running any more.
@@ -55,7 +55,8 @@ enum Event {
 /// A rank's number and process.
 type Rank = (u32, Arc<Signalled>);
 
-/// Runs the ranks of this instance to their end; gives the exit code: that of the first that failed.
+/// Runs the ranks of this instance to their end; gives the exit code: that of the first that
+/// failed.
 pub fn run(ranks: &Ranks) -> i32 {
     started(ranks).unwrap_or_else(|text| {
         eprintln!("shoal ranks: {text}");
@@ -119,7 +120,13 @@ fn spawn(ranks: &Ranks, rank: u32, events: &Sender<Event>) -> io::Result<Rank> {
 }
 
 /// Reports a rank's end after its lines, unless other processes keep its streams open.
-fn ended(mut child: Child, process: &Signalled, rank: u32, streams: &[Option<thread::JoinHandle<()>>; 2], events: &Sender<Event>) {
+fn ended(
+    mut child: Child,
+    process: &Signalled,
+    rank: u32,
+    streams: &[Option<thread::JoinHandle<()>>; 2],
+    events: &Sender<Event>,
+) {
     let Ok(status) = process.wait(&mut child) else { return };
     let until = Instant::now() + SETTLE;
     while Instant::now() < until && streams.iter().flatten().any(|stream| !stream.is_finished()) {
@@ -129,7 +136,12 @@ fn ended(mut child: Child, process: &Signalled, rank: u32, streams: &[Option<thr
     let _ = events.send(Event::Ended { rank, status });
 }
 
-fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, events: &Sender<Event>) -> thread::JoinHandle<()> {
+fn reader(
+    mut stream: impl Read + Send + 'static,
+    rank: u32,
+    is_error: bool,
+    events: &Sender<Event>,
+) -> thread::JoinHandle<()> {
     let events = events.clone();
     thread::spawn(move || {
         let (mut buffer, mut splitter) = (vec![0; READ_BYTES], Splitter::default());
@@ -146,7 +158,8 @@ fn reader(mut stream: impl Read + Send + 'static, rank: u32, is_error: bool, eve
     })
 }
 
-/// Shows what ranks say until all have ended. `patience`: how long one that lost another is only suspected.
+/// Shows what ranks say until all have ended. `patience`: how long one that lost another is only
+/// suspected.
 fn supervise(ranks: &Ranks, mut running: Vec<Rank>, heard: &Receiver<Event>, patience: Duration) -> i32 {
     let places = Places { hosts: ranks.hosts.clone(), per_host: ranks.per_host };
     let (mut errors, mut blame, mut kill_at) = (Errors::default(), Blame::default(), None::<Instant>);
@@ -212,8 +225,8 @@ fn next(heard: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
     }
 }
 
-/// The rank that failed first. A rank that lost its peer is only suspected for a while: the peer, here or on another
-/// instance, may be about to report its own failure.
+/// The rank that failed first. A rank that lost its peer is only suspected for a while: the peer,
+/// here or on another instance, may be about to report its own failure.
 #[derive(Debug, Default)]
 struct Blame {
     first: Option<(u32, ExitStatus)>,
@@ -291,7 +304,8 @@ mod tests {
         }
     }
 
-    /// Runs as [`started`] does, without its process' name and signals; gives the exit code and how long it took.
+    /// Runs as [`started`] does, without its process' name and signals; gives the exit code and how
+    /// long it took.
     fn supervised(ranks: &Ranks, patience: Duration) -> (i32, Duration) {
         let (events, heard) = channel();
         let begun = Instant::now();
@@ -307,7 +321,8 @@ mod tests {
         let (code, took) = supervised(&shell("[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; exec sleep 60", 3), PATIENCE);
         assert_eq!(code, 7);
         assert!(took < Duration::from_secs(60), "{took:?}");
-        let (code, _) = supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2), PATIENCE);
+        let (code, _) =
+            supervised(&shell("[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && kill -9 $$; exec sleep 60", 2), PATIENCE);
         assert_eq!(code, 128 + 9);
     }
 
@@ -319,8 +334,9 @@ mod tests {
         // Rank 1 fails when rank 0 has ended and nobody has waited for it any more.
         let file = directory.path().join("pid");
         let file = file.display();
-        let later =
-            format!("until [ -s {file} ]; do sleep 0.05; done; while kill -0 $(cat {file}) 2>&-; do sleep 0.05; done; sleep 0.3; exit 7");
+        let later = format!(
+            "until [ -s {file} ]; do sleep 0.05; done; while kill -0 $(cat {file}) 2>&-; do sleep 0.05; done; sleep 0.3; exit 7"
+        );
         let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && {{ {later}; }}; echo $$ > {file}; {lost}");
         let (code, took) = supervised(&shell(&script, 2), long);
         assert_eq!(code, 7);

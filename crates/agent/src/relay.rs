@@ -1,5 +1,5 @@
-//! The server's port for clients, where the server is on another machine: a port of this machine's loopback, each of
-//! whose connections is carried over the agent's own way to the server.
+//! The server's port for clients, where the server is on another machine: a port of this machine's
+//! loopback, each of whose connections is carried over the agent's own way to the server.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -14,7 +14,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_contract::{Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text};
+use shoal_contract::{
+    Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text,
+};
 use shoal_environments::{EnvironmentError, Prepared};
 use shoal_link::{Assignment, LogLine, Order, OutputCompression, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::{Control, Isolation, Network, OutOfMemory, SandboxError, SandboxSpec, Support, Zygote, give};
@@ -37,19 +39,23 @@ use crate::support::support;
 use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::Wishes;
-use crate::{Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume};
+use crate::{
+    Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume,
+};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
 
-/// How long the end of a failed program waits for its last checkpoints and other files, so that whoever hears of it finds them.
+/// How long the end of a failed program waits for its last checkpoints and other files, so that
+/// whoever hears of it finds them.
 const LAST_FILES: Duration = Duration::from_secs(1);
 
 /// Exit codes of the agent's own process.
 const RELEASED: i32 = 0;
 const ABANDONED: i32 = 1;
 
-/// Serves one instance from hello to release, and one attempt after the other as long as the server wants that; gives the process's exit code.
+/// Serves one instance from hello to release, and one attempt after the other as long as the server
+/// wants that; gives the process's exit code.
 pub(crate) fn run(first: &Arc<Options>) -> i32 {
     let home = match Home::create(first) {
         Ok(home) => home,
@@ -198,14 +204,17 @@ impl Agent<'_> {
         if !self.join_network(assignment, support)? {
             return self.never_started();
         }
-        self.most_stored = assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
+        self.most_stored =
+            assignment.limits.disk_bytes.filter(|_| assignment.output_compression == OutputCompression::None);
         self.resource = assignment.resource.map(|it| Resource { from: it.from, until: it.until, max: it.max });
         let network = self.network.as_ref().expect("the loop ends with one");
-        let (mut spec, notes, processes) = match instance::prepare(self.options, assignment, self.home, network, support) {
-            Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
-            prepared => prepared?,
-        };
-        let gpus = gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
+        let (mut spec, notes, processes) =
+            match instance::prepare(self.options, assignment, self.home, network, support) {
+                Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
+                prepared => prepared?,
+            };
+        let gpus =
+            gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
         self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(notes)))?;
         gpus::show(gpus, &mut spec);
         self.processes = processes;
@@ -225,7 +234,9 @@ impl Agent<'_> {
                 Err(error) => return Err(error.into()),
             }
             if is_package {
-                self.tell(&["setup.py is beside the script: the package is installed in the instance first".to_owned()])?;
+                self.tell(&[
+                    "setup.py is beside the script: the package is installed in the instance first".to_owned()
+                ])?;
                 package::install_first(&mut spec, support, found.is_none() && assignment.python.is_some());
             }
             if matches!(assignment.program, shoal_link::Program::Script { .. }) {
@@ -236,14 +247,22 @@ impl Agent<'_> {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
                 started => started.map_err(InstanceError::from)?,
             };
-            // If nobody takes these reports any more, a wish to stop is on its way, and the program's end is waited for all the same.
-            let told = self.tell(&program.notes).and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
+            // If nobody takes these reports any more, a wish to stop is on its way, and the
+            // program's end is waited for all the same.
+            let told = self
+                .tell(&program.notes)
+                .and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
             self.attach(assignment, program).map_err(Trouble::Watch)?;
             let running = Arc::new(());
             if let Some(limit) = assignment.limits.disk_bytes {
-                let watched =
-                    volume::watch(self.home.written(), Some(control.first_process()), limit, Arc::downgrade(&running), self.events.clone());
+                let watched = volume::watch(
+                    self.home.written(),
+                    Some(control.first_process()),
+                    limit,
+                    Arc::downgrade(&running),
+                    self.events.clone(),
+                );
                 watched.map_err(Trouble::Watch)?;
             }
             let (ended, said) = self.supervise(assignment, &control, &spec)?;
@@ -251,7 +270,8 @@ impl Agent<'_> {
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(Trouble::Wait)?;
             if ended.unborn && kept && !self.is_to_stop() {
-                // What an earlier attempt had left was of no use: this one has an instance of its own then.
+                // What an earlier attempt had left was of no use: this one has an instance of its
+                // own then.
                 say("the kept instance has ended before the program began, and a new one is made");
                 continue;
             }
@@ -261,7 +281,9 @@ impl Agent<'_> {
                 found = package::lacks(outcome, &self.home.ml());
                 if let Some(lacks) = &found {
                     let more = Vec::from_iter(lacks.lines()).join(", ");
-                    self.tell(&[format!("setup.py requires more than the environment has, which is laid over it: {more}")])?;
+                    self.tell(&[format!(
+                        "setup.py requires more than the environment has, which is laid over it: {more}"
+                    )])?;
                     continue;
                 }
             }
@@ -285,10 +307,16 @@ impl Agent<'_> {
         }
     }
 
-    fn start(&mut self, assignment: &Assignment, spec: &SandboxSpec, support: &Support) -> Result<Program, SandboxError> {
+    fn start(
+        &mut self,
+        assignment: &Assignment,
+        spec: &SandboxSpec,
+        support: &Support,
+    ) -> Result<Program, SandboxError> {
         let network = self.network.as_ref().expect("there is one before anything starts");
         if let Some(zygote) = self.zygote.take() {
-            give(&self.home.ml(), support).map_err(|source| SandboxError::Io { what: "give the program its files".to_owned(), source })?;
+            give(&self.home.ml(), support)
+                .map_err(|source| SandboxError::Io { what: "give the program its files".to_owned(), source })?;
             if let Some(program) = Program::run(zygote, spec) {
                 return Ok(program);
             }
@@ -314,7 +342,8 @@ impl Agent<'_> {
         self.wishes.is_to_stop()
     }
 
-    /// Connects the program's output with the outbox, and its endpoint with the server, and waits for its end.
+    /// Connects the program's output with the outbox, and its endpoint with the server, and waits
+    /// for its end.
     fn attach(&mut self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
         let definitions = assignment.metric_definitions.iter();
         let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
@@ -322,7 +351,8 @@ impl Agent<'_> {
         let events = self.events.clone();
         // If nobody listens the agent has ended, and with it the program.
         let at_end = move |said| drop(events.send(Event::Said(said)));
-        let is_isolated = self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
+        let is_isolated =
+            self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
         let hints = Hints::new(assignment, is_isolated);
         let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
         output::start(stdout, stderr, scraper, assignment.objective.clone(), hints, self.outbox.clone(), at_end)?;
@@ -337,7 +367,12 @@ impl Agent<'_> {
     }
 
     /// Passes on wishes until the program has ended and all that it said is on its way.
-    fn supervise(&mut self, assignment: &Assignment, control: &Control, spec: &SandboxSpec) -> Result<(Ended, Said), Trouble> {
+    fn supervise(
+        &mut self,
+        assignment: &Assignment,
+        control: &Control,
+        spec: &SandboxSpec,
+    ) -> Result<(Ended, Said), Trouble> {
         let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
         self.frozen = false;
@@ -399,16 +434,20 @@ impl Agent<'_> {
         let end = RankEnd { outcome, out_of_memory: is_own, crowded_out, failure_file, stderr_tail: said.stderr_tail };
         let at_ms = now_ms();
         self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory.is_some())));
-        // Asked first: the server may answer this report with a release, which is no wish for artifacts.
+        // Asked first: the server may answer this report with a release, which is no wish for
+        // artifacts.
         let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
         if !is_wanted {
             self.await_mirrors(Some(Instant::now() + LAST_FILES));
         }
         let ended = ReportBody::RankEnded { end, final_metrics: said.final_metrics };
         if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
-            // Sent in no time, so that one report of the end and all that follows are one thing for the server.
+            // Sent in no time, so that one report of the end and all that follows are one thing for
+            // the server.
             self.has_uploaded = true;
-            let sent = artifacts::send(&self.home.ml(), self.most_stored, &AtomicBool::new(false), &|item| item.post(self.outbox));
+            let sent = artifacts::send(&self.home.ml(), self.most_stored, &AtomicBool::new(false), &|item| {
+                item.post(self.outbox)
+            });
             let is_sent = sent.is_ok();
             let mut last = vec![ended];
             if is_sent {
@@ -460,7 +499,8 @@ impl Agent<'_> {
             let Ok(event) = self.arriving.recv() else { return End::Exit(ABANDONED) };
             let is_stop = matches!(event, Event::Order(Order::Stop { .. }));
             self.wishes.note(event);
-            // The server sent the order before it received the report of a failure: it waits for artifacts.
+            // The server sent the order before it received the report of a failure: it waits for
+            // artifacts.
             if is_stop && !self.has_uploaded {
                 served = self.upload();
             }
@@ -473,7 +513,9 @@ impl Agent<'_> {
     fn park(self, assignment: &Assignment) -> End {
         let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
         match self.home.clear(self.zygote.is_some().then_some(&*assignment.channels)) {
-            Ok(()) => End::Parked(Box::new(Kept { support, network, zygote: self.zygote, expressions: self.expressions })),
+            Ok(()) => {
+                End::Parked(Box::new(Kept { support, network, zygote: self.zygote, expressions: self.expressions }))
+            }
             Err(error) => {
                 say(format_args!("the instance is not kept, as something of its attempt would be left: {error}"));
                 End::Exit(RELEASED)

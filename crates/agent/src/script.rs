@@ -16,7 +16,9 @@ use crate::{inside, package};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScriptError {
     /// The job names none.
-    #[error("there is no script: neither the hyperparameter sagemaker_program nor the variable SAGEMAKER_PROGRAM names one")]
+    #[error(
+        "there is no script: neither the hyperparameter sagemaker_program nor the variable SAGEMAKER_PROGRAM names one"
+    )]
     None,
     /// Its files are nowhere.
     #[error(
@@ -45,8 +47,9 @@ pub(crate) enum ScriptError {
     },
 }
 
-/// Puts the script's files into `code`, an empty directory, and gives the command for this instance, to be run there, with these `arguments` behind its own. `tree`
-/// holds the object that an S3 URI names.
+/// Puts the script's files into `code`, an empty directory, and gives the command for this
+/// instance, to be run there, with these `arguments` behind its own. `tree` holds the object that
+/// an S3 URI names.
 pub(crate) fn prepare(
     assignment: &Assignment,
     facts: &Facts,
@@ -60,8 +63,10 @@ pub(crate) fn prepare(
         place(assignment, facts, tree, name, code)?;
     }
     let is_package = package::is_one(code);
-    // A path that leads out of the directory, by itself or through a link, is a file of this machine.
-    let program = source::relative(Path::new(&script.program)).and_then(|program| inside::resolve(code, &program).ok().flatten());
+    // A path that leads out of the directory, by itself or through a link, is a file of this
+    // machine.
+    let program =
+        source::relative(Path::new(&script.program)).and_then(|program| inside::resolve(code, &program).ok().flatten());
     if script.is_command(is_package)
         && let Some(program) = program.filter(|program| program.is_file())
     {
@@ -105,7 +110,8 @@ pub(crate) fn apart(assignment: &Assignment, code: &Path) -> Option<String> {
         return None;
     }
     let script = Script::of(&assignment.hyperparameters, &assignment.environment)?;
-    let text = inside::read_start(code, &source::relative(Path::new(&script.program))?, MOST_OF_SCRIPT).ok().flatten()?;
+    let text =
+        inside::read_start(code, &source::relative(Path::new(&script.program))?, MOST_OF_SCRIPT).ok().flatten()?;
     let text = String::from_utf8_lossy(&text);
     if TOGETHER.iter().any(|word| text.contains(word)) {
         return None;
@@ -118,7 +124,13 @@ pub(crate) fn apart(assignment: &Assignment, code: &Path) -> Option<String> {
     ))
 }
 
-fn place(assignment: &Assignment, facts: &Facts, tree: Option<&Path>, name: &str, code: &Path) -> Result<(), ScriptError> {
+fn place(
+    assignment: &Assignment,
+    facts: &Facts,
+    tree: Option<&Path>,
+    name: &str,
+    code: &Path,
+) -> Result<(), ScriptError> {
     if [facts.paths.code(), Paths::default().code()].iter().any(|code| Path::new(name) == code) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! Connections to the server: by its Unix socket, or by TLS over TCP. The caller gets a Unix socket in both cases, so
-//! that timeouts, polls and shutdowns are the same. For TLS it is one end of a socket pair, and a task of this process
-//! forwards the bytes of the other end.
+//! Connections to the server: by its Unix socket, or by TLS over TCP. The caller gets a Unix socket
+//! in both cases, so that timeouts, polls and shutdowns are the same. For TLS it is one end of a
+//! socket pair, and a task of this process forwards the bytes of the other end.
 
 use std::fs::File;
 use std::io;
@@ -71,7 +71,8 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// The server shows another certificate than the one that the agent was started with; trying again is of no use.
+/// The server shows another certificate than the one that the agent was started with; trying again
+/// is of no use.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server at {address} shows a certificate with fingerprint {shown}, and this agent was started for {expected}: it is another server, or its \
@@ -148,9 +149,12 @@ async fn copy(mut stream: TlsStream<TcpStream>, carried: UnixStream) -> io::Resu
 }
 
 async fn greet(address: &str, fingerprint: Fingerprint) -> io::Result<TlsStream<TcpStream>> {
-    let pinned = Arc::new(Pinned { address: address.to_owned(), expected: fingerprint, provider: ring::default_provider() });
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    let config = config.map_err(io::Error::other)?.dangerous().with_custom_certificate_verifier(pinned).with_no_client_auth();
+    let pinned =
+        Arc::new(Pinned { address: address.to_owned(), expected: fingerprint, provider: ring::default_provider() });
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
+    let config =
+        config.map_err(io::Error::other)?.dangerous().with_custom_certificate_verifier(pinned).with_no_client_auth();
     let connected = async {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -178,8 +182,8 @@ fn unwrapped(error: io::Error) -> io::Error {
     }
 }
 
-/// Accepts one certificate, whatever its names and times: it is known by its fingerprint, and that its owner has the
-/// key the handshake shows.
+/// Accepts one certificate, whatever its names and times: it is known by its fingerprint, and that
+/// its owner has the key the handshake shows.
 #[derive(Debug)]
 struct Pinned {
     address: String,

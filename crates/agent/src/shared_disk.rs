@@ -1,5 +1,5 @@
-//! A program that found no space on the disk which all instances share: the machine failed it, and a RetryStrategy applies. Its own limits
-//! (`VolumeSizeInGB`, `/dev/shm`) are its own affair.
+//! A program that found no space on the disk which all instances share: the machine failed it, and
+//! a RetryStrategy applies. Its own limits (`VolumeSizeInGB`, `/dev/shm`) are its own affair.
 
 use std::path::Path;
 
@@ -11,12 +11,17 @@ const FULL_BYTES: u64 = 64 << 20;
 /// The C library's text of ENOSPC, which Python, Java and shells pass on.
 const NO_SPACE: &str = "no space left on device";
 
-/// Why the program failed, if its last lines on stderr report a full disk and the disk of `written` is full.
+/// Why the program failed, if its last lines on stderr report a full disk and the disk of `written`
+/// is full.
 pub(crate) fn failure(stderr_tail: &str, written: &Path) -> Option<String> {
     let line = complaint(stderr_tail)?;
     let disk = statvfs(written).ok()?;
     let is_full = disk.f_bavail.saturating_mul(disk.f_frsize) < FULL_BYTES;
-    is_full.then(|| format!("no space is left on the disk that all training jobs share, and the program ended: {line}; free some space"))
+    is_full.then(|| {
+        format!(
+            "no space is left on the disk that all training jobs share, and the program ended: {line}; free some space"
+        )
+    })
 }
 
 /// The last line that reports a full disk other than the instance's own shared memory.

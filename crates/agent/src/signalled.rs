@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-/// A child by its number. Signals go only to one that has not been waited for: after that its number may be another process's.
+/// A child by its number. Signals go only to one that has not been waited for: after that its
+/// number may be another process's.
 #[derive(Debug)]
 pub(crate) struct Signalled {
     pid: Pid,
@@ -38,8 +39,12 @@ impl Signalled {
 
     /// Waits for its end.
     pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
-        // Without the lock until it has ended; it keeps its number until it is waited for, which is done with the lock.
-        while matches!(waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(rustix::io::Errno::INTR)) {}
+        // Without the lock until it has ended; it keeps its number until it is waited for, which is
+        // done with the lock.
+        while matches!(
+            waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT),
+            Err(rustix::io::Errno::INTR)
+        ) {}
         let mut is_reaped = self.is_reaped.lock().unwrap_or_else(PoisonError::into_inner);
         *is_reaped = true;
         child.wait()

@@ -1,7 +1,9 @@
-//! The files of a job's script, on their way into `/opt/ml/code`: a `sourcedir.tar.gz` or a directory.
+//! The files of a job's script, on their way into `/opt/ml/code`: a `sourcedir.tar.gz` or a
+//! directory.
 //!
-//! What users submit is looked through before anything of it is written, and written by the agent, so nothing in it may lead out of the
-//! directory: no `..`, no absolute names, no devices. A bound on its size keeps it from filling the machine's disk.
+//! What users submit is looked through before anything of it is written, and written by the agent,
+//! so nothing in it may lead out of the directory: no `..`, no absolute names, no devices. A bound
+//! on its size keeps it from filling the machine's disk.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -16,7 +18,8 @@ use crate::inside;
 const MOST_BYTES: u64 = 4 << 30;
 /// And most files, directories and links.
 const MOST_ENTRIES: u64 = 100_000;
-/// Most bytes of what only describes an entry (a long name, PAX records): the reader holds it in memory.
+/// Most bytes of what only describes an entry (a long name, PAX records): the reader holds it in
+/// memory.
 const MOST_DESCRIPTION: u64 = 1 << 20;
 
 /// Why the files cannot be used. All of it is for the user.
@@ -66,7 +69,8 @@ pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceE
         }
         if entry.header().entry_type() == EntryType::Link {
             let target = entry.link_name().map_err(unreadable)?.and_then(|target| self::relative(&target));
-            let target = target.and_then(|target| inside::resolve(into, &target).ok().flatten()).filter(|it| it.is_file());
+            let target =
+                target.and_then(|target| inside::resolve(into, &target).ok().flatten()).filter(|it| it.is_file());
             let target = target.ok_or_else(|| wrong("is another name of a file that is not there"))?;
             let parent = relative.parent().unwrap_or(Path::new(""));
             fs::create_dir_all(into.join(parent)).map_err(unreadable)?;
@@ -79,8 +83,14 @@ pub(crate) fn unpack(file: &Path, name: &str, into: &Path) -> Result<(), SourceE
     Ok(())
 }
 
-/// The first `limit` bytes of a file in the archive `archive`; `None` if it has no such file. `name` is for messages.
-pub(crate) fn read_start(archive: &Path, name: &str, wanted: &Path, limit: u64) -> Result<Option<Vec<u8>>, SourceError> {
+/// The first `limit` bytes of a file in the archive `archive`; `None` if it has no such file.
+/// `name` is for messages.
+pub(crate) fn read_start(
+    archive: &Path,
+    name: &str,
+    wanted: &Path,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, SourceError> {
     let unreadable = |source| SourceError::Unreadable { name: name.to_owned(), source };
     let open = || File::open(archive).map(|file| MultiGzDecoder::new(BufReader::new(file))).map_err(unreadable);
     let seen = look_through(open()?, name)?;
@@ -113,7 +123,8 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Refuses an archive before anything of it is written: kinds of entries and sizes. How many of its bytes it took to know.
+/// Refuses an archive before anything of it is written: kinds of entries and sizes. How many of its
+/// bytes it took to know.
 fn look_through(reader: impl Read, name: &str) -> Result<u64, SourceError> {
     let unreadable = |source| SourceError::Unreadable { name: name.to_owned(), source };
     let too_much = || SourceError::TooMuch { name: name.to_owned() };
@@ -127,12 +138,20 @@ fn look_through(reader: impl Read, name: &str) -> Result<u64, SourceError> {
             return Err(too_much());
         }
         let wrong = |path: &[u8], problem| {
-            Err(SourceError::Entry { name: name.to_owned(), entry: String::from_utf8_lossy(path).into_owned(), problem })
+            Err(SourceError::Entry {
+                name: name.to_owned(),
+                entry: String::from_utf8_lossy(path).into_owned(),
+                problem,
+            })
         };
         let kind = entry.header().entry_type();
         let is_pax = kind.is_pax_local_extensions() || kind.is_pax_global_extensions();
         let describes = kind.is_gnu_longname() || kind.is_gnu_longlink() || is_pax;
-        let is_known = kind.is_file() || kind.is_dir() || kind.is_symlink() || kind.is_hard_link() || kind == EntryType::Continuous;
+        let is_known = kind.is_file()
+            || kind.is_dir()
+            || kind.is_symlink()
+            || kind.is_hard_link()
+            || kind == EntryType::Continuous;
         if describes && entry.size() > MOST_DESCRIPTION {
             return Err(too_much());
         }
@@ -143,9 +162,13 @@ fn look_through(reader: impl Read, name: &str) -> Result<u64, SourceError> {
             let mut records = Vec::new();
             entry.read_to_end(&mut records).map_err(unreadable)?;
             // Whoever heeds it sees another archive than whoever does not.
-            let gives_size = PaxExtensions::new(&records).any(|record| record.is_ok_and(|record| record.key_bytes() == b"size"));
+            let gives_size =
+                PaxExtensions::new(&records).any(|record| record.is_ok_and(|record| record.key_bytes() == b"size"));
             if gives_size {
-                return wrong(&entry.path_bytes(), "gives a size in its description, which only files of more than 8 GiB need");
+                return wrong(
+                    &entry.path_bytes(),
+                    "gives a size in its description, which only files of more than 8 GiB need",
+                );
             }
         }
     }
@@ -251,9 +274,13 @@ mod tests {
             tar.append_data(&mut header, &long, &b"hi"[..]).unwrap();
         });
         unpack(&archive, "s3://b/sourcedir.tar.gz", &into).unwrap();
-        for (name, content) in
-            [("train.py", "print(1)"), ("lib/model.py", "x = 1"), ("link.py", "print(1)"), ("other/second.py", "x = 1"), (&long, "hi")]
-        {
+        for (name, content) in [
+            ("train.py", "print(1)"),
+            ("lib/model.py", "x = 1"),
+            ("link.py", "print(1)"),
+            ("other/second.py", "x = 1"),
+            (&long, "hi"),
+        ] {
             assert_eq!(fs::read_to_string(into.join(name)).unwrap(), content, "{name}");
         }
         assert_eq!(into.join("train.py").metadata().unwrap().permissions().mode() & 0o7777, 0o755);
@@ -327,9 +354,11 @@ mod tests {
         use std::io::Write;
         let refused = unpack(&archive, "s3://b/k", &into).unwrap_err();
         assert!(matches!(refused, SourceError::TooMuch { .. }), "{refused}");
-        let (_dir, long, _) = stage(|tar| add(tar, EntryType::GNULongName, b"name", b"", &vec![b'x'; MOST_DESCRIPTION as usize + 1]));
+        let (_dir, long, _) =
+            stage(|tar| add(tar, EntryType::GNULongName, b"name", b"", &vec![b'x'; MOST_DESCRIPTION as usize + 1]));
         assert!(matches!(unpack(&long, "s3://b/k", &into), Err(SourceError::TooMuch { .. })));
-        // Taken as its header says it is empty, and the archive ends behind it; taken as its description says there is more.
+        // Taken as its header says it is empty, and the archive ends behind it; taken as its
+        // description says there is more.
         let (_dir, double, _) = stage(|tar| {
             tar.append_pax_extensions([("size", &b"1024"[..])]).unwrap();
             file(tar, "empty", "");
@@ -340,7 +369,10 @@ mod tests {
         assert!(refused.contains("gives a size in its description"), "{refused}");
         let plain = dir.path().join("secret");
         let refused = unpack(&plain, "s3://b/secret", &into).unwrap_err();
-        assert!(refused.to_string().starts_with("s3://b/secret cannot be unpacked; it must be a tar archive"), "{refused}");
+        assert!(
+            refused.to_string().starts_with("s3://b/secret cannot be unpacked; it must be a tar archive"),
+            "{refused}"
+        );
         assert_eq!(fs::read_dir(&into).unwrap().count(), 0);
     }
 }

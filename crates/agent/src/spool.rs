@@ -1,7 +1,9 @@
-//! What the agent has said and the server has not yet acknowledged: a ring of bytes in a file of bounded size.
+//! What the agent has said and the server has not yet acknowledged: a ring of bytes in a file of
+//! bounded size.
 //!
-//! It holds whole frames, exactly as they go over the wire, so sending is copying. It does not survive the agent: when the agent dies, so
-//! does its instance, and there is nobody left to speak for.
+//! It holds whole frames, exactly as they go over the wire, so sending is copying. It does not
+//! survive the agent: when the agent dies, so does its instance, and there is nobody left to speak
+//! for.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -32,11 +34,12 @@ impl Spool {
         Ok(Self { file, capacity, end: 0, start: 0, lengths: VecDeque::new(), first: 1, origin: 0 })
     }
 
-    /// Takes the disk's blocks for the beginning of the file: once the server has caught up a frame of up to `bytes` finds room though the
-    /// program has filled the disk.
+    /// Takes the disk's blocks for the beginning of the file: once the server has caught up a frame
+    /// of up to `bytes` finds room though the program has filled the disk.
     pub(crate) fn reserve(&self, bytes: u64) -> io::Result<()> {
         let block = [0; 64 << 10];
-        (0..bytes.div_ceil(block.len() as u64)).try_for_each(|number| self.file.write_all_at(&block, number * block.len() as u64))
+        (0..bytes.div_ceil(block.len() as u64))
+            .try_for_each(|number| self.file.write_all_at(&block, number * block.len() as u64))
     }
 
     /// The number that the next frame will have.
@@ -62,11 +65,16 @@ impl Spool {
     /// Appends a frame for which there is room. After an error the spool is as before.
     pub(crate) fn append(&mut self, frame: &[u8]) -> io::Result<()> {
         if !self.has_room(frame.len()) {
-            return Err(io::Error::other(format!("a frame of {} bytes does not fit the spool of {} bytes", frame.len(), self.capacity)));
+            return Err(io::Error::other(format!(
+                "a frame of {} bytes does not fit the spool of {} bytes",
+                frame.len(),
+                self.capacity
+            )));
         }
         let length = u32::try_from(frame.len()).map_err(io::Error::other)?;
         if self.lengths.is_empty() {
-            // Starting over where there are blocks already keeps the file as small as can be, and gets by on a full disk.
+            // Starting over where there are blocks already keeps the file as small as can be, and
+            // gets by on a full disk.
             self.origin = self.end;
         }
         let (place, until_wrap) = self.place(self.end);
@@ -78,8 +86,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Everything up to frame `number` is stored elsewhere. An empty spool goes on behind it, so that what an earlier agent of the same
-    /// instance has said is not said over.
+    /// Everything up to frame `number` is stored elsewhere. An empty spool goes on behind it, so
+    /// that what an earlier agent of the same instance has said is not said over.
     pub(crate) fn acknowledge(&mut self, number: u64) {
         while self.first <= number
             && let Some(length) = self.lengths.pop_front()
@@ -92,7 +100,8 @@ impl Spool {
         }
     }
 
-    /// Fills `buffer` with bytes from `position` on, which is between [`Self::start`] and [`Self::end`]; gives how many.
+    /// Fills `buffer` with bytes from `position` on, which is between [`Self::start`] and
+    /// [`Self::end`]; gives how many.
     pub(crate) fn read(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let (place, until_wrap) = self.place(position);
         let available = usize::try_from(self.end - position).unwrap_or(usize::MAX);

@@ -1,5 +1,6 @@
-//! What the processes of an instance are doing, seen from outside: frames of Python read from a process's memory while it goes on, and of everything
-//! else what the kernel tells of its threads. Frames of native code are not shown.
+//! What the processes of an instance are doing, seen from outside: frames of Python read from a
+//! process's memory while it goes on, and of everything else what the kernel tells of its threads.
+//! Frames of native code are not shown.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -28,8 +29,9 @@ pub(crate) fn descendants(first: u32) -> Vec<u32> {
     let (mut found, mut waiting) = (Vec::new(), vec![first]);
     while let Some(parent) = waiting.pop() {
         let lists = tasks(parent).into_iter().filter_map(|(_, task)| fs::read_to_string(task.join("children")).ok());
-        let mut children: Vec<u32> =
-            lists.flat_map(|list| list.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<_>>()).collect();
+        let mut children: Vec<u32> = lists
+            .flat_map(|list| list.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<_>>())
+            .collect();
         children.sort_unstable_by(|a, b| b.cmp(a));
         if parent != first {
             found.push(parent);
@@ -42,7 +44,8 @@ pub(crate) fn descendants(first: u32) -> Vec<u32> {
 /// Threads of a process, by number.
 fn tasks(pid: u32) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut tasks: Vec<_> = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect();
+    let mut tasks: Vec<_> =
+        entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect();
     tasks.sort();
     tasks
 }
@@ -50,7 +53,12 @@ fn tasks(pid: u32) -> Vec<(u32, PathBuf)> {
 fn process(pid: u32, text: &mut String) -> fmt::Result {
     let Ok(command) = fs::read(format!("/proc/{pid}/cmdline")) else { return Ok(()) };
     let command = readable(&String::from_utf8_lossy(&command).replace('\0', " "));
-    writeln!(text, "process {} ({})", inside(&Path::new("/proc").join(pid.to_string())).unwrap_or(pid), command.trim())?;
+    writeln!(
+        text,
+        "process {} ({})",
+        inside(&Path::new("/proc").join(pid.to_string())).unwrap_or(pid),
+        command.trim()
+    )?;
     match python(pid) {
         Ok(traces) => {
             for trace in &traces {
@@ -105,9 +113,14 @@ fn kernel_thread(task: &Path, text: &mut String) -> fmt::Result {
     let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
     let status = read("status");
     let state = field(&status, "State:").unwrap_or("gone");
-    let call =
-        read("syscall").split_whitespace().next().filter(|call| call.parse::<u32>().is_ok()).map(|call| format!(", system call {call}"));
-    let wchan = Some(read("wchan")).filter(|place| !place.is_empty() && place != "0").map(|place| format!(", in {}", place.trim()));
+    let call = read("syscall")
+        .split_whitespace()
+        .next()
+        .filter(|call| call.parse::<u32>().is_ok())
+        .map(|call| format!(", system call {call}"));
+    let wchan = Some(read("wchan"))
+        .filter(|place| !place.is_empty() && place != "0")
+        .map(|place| format!(", in {}", place.trim()));
     let name = readable(field(&status, "Name:").unwrap_or_default());
     writeln!(
         text,

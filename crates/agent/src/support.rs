@@ -7,8 +7,9 @@ use shoal_sandbox::Support;
 /// Environment variable by which [`support_variable`] reaches an agent.
 const VARIABLE: &str = "SHOAL_SUPPORT";
 
-/// What this machine allows, as a variable for agents: finding out costs as much as an instance, so a server does it once and its
-/// agents need not. What the machine allows is then what it allowed when the server started.
+/// What this machine allows, as a variable for agents: finding out costs as much as an instance, so
+/// a server does it once and its agents need not. What the machine allows is then what it allowed
+/// when the server started.
 #[must_use]
 pub fn support_variable(support: &Support) -> (String, String) {
     let text = serde_json::to_string(support).expect("a value of plain enums, flags and strings serialises");

@@ -1,5 +1,6 @@
-//! What scripts import from SageMaker's images (`sagemaker_training`, `sagemaker_containers`, `sagemaker_xgboost_container`): the package index has no
-//! wheels of these, so instances with a Python environment have ours, of the public documentation (`python/` of this crate).
+//! What scripts import from SageMaker's images (`sagemaker_training`, `sagemaker_containers`,
+//! `sagemaker_xgboost_container`): the package index has no wheels of these, so instances with a
+//! Python environment have ours, of the public documentation (`python/` of this crate).
 
 use std::fs;
 use std::io;
@@ -14,7 +15,8 @@ use crate::python::put_paths;
 const INSIDE: &str = "/opt/shoal/python";
 
 /// Of the same name in an environment of the user's: then that has its own.
-const PACKAGES: [&str; 4] = ["sagemaker-training", "sagemaker-containers", "sagemaker-xgboost-container", "sagemaker-algorithm-toolkit"];
+const PACKAGES: [&str; 4] =
+    ["sagemaker-training", "sagemaker-containers", "sagemaker-xgboost-container", "sagemaker-algorithm-toolkit"];
 
 macro_rules! files {
     ($($path:literal),* $(,)?) => { &[$(($path, include_str!(concat!("../python/", $path)))),*] };
@@ -50,11 +52,17 @@ const FILES: &[(&str, &str)] = files![
     "sagemaker_xgboost_container/svmlight.py",
 ];
 
-/// Lets programs of this environment import them, behind what else they find by `PYTHONPATH`; `place` is this instance's own directory for them.
+/// Lets programs of this environment import them, behind what else they find by `PYTHONPATH`;
+/// `place` is this instance's own directory for them.
 ///
 /// # Errors
 /// They cannot be written.
-pub(crate) fn show(environment: &Environment, place: &Path, spec: &mut SandboxSpec, support: &Support) -> io::Result<()> {
+pub(crate) fn show(
+    environment: &Environment,
+    place: &Path,
+    spec: &mut SandboxSpec,
+    support: &Support,
+) -> io::Result<()> {
     if PACKAGES.iter().any(|name| environment.pinned(name).is_some()) {
         return Ok(());
     }

@@ -13,7 +13,8 @@ pub(crate) enum Trouble {
     /// It could not be made.
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    /// What was saved before cannot be put into its checkpoint directory, or what it writes cannot be mirrored.
+    /// What was saved before cannot be put into its checkpoint directory, or what it writes cannot
+    /// be mirrored.
     #[error("could not {what}")]
     Mirror {
         /// What was tried.

@@ -1,4 +1,5 @@
-//! Visits: somebody looks after the running instance from outside, over a connection of its own. Nothing of the training program waits for it.
+//! Visits: somebody looks after the running instance from outside, over a connection of its own.
+//! Nothing of the training program waits for it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -116,10 +117,16 @@ fn run(
     })
 }
 
-/// Another process looks, since what it reads is a program's memory, and this one must not fail over it, nor wait for it for ever.
+/// Another process looks, since what it reads is a program's memory, and this one must not fail
+/// over it, nor wait for it for ever.
 fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
     let mut command = Command::new(&options.program);
-    command.args(["stacks", &first.to_string()]).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["stacks", &first.to_string()])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut looking = command.spawn()?;
     let (stdout, stderr) = (looking.stdout.take(), looking.stderr.take());
     let looking = Arc::new(Mutex::new(looking));
@@ -147,7 +154,9 @@ fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
     drop(seen);
     Ok(match (status.code(), status.signal()) {
         (Some(0), _) => VisitEnd::Exited { code: 0 },
-        (None, Some(SIGKILL)) => VisitEnd::Broken { reason: format!("reading the stacks took more than {} s", LOOK.as_secs()) },
+        (None, Some(SIGKILL)) => {
+            VisitEnd::Broken { reason: format!("reading the stacks took more than {} s", LOOK.as_secs()) }
+        }
         _ => VisitEnd::Broken { reason: format!("reading the stacks failed ({status}): {}", said.trim()) },
     })
 }
@@ -201,11 +210,13 @@ fn listen(mut stream: UnixStream, mut decoder: Decoder, mut guest: Guest) {
     }
 }
 
-/// Writes what is typed, as far as it is read: says whether it was all, and the visitor is still there.
+/// Writes what is typed, as far as it is read: says whether it was all, and the visitor is still
+/// there.
 fn write(stdin: &mut File, bytes: &[u8], visitor: &UnixStream) -> bool {
     for piece in bytes.chunks(PIPE_PIECE) {
         let mut waited = [PollFd::new(stdin, PollFlags::OUT), PollFd::new(visitor, PollFlags::RDHUP)];
-        let ready = retry_on_intr(|| poll(&mut waited, None)).is_ok() && !waited[1].revents().intersects(PollFlags::RDHUP | PollFlags::HUP);
+        let ready = retry_on_intr(|| poll(&mut waited, None)).is_ok()
+            && !waited[1].revents().intersects(PollFlags::RDHUP | PollFlags::HUP);
         if !ready || stdin.write_all(piece).is_err() {
             return false;
         }

@@ -1,8 +1,8 @@
-//! What a training program may write on this machine's disk: a program that writes more than its `VolumeSizeInGB` is ended before it takes the room
-//! of everybody else.
+//! What a training program may write on this machine's disk: a program that writes more than its
+//! `VolumeSizeInGB` is ended before it takes the room of everybody else.
 //!
-//! It is looked at, not enforced by the file system: for a moment there can be more, and a file without a name that is only mapped, or on its way through a
-//! socket, is not counted.
+//! It is looked at, not enforced by the file system: for a moment there can be more, and a file
+//! without a name that is only mapped, or on its way through a socket, is not counted.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -26,8 +26,9 @@ const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 const SHARE: u32 = 100;
 const STACK: usize = 128 << 10;
 
-/// What is known since the files were counted: they are counted again only when the file system has grown so much that they may be over the limit, and
-/// now and then, since what grows here may be hidden by what somebody else removes.
+/// What is known since the files were counted: they are counted again only when the file system has
+/// grown so much that they may be over the limit, and now and then, since what grows here may be
+/// hidden by what somebody else removes.
 #[derive(Debug, Default)]
 struct Since {
     counted: Option<Counted>,
@@ -45,7 +46,9 @@ struct Counted {
 
 impl Since {
     fn count(own: u64, taken: u64, cost: Duration) -> Self {
-        Self { counted: Some(Counted { own, grown: 0, taken, again: Instant::now() + AT_LEAST_EVERY.max(cost * SHARE) }) }
+        Self {
+            counted: Some(Counted { own, grown: 0, taken, again: Instant::now() + AT_LEAST_EVERY.max(cost * SHARE) }),
+        }
     }
 
     fn may_be_over(&mut self, taken: u64, limit: u64) -> bool {
@@ -56,8 +59,8 @@ impl Since {
     }
 }
 
-/// Looks at these directories, and at what the processes below `first` hold open, until `program` is dropped, or there are more than `limit` bytes: then
-/// [`Event::Overfull`] comes, once.
+/// Looks at these directories, and at what the processes below `first` hold open, until `program`
+/// is dropped, or there are more than `limit` bytes: then [`Event::Overfull`] comes, once.
 pub(crate) fn watch(
     directories: Vec<PathBuf>,
     first: Option<u32>,
@@ -88,7 +91,9 @@ pub(crate) fn watch(
 /// Why a program was ended that had written so many bytes.
 pub(crate) fn too_much(bytes: u64) -> String {
     let written = bytes as f64 / f64::from(1 << 30);
-    format!("it had written {written:.1} GiB to its volume, more than VolumeSizeInGB allows: write less, or ask for a larger volume")
+    format!(
+        "it had written {written:.1} GiB to its volume, more than VolumeSizeInGB allows: write less, or ask for a larger volume"
+    )
 }
 
 /// Bytes taken of the file system that holds a directory.
@@ -97,8 +102,8 @@ fn taken(directory: &Path) -> Option<u64> {
     Some(system.f_blocks.saturating_sub(system.f_bfree).saturating_mul(system.f_frsize))
 }
 
-/// Bytes that the files of these trees take on the disk, and those that have no name any more and that the processes below `first` hold open; each once
-/// whatever its names.
+/// Bytes that the files of these trees take on the disk, and those that have no name any more and
+/// that the processes below `first` hold open; each once whatever its names.
 fn used(directories: &[PathBuf], first: Option<u32>) -> u64 {
     let (mut bytes, mut several, mut waiting) = (0, HashSet::new(), Vec::new());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -188,7 +193,8 @@ mod tests {
         assert!(used(&trees, None) - before >= 1 << 20);
 
         let script = "exec 3>nameless; rm nameless; head -c 1048576 /dev/zero >&3; echo; exec sleep 1000";
-        let mut holder = Command::new("sh").args(["-c", script]).current_dir(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut holder =
+            Command::new("sh").args(["-c", script]).current_dir(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
         holder.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let held = used(&trees, Some(std::process::id())) - used(&trees, None);
         holder.kill().unwrap();

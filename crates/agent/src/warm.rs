@@ -21,7 +21,8 @@ pub(crate) struct Kept {
     pub(crate) expressions: Expressions,
 }
 
-/// The next attempt and its secret; `None` when there is none to wait for: the server says so, or is gone.
+/// The next attempt and its secret; `None` when there is none to wait for: the server says so, or
+/// is gone.
 pub(crate) fn next(first: &Options) -> Option<(String, String)> {
     match ask(first) {
         Ok(ToAgent::Serve { attempt, token }) => Some((attempt, token)),

@@ -26,7 +26,8 @@ pub(crate) struct Wishes {
     pub(crate) mirrored: usize,
     /// The program is to stand still, or to go on up to somewhere.
     pub(crate) pause: Option<Pause>,
-    /// Somebody wants to look after the instance: for what, by the visits' names. They wait until the program runs.
+    /// Somebody wants to look after the instance: for what, by the visits' names. They wait until
+    /// the program runs.
     pub(crate) visits: Vec<(String, Visit)>,
     /// What the job's network is joined by, once its first host has made it.
     pub(crate) network: Option<String>,

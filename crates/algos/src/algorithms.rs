@@ -24,7 +24,8 @@ impl Algorithms {
     /// The algorithm that an image stands for; `None` if it is of none.
     ///
     /// # Errors
-    /// [`UnknownVersion`] lists the published versions when the repository is an algorithm's but the tag is not.
+    /// [`UnknownVersion`] lists the published versions when the repository is an algorithm's but
+    /// the tag is not.
     pub fn resolve(self, image: &str) -> Result<Option<Image>, UnknownVersion> {
         resolve(self.0, image)
     }

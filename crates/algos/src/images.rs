@@ -64,7 +64,9 @@ pub(crate) fn resolve(algorithms: &[&'static Algorithm], image: &str) -> Result<
         None => (repository, None),
     };
     let known = algorithms.iter().flat_map(|it| it.repositories.iter().map(move |repository| (*it, repository)));
-    let Some((algorithm, repository)) = known.into_iter().find(|(_, known)| known.name == repository) else { return Ok(None) };
+    let Some((algorithm, repository)) = known.into_iter().find(|(_, known)| known.name == repository) else {
+        return Ok(None);
+    };
     let version = match tag {
         // A digest alone says which build, but not of which version.
         None if digest.is_some() => repository.versions.last().copied(),
@@ -72,7 +74,9 @@ pub(crate) fn resolve(algorithms: &[&'static Algorithm], image: &str) -> Result<
     };
     match version {
         Some(version) => Ok(Some(Image { algorithm, version })),
-        None => Err(UnknownVersion { image: image.to_owned(), title: algorithm.title, published: published(algorithm) }),
+        None => {
+            Err(UnknownVersion { image: image.to_owned(), title: algorithm.title, published: published(algorithm) })
+        }
     }
 }
 
@@ -149,7 +153,10 @@ mod tests {
             for repository in algorithm.repositories {
                 assert!(!repositories.contains(&repository.name), "{}: two repositories of this name", repository.name);
                 repositories.push(repository.name);
-                assert_eq!(BUILT_IN.resolve(&repository.newest()).unwrap().map(|it| it.algorithm.name), Some(algorithm.name));
+                assert_eq!(
+                    BUILT_IN.resolve(&repository.newest()).unwrap().map(|it| it.algorithm.name),
+                    Some(algorithm.name)
+                );
                 for version in repository.versions {
                     let image = format!("{}:{version}", repository.name);
                     assert_eq!(BUILT_IN.resolve(&image).unwrap().map(|it| it.version), Some(*version), "{image}");
@@ -162,7 +169,11 @@ mod tests {
             for tunable in algorithm.hyperparameters.tunable {
                 assert!(names.contains(&tunable.name) && tunable.min < tunable.max, "{tunable:?}");
                 for end in [tunable.min, tunable.max] {
-                    assert_eq!((algorithm.hyperparameters.check)(tunable.name, &end.to_string()), Ok(()), "{tunable:?}");
+                    assert_eq!(
+                        (algorithm.hyperparameters.check)(tunable.name, &end.to_string()),
+                        Ok(()),
+                        "{tunable:?}"
+                    );
                 }
             }
             assert!(algorithm.hyperparameters.resource.is_none_or(|resource| names.contains(&resource.name)));
@@ -176,8 +187,13 @@ mod tests {
 
     #[test]
     fn unpublished_versions_are_told_with_the_published_ones() {
-        for image in ["sagemaker-xgboost:2.0-1", "sagemaker-xgboost:1.7-11", "sagemaker-xgboost", "xgboost:1.7", "sagemaker-xgboost:latest"]
-        {
+        for image in [
+            "sagemaker-xgboost:2.0-1",
+            "sagemaker-xgboost:1.7-11",
+            "sagemaker-xgboost",
+            "xgboost:1.7",
+            "sagemaker-xgboost:latest",
+        ] {
             let expected = format!(
                 "the image {image:?} names no published version of SageMaker's XGBoost; the versions are 0.90-1, 0.90-2, 1.0-1, 1.2-1, 1.2-2, 1.3-1, \
                  1.5-1, 1.7-1, 3.0-5, and xgboost:1 and xgboost:latest"

@@ -10,7 +10,9 @@ mod images;
 mod library;
 pub mod xgboost;
 
-pub use algorithm::{Algorithm, Channels, HyperparameterError, Hyperparameters, MeasuredOn, Metric, Objective, Resource, Tunable};
+pub use algorithm::{
+    Algorithm, Channels, HyperparameterError, Hyperparameters, MeasuredOn, Metric, Objective, Resource, Tunable,
+};
 pub use algorithms::Algorithms;
 pub use images::{Image, Repository, UnknownVersion};
 pub use library::{Library, LibraryError, LibraryPath, Wheel, cache};

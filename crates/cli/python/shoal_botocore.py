@@ -1,7 +1,8 @@
 """Botocore plugin, loaded in the user's Python by BOTOCORE_EXPERIMENTAL__PLUGINS.
 
-What an SDK addresses to amazonaws.com by name goes to AWS_ENDPOINT_URL like everything else. And clients that look seldom look
-oftener (shoal_polling.py), unless SHOAL_SDK_POLLING=keep leaves everyone's own pace.
+What an SDK addresses to amazonaws.com by name goes to AWS_ENDPOINT_URL like everything else. And
+clients that look seldom look oftener (shoal_polling.py), unless SHOAL_SDK_POLLING=keep leaves
+everyone's own pace.
 """
 
 import os

@@ -1,9 +1,10 @@
 """Makes clients that look seldom look oftener: the server is next door.
 
-By themselves, SageMaker's SDKs look at a job every 5 s, at its logs every 10 s, and SDK v2's fit() looks at the job every 30 s
-only; botocore's waiters (boto3's, and `aws sagemaker wait`) pause for up to two minutes. Here every function of the SDKs that
-has a parameter `poll` gets a short default, and every waiter a short pause with the same patience. A pace that the user gives
-goes first. Modules of the SDKs that are imported later are treated when they come.
+By themselves, SageMaker's SDKs look at a job every 5 s, at its logs every 10 s, and SDK v2's fit()
+looks at the job every 30 s only; botocore's waiters (boto3's, and `aws sagemaker wait`) pause for
+up to two minutes. Here every function of the SDKs that has a parameter `poll` gets a short default,
+and every waiter a short pause with the same patience. A pace that the user gives goes first.
+Modules of the SDKs that are imported later are treated when they come.
 """
 
 import __future__
@@ -70,7 +71,10 @@ def _is_of_sdk(name):
 
 
 def _quicken_module(module):
-    owners = [module, *(value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__)]
+    owners = [
+        module,
+        *(value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__),
+    ]
     for value in [value for owner in owners for value in list(vars(owner).values())]:
         function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
         if not isinstance(function, types.FunctionType):
@@ -95,14 +99,18 @@ def _shorten_poll(function):
 
 
 def _look_at_every_turn(function):
-    """Where the SDKs follow logs, only these come by `poll`; the look at the job has a number of its own inside of the function."""
+    """Where the SDKs follow logs, only these come by `poll`; the look at the job has a number of
+    its own inside of the function.
+    """
     code = function.__code__
     if LAST_LOOK not in code.co_varnames:
         return
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Compare) and any(getattr(part, "id", None) == LAST_LOOK for part in ast.walk(node.left)):
+            if isinstance(node, ast.Compare) and any(
+                getattr(part, "id", None) == LAST_LOOK for part in ast.walk(node.left)
+            ):
                 node.comparators = [ast.copy_location(ast.Constant(PACE), number) for number in node.comparators]
         ast.increment_lineno(tree, code.co_firstlineno - 1)
         flags = code.co_flags & __future__.annotations.compiler_flag

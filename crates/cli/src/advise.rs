@@ -28,8 +28,9 @@ pub(crate) struct AdviseArgs {
     /// JSON with what was measured.
     #[arg(value_name = "FILE", group = "what")]
     file: Option<PathBuf>,
-    /// Measure latency and bandwidth instead, and print them for that file: between this many ranks of this machine, or with `env` between the
-    /// ranks of the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, with this process as one of them.
+    /// Measure latency and bandwidth instead, and print them for that file: between this many ranks
+    /// of this machine, or with `env` between the ranks of the process group that RANK, WORLD_SIZE,
+    /// MASTER_ADDR and MASTER_PORT describe, with this process as one of them.
     #[arg(long, value_name = "RANKS|env", group = "what")]
     links: Option<Ranks>,
     /// How many layouts to print, best first.
@@ -123,10 +124,26 @@ fn from_file(file: &Path, args: &AdviseArgs) -> Result<Exit> {
 }
 
 fn listing(shown: &[Advice], all: usize) -> String {
-    let head = ["data", "shard", "pipeline", "tensor", "schedule", "micro-batches", "step", "waiting", "exchange", "memory", ""];
+    let head = [
+        "data",
+        "shard",
+        "pipeline",
+        "tensor",
+        "schedule",
+        "micro-batches",
+        "step",
+        "waiting",
+        "exchange",
+        "memory",
+        "",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(shown.iter().map(row));
-    let rest = if all > shown.len() { format!("{} of {all} layouts; --top prints more.\n", shown.len()) } else { String::new() };
+    let rest = if all > shown.len() {
+        format!("{} of {all} layouts; --top prints more.\n", shown.len())
+    } else {
+        String::new()
+    };
     table(&rows) + &rest
 }
 

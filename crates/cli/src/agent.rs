@@ -1,4 +1,5 @@
-//! `shoal agent`: the process beside an instance's training program. The launcher starts it; its flags are the server's affair.
+//! `shoal agent`: the process beside an instance's training program. The launcher starts it; its
+//! flags are the server's affair.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -30,7 +31,8 @@ pub(crate) struct AgentArgs {
     /// Its instance, from 1.
     #[arg(long)]
     host: u32,
-    /// The attempt's directory; of a server on another machine, one below the cache if it is not given.
+    /// The attempt's directory; of a server on another machine, one below the cache if it is not
+    /// given.
     #[arg(long)]
     run_dir: Option<PathBuf>,
     /// The data directory's id.
@@ -76,8 +78,9 @@ pub(crate) fn run(args: AgentArgs, algorithms: Algorithms) -> ExitCode {
 /// The libraries of a built-in algorithm on this machine.
 fn libraries(algorithms: Algorithms, name: &str) -> Result<Libraries, String> {
     let algorithm = algorithms.iter().find(|algorithm| algorithm.name == name);
-    let algorithm =
-        algorithm.ok_or_else(|| format!("this machine's shoal has no built-in algorithm {name}: install the server's version"))?;
+    let algorithm = algorithm.ok_or_else(|| {
+        format!("this machine's shoal has no built-in algorithm {name}: install the server's version")
+    })?;
     let mut found = Libraries::default();
     for library in algorithm.libraries {
         let path = library.find().map_err(|error| format!("{name} cannot run on this machine: {error}"))?;
@@ -91,11 +94,13 @@ fn size(text: &str) -> Result<u64, String> {
     bytes(text).ok_or_else(|| format!("\"{text}\" is not a size such as 20GiB"))
 }
 
-/// Leaves the server's session: in there, the kernel hangs up an agent that is stopped at the moment when its server dies.
+/// Leaves the server's session: in there, the kernel hangs up an agent that is stopped at the
+/// moment when its server dies.
 fn begin_session() {
-    // The launcher made it lead a process group, and a leader cannot begin a session: for a moment it joins its parent's group. If
-    // the parent is gone already, so is what this is for.
-    // If the server has died meanwhile the parent is the machine's first process, whose group may be none that can be named.
+    // The launcher made it lead a process group, and a leader cannot begin a session: for a moment
+    // it joins its parent's group. If the parent is gone already, so is what this is for. If the
+    // server has died meanwhile the parent is the machine's first process, whose group may be none
+    // that can be named.
     if let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT)
         && let Some(group) = group_of(parent)
     {
@@ -104,11 +109,13 @@ fn begin_session() {
     let _ = setsid();
 }
 
-/// A process's group; none if it is outside of our PID namespace, and so has no number here (`unshare --pid --fork` leaves what it starts in its own
-/// group). Read as text, since rustix's `getpgid` asserts that there is a number.
+/// A process's group; none if it is outside of our PID namespace, and so has no number here
+/// (`unshare --pid --fork` leaves what it starts in its own group). Read as text, since rustix's
+/// `getpgid` asserts that there is a number.
 fn group_of(process: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The second field is the program's name in parentheses and may contain anything; the group is the third after it.
+    // The second field is the program's name in parentheses and may contain anything; the group is
+    // the third after it.
     Pid::from_raw(stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()?)
 }
 

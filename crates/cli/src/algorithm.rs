@@ -1,4 +1,5 @@
-//! `shoal algorithm NAME`: a built-in algorithm as an ordinary training program, inside an instance.
+//! `shoal algorithm NAME`: a built-in algorithm as an ordinary training program, inside an
+//! instance.
 
 use std::process::ExitCode;
 
@@ -14,10 +15,13 @@ pub(crate) struct AlgorithmArgs {
     name: String,
 }
 
-/// Runs it on this instance's `/opt/ml`; as a zygote, once for each training job that the agent has for it.
+/// Runs it on this instance's `/opt/ml`; as a zygote, once for each training job that the agent has
+/// for it.
 pub(crate) fn run(args: &AlgorithmArgs, algorithms: Algorithms) -> ExitCode {
     let code = match shoal_sandbox::line_of_zygote() {
-        Some(line) => shoal_sandbox::serve_as_zygote(&line, || algorithms.prepare(&args.name), || algorithms.run(&args.name)),
+        Some(line) => {
+            shoal_sandbox::serve_as_zygote(&line, || algorithms.prepare(&args.name), || algorithms.run(&args.name))
+        }
         None => algorithms.run(&args.name),
     };
     exit::of_program(code)

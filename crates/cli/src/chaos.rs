@@ -23,10 +23,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Subcommands of `shoal chaos`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ChaosCommand {
-    /// Take instances of a training job away, as AWS does with those of managed spot training when it wants them back.
+    /// Take instances of a training job away, as AWS does with those of managed spot training when
+    /// it wants them back.
     ///
-    /// Programs get SIGTERM and the server's grace to save checkpoints. A managed spot training waits for instances then and continues from its
-    /// checkpoints. Of a job with the tag shoal:min-instances one instance is taken, or the number of --instances, and the others continue.
+    /// Programs get SIGTERM and the server's grace to save checkpoints. A managed spot training
+    /// waits for instances then and continues from its checkpoints. Of a job with the tag
+    /// shoal:min-instances one instance is taken, or the number of --instances, and the others
+    /// continue.
     Interrupt(InterruptArgs),
 }
 
@@ -35,7 +38,8 @@ pub(crate) enum ChaosCommand {
 pub(crate) struct InterruptArgs {
     /// Training job's name.
     name: String,
-    /// When it has trained for so long since its last start (10s, 5m), which is waited for. Without it: at once.
+    /// When it has trained for so long since its last start (10s, 5m), which is waited for. Without
+    /// it: at once.
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "every")]
     after: Option<Duration>,
     /// Whenever it has trained for so long since its last start, until it is over.
@@ -44,7 +48,8 @@ pub(crate) struct InterruptArgs {
     /// With --every: so many times.
     #[arg(long, requires = "every", value_name = "NUMBER")]
     times: Option<u32>,
-    /// Take only this number of its instances: the others continue. For jobs with the tag shoal:min-instances.
+    /// Take only this number of its instances: the others continue. For jobs with the tag
+    /// shoal:min-instances.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     instances: Option<u32>,
     #[command(flatten)]
@@ -79,7 +84,8 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
     let (mut client, mut done, mut told) = (Patient::new(client, &args.settings, name), 0, String::new());
     while done < most {
         let tell = |trouble: &str| eprintln!("{trouble}");
-        let Some(description) = client.ask(tell, |client| client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})))?
+        let Some(description) =
+            client.ask(tell, |client| client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name})))?
         else {
             continue;
         };
@@ -98,11 +104,12 @@ fn interrupt(args: &InterruptArgs) -> Result<Exit> {
                 eprintln!("{name} is {status}: waiting until it has been in Training for {} s", time.as_secs());
             }
         } else {
-            let answer = client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &args.request()) {
-                // Its program has ended since it was looked at.
-                Err(ClientError::Refused(_)) if is_spot => Ok(false),
-                answer => answer.map(|_| true),
-            })?;
+            let answer =
+                client.ask(tell, |client| match client.sagemaker(INTERRUPT_TRAINING_JOB, &args.request()) {
+                    // Its program has ended since it was looked at.
+                    Err(ClientError::Refused(_)) if is_spot => Ok(false),
+                    answer => answer.map(|_| true),
+                })?;
             if answer == Some(true) {
                 done += 1;
                 show(&format!("{name} is interrupted ({done})\n"))?;

@@ -1,4 +1,5 @@
-//! The command line as a client: signed requests to the server's public API, as any SDK sends them. No back door.
+//! The command line as a client: signed requests to the server's public API, as any SDK sends them.
+//! No back door.
 
 mod logs;
 mod names;
@@ -86,7 +87,9 @@ pub enum ClientError {
         why: String,
     },
     /// The data directory has no keys, so no server has ever run on it.
-    #[error("no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with --data-dir")]
+    #[error(
+        "no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with --data-dir"
+    )]
     NeverStarted {
         /// Where keys were looked for.
         data_dir: String,
@@ -123,8 +126,13 @@ impl ClientError {
 
     /// Whether what was asked about does not exist.
     pub fn is_not_found(&self) -> bool {
-        let Self::Refused(ServiceError { status, code, message }) = self else { return matches!(self, Self::NoJob(..)) };
-        *status == 404 || code.contains("NotFound") || code.starts_with("NoSuch") || message == "Requested resource not found."
+        let Self::Refused(ServiceError { status, code, message }) = self else {
+            return matches!(self, Self::NoJob(..));
+        };
+        *status == 404
+            || code.contains("NotFound")
+            || code.starts_with("NoSuch")
+            || message == "Requested resource not found."
     }
 
     /// The same as an answer about a training job: the service does not say which.
@@ -143,8 +151,8 @@ impl ClientError {
 }
 
 impl Client {
-    /// Finds the server: the one named by flags, else the environment's `AWS_ENDPOINT_URL` with its keys, else the one of the data
-    /// directory.
+    /// Finds the server: the one named by flags, else the environment's `AWS_ENDPOINT_URL` with its
+    /// keys, else the one of the data directory.
     ///
     /// # Errors
     /// Settings make no sense, or there are no keys.
@@ -154,7 +162,8 @@ impl Client {
         named.map_or_else(|| Self::local(&settings), Ok)
     }
 
-    /// The server of the environment's `AWS_ENDPOINT_URL`; `None` where it and its keys are not all set.
+    /// The server of the environment's `AWS_ENDPOINT_URL`; `None` where it and its keys are not all
+    /// set.
     ///
     /// # Errors
     /// It is no address of a server.
@@ -168,8 +177,9 @@ impl Client {
         let session_token = variable("AWS_SESSION_TOKEN");
         let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
         let url = ServerUrl::parse(&endpoint, tls::bundle(&variable));
-        let url =
-            url.ok_or_else(|| UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT")))?;
+        let url = url.ok_or_else(|| {
+            UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT"))
+        })?;
         Self::new(url, credentials, &settings.region).map(Some)
     }
 
@@ -179,7 +189,11 @@ impl Client {
     /// It has no keys: no server was ever started on it.
     pub fn local(settings: &Settings) -> Result<Self> {
         let keys = owner_keys(settings)?;
-        let credentials = Credentials { access_key_id: keys.access_key_id, secret_access_key: keys.secret_access_key, session_token: None };
+        let credentials = Credentials {
+            access_key_id: keys.access_key_id,
+            secret_access_key: keys.secret_access_key,
+            session_token: None,
+        };
         Self::new(settings.url(), credentials, &settings.region)
     }
 
@@ -198,7 +212,8 @@ impl Client {
     /// Of a test's own server, which looks at no signature.
     #[cfg(test)]
     pub(crate) fn of_test(address: std::net::SocketAddr) -> Self {
-        let credentials = Credentials { access_key_id: "test".to_owned(), secret_access_key: "test".to_owned(), session_token: None };
+        let credentials =
+            Credentials { access_key_id: "test".to_owned(), secret_access_key: "test".to_owned(), session_token: None };
         Self::new(ServerUrl::parse(&format!("http://{address}"), None).unwrap(), credentials, "us-east-1").unwrap()
     }
 
@@ -230,9 +245,14 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub(crate) fn sagemaker_with_notice(&self, operation: &str, input: &Value) -> Result<(Value, Option<String>), ClientError> {
+    pub(crate) fn sagemaker_with_notice(
+        &self,
+        operation: &str,
+        input: &Value,
+    ) -> Result<(Value, Option<String>), ClientError> {
         let mut response = self.send(wire::call(&self.endpoint, Service::SageMaker, operation, input, now_ms())?)?;
-        let notice = response.headers().get(shoal_wire::NOTICE).and_then(|notice| notice.to_str().ok()).map(str::to_owned);
+        let notice =
+            response.headers().get(shoal_wire::NOTICE).and_then(|notice| notice.to_str().ok()).map(str::to_owned);
         Ok((self.parsed(&mut response)?, notice))
     }
 

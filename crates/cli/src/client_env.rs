@@ -1,7 +1,9 @@
-//! What the AWS clients need in their environment to speak with this server, and the files that go with it.
+//! What the AWS clients need in their environment to speak with this server, and the files that go
+//! with it.
 //!
-//! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host, send telemetry and look seldom. A botocore plugin
-//! mends the first and the last, a file of SDK defaults switches off the second. The AWS CLI's own Python loads no plugin of ours, but reads
+//! `AWS_ENDPOINT_URL` alone is not enough: the SageMaker SDKs name STS's public host, send
+//! telemetry and look seldom. A botocore plugin mends the first and the last, a file of SDK
+//! defaults switches off the second. The AWS CLI's own Python loads no plugin of ours, but reads
 //! additions to AWS's models: they shorten its waiters' pauses.
 
 use std::{
@@ -17,13 +19,16 @@ use anyhow::{Context, Result};
 /// The plugin's module.
 const PLUGIN: &str = "shoal_botocore";
 /// Its files.
-const MODULES: [(&str, &str); 2] =
-    [("shoal_botocore.py", include_str!("../python/shoal_botocore.py")), ("shoal_polling.py", include_str!("../python/shoal_polling.py"))];
+const MODULES: [(&str, &str); 2] = [
+    ("shoal_botocore.py", include_str!("../python/shoal_botocore.py")),
+    ("shoal_polling.py", include_str!("../python/shoal_polling.py")),
+];
 
 /// Additions to AWS's models.
 const MODELS: &str = "models";
 /// Where botocore looks for additions to the waiters of SageMaker's model, below `AWS_DATA_PATH`.
-const WAITERS: (&str, &str) = ("sagemaker/2017-07-24/waiters-2.sdk-extras.json", include_str!("../assets/sagemaker-waiters.json"));
+const WAITERS: (&str, &str) =
+    ("sagemaker/2017-07-24/waiters-2.sdk-extras.json", include_str!("../assets/sagemaker-waiters.json"));
 
 /// Name and value; `None` means that the variable must not be set.
 pub(crate) type Variable = (String, Option<String>);
@@ -36,10 +41,12 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
     let keys = owner_keys(settings)?;
     let dir = settings.client_dir();
     let defaults = dir.join("sagemaker.yaml");
-    write_files(&dir, &defaults, &settings.default_bucket).with_context(|| format!("could not write to {}", dir.display()))?;
+    write_files(&dir, &defaults, &settings.default_bucket)
+        .with_context(|| format!("could not write to {}", dir.display()))?;
     let set = |name: &str, value: String| (name.to_owned(), Some(value));
-    let inherited: Vec<_> =
-        env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let inherited: Vec<_> = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     let url = settings.url();
     let mut variables = vec![
         set("AWS_ENDPOINT_URL", url.to_string()),
@@ -58,7 +65,10 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
     if let Some(file) = &url.trusted {
         variables.push(set("AWS_CA_BUNDLE", file.display().to_string()));
     }
-    if inherited.iter().any(|(name, _)| ["http_proxy", "https_proxy"].iter().any(|proxy| name.eq_ignore_ascii_case(proxy))) {
+    if inherited
+        .iter()
+        .any(|(name, _)| ["http_proxy", "https_proxy"].iter().any(|proxy| name.eq_ignore_ascii_case(proxy)))
+    {
         variables.push(set("NO_PROXY", no_proxy(url.host(), value(&inherited, "NO_PROXY"))));
     }
     variables.extend(inherited.iter().filter(|(name, _)| misleads(name)).map(|(name, _)| (name.clone(), None)));
@@ -109,7 +119,8 @@ fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
     }
     // A name of its own for each process: several may write at once.
     let readable = fs::Permissions::from_mode(0o644);
-    let mut new = tempfile::Builder::new().permissions(readable).tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    let mut new =
+        tempfile::Builder::new().permissions(readable).tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
     new.write_all(text.as_bytes())?;
     new.persist(path)?;
     Ok(())
@@ -122,7 +133,9 @@ mod tests {
     #[test]
     fn paths_are_put_in_front_once() {
         let dir = Path::new("/data/client");
-        for (before, expected) in [("", "/data/client"), ("/a:/b", "/data/client:/a:/b"), ("/a:/data/client", "/data/client:/a")] {
+        for (before, expected) in
+            [("", "/data/client"), ("/a:/b", "/data/client:/a:/b"), ("/a:/data/client", "/data/client:/a")]
+        {
             assert_eq!(search_path(dir, before), expected);
         }
         assert_eq!(no_proxy("127.0.0.1", "example.org, 127.0.0.1"), "127.0.0.1,example.org");
@@ -143,7 +156,9 @@ mod tests {
 
     #[test]
     fn misleading_variables() {
-        for (name, expected) in [("AWS_PROFILE", true), ("AWS_ENDPOINT_URL_S3", true), ("AWS_ENDPOINT_URL", false), ("AWS_REGION", false)] {
+        for (name, expected) in
+            [("AWS_PROFILE", true), ("AWS_ENDPOINT_URL_S3", true), ("AWS_ENDPOINT_URL", false), ("AWS_REGION", false)]
+        {
             assert_eq!(misleads(name), expected, "{name}");
         }
     }

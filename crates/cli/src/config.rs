@@ -1,4 +1,5 @@
-//! `shoal config`: every setting, its value, and where it comes from; and where the server listens that runs with them.
+//! `shoal config`: every setting, its value, and where it comes from; and where the server listens
+//! that runs with them.
 
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +14,8 @@ use crate::{
 /// Arguments of `shoal config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// An object of objects: `{"listen": {"value": .., "origin": ..}, ..}`; `server` is the URL of the one that runs, or null.
+    /// An object of objects: `{"listen": {"value": .., "origin": ..}, ..}`; `server` is the URL of
+    /// the one that runs, or null.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -34,7 +36,9 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<Exit> {
         show_json(&Value::Object(typed.iter().map(entry).chain([server]).collect()))?;
     } else {
         let mut rows = vec![["SETTING", "VALUE", "FROM"].map(str::to_owned).to_vec()];
-        rows.extend(typed.iter().map(|(name, value, origin)| vec![name.to_owned(), value.to_owned(), origin.to_string()]));
+        rows.extend(
+            typed.iter().map(|(name, value, origin)| vec![name.to_owned(), value.to_owned(), origin.to_string()]),
+        );
         rows.push(vec!["(server)".to_owned(), running.unwrap_or_else(|| "-".to_owned()), state.to_owned()]);
         show(&table(&rows))?;
     }

@@ -1,5 +1,6 @@
-//! `shoal demo`: a server in a temporary directory, and one story told through its API on real data. XGBoost's defaults on one instance and on
-//! three give the same model; then Hyperband searches better hyperparameters, and both are measured on rows that neither has seen.
+//! `shoal demo`: a server in a temporary directory, and one story told through its API on real
+//! data. XGBoost's defaults on one instance and on three give the same model; then Hyperband
+//! searches better hyperparameters, and both are measured on rows that neither has seen.
 
 mod bank;
 mod chart;
@@ -27,7 +28,8 @@ use crate::{exit::Exit, output::show, setup};
 /// Arguments of `shoal demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Use bank/bank-additional-full.csv.gz (bank marketing) of this directory instead of red wine quality.
+    /// Use bank/bank-additional-full.csv.gz (bank marketing) of this directory instead of red wine
+    /// quality.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Leave the server up at the end, until Ctrl-C.

@@ -1,4 +1,5 @@
-//! `shoal doctor`: does this machine have what Shoal needs? Every line that is not well says what to do.
+//! `shoal doctor`: does this machine have what Shoal needs? Every line that is not well says what
+//! to do.
 
 use std::{
     fs,
@@ -112,7 +113,9 @@ fn rows(check: &Check) -> Vec<Vec<String>> {
 fn isolation() -> Vec<Check> {
     let todo = |name: &str| match name {
         "isolation" => "allow user namespaces, or run the server as root; until then instances are plain processes",
-        "limits" => "run the server as root or in a delegated control group; until then an instance can take all memory",
+        "limits" => {
+            "run the server as root or in a delegated control group; until then an instance can take all memory"
+        }
         _ => "",
     };
     let line = |(name, well, found): (String, bool, String)| {
@@ -128,8 +131,15 @@ fn library(library: &'static Library) -> Check {
     match library.find() {
         Ok(found) => Check::new(&name, State::Ok, found.file.display().to_string(), ""),
         Err(error) => {
-            let pip = Command::new("python3").args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success());
-            let todo = if pip { "shoal setup" } else { "install python3 with pip (only to fetch the library), then: shoal setup" };
+            let pip = Command::new("python3")
+                .args(["-m", "pip", "--version"])
+                .output()
+                .is_ok_and(|output| output.status.success());
+            let todo = if pip {
+                "shoal setup"
+            } else {
+                "install python3 with pip (only to fetch the library), then: shoal setup"
+            };
             Check::new(&name, State::Missing, error.to_string(), todo)
         }
     }
@@ -146,7 +156,12 @@ fn scripts(images: &OurImages, settings: &Settings) -> Check {
     let lacking = |environment: &Environment| cache.interpreter(environment).is_err();
     let lacking = Vec::from_iter(environments.iter().filter(|environment| lacking(environment)));
     let Some(first) = lacking.first() else {
-        return Check::new(name, State::Ok, format!("there is one for each of {} environments", environments.len()), "");
+        return Check::new(
+            name,
+            State::Ok,
+            format!("there is one for each of {} environments", environments.len()),
+            "",
+        );
     };
     let wanted = first.pythons.first().map_or("3", String::as_str);
     let names = Vec::from_iter(lacking.iter().map(|environment| environment.name.as_str())).join(", ");
@@ -156,28 +171,39 @@ fn scripts(images: &OurImages, settings: &Settings) -> Check {
     Check::new(name, State::Note, format!("none on PATH for {names}"), &todo)
 }
 
-/// Shoal's Python package: the server lays its wheel over the environments of PyTorch jobs; one's own Python needs it installed.
+/// Shoal's Python package: the server lays its wheel over the environments of PyTorch jobs; one's
+/// own Python needs it installed.
 fn package(wheel: Option<&Path>) -> Check {
     let name = "Python package";
     // Not from here, where a directory could have its name.
     let import = Command::new("python3").args(["-c", "import shoal; print(shoal.__file__)"]).current_dir("/").output();
-    let imported =
-        import.ok().filter(|output| output.status.success()).map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let python = imported.as_ref().map_or("python3 cannot import shoal".to_owned(), |file| format!("python3 imports {file}"));
+    let imported = import
+        .ok()
+        .filter(|output| output.status.success())
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let python =
+        imported.as_ref().map_or("python3 cannot import shoal".to_owned(), |file| format!("python3 imports {file}"));
     let Some(wheel) = wheel.map(Path::display) else {
         let todo = "for Horovod, smdistributed, torch.distributed's backend \"shoal\" and shoal.parameter_server: build the wheel \
                     (cargo xtask package in a checkout), name it as python_package in shoal.toml, and pip install it where python3 needs it";
         return Check::new(name, State::Note, format!("no wheel for PyTorch jobs; {python}"), todo);
     };
-    let todo =
-        if imported.is_some() { String::new() } else { format!("only for programs outside of jobs: python3 -m pip install {wheel}") };
+    let todo = if imported.is_some() {
+        String::new()
+    } else {
+        format!("only for programs outside of jobs: python3 -m pip install {wheel}")
+    };
     Check::new(name, State::Ok, format!("PyTorch jobs get {wheel}; {python}"), &todo)
 }
 
 /// Where images come from that are in no table.
 fn engine(images: &OurImages) -> Check {
     let name = "container engine";
-    match images.check().map_err(|error| error.to_string()).and_then(|()| images.engine().map_err(|error| error.to_string())) {
+    match images
+        .check()
+        .map_err(|error| error.to_string())
+        .and_then(|()| images.engine().map_err(|error| error.to_string()))
+    {
         Ok(Some(engine)) => Check::new(name, State::Ok, format!("{} answers", engine.name()), ""),
         Ok(None) => Check::new(name, State::Ok, "none; only images of your own need one", ""),
         Err(error) => Check::new(name, State::Note, error, "images of your own are refused until then"),
@@ -194,18 +220,25 @@ fn instance_types(settings: &Settings) -> Check {
 fn data_dir(dir: &Path) -> Vec<Check> {
     let shown = dir.display();
     // Before the first start it is not there; what counts then is where it will be made.
-    let existing = dir.ancestors().find(|ancestor| ancestor.is_dir()).map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let existing =
+        dir.ancestors().find(|ancestor| ancestor.is_dir()).map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let probe = existing.join(format!(".shoal-doctor-{}", std::process::id()));
     let writable = match fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
         Ok(()) => Check::new("data directory", State::Ok, format!("{shown} can be written"), ""),
-        Err(error) => {
-            Check::new("data directory", State::Missing, format!("{shown}: {error}"), "choose another with --data-dir or SHOAL_DATA_DIR")
-        }
+        Err(error) => Check::new(
+            "data directory",
+            State::Missing,
+            format!("{shown}: {error}"),
+            "choose another with --data-dir or SHOAL_DATA_DIR",
+        ),
     };
     let space = match free_bytes(&existing) {
-        Some(free) if free < LITTLE_SPACE => {
-            Check::new("space", State::Note, format!("{} free below {shown}", readable(free)), "make room, or choose another --data-dir")
-        }
+        Some(free) if free < LITTLE_SPACE => Check::new(
+            "space",
+            State::Note,
+            format!("{} free below {shown}", readable(free)),
+            "make room, or choose another --data-dir",
+        ),
         Some(free) => Check::new("space", State::Ok, format!("{} free below {shown}", readable(free)), ""),
         None => Check::new("space", State::Note, "df does not tell", ""),
     };
@@ -223,19 +256,33 @@ fn free_bytes(dir: &Path) -> Option<u64> {
 fn certificate(tls: &TlsOptions) -> Check {
     let name = "certificate";
     match (tls, tls.complaint()) {
-        (_, Err(error)) => Check::new(name, State::Missing, format!("{:#}", anyhow::Error::new(error)), "correct tls_cert and tls_key"),
-        (_, Ok(Some(complaint))) => Check::new(name, State::Note, complaint, "renew it; a running server takes it up by itself"),
+        (_, Err(error)) => {
+            Check::new(name, State::Missing, format!("{:#}", anyhow::Error::new(error)), "correct tls_cert and tls_key")
+        }
+        (_, Ok(Some(complaint))) => {
+            Check::new(name, State::Note, complaint, "renew it; a running server takes it up by itself")
+        }
         (TlsOptions::SelfMade { .. }, Ok(None)) => Check::new(name, State::Ok, "self-made", ""),
-        (TlsOptions::Files { certificate, .. }, Ok(None)) => Check::new(name, State::Ok, certificate.display().to_string(), ""),
+        (TlsOptions::Files { certificate, .. }, Ok(None)) => {
+            Check::new(name, State::Ok, certificate.display().to_string(), "")
+        }
     }
 }
 
-/// The server that this shell's clients speak with, as `eval "$(shoal env)"` has set it; `None` where nothing is set.
+/// The server that this shell's clients speak with, as `eval "$(shoal env)"` has set it; `None`
+/// where nothing is set.
 fn named_server(client: Result<Option<Client>>) -> Option<Check> {
     let name = "server";
     let client = match client {
         Ok(client) => client?,
-        Err(error) => return Some(Check::new(name, State::Missing, format!("{error:#}"), "correct AWS_ENDPOINT_URL, or unset it")),
+        Err(error) => {
+            return Some(Check::new(
+                name,
+                State::Missing,
+                format!("{error:#}"),
+                "correct AWS_ENDPOINT_URL, or unset it",
+            ));
+        }
     };
     let url = client.url();
     Some(match client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})) {
@@ -250,11 +297,15 @@ fn named_server(client: Result<Option<Client>>) -> Option<Check> {
 /// Is there a server on this data directory, and if not, could there be one?
 fn server(settings: &Settings) -> Check {
     let url = settings.url();
-    let answer = Client::local(settings).ok().map(|client| client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})));
+    let answer =
+        Client::local(settings).ok().map(|client| client.sagemaker("ListTrainingJobs", &json!({"MaxResults": 1})));
     match answer {
         Some(Ok(_)) => return Check::new("server", State::Ok, format!("answers at {url}"), ""),
-        Some(Err(error @ (ClientError::Refused(_) | ClientError::NotUnderstood { .. } | ClientError::Distrusted { .. }))) => {
-            let todo = "another program or another data directory's server is there; choose another address with --listen";
+        Some(Err(
+            error @ (ClientError::Refused(_) | ClientError::NotUnderstood { .. } | ClientError::Distrusted { .. }),
+        )) => {
+            let todo =
+                "another program or another data directory's server is there; choose another address with --listen";
             return Check::new("server", State::Missing, format!("{url}: {error}"), todo);
         }
         Some(Err(_)) | None => {}
@@ -268,7 +319,12 @@ fn server(settings: &Settings) -> Check {
         ),
         Err(error) => {
             let todo = "choose another address with --listen or SHOAL_LISTEN";
-            Check::new("server", State::Missing, format!("none, and {} cannot be listened on: {error}", settings.listen), todo)
+            Check::new(
+                "server",
+                State::Missing,
+                format!("none, and {} cannot be listened on: {error}", settings.listen),
+                todo,
+            )
         }
     }
 }

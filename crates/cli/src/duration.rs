@@ -15,7 +15,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => None,
     };
     let at = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let parsed = text[..at].parse::<u64>().ok().zip(seconds(&text[at..])).and_then(|(number, unit)| number.checked_mul(unit));
+    let parsed =
+        text[..at].parse::<u64>().ok().zip(seconds(&text[at..])).and_then(|(number, unit)| number.checked_mul(unit));
     parsed.map(Duration::from_secs).ok_or_else(|| "write it as 30d, 12h, 90m or 10s".to_owned())
 }
 

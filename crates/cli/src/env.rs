@@ -35,7 +35,8 @@ enum Shell {
     Fish,
 }
 
-/// Prints the variables. Where there are none, prints what fails: `eval` must not go on with whatever account the shell had before.
+/// Prints the variables. Where there are none, prints what fails: `eval` must not go on with
+/// whatever account the shell had before.
 pub(crate) fn run(args: &EnvArgs) -> Result<Exit> {
     let shown = print(args);
     if shown.is_err() && !args.json {
@@ -57,7 +58,8 @@ fn print(args: &EnvArgs) -> Result<Exit> {
         eprintln!("{}", no_server(&url));
     }
     if args.json {
-        let object: Map<_, _> = variables.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, Value::String))).collect();
+        let object: Map<_, _> =
+            variables.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, Value::String))).collect();
         show_json(&Value::Object(object))?;
     } else {
         show(&variables.iter().map(|variable| statement(variable, args.shell)).collect::<String>())?;
@@ -69,7 +71,9 @@ fn statement((name, value): &Variable, shell: Shell) -> String {
     match (value, shell) {
         (Some(value), Shell::Sh) => format!("export {name}='{}'\n", value.replace('\'', "'\\''")),
         (None, Shell::Sh) => format!("unset {name}\n"),
-        (Some(value), Shell::Fish) => format!("set -gx {name} '{}'\n", value.replace('\\', "\\\\").replace('\'', "\\'")),
+        (Some(value), Shell::Fish) => {
+            format!("set -gx {name} '{}'\n", value.replace('\\', "\\\\").replace('\'', "\\'"))
+        }
         (None, Shell::Fish) => format!("set -e {name}\n"),
     }
 }

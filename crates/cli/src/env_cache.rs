@@ -23,7 +23,8 @@ use crate::{
 pub(crate) enum EnvCacheCommand {
     /// List what was made, with its size and when a job last wanted it.
     List(ListArgs),
-    /// Make environments now, so that no job waits for them: shoal env-cache prepare scikit-learn-1.4.
+    /// Make environments now, so that no job waits for them: shoal env-cache prepare
+    /// scikit-learn-1.4.
     Prepare(PrepareArgs),
     /// Compare every file of environments with what was installed; exit code 1 if one is another.
     Verify(VerifyArgs),
@@ -41,7 +42,8 @@ pub(crate) struct ListArgs {
 /// Arguments of `shoal env-cache prepare`.
 #[derive(Debug, Args)]
 pub(crate) struct PrepareArgs {
-    /// Names of environments or of images (`shoal image list` shows both), or images that the container engine has or can pull.
+    /// Names of environments or of images (`shoal image list` shows both), or images that the
+    /// container engine has or can pull.
     #[arg(required = true, value_name = "NAME|IMAGE")]
     names: Vec<String>,
     #[command(flatten)]
@@ -147,11 +149,16 @@ fn wanted(settings: &Settings, name: &str, algorithms: Algorithms) -> Result<Wan
         Ok(Image::Root(Root::Engine { program, .. })) => {
             return Ok(Wanted::Image(Engine::at(program.into(), &Source::of_this_process(None)), name.to_owned()));
         }
-        Ok(Image::Root(Root::Directory { path })) => format!("it is the tree of files {path}, which jobs have as it is"),
+        Ok(Image::Root(Root::Directory { path })) => {
+            format!("it is the tree of files {path}, which jobs have as it is")
+        }
         Ok(_) => "what it needs is the server's own".to_owned(),
         Err(error) => {
             let names = table.environments().collect::<Vec<_>>().join(", ");
-            return Err(UsageError(format!("{name:?} is neither an environment ({names}) nor an image of one. {error}")).into());
+            return Err(UsageError(format!(
+                "{name:?} is neither an environment ({names}) nor an image of one. {error}"
+            ))
+            .into());
         }
     };
     Err(UsageError(format!("there is nothing to prepare for {name}: {why}")).into())
@@ -163,7 +170,11 @@ fn verify(args: &VerifyArgs) -> Result<Exit> {
     let meant: Vec<_> = cache.list()?.into_iter().filter(|cached| is_meant(&cached.id)).collect();
     let trees: Vec<_> = images().list()?.into_iter().filter(|cached| is_meant(&cached.id)).collect();
     if meant.is_empty() && trees.is_empty() && !args.names.is_empty() {
-        return Err(UsageError(format!("nothing in the cache begins with {}; see `shoal env-cache list`", args.names.join(" or "))).into());
+        return Err(UsageError(format!(
+            "nothing in the cache begins with {}; see `shoal env-cache list`",
+            args.names.join(" or ")
+        ))
+        .into());
     }
     let mut exit = Exit::Ok;
     for cached in meant {
@@ -187,7 +198,8 @@ fn verify(args: &VerifyArgs) -> Result<Exit> {
 fn prune(args: &PruneArgs) -> Result<Exit> {
     let environments = cache(&args.settings.settings()?).prune(args.older_than)?;
     let trees = images().prune(args.older_than)?;
-    let environments = environments.iter().map(|cached| (&*cached.id, cached.record.as_ref().map(|record| record.bytes)));
+    let environments =
+        environments.iter().map(|cached| (&*cached.id, cached.record.as_ref().map(|record| record.bytes)));
     let trees = trees.iter().map(|cached| (short(&cached.id), cached.record.as_ref().map(|record| record.bytes)));
     let removed: Vec<_> = environments.chain(trees).collect();
     for (id, bytes) in &removed {

@@ -48,13 +48,15 @@ pub(crate) fn variables(settings: &Settings) -> Vec<(String, String)> {
         (WHEEL_HOUSE_VARIABLE, settings.wheel_house.clone()),
         (PACKAGE_VARIABLE, settings.python_package.clone()),
     ];
-    let ours = ours.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?.into_os_string().into_string().ok()?)));
+    let ours =
+        ours.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?.into_os_string().into_string().ok()?)));
     variables_elsewhere().into_iter().chain(ours).collect()
 }
 
 /// The same for agents on other machines, where the paths of this one are not.
 pub(crate) fn variables_elsewhere() -> Vec<(String, String)> {
-    let all = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let all =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     all.filter(|(name, _)| is_for_installers(name)).collect()
 }
 

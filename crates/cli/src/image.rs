@@ -19,10 +19,12 @@ use crate::{
 /// Subcommands of `shoal image`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// List names of images, your own first, and what each stands for; the first that fits a job's image wins.
+    /// List names of images, your own first, and what each stands for; the first that fits a job's
+    /// image wins.
     List(ListArgs),
-    /// Give a name to an environment of your own (shoal image add my-team/trainer --python 3.11 --lock requirements.lock) or to a tree of files
-    /// (shoal image add my-team/trainer --rootfs /srv/trainer).
+    /// Give a name to an environment of your own (shoal image add my-team/trainer --python 3.11
+    /// --lock requirements.lock) or to a tree of files (shoal image add my-team/trainer --rootfs
+    /// /srv/trainer).
     Add(AddArgs),
     /// Take a name of your own away; what was made for it stays in the cache.
     Remove(RemoveArgs),
@@ -39,16 +41,18 @@ pub(crate) struct ListArgs {
 #[derive(Debug, Args)]
 #[group(id = "what", required = true, multiple = false)]
 pub(crate) struct AddArgs {
-    /// As jobs will name it in TrainingImage; * stands for any characters, and without a tag every tag fits.
+    /// As jobs will name it in TrainingImage; * stands for any characters, and without a tag every
+    /// tag fits.
     name: String,
     /// Version of Python; several, the best first, with commas.
     #[arg(long, value_name = "VERSION", value_delimiter = ',', requires = "lock", group = "what")]
     python: Vec<String>,
-    /// Requirements as pip reads them, every package pinned (pip freeze, pip-compile and uv pip compile write such). It is copied.
+    /// Requirements as pip reads them, every package pinned (pip freeze, pip-compile and uv pip
+    /// compile write such). It is copied.
     #[arg(long, value_name = "FILE", requires = "python")]
     lock: Option<PathBuf>,
-    /// Directory with all files of an image (as `docker export` or debootstrap makes it), the root of the job's instances; it is not copied, and not
-    /// changed.
+    /// Directory with all files of an image (as `docker export` or debootstrap makes it), the root
+    /// of the job's instances; it is not copied, and not changed.
     #[arg(long, value_name = "DIR", conflicts_with = "lock", group = "what")]
     rootfs: Option<PathBuf>,
     #[command(flatten)]
@@ -79,7 +83,11 @@ pub(crate) fn run(command: &ImageCommand) -> Result<Exit> {
 fn list(args: &ListArgs) -> Result<Exit> {
     let images = Table::read(&table_file(&args.settings.settings()?.data_dir))?;
     let mut rows = vec![["IMAGE", "ENVIRONMENT", "WHOSE"].map(str::to_owned).to_vec()];
-    rows.extend(images.roots().map(|(pattern, directory)| vec![pattern.to_owned(), directory.display().to_string(), "yours".to_owned()]));
+    rows.extend(
+        images
+            .roots()
+            .map(|(pattern, directory)| vec![pattern.to_owned(), directory.display().to_string(), "yours".to_owned()]),
+    );
     rows.extend(images.images().map(|(pattern, environment, is_users)| {
         let whose = if is_users { "yours" } else { "SageMaker's" };
         vec![pattern.to_owned(), environment.to_owned(), whose.to_owned()]
@@ -106,7 +114,8 @@ fn add(args: &AddArgs) -> Result<Exit> {
 
 fn users(settings: &ClientFlags) -> Result<UserTable> {
     let data_dir = settings.settings()?.data_dir;
-    fs::create_dir_all(&data_dir).with_context(|| format!("could not make the data directory {}", data_dir.display()))?;
+    fs::create_dir_all(&data_dir)
+        .with_context(|| format!("could not make the data directory {}", data_dir.display()))?;
     Ok(UserTable::at(table_file(&data_dir)))
 }
 

@@ -1,4 +1,5 @@
-//! Which image names this binary serves: the built-in algorithms under SageMaker's names, the environments of the table, and `shoal/host`.
+//! Which image names this binary serves: the built-in algorithms under SageMaker's names, the
+//! environments of the table, and `shoal/host`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,8 +29,9 @@ pub(crate) struct OurImages {
     table: PathBuf,
     /// Where images come from that are in no table.
     engine: EngineChoice,
-    /// Whether the engine answers, and when that was learnt. Who holds it asks the engine: the others wait, and take its answer, so that an engine that
-    /// hangs holds each of them up for one time only.
+    /// Whether the engine answers, and when that was learnt. Who holds it asks the engine: the
+    /// others wait, and take its answer, so that an engine that hangs holds each of them up for one
+    /// time only.
     answered: Mutex<Option<Answer>>,
 }
 
@@ -80,14 +82,22 @@ impl Images for OurImages {
     }
 
     fn resources(&self) -> Vec<String> {
-        self.algorithms.iter().filter_map(|algorithm| Some(algorithm.hyperparameters.resource?.name.to_owned())).collect()
+        self.algorithms
+            .iter()
+            .filter_map(|algorithm| Some(algorithm.hyperparameters.resource?.name.to_owned()))
+            .collect()
     }
 }
 
 impl OurImages {
     /// Those of a server with these settings.
     pub(crate) fn of(settings: &Settings, algorithms: Algorithms) -> Self {
-        Self { algorithms, table: table_file(&settings.data_dir), engine: settings.engine.clone(), answered: Mutex::new(None) }
+        Self {
+            algorithms,
+            table: table_file(&settings.data_dir),
+            engine: settings.engine.clone(),
+            answered: Mutex::new(None),
+        }
     }
 
     /// Whether the setting `engine` names a command that is there.
@@ -137,12 +147,16 @@ impl OurImages {
         Table::read(&self.table).map_err(|error| ImageError(error.to_string()))
     }
 
-    /// The image that was meant, it seems, by its name without registry and tag; ends the sentence in which it stands.
+    /// The image that was meant, it seems, by its name without registry and tag; ends the sentence
+    /// in which it stands.
     pub(crate) fn near(&self, image: &str) -> String {
-        let plain = |image: &str| image.rsplit('/').next().unwrap_or(image).split([':', '@', '*']).next().unwrap_or_default().to_owned();
+        let plain = |image: &str| {
+            image.rsplit('/').next().unwrap_or(image).split([':', '@', '*']).next().unwrap_or_default().to_owned()
+        };
         let table = self.table().unwrap_or_default();
         let rows = table.images().map(|(pattern, ..)| pattern).chain(table.roots().map(|(pattern, _)| pattern));
-        let repositories = self.algorithms.iter().flat_map(|algorithm| algorithm.repositories).map(|repository| repository.name);
+        let repositories =
+            self.algorithms.iter().flat_map(|algorithm| algorithm.repositories).map(|repository| repository.name);
         let known = Vec::from_iter(repositories.chain(rows).map(plain));
         let hint = match image.strip_prefix("shoal") {
             Some(_) => near(image, ["shoal/host"]),
@@ -155,7 +169,9 @@ impl OurImages {
     fn of_engine(&self, image: &str) -> Result<Image, ImageError> {
         let near = self.near(image);
         let unknown = |why: &str| {
-            let newest = |algorithm: &Algorithm| Some(format!("{}, {}", algorithm.title, algorithm.repositories.first()?.newest()));
+            let newest = |algorithm: &Algorithm| {
+                Some(format!("{}, {}", algorithm.title, algorithm.repositories.first()?.newest()))
+            };
             let builtins = Vec::from_iter(self.algorithms.iter().filter_map(newest)).join("; ");
             ImageError(format!(
                 "The image {image:?} is none that this server can run{near} There are SageMaker's images of built-in algorithms ({builtins}; in every \
@@ -259,7 +275,10 @@ mod tests {
         };
         for (image, expected) in [
             ("xgbost", "; did you mean xgboost? There are"),
-            ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgbost:1.7-1", "; did you mean sagemaker-xgboost? There are"),
+            (
+                "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgbost:1.7-1",
+                "; did you mean sagemaker-xgboost? There are",
+            ),
             ("pytorch:2.1", "; did you mean pytorch-training? There are"),
             ("shoal/hosts", "; did you mean shoal/host? There are"),
             ("me/trainer", " can run. There are"),
@@ -273,8 +292,14 @@ mod tests {
     fn metric_definitions_are_an_images_own() {
         let temp = tempfile::tempdir().unwrap();
         let table = temp.path().join("environments.txt");
-        let images = OurImages { algorithms: BUILT_IN, table: table.clone(), engine: EngineChoice::None, answered: Mutex::new(None) };
-        let names = |image: &str| images.metric_definitions(image).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let images = OurImages {
+            algorithms: BUILT_IN,
+            table: table.clone(),
+            engine: EngineChoice::None,
+            answered: Mutex::new(None),
+        };
+        let names =
+            |image: &str| images.metric_definitions(image).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert!(names("sagemaker-xgboost:1.7-1").contains(&"validation:auc".to_owned()));
         assert!(names("sagemaker-scikit-learn:1.2-1").is_empty() && names("sagemaker-xgboost:7").is_empty());
         fs::write(table, "rootfs sagemaker-xgboost:* /srv/mine\n").unwrap();
@@ -286,8 +311,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let (engine, log) = (temp.path().join("engine"), temp.path().join("log"));
         let source = temp.path().join("engine.sh");
-        fs::write(&source, format!("#!/bin/sh\necho \"$@\" >> {}\necho it is down >&2; exit 1\n", log.display())).unwrap();
-        // By another process: what this one has open for writing, a child that another test starts just now would hold open, too, and then it is busy.
+        fs::write(&source, format!("#!/bin/sh\necho \"$@\" >> {}\necho it is down >&2; exit 1\n", log.display()))
+            .unwrap();
+        // By another process: what this one has open for writing, a child that another test starts
+        // just now would hold open, too, and then it is busy.
         assert!(Command::new("install").args(["-m", "755"]).args([&source, &engine]).status().unwrap().success());
         let images = OurImages {
             algorithms: BUILT_IN,

@@ -4,7 +4,9 @@ use serde_json::Value;
 
 /// Types and how many of each, from a `ResourceConfig`: the groups' where it has groups.
 pub(crate) fn of(resources: &Value) -> Vec<(String, u64)> {
-    let group = |it: &Value| (it["InstanceType"].as_str().unwrap_or_default().to_owned(), it["InstanceCount"].as_u64().unwrap_or(1));
+    let group = |it: &Value| {
+        (it["InstanceType"].as_str().unwrap_or_default().to_owned(), it["InstanceCount"].as_u64().unwrap_or(1))
+    };
     match resources["InstanceGroups"].as_array() {
         Some(groups) if !groups.is_empty() => groups.iter().map(group).collect(),
         _ => vec![group(resources)],

@@ -27,7 +27,9 @@ impl Farewell {
     /// # Errors
     /// Signals cannot be listened for.
     pub(crate) fn about_tuning(name: &str) -> Result<Self> {
-        Self::saying(&format!("{name} goes on; `shoal tuning show {name}` tells how it stands, `shoal tuning stop {name}` stops it"))
+        Self::saying(&format!(
+            "{name} goes on; `shoal tuning show {name}` tells how it stands, `shoal tuning stop {name}` stops it"
+        ))
     }
 
     fn saying(what: &str) -> Result<Self> {

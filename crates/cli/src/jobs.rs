@@ -38,9 +38,11 @@ pub(crate) enum JobsCommand {
     Delete(removal::DeleteArgs),
     /// Remove all jobs that ended long ago.
     Prune(removal::PruneArgs),
-    /// Run a command, or a shell, beside a running training program: where it is, as its user, within its limits.
+    /// Run a command, or a shell, beside a running training program: where it is, as its user,
+    /// within its limits.
     Exec(exec::ExecArgs),
-    /// Print what every process of a running training job is doing: Python's frames, and the kernel's word on all else.
+    /// Print what every process of a running training job is doing: Python's frames, and the
+    /// kernel's word on all else.
     Stacks(stacks::StacksArgs),
 }
 

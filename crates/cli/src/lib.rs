@@ -1,8 +1,9 @@
-//! The one binary `shoal`: the server, the command line that speaks with it, and (hidden) the agent and the built-in algorithms that a
-//! server starts. Commands are thin: what they do for training jobs goes through the server's public API.
+//! The one binary `shoal`: the server, the command line that speaks with it, and (hidden) the agent
+//! and the built-in algorithms that a server starts. Commands are thin: what they do for training
+//! jobs goes through the server's public API.
 //!
-//! It is a library because `tools/bench` uses its client, its settings and the demo's data, and so that a program with other built-in
-//! algorithms can be made of it.
+//! It is a library because `tools/bench` uses its client, its settings and the demo's data, and so
+//! that a program with other built-in algorithms can be made of it.
 
 mod advise;
 mod agent;
@@ -52,7 +53,8 @@ use exit::Exit;
 use shoal_agent::parameter_server;
 use shoal_algos::Algorithms;
 
-/// Trains as SageMaker does, on your own machine: the AWS clients that you have, pointed at a server of your own.
+/// Trains as SageMaker does, on your own machine: the AWS clients that you have, pointed at a
+/// server of your own.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, after_help = exit::HELP, after_long_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 struct Cli {
@@ -84,7 +86,8 @@ enum Command {
     Exec(exec::ExecArgs),
     /// Fetch the libraries that the built-in algorithms need, once.
     Setup(setup::SetupArgs),
-    /// Python environments of this machine, in which scripts on images of frameworks run: list, prepare ahead, verify, prune.
+    /// Python environments of this machine, in which scripts on images of frameworks run: list,
+    /// prepare ahead, verify, prune.
     #[command(subcommand)]
     EnvCache(env_cache::EnvCacheCommand),
     /// Images that stand for a Python environment: list them, add your own.
@@ -96,7 +99,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Run one training job from flags or a request file and watch it.
     Train(Box<train::TrainArgs>),
-    /// Search for the best hyperparameters: run one tuning job from flags or a request file and watch it.
+    /// Search for the best hyperparameters: run one tuning job from flags or a request file and
+    /// watch it.
     Tune(Box<tune::TuneArgs>),
     /// List, show, report, change and stop tuning jobs.
     #[command(subcommand)]
@@ -104,18 +108,21 @@ enum Command {
     /// List, show and stop training jobs; read their logs.
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
-    /// What happens to training jobs elsewhere, made to happen here: interruptions of managed spot training.
+    /// What happens to training jobs elsewhere, made to happen here: interruptions of managed spot
+    /// training.
     #[command(subcommand)]
     Chaos(chaos::ChaosCommand),
     /// The tuner by itself: ask and tell over stdin and stdout, for a program in any language.
     Tuner(tuner::TunerArgs),
-    /// Which layout to train a model with on many ranks: predicted time and memory of each, from measured costs.
+    /// Which layout to train a model with on many ranks: predicted time and memory of each, from
+    /// measured costs.
     Advise(advise::AdviseArgs),
     /// Print a link that opens the web console, signed in.
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
     Top(top::TopArgs),
-    /// Check that the data directory holds what was written into it: databases and every object. A server may be running in it.
+    /// Check that the data directory holds what was written into it: databases and every object. A
+    /// server may be running in it.
     Verify(verify::VerifyArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),

@@ -22,7 +22,8 @@ struct Lines {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries call an error what a client did wrong (s3s: every 404); they are heard from debug on.
+        // Libraries call an error what a client did wrong (s3s: every 404); they are heard from
+        // debug on.
         let ours = metadata.target().starts_with("shoal") || self.level >= Level::DEBUG;
         *metadata.level() <= self.level && metadata.is_event() && ours
     }
@@ -66,7 +67,11 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let written = if field.name() == "message" { write!(self.0, ": {value:?}") } else { write!(self.0, " {}={value:?}", field.name()) };
+        let written = if field.name() == "message" {
+            write!(self.0, ": {value:?}")
+        } else {
+            write!(self.0, " {}={value:?}", field.name())
+        };
         written.expect("a string takes all");
     }
 }

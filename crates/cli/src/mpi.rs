@@ -25,7 +25,8 @@ pub(crate) enum MpiCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// On the first instance of a job that loses and gains instances: run Horovod's elastic launcher.
+    /// On the first instance of a job that loses and gains instances: run Horovod's elastic
+    /// launcher.
     Elastic {
         /// All instances, in the order of ranks.
         #[arg(long, value_delimiter = ',', required = true)]
@@ -58,7 +59,9 @@ pub(crate) enum MpiCommand {
 /// Runs it to its end, and ends as it does.
 pub(crate) fn run(command: MpiCommand) -> ExitCode {
     let code = match command {
-        MpiCommand::Run { hosts, per_host, program, command } => mpi::run(&Places { hosts, per_host }, program, &command),
+        MpiCommand::Run { hosts, per_host, program, command } => {
+            mpi::run(&Places { hosts, per_host }, program, &command)
+        }
         MpiCommand::Elastic { hosts, command } => mpi::elastic(&hosts, &command),
         MpiCommand::Wait { elastic } => mpi::wait(elastic),
         MpiCommand::Drive { python } => mpi::drive(&python),

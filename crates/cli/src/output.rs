@@ -1,4 +1,5 @@
-//! What goes to the user: standard output whole, tables aligned, times readable; and a line that redraws itself on a terminal.
+//! What goes to the user: standard output whole, tables aligned, times readable; and a line that
+//! redraws itself on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -7,7 +8,8 @@ use std::{
 
 use time::OffsetDateTime;
 
-/// Writes to standard output. A reader that has gone away is an `io::Error` of kind `BrokenPipe`, which ends us quietly.
+/// Writes to standard output. A reader that has gone away is an `io::Error` of kind `BrokenPipe`,
+/// which ends us quietly.
 pub fn show(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -22,7 +24,9 @@ pub(crate) fn show_json(value: &serde_json::Value) -> io::Result<()> {
 /// Rows as aligned columns, two spaces between them. Numbers are the caller's to pad.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<_> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
@@ -34,14 +38,16 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 /// An API time (seconds since the epoch, with a fraction) as `2026-11-21 07:24:29Z`.
 pub(crate) fn time_text(seconds: &serde_json::Value) -> String {
     let time = seconds.as_f64().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds as i64).ok());
-    time.map_or("-".to_owned(), |time| format!("{} {:02}:{:02}:{:02}Z", time.date(), time.hour(), time.minute(), time.second()))
+    time.map_or("-".to_owned(), |time| {
+        format!("{} {:02}:{:02}:{:02}Z", time.date(), time.hour(), time.minute(), time.second())
+    })
 }
 
 /// How often a pipe or a file hears of progress.
 const PIPE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line every 30 s
-/// at most.
+/// Progress: one line that is redrawn on a terminal; elsewhere lasting lines, and the other line
+/// every 30 s at most.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
@@ -100,7 +106,8 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [vec!["NAME".to_owned(), "STATUS".into()], vec!["a-job".into(), "Completed".into()], vec!["b".into()]];
+        let rows =
+            [vec!["NAME".to_owned(), "STATUS".into()], vec!["a-job".into(), "Completed".into()], vec!["b".into()]];
         assert_eq!(table(&rows), "NAME   STATUS\na-job  Completed\nb\n");
     }
 

@@ -1,4 +1,5 @@
-//! Speaking about a training job with a server that may go away for a while: the job goes on without it, and so does whoever watches.
+//! Speaking about a training job with a server that may go away for a while: the job goes on
+//! without it, and so does whoever watches.
 
 use std::{
     thread,
@@ -29,7 +30,8 @@ pub(crate) struct Patient<'a> {
 }
 
 impl<'a> Patient<'a> {
-    /// Asks by this client, and after a pause by one that is made again from the flags: a new server may listen elsewhere.
+    /// Asks by this client, and after a pause by one that is made again from the flags: a new
+    /// server may listen elsewhere.
     pub(crate) fn new(client: Client, flags: &'a ClientFlags, job: &'a str) -> Self {
         Self { client, flags, noun: Noun::TrainingJob, job, away_since: None }
     }
@@ -39,11 +41,16 @@ impl<'a> Patient<'a> {
         Self { noun: Noun::TuningJob, ..Self::new(client, flags, name) }
     }
 
-    /// Asks; `None` means that the server is away, and that it is time to ask again. What is to be said about that, `tell` says, once.
+    /// Asks; `None` means that the server is away, and that it is time to ask again. What is to be
+    /// said about that, `tell` says, once.
     ///
     /// # Errors
     /// The server was away for too long, or its answer is an error.
-    pub(crate) fn ask<T>(&mut self, tell: impl FnOnce(&str), ask: impl FnOnce(&Client) -> Result<T, ClientError>) -> Result<Option<T>> {
+    pub(crate) fn ask<T>(
+        &mut self,
+        tell: impl FnOnce(&str),
+        ask: impl FnOnce(&Client) -> Result<T, ClientError>,
+    ) -> Result<Option<T>> {
         let (noun, job) = (self.noun, self.job);
         match ask(&self.client) {
             Err(error) if error.is_unreachable() => {
@@ -55,7 +62,9 @@ impl<'a> Patient<'a> {
                         Noun::TrainingJob | Noun::Either => {
                             format!("`shoal jobs logs -f {job}` follows the job when the server is back")
                         }
-                        Noun::TuningJob => format!("`shoal tuning show {job}` tells how it stands when the server is back"),
+                        Noun::TuningJob => {
+                            format!("`shoal tuning show {job}` tells how it stands when the server is back")
+                        }
                     });
                 }
                 thread::sleep(PAUSE);

@@ -67,7 +67,10 @@ fn serve(flags: &ServerFlags, algorithms: Algorithms, change: impl FnOnce(&mut O
     }
     log::install(settings.log);
     let support = Support::probe();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("could not start the server's threads")?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
         let mut options = options(&settings, algorithms, &support)?;
@@ -111,13 +114,16 @@ async fn farewell(settings: &Settings) -> String {
 /// How many training jobs are not over.
 fn running(settings: &Settings) -> Result<usize> {
     let client = Client::local(settings)?;
-    Ok(client.list("ListTrainingJobs", "TrainingJobSummaries", json!({"StatusEquals": "InProgress"}), usize::MAX)?.len())
+    Ok(client
+        .list("ListTrainingJobs", "TrainingJobSummaries", json!({"StatusEquals": "InProgress"}), usize::MAX)?
+        .len())
 }
 
 /// What the settings mean for a server of this binary.
 ///
 /// # Errors
-/// The user's catalogue of instance types is wrong, the setting `engine` names nothing, or this executable cannot be named.
+/// The user's catalogue of instance types is wrong, the setting `engine` names nothing, or this
+/// executable cannot be named.
 pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Support) -> Result<Options> {
     let images = OurImages::of(settings, algorithms);
     images.check()?;
@@ -145,7 +151,11 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
-        telemetry: TelemetryLimits { job_bytes: settings.log_quota, total_bytes: settings.telemetry_space, days: settings.telemetry_days },
+        telemetry: TelemetryLimits {
+            job_bytes: settings.log_quota,
+            total_bytes: settings.telemetry_space,
+            days: settings.telemetry_days,
+        },
         network: settings.network.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
@@ -194,11 +204,15 @@ pub(crate) fn withdraw(settings: &Settings) {
     let _ = fs::remove_file(settings.address_file());
 }
 
-/// Waits until a server has released every instance, some seconds at most: each attempt has a directory and a plan in it until then. For servers
-/// that do not come back; instances that are kept without an attempt end with them.
+/// Waits until a server has released every instance, some seconds at most: each attempt has a
+/// directory and a plan in it until then. For servers that do not come back; instances that are
+/// kept without an attempt end with them.
 pub fn wait_for_release(data_dir: &Path) {
     let patience = Instant::now() + Duration::from_secs(5);
-    let busy = || fs::read_dir(data_dir.join("runs")).is_ok_and(|runs| runs.flatten().any(|run| run.path().join("attempt.json").exists()));
+    let busy = || {
+        fs::read_dir(data_dir.join("runs"))
+            .is_ok_and(|runs| runs.flatten().any(|run| run.path().join("attempt.json").exists()))
+    };
     while busy() && Instant::now() < patience {
         thread::sleep(Duration::from_millis(5));
     }
@@ -211,7 +225,8 @@ fn isolation(support: &Support) -> String {
     report.iter().take(1).map(|(_, _, how)| how).chain(missing).map(|how| format!("  isolation  {how}\n")).collect()
 }
 
-/// What the network can see of a server that listens at this address; none if only this machine reaches it.
+/// What the network can see of a server that listens at this address; none if only this machine
+/// reaches it.
 fn exposure(address: SocketAddr) -> Option<String> {
     (!address.ip().to_canonical().is_loopback()).then(|| {
         format!(

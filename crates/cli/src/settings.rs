@@ -1,5 +1,6 @@
-//! Settings, each declared once (`declared::SETTINGS`). Two stages: what was typed where (`Typed`: flag, `SHOAL_*` variable,
-//! `shoal.toml`, default; the first that says something wins), and what it means (`Settings`).
+//! Settings, each declared once (`declared::SETTINGS`). Two stages: what was typed where (`Typed`:
+//! flag, `SHOAL_*` variable, `shoal.toml`, default; the first that says something wins), and what
+//! it means (`Settings`).
 
 mod declared;
 mod doubts;
@@ -81,7 +82,8 @@ pub struct Settings {
     pub(crate) gpus: u32,
     /// Most instances at once.
     pub(crate) instances: u32,
-    /// A directory of wheels, from which alone Python environments are made; `None` is the package index.
+    /// A directory of wheels, from which alone Python environments are made; `None` is the package
+    /// index.
     pub(crate) wheel_house: Option<PathBuf>,
     /// The wheel of Shoal's Python package.
     pub(crate) python_package: Option<PathBuf>,
@@ -97,7 +99,8 @@ impl Settings {
     /// Understands what was typed.
     ///
     /// # Errors
-    /// A value that makes no sense; the message names the setting, where it was typed, and what is wanted.
+    /// A value that makes no sense; the message names the setting, where it was typed, and what is
+    /// wanted.
     pub(crate) fn of(typed: &Typed) -> Result<Self> {
         let account = typed.value("account");
         if account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -121,7 +124,11 @@ impl Settings {
             default_bucket,
             max_skew_s: parse(typed, "max_skew_s", "a number of seconds")?,
             grace_s: parse(typed, "grace_s", "a number of seconds")?,
-            lease_s: if lease == "auto" { None } else { Some(parse(typed, "lease_s", "`auto` or a number of seconds")?) },
+            lease_s: if lease == "auto" {
+                None
+            } else {
+                Some(parse(typed, "lease_s", "`auto` or a number of seconds")?)
+            },
             silence_s: parse(typed, "silence_s", "a number of seconds")?,
             log_quota: size(typed, "log_quota")?,
             telemetry_space: size(typed, "telemetry_space")?,
@@ -151,10 +158,12 @@ impl Settings {
         })
     }
 
-    /// The settings of a server that starts on an empty data directory: these flags, then this process's variables, then defaults.
+    /// The settings of a server that starts on an empty data directory: these flags, then this
+    /// process's variables, then defaults.
     ///
     /// # Errors
-    /// A value that makes no sense; the message names the setting, where it was typed, and what is wanted.
+    /// A value that makes no sense; the message names the setting, where it was typed, and what is
+    /// wanted.
     pub fn of_flags(flags: &[(&str, &str)]) -> Result<Self> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::of(&Typed::gather(&flags, &|name| std::env::var(name).ok(), &|_| Ok(None))?)
@@ -210,16 +219,26 @@ fn at_least(typed: &Typed, name: &str, wanted: &str) -> Result<u32> {
 fn memory(typed: &Typed) -> Result<u64> {
     let bytes = size(typed, "memory")?;
     if bytes < LEAST_MEMORY {
-        return Err(wrong(typed, "memory", "enough for any instance: at least 64MiB, and a number alone is bytes (4GiB is a size)"));
+        return Err(wrong(
+            typed,
+            "memory",
+            "enough for any instance: at least 64MiB, and a number alone is bytes (4GiB is a size)",
+        ));
     }
     Ok(bytes)
 }
 
-/// An address, or a name of this machine that only itself reaches: what others reach is given as an address, so that it is meant.
+/// An address, or a name of this machine that only itself reaches: what others reach is given as an
+/// address, so that it is meant.
 fn listen(typed: &Typed) -> Result<SocketAddr> {
     let text = typed.value("listen");
-    let named =
-        || text.to_socket_addrs().into_iter().flatten().filter(|address| address.ip().is_loopback()).min_by_key(SocketAddr::is_ipv6);
+    let named = || {
+        text.to_socket_addrs()
+            .into_iter()
+            .flatten()
+            .filter(|address| address.ip().is_loopback())
+            .min_by_key(SocketAddr::is_ipv6)
+    };
     let found = text.parse().ok().or_else(named);
     found.ok_or_else(|| wrong(typed, "listen", "an address and port such as 127.0.0.1:9777 (or localhost:9777)"))
 }
@@ -240,7 +259,9 @@ fn tls(typed: &Typed) -> Result<Option<TlsOptions>> {
     let options = match (certificate, key) {
         (Some(certificate), Some(key)) if names.is_empty() => TlsOptions::Files { certificate, key, authority },
         (None, None) if authority.is_none() => TlsOptions::SelfMade { names },
-        (Some(_), Some(_)) => return Err(wrong(typed, "tls_names", "of use with tls_cert: a certificate's names are in itself")),
+        (Some(_), Some(_)) => {
+            return Err(wrong(typed, "tls_names", "of use with tls_cert: a certificate's names are in itself"));
+        }
         (None, None) => return Err(wrong(typed, "tls_ca", "of use without tls_cert and tls_key")),
         (Some(_), None) => return Err(wrong(typed, "tls_key", "the file of the key that belongs to tls_cert")),
         (None, Some(_)) => return Err(wrong(typed, "tls_cert", "the file of the certificate that belongs to tls_key")),
@@ -253,9 +274,10 @@ fn agents(typed: &Typed) -> Result<Option<RemoteAgents>> {
     match typed.value("agents_listen") {
         "none" if address.is_some() => Err(wrong(typed, "agents_address", "of use without agents_listen")),
         "none" => Ok(None),
-        _ => {
-            Ok(Some(RemoteAgents { listen: parse(typed, "agents_listen", "`none` or an address and port such as 0.0.0.0:9778")?, address }))
-        }
+        _ => Ok(Some(RemoteAgents {
+            listen: parse(typed, "agents_listen", "`none` or an address and port such as 0.0.0.0:9778")?,
+            address,
+        })),
     }
 }
 
@@ -303,7 +325,8 @@ fn python_package(typed: &Typed) -> Result<Option<PathBuf>> {
     }
 }
 
-/// The wheel of this version in the program's directory, or in `wheels` beside it, where `cargo xtask package` puts it.
+/// The wheel of this version in the program's directory, or in `wheels` beside it, where
+/// `cargo xtask package` puts it.
 fn wheel_beside(program: &Path) -> Option<PathBuf> {
     let directory = program.parent()?;
     let start = concat!("shoal-", env!("CARGO_PKG_VERSION"), "-");
@@ -337,7 +360,9 @@ mod tests {
 
     #[test]
     fn values_are_understood() {
-        let settings = settings(&[("listen", "0.0.0.0:1"), ("memory", "2GiB"), ("lease_s", "5"), ("account", "999999999999")]).unwrap();
+        let settings =
+            settings(&[("listen", "0.0.0.0:1"), ("memory", "2GiB"), ("lease_s", "5"), ("account", "999999999999")])
+                .unwrap();
         assert_eq!(settings.memory, 2 << 30);
         assert_eq!(settings.lease_s, Some(5));
         assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
@@ -377,7 +402,9 @@ mod tests {
     #[test]
     fn the_network_is_closed_until_the_owner_opens_it() {
         assert_eq!(settings(&[]).unwrap().network, NetworkOptions::default());
-        let opened = settings(&[("network", "allow-list"), ("network_allow", "pypi.org, *.hf.co:443 10.1.0.0/16:*")]).unwrap().network;
+        let opened = settings(&[("network", "allow-list"), ("network_allow", "pypi.org, *.hf.co:443 10.1.0.0/16:*")])
+            .unwrap()
+            .network;
         assert_eq!((opened.default, opened.max), (NetworkMode::AllowList, NetworkMode::AllowList));
         assert_eq!(opened.allow, ["pypi.org", "*.hf.co:443", "10.1.0.0/16:*"]);
         for (flags, expected) in [

@@ -1,4 +1,5 @@
-//! `shoal setup`: fetches the libraries of built-in algorithms once, so that no training job waits for them.
+//! `shoal setup`: fetches the libraries of built-in algorithms once, so that no training job waits
+//! for them.
 
 use anyhow::Result;
 use clap::Args;

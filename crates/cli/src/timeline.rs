@@ -11,14 +11,16 @@ use crate::{exit::Exit, output::show};
 /// Subcommands of `shoal timeline`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TimelineCommand {
-    /// Make one Chrome trace of the ranks' files, each rank a row, on one clock; open it in Perfetto or chrome://tracing.
+    /// Make one Chrome trace of the ranks' files, each rank a row, on one clock; open it in
+    /// Perfetto or chrome://tracing.
     Merge(MergeArgs),
 }
 
 /// Arguments of `shoal timeline merge`.
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
-    /// Files that ranks wrote (rank-0.json, ...), or directories of them: with several hosts, one of each.
+    /// Files that ranks wrote (rank-0.json, ...), or directories of them: with several hosts, one
+    /// of each.
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Where the trace goes.

@@ -1,4 +1,5 @@
-//! `shoal top`: the tuning jobs and training jobs that run and wait, as a screen that refreshes itself.
+//! `shoal top`: the tuning jobs and training jobs that run and wait, as a screen that refreshes
+//! itself.
 
 mod frame;
 mod gather;
@@ -29,7 +30,9 @@ const PLAIN_WIDTH: usize = 160;
 
 /// Arguments of `shoal top`.
 #[derive(Debug, Args)]
-#[command(after_help = "Keys: q quits, s sorts by age, time or name, the arrows and page keys scroll, space refreshes.")]
+#[command(
+    after_help = "Keys: q quits, s sorts by age, time or name, the arrows and page keys scroll, space refreshes."
+)]
 pub(crate) struct TopArgs {
     /// Print one frame and exit, as when standard output is no terminal.
     #[arg(long)]
@@ -61,7 +64,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit> {
 }
 
 fn watch(client: &Client, every: Duration) -> Result<Exit> {
-    // The first look is outside, so that a server that is not there is told on the user's own screen.
+    // The first look is outside, so that a server that is not there is told on the user's own
+    // screen.
     let mut picture = gather(client)?;
     let screen = Screen::enter()?;
     let (mut order, mut scroll) = (Order::Newest, 0_usize);
@@ -79,7 +83,8 @@ fn watch(client: &Client, every: Duration) -> Result<Exit> {
     }
 }
 
-/// A server that is being started again is waited for, with the last picture on the screen and what is wrong above it.
+/// A server that is being started again is waited for, with the last picture on the screen and what
+/// is wrong above it.
 fn again(client: &Client, last: Picture) -> Result<Picture> {
     match gather(client) {
         Err(error) if error.is_unreachable() => Ok(Picture { trouble: Some(error.to_string()), ..last }),

@@ -58,14 +58,15 @@ Examples:
 
 Ctrl-C leaves the job running; `shoal jobs stop NAME` ends it.")]
 pub(crate) struct TrainArgs {
-    /// A script, whose directory is uploaded and behind which stand its own arguments; or a CreateTrainingJob request as JSON or YAML, `-` from standard input.
+    /// A script, whose directory is uploaded and behind which stand its own arguments; or a
+    /// CreateTrainingJob request as JSON or YAML, `-` from standard input.
     #[arg(value_name = "SCRIPT|FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Training job's name [default: made from image and time].
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` [default: for a script
-    /// by what it imports, for a command shoal/host].
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host`
+    /// [default: for a script by what it imports, for a command shoal/host].
     #[arg(long)]
     pub(crate) image: Option<String>,
     /// Number of instances [default: 1].
@@ -74,7 +75,8 @@ pub(crate) struct TrainArgs {
     /// Instance type [default: ml.m5.large].
     #[arg(long, value_name = "TYPE")]
     pub(crate) instance_type: Option<String>,
-    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides files over instances.
+    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides
+    /// files over instances.
     #[arg(long, value_name = "NAME=SOURCE[,sharded][,CONTENT/TYPE]")]
     pub(crate) channel: Vec<String>,
     /// A hyperparameter.
@@ -95,14 +97,17 @@ pub(crate) struct TrainArgs {
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) max_runtime: Option<u64>,
-    /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
+    /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host
+    /// (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<String>,
-    /// Continue with this number of instances when others are lost or needed by other jobs, and use new ones when there is room (the tag
-    /// shoal:min-instances). The script must be elastic: docs/elastic.md.
+    /// Continue with this number of instances when others are lost or needed by other jobs, and use
+    /// new ones when there is room (the tag shoal:min-instances). The script must be elastic:
+    /// docs/elastic.md.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) min_instances: Option<u32>,
-    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
+    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name
+    /// [default: the script's].
     #[arg(long, value_name = "DIR")]
     pub(crate) source: Option<PathBuf>,
     /// What starts a script on several instances as one program.
@@ -134,7 +139,8 @@ pub(crate) struct TrainArgs {
 
 /// A second word in a file's place is a command's: what trains stands behind `--`.
 pub(crate) fn misplaced(_: &str) -> Result<Infallible, String> {
-    Err("a training program stands behind `--`, and a script before its arguments: `shoal train train.py --epochs 3`".to_owned())
+    Err("a training program stands behind `--`, and a script before its arguments: `shoal train train.py --epochs 3`"
+        .to_owned())
 }
 
 /// Creates the job and waits for its end.
@@ -149,7 +155,8 @@ pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
     let args = &args;
     let file = args.file.as_ref().map(read).transpose()?;
     if let (Some(path), Some(request)) = (&args.file, &file) {
-        members::check("CreateTrainingJob", request).map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
+        members::check("CreateTrainingJob", request)
+            .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
     let (mut request, uploads) = request::build(args, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
     limits::check(&request).map_err(UsageError)?;
@@ -180,8 +187,12 @@ pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let _farewell = Farewell::about(&name)?;
-    let description =
-        watch::until_end(client.clone(), &args.settings, &name, if args.logs { watch::Show::Logs } else { watch::Show::Status })?;
+    let description = watch::until_end(
+        client.clone(),
+        &args.settings,
+        &name,
+        if args.logs { watch::Show::Logs } else { watch::Show::Status },
+    )?;
     if args.json {
         show_json(&description)?;
     } else {

@@ -27,8 +27,7 @@ use crate::{
 };
 
 /// For trials of a command, whose words are the same in all of them.
-const FROM_A_FILE: &str =
-    "the program behind -- gets the same arguments in every trial: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
+const FROM_A_FILE: &str = "the program behind -- gets the same arguments in every trial: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
 
 /// Arguments of `shoal tune`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]
@@ -53,20 +52,22 @@ Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; t
 scheduler are joined by +, as in tpe+asha; JSON says more: --strategy '{\"searcher\":\"tpe\",\"objectives\":[{\"metric\":\"seconds\"}]}'.
 Ctrl-C leaves the tuning job running; `shoal tuning stop NAME` ends it.")]
 pub(crate) struct TuneArgs {
-    /// A script, whose directory is uploaded and behind which stand its own arguments; or a CreateHyperParameterTuningJob request as JSON or YAML, `-` from
-    /// standard input.
+    /// A script, whose directory is uploaded and behind which stand its own arguments; or a
+    /// CreateHyperParameterTuningJob request as JSON or YAML, `-` from standard input.
     #[arg(value_name = "SCRIPT|FILE")]
     file: Option<PathBuf>,
     /// Tuning job's name, at most 32 characters [default: made from image and time].
     #[arg(long)]
     name: Option<String>,
-    /// A number to tune: `eta=0.01..0.5,log`, `max_depth=2..10`. Whole numbers on both sides but 0..1 make it an integer; `,float` makes it none.
+    /// A number to tune: `eta=0.01..0.5,log`, `max_depth=2..10`. Whole numbers on both sides but
+    /// 0..1 make it an integer; `,float` makes it none.
     #[arg(long = "range", value_name = "NAME=MIN..MAX[,log|revlog|auto][,float]")]
     ranges: Vec<String>,
     /// A choice to tune.
     #[arg(long = "choice", value_name = "NAME=VALUE,VALUE..")]
     choices: Vec<String>,
-    /// The metric to optimise; more is better, unless its name tells otherwise (loss, error, rmse, ...).
+    /// The metric to optimise; more is better, unless its name tells otherwise (loss, error, rmse,
+    /// ...).
     #[arg(long, value_name = "METRIC", conflicts_with_all = ["minimize", "maximize"])]
     objective: Option<String>,
     /// The metric to make as small as possible.
@@ -75,8 +76,8 @@ pub(crate) struct TuneArgs {
     /// The metric to make as great as possible.
     #[arg(long, value_name = "METRIC")]
     maximize: Option<String>,
-    /// How to search: a name, or an object as JSON (or a file of it) with any of searcher, scheduler, conditions, objectives and grid
-    /// [default: bayesian].
+    /// How to search: a name, or an object as JSON (or a file of it) with any of searcher,
+    /// scheduler, conditions, objectives and grid [default: bayesian].
     #[arg(long)]
     strategy: Option<String>,
     /// Most trials [default: 20; a grid has its own number].
@@ -106,8 +107,8 @@ pub(crate) struct TuneArgs {
     /// Learn from an earlier tuning job of the same data and algorithm.
     #[arg(long, value_name = "TUNING_JOB")]
     warm_start: Vec<String>,
-    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host` [default: for a script
-    /// by what it imports, for a command shoal/host].
+    /// Image: `xgboost`, any AWS name of it or of a framework (`shoal image list`), or `shoal/host`
+    /// [default: for a script by what it imports, for a command shoal/host].
     #[arg(long)]
     image: Option<String>,
     /// Number of instances of each trial [default: 1].
@@ -116,7 +117,8 @@ pub(crate) struct TuneArgs {
     /// Instance type [default: ml.m5.large].
     #[arg(long, value_name = "TYPE")]
     instance_type: Option<String>,
-    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides files over instances.
+    /// An input: s3://..., or a local file or directory, which is uploaded. `,sharded` divides
+    /// files over instances.
     #[arg(long, value_name = "NAME=SOURCE[,sharded][,CONTENT/TYPE]")]
     channel: Vec<String>,
     /// A hyperparameter that all trials share.
@@ -131,16 +133,19 @@ pub(crate) struct TuneArgs {
     /// Where artifacts go [default: the default bucket].
     #[arg(long, value_name = "S3_URI")]
     output: Option<String>,
-    /// Keep `/opt/ml/checkpoints` here, each trial's below its own name: what lets trials pause and go on.
+    /// Keep `/opt/ml/checkpoints` here, each trial's below its own name: what lets trials pause and
+    /// go on.
     #[arg(long, value_name = "S3_URI")]
     checkpoints: Option<String>,
     /// Stop a trial after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     max_runtime: Option<u64>,
-    /// What the trials reach outside, as far as the server's owner permits: none, allow-list or host (the tag shoal:network).
+    /// What the trials reach outside, as far as the server's owner permits: none, allow-list or
+    /// host (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     network: Option<String>,
-    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name [default: the script's].
+    /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name
+    /// [default: the script's].
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
     /// What starts a script on several instances as one program.
@@ -204,8 +209,10 @@ pub(crate) fn run(args: &TuneArgs, algorithms: Algorithms) -> Result<Exit> {
         train::check_members("CreateHyperParameterTuningJob", request)
             .map_err(|unknown| UsageError(format!("{}: {unknown}", path.display())))?;
     }
-    let (mut request, uploads) = request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
-    refusal::check(&request, (&uploads, script.as_ref()), args, algorithms, &OurImages::of(&settings, algorithms)).map_err(UsageError)?;
+    let (mut request, uploads) =
+        request::build(args, &trial, file, &settings, crate::client::now_ms()).map_err(UsageError)?;
+    refusal::check(&request, (&uploads, script.as_ref()), args, algorithms, &OurImages::of(&settings, algorithms))
+        .map_err(UsageError)?;
     if !args.command.is_empty() && script.is_none() {
         eprintln!("{FROM_A_FILE}");
     }
@@ -288,11 +295,14 @@ mod tests {
         let script = dir.path().join("train.py").display().to_string();
         let made = |typed: &str| -> Result<Value, String> {
             let words = Vec::from_iter(typed.split(' ').map(|word| word.replace("train.py", &script).into()));
-            let command = crate::Cli::parse_from(train::separate(words, &<crate::Cli as clap::CommandFactory>::command())).command;
+            let command =
+                crate::Cli::parse_from(train::separate(words, &<crate::Cli as clap::CommandFactory>::command()))
+                    .command;
             let crate::Command::Tune(args) = command else { panic!("shoal tune") };
             let mut trial = args.trial();
             let script = Script::take(&mut trial, &Table::shipped().unwrap())?.expect("a script");
-            let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
+            let typed =
+                crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
             let settings = crate::settings::Settings::of(&typed).unwrap();
             let (mut request, uploads) = request::build(&args, &trial, None, &settings, 0)?;
             refusal::check(

@@ -1,4 +1,5 @@
-//! `shoal tuner`: the tuner library for a program in any language, as JSON lines on stdin and stdout.
+//! `shoal tuner`: the tuner library for a program in any language, as JSON lines on stdin and
+//! stdout.
 
 use std::{
     fs,
@@ -88,7 +89,9 @@ fn listing() -> String {
     section("Searchers (what to try next)", &mut named::SEARCHERS.iter().copied());
     section("Schedulers (who goes on)", &mut named::SCHEDULERS.iter().copied());
     section("Both", &mut named::PAIRS.iter().map(|&(name, _, _, what)| (name, what)));
-    text.push_str("Join a searcher and a scheduler by +, as in bayesian+asha. `shoal tuner --stdio STRATEGY` starts one.\n");
+    text.push_str(
+        "Join a searcher and a scheduler by +, as in bayesian+asha. `shoal tuner --stdio STRATEGY` starts one.\n",
+    );
     text
 }
 
@@ -96,7 +99,8 @@ fn listing() -> String {
 fn usage() -> Usage {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let status = read("status");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
+    let resident =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
     let on_cpu_ns = read("schedstat").split_whitespace().next().and_then(|field| field.parse::<f64>().ok());
     Usage { rss_mib: resident.unwrap_or(0.0) / 1024.0, cpu_s: on_cpu_ns.unwrap_or(0.0) * 1e-9 }
 }

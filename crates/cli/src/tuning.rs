@@ -27,7 +27,8 @@ pub(crate) enum TuningCommand {
     List(list::ListArgs),
     /// Show one tuning job: its best trial, counts, and how far trials came.
     Show(show::ShowArgs),
-    /// Write a page of charts: objective over time, learning curves, parallel coordinates, what mattered.
+    /// Write a page of charts: objective over time, learning curves, parallel coordinates, what
+    /// mattered.
     Report(report::ReportArgs),
     /// Change how many trials run at once, while it runs.
     Parallel(ParallelArgs),
@@ -76,7 +77,10 @@ pub(crate) fn run(command: &TuningCommand) -> Result<Exit> {
             client
                 .sagemaker("StopHyperParameterTuningJob", &input)
                 .map_err(|error| client.explained(error, Noun::TuningJob, "stop", &args.name))?;
-            show(&format!("{} is being stopped; `shoal tuning show {}` tells when it is over\n", args.name, args.name))?;
+            show(&format!(
+                "{} is being stopped; `shoal tuning show {}` tells when it is over\n",
+                args.name, args.name
+            ))?;
             Ok(Exit::Ok)
         }
     }

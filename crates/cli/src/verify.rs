@@ -14,7 +14,8 @@ use crate::{
 /// Arguments of `shoal verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "damaged": [{"name": .., "detail": ..}, ..]}.
+    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "damaged": [{"name": .., "detail":
+    /// ..}, ..]}.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,7 +33,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     progress.clear();
     let report = report?;
     if args.json {
-        let damaged: Vec<_> = report.damages.iter().map(|damage| json!({"name": damage.name, "detail": damage.detail})).collect();
+        let damaged: Vec<_> =
+            report.damages.iter().map(|damage| json!({"name": damage.name, "detail": damage.detail})).collect();
         show_json(&json!({
             "ok": report.damages.is_empty(),
             "objects": report.objects,
@@ -46,11 +48,15 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
 }
 
 fn text(report: &Report) -> String {
-    let mut text: String = report.damages.iter().map(|damage| format!("damaged: {}: {}\n", damage.name, damage.detail)).collect();
+    let mut text: String =
+        report.damages.iter().map(|damage| format!("damaged: {}: {}\n", damage.name, damage.detail)).collect();
     let outcome = match report.damages.len() {
         0 => "nothing is damaged".to_owned(),
-        1 => "1 is damaged: upload it again or delete it; for a database, restore the data directory from a copy".to_owned(),
-        many => format!("{many} are damaged: upload them again or delete them; for a database, restore the data directory from a copy"),
+        1 => "1 is damaged: upload it again or delete it; for a database, restore the data directory from a copy"
+            .to_owned(),
+        many => format!(
+            "{many} are damaged: upload them again or delete them; for a database, restore the data directory from a copy"
+        ),
     };
     text.push_str(&format!("{} objects checked ({}); {outcome}\n", report.objects, readable(report.bytes)));
     text

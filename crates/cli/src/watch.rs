@@ -25,7 +25,8 @@ pub(crate) enum Show {
     Logs,
 }
 
-/// Waits until the job is over; the answer is its last description. A server that goes away meanwhile is waited for.
+/// Waits until the job is over; the answer is its last description. A server that goes away
+/// meanwhile is waited for.
 ///
 /// # Errors
 /// The server stays away or knows no such job.
@@ -35,14 +36,16 @@ pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Sh
     let mut progress = Progress::on_stderr();
     let mut logs = LogReader::new(job);
     let (mut told, mut live_line) = (String::new(), String::new());
-    // What is made before a program starts may take minutes, of which the first lines of the log tell.
+    // What is made before a program starts may take minutes, of which the first lines of the log
+    // tell.
     let mut is_prepared = true;
     loop {
         let with_logs = show == Show::Logs || progress.is_live() || is_prepared;
         let answer = client.ask(
             |trouble| progress.line(trouble),
             |client| {
-                // Described first: what was over before its logs were read has no more lines to come.
+                // Described first: what was over before its logs were read has no more lines to
+                // come.
                 let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
                 Ok((description, if with_logs { logs.read(client)? } else { Vec::new() }))
             },
@@ -75,7 +78,8 @@ pub(crate) fn until_end(client: Client, flags: &ClientFlags, job: &str, show: Sh
     }
 }
 
-/// `Training: Training image download completed. ..`, from the last transition. A failure's text in full is the summary's.
+/// `Training: Training image download completed. ..`, from the last transition. A failure's text in
+/// full is the summary's.
 fn state(description: &Value) -> String {
     let secondary = description["SecondaryStatus"].as_str().unwrap_or_default();
     let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last());
@@ -87,7 +91,8 @@ fn state(description: &Value) -> String {
 
 /// Lines in which an instance says what it makes once for the machine, and that it is made.
 fn is_of_preparation(line: &str) -> bool {
-    let is_made = ["the environment ", "the image "].iter().any(|what| line.starts_with(what)) && line.contains(" is ready: ");
+    let is_made =
+        ["the environment ", "the image "].iter().any(|what| line.starts_with(what)) && line.contains(" is ready: ");
     line.contains(", once for this machine: ") || is_made || line.starts_with("waiting for the environment ")
 }
 
@@ -108,7 +113,8 @@ pub(crate) fn exit(description: &Value) -> Exit {
 /// How it ended, for people: status and reason, seconds, metrics, model.
 pub fn summary(description: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut lines = vec![format!("{}  {}", text(&description["TrainingJobName"]), text(&description["TrainingJobStatus"]))];
+    let mut lines =
+        vec![format!("{}  {}", text(&description["TrainingJobName"]), text(&description["TrainingJobStatus"]))];
     if let Some(reason) = description["FailureReason"].as_str() {
         lines.push(format!("  reason   {}", reason.trim_end().replace('\n', "\n           ")));
     }
@@ -117,16 +123,22 @@ pub fn summary(description: &Value) -> String {
         let all = seconds("CreationTime", "TrainingEndTime").unwrap_or(training);
         lines.push(format!("  time     {all:.2} s in all, {training:.2} s of it on its instances"));
     }
-    if let (Some(training), Some(billable)) = (description["TrainingTimeInSeconds"].as_u64(), description["BillableTimeInSeconds"].as_u64())
+    if let (Some(training), Some(billable)) =
+        (description["TrainingTimeInSeconds"].as_u64(), description["BillableTimeInSeconds"].as_u64())
         && description["EnableManagedSpotTraining"] == true
     {
         // As the SDK's estimators print it.
         let savings = (1.0 - billable as f64 / training as f64) * 100.0;
-        lines.push(format!("  spot     {billable} of {training} training seconds billable: {savings:.1} % saved by interruptions"));
+        lines.push(format!(
+            "  spot     {billable} of {training} training seconds billable: {savings:.1} % saved by interruptions"
+        ));
     }
     let pool = &description["WarmPoolStatus"];
     if let Some(status) = pool["Status"].as_str() {
-        let time = pool["ResourceRetainedBillableTimeInSeconds"].as_u64().map(|s| format!(", kept for {s} s")).unwrap_or_default();
+        let time = pool["ResourceRetainedBillableTimeInSeconds"]
+            .as_u64()
+            .map(|s| format!(", kept for {s} s"))
+            .unwrap_or_default();
         let by = pool["ReusedByJob"].as_str().map(|job| format!(", by {job}")).unwrap_or_default();
         lines.push(format!("  warm     {status}{time}{by}"));
     }
@@ -175,8 +187,7 @@ mod tests {
 
     #[test]
     fn a_failure_says_where_more_stands() {
-        let description =
-            json!({"TrainingJobName": "a", "TrainingJobStatus": "Failed", "FailureReason": "AlgorithmError: bad\nof two lines"});
+        let description = json!({"TrainingJobName": "a", "TrainingJobStatus": "Failed", "FailureReason": "AlgorithmError: bad\nof two lines"});
         assert_eq!(
             summary(&description),
             "a  Failed\n  reason   AlgorithmError: bad\n           of two lines\n  logs     shoal jobs logs a\n"

@@ -19,7 +19,8 @@ fn text(bytes: &[u8]) -> String {
 fn example() -> String {
     let help = text(&shoal(&["advise", "--help"]).stdout);
     let lines: Vec<&str> = help.lines().map(str::trim).collect();
-    let (begin, end) = (lines.iter().position(|line| *line == "{").unwrap(), lines.iter().position(|line| *line == "}").unwrap());
+    let (begin, end) =
+        (lines.iter().position(|line| *line == "{").unwrap(), lines.iter().position(|line| *line == "}").unwrap());
     lines[begin..=end].join("\n")
 }
 

@@ -1,4 +1,5 @@
-//! The real binary as people and scripts use it: output, exit codes, and the way to a finished training job.
+//! The real binary as people and scripts use it: output, exit codes, and the way to a finished
+//! training job.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
@@ -98,9 +99,15 @@ fn completions_name_the_commands() {
 fn config_says_where_values_come_from() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("shoal.toml"), "account = \"999999999999\"\ngrace_s = 7\n").unwrap();
-    let output = shoal(dir.path()).args(["config", "--json", "--region", "eu-west-1"]).env("SHOAL_GRACE_S", "9").output().unwrap();
+    let output = shoal(dir.path())
+        .args(["config", "--json", "--region", "eu-west-1"])
+        .env("SHOAL_GRACE_S", "9")
+        .output()
+        .unwrap();
     let config: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let entry = |name: &str| format!("{} from {}", config[name]["value"].as_str().unwrap(), config[name]["origin"].as_str().unwrap());
+    let entry = |name: &str| {
+        format!("{} from {}", config[name]["value"].as_str().unwrap(), config[name]["origin"].as_str().unwrap())
+    };
     assert_eq!(entry("region"), "eu-west-1 from flag --region");
     assert_eq!(entry("grace_s"), "9 from variable SHOAL_GRACE_S");
     assert_eq!(entry("account"), format!("999999999999 from file {}", dir.path().join("shoal.toml").display()));
@@ -115,16 +122,32 @@ fn a_job_from_flags_to_its_logs() {
     let channel = format!("numbers={}", data.display());
     let script = "cat /opt/ml/input/data/numbers/numbers.txt; echo loss: 0.5; echo done > /opt/ml/model/m.txt";
     let metric = "loss=loss: (\\S+)";
-    let output = house.run(&["train", "--name", "first", "--channel", &channel, "--metric", metric, "--json", "--", "sh", "-c", script]);
+    let output = house.run(&[
+        "train",
+        "--name",
+        "first",
+        "--channel",
+        &channel,
+        "--metric",
+        metric,
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     let description: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(description["FinalMetricDataList"][0]["Value"], 0.5);
-    // Progress goes to standard error, a line for each change, and nothing redraws itself in a pipe.
+    // Progress goes to standard error, a line for each change, and nothing redraws itself in a
+    // pipe.
     let progress = text(&output.stderr);
     assert!(progress.contains("first  Completed") && !progress.contains('\r'), "{progress:?}");
 
     assert_eq!(text(&house.run(&["jobs", "logs", "first"]).stdout), "1\n2\nloss: 0.5\n");
-    let event: Value = serde_json::from_str(text(&house.run(&["jobs", "logs", "first", "--json"]).stdout).lines().next().unwrap()).unwrap();
+    let event: Value =
+        serde_json::from_str(text(&house.run(&["jobs", "logs", "first", "--json"]).stdout).lines().next().unwrap())
+            .unwrap();
     assert_eq!((event["host"].as_str(), event["message"].as_str()), (Some("algo-1"), Some("1")));
     let shown = text(&house.run(&["jobs", "show", "first"]).stdout);
     assert!(shown.contains("metric   loss 0.5") && shown.contains("/first/output/model.tar.gz"), "{shown}");
@@ -139,8 +162,16 @@ fn ends_of_jobs_are_exit_codes() {
     assert_eq!(code(&failed), Some(1));
     assert!(text(&failed.stdout).contains("oh no, exit code: 3"), "{}", text(&failed.stdout));
 
-    let created =
-        house.run(&["train", "--name", "stops", "--detach", "--", "sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done"]);
+    let created = house.run(&[
+        "train",
+        "--name",
+        "stops",
+        "--detach",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 0' TERM; while true; do sleep 0.1; done",
+    ]);
     assert_eq!((code(&created), text(&created.stdout).as_str()), (Some(0), "stops\n"));
     assert_eq!(code(&house.run(&["jobs", "stop", "stops", "--wait"])), Some(0));
     assert_eq!(code(&house.run(&["jobs", "logs", "stops", "--follow"])), Some(4));
@@ -159,7 +190,8 @@ fn requests_come_from_yaml_and_json() {
     let path = house.dir.path().join("job.yaml");
     fs::write(&path, yaml).unwrap();
     let file = path.to_str().unwrap();
-    let request: Value = serde_json::from_slice(&house.run(&["train", file, "--name", "from-yaml", "--dry-run"]).stdout).unwrap();
+    let request: Value =
+        serde_json::from_slice(&house.run(&["train", file, "--name", "from-yaml", "--dry-run"]).stdout).unwrap();
     let json = house.dir.path().join("job.json");
     fs::write(&json, request.to_string()).unwrap();
     for (file, name) in [(file, "from-yaml"), (json.to_str().unwrap(), "from-json")] {
@@ -176,10 +208,13 @@ fn requests_come_from_yaml_and_json() {
 fn doctor_names_what_is_missing() {
     let house = House::open();
     let report: Value = serde_json::from_slice(&house.run(&["doctor", "--json"]).stdout).unwrap();
-    let state = |name: &str| report.as_array().unwrap().iter().find(|check| check["check"] == name).map(|check| check["state"].clone());
+    let state = |name: &str| {
+        report.as_array().unwrap().iter().find(|check| check["check"] == name).map(|check| check["state"].clone())
+    };
     assert_eq!(state("server"), Some("ok".into()));
     assert!(state("isolation").is_some() && state("limits").is_some());
-    let without = shoal(house.dir.path()).args(["doctor", "--json"]).env("XGB_LIB", "/no/such/library.so").output().unwrap();
+    let without =
+        shoal(house.dir.path()).args(["doctor", "--json"]).env("XGB_LIB", "/no/such/library.so").output().unwrap();
     assert_eq!(code(&without), Some(1));
     assert!(text(&without.stdout).contains("/no/such/library.so"));
 }

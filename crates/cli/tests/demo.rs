@@ -52,7 +52,10 @@ fn told(flags: &[&OsStr]) -> String {
 
 /// The numbers of the line of this name.
 fn numbers(text: &str, name: &str) -> Vec<f64> {
-    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)).unwrap_or_else(|| panic!("no {name:?} in {text}"));
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name))
+        .unwrap_or_else(|| panic!("no {name:?} in {text}"));
     line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
@@ -101,10 +104,17 @@ fn a_demo_that_is_kept_leaves_at_ctrl_c() {
     let temporary = tempfile::tempdir().unwrap();
     let mut demo = shoal(temporary.path()).args(["demo", "--keep"]).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let data_dir = lines.filter_map(|line| line.trim().strip_prefix("export SHOAL_DATA_DIR=").map(str::to_owned)).next().unwrap();
-    let list = shoal(temporary.path()).args(["jobs", "list", "--status", "Completed", "--data-dir", &data_dir]).output().unwrap();
+    let data_dir =
+        lines.filter_map(|line| line.trim().strip_prefix("export SHOAL_DATA_DIR=").map(str::to_owned)).next().unwrap();
+    let list = shoal(temporary.path())
+        .args(["jobs", "list", "--status", "Completed", "--data-dir", &data_dir])
+        .output()
+        .unwrap();
     assert_eq!(
-        String::from_utf8_lossy(&list.stdout).lines().filter(|line| line.starts_with("wine-1 ") || line.starts_with("wine-3 ")).count(),
+        String::from_utf8_lossy(&list.stdout)
+            .lines()
+            .filter(|line| line.starts_with("wine-1 ") || line.starts_with("wine-3 "))
+            .count(),
         2
     );
     // The standard library can send no SIGINT.

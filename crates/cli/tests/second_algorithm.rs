@@ -16,7 +16,8 @@ use std::{
 
 use serde_json::Value;
 use shoal_algos::{
-    Algorithm, Algorithms, Channels, HyperparameterError, Hyperparameters, MeasuredOn, Metric, Objective, Repository, Resource, Tunable,
+    Algorithm, Algorithms, Channels, HyperparameterError, Hyperparameters, MeasuredOn, Metric, Objective, Repository,
+    Resource, Tunable,
 };
 use shoal_sandbox::{Isolation, Support};
 use tempfile::TempDir;
@@ -25,7 +26,11 @@ use tempfile::TempDir;
 static MEAN: Algorithm = Algorithm {
     name: "mean",
     title: "Mean",
-    repositories: &[Repository { name: "mean", versions: &["1.0-1", "1.1-1"], other_tags: &[("latest", "1.1-1"), ("", "1.1-1")] }],
+    repositories: &[Repository {
+        name: "mean",
+        versions: &["1.0-1", "1.1-1"],
+        other_tags: &[("latest", "1.1-1"), ("", "1.1-1")],
+    }],
     hyperparameters: Hyperparameters {
         names: || vec!["passes", "rate", "_tuning_objective_metric"],
         required: &[("passes", "10")],
@@ -99,7 +104,11 @@ fn main() -> ExitCode {
     for (name, test) in TESTS.into_iter().filter(|(name, _)| name.contains(&filter)) {
         let start = Instant::now();
         let ended = catch_unwind(|| test(&House::open(&executable)));
-        println!("test {name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        println!(
+            "test {name} ... {} ({} ms)",
+            if ended.is_ok() { "ok" } else { "FAILED" },
+            start.elapsed().as_millis()
+        );
         has_failed |= ended.is_err();
     }
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -127,7 +136,11 @@ impl House {
         let program = dir.path().join("shoal");
         fs::hard_link(executable, &program).unwrap();
         fs::write(dir.path().join("numbers.txt"), "1\n2\n3\n6\n").unwrap();
-        let server = command(&program, dir.path()).args(["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::null()).spawn().unwrap();
+        let server = command(&program, dir.path())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut house = Self { dir, program, server };
         let deadline = Instant::now() + Duration::from_secs(240);
         while !house.dir.path().join("data/address").exists() {
@@ -174,25 +187,35 @@ fn trains(house: &House) {
     assert_eq!(description["TrainingJobStatus"], "Completed");
     let metrics = &description["FinalMetricDataList"];
     assert_eq!((&metrics[0]["MetricName"], &metrics[0]["Value"]), (&"train:error".into(), &0.375.into()), "{metrics}");
-    assert!(description["ModelArtifacts"]["S3ModelArtifacts"].as_str().unwrap().ends_with("/first/output/model.tar.gz"));
+    assert!(
+        description["ModelArtifacts"]["S3ModelArtifacts"].as_str().unwrap().ends_with("/first/output/model.tar.gz")
+    );
     let logs = text(&house.shoal("jobs logs first").stdout);
-    assert_eq!(logs, "the channel was not prepared\npass=1 train-error=1.5\npass=2 train-error=0.75\npass=3 train-error=0.375\n");
+    assert_eq!(
+        logs,
+        "the channel was not prepared\npass=1 train-error=1.5\npass=2 train-error=0.75\npass=3 train-error=0.375\n"
+    );
 }
 
 /// ASHA's longest trials follow from the hyperparameter that the algorithm declares, and trials
 /// that follow each other find the channel read.
 fn is_tuned(house: &House) {
-    let common = "tune --image mean --channel train=NUMBERS --hp passes=9 --range rate=0.1..0.9 --trials 4 --parallel 1";
+    let common =
+        "tune --image mean --channel train=NUMBERS --hp passes=9 --range rate=0.1..0.9 --trials 4 --parallel 1";
     let study = house.json(&format!("{common} --objective train:error --strategy asha --seed 1 --json"));
     assert_eq!(study["HyperParameterTuningJobStatus"], "Completed");
     let levels = &study["Definitions"][0]["Levels"];
     assert_eq!(levels.as_array().unwrap().last(), Some(&9.into()), "{study}");
-    let trials: Vec<&str> = study["Trials"].as_array().unwrap().iter().map(|it| it["TrainingJobName"].as_str().unwrap()).collect();
+    let trials: Vec<&str> =
+        study["Trials"].as_array().unwrap().iter().map(|it| it["TrainingJobName"].as_str().unwrap()).collect();
     assert_eq!(trials.len(), 4, "{study}");
     let is_isolated = matches!(Support::probe().isolation, Isolation::Full { .. });
     for trial in trials {
         let logs = text(&house.shoal(&format!("jobs logs {trial}")).stdout);
-        assert!(logs.contains("pass=1 train-error=") && logs.contains("was prepared") == is_isolated, "{trial}: {logs}");
+        assert!(
+            logs.contains("pass=1 train-error=") && logs.contains("was prepared") == is_isolated,
+            "{trial}: {logs}"
+        );
     }
 }
 
@@ -202,7 +225,10 @@ fn mistakes_are_refused(house: &House) {
         (train.to_owned(), "mean needs the hyperparameter passes: give --hp passes=10"),
         (format!("{train} --hp pases=1"), "mean has no such hyperparameter; did you mean passes?"),
         (format!("{train} --hp passes=none"), "passes must be a positive number"),
-        ("train --image mean:2 --channel train=NUMBERS".to_owned(), "SageMaker's Mean; the versions are 1.0-1, 1.1-1, and mean:latest"),
+        (
+            "train --image mean:2 --channel train=NUMBERS".to_owned(),
+            "SageMaker's Mean; the versions are 1.0-1, 1.1-1, and mean:latest",
+        ),
         (
             "train --image men --channel train=NUMBERS".to_owned(),
             "did you mean mean? There are SageMaker's images of built-in algorithms (Mean, mean:1.1-1;",

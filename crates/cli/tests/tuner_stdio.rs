@@ -47,20 +47,25 @@ fn strategies_are_listed_and_checked() {
     }
     let refused = tuner(&["--stdio", "newton"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no strategy \"newton\"; there are: random"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("there is no strategy \"newton\"; there are: random"),
+        "{refused:?}"
+    );
 }
 
 /// The shell's part of docs/tuning.md, as a reader would type it.
 #[test]
 fn the_page_works() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tuning.md")).unwrap();
-    let scripts: Vec<&str> = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```\n").next().unwrap()).collect();
+    let scripts: Vec<&str> =
+        page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```\n").next().unwrap()).collect();
     assert!(scripts.len() >= 3);
     let dir = tempfile::tempdir().unwrap();
     let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_shoal")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
     for script in scripts {
-        let output = Command::new("sh").args(["-eu", "-c", script]).current_dir(dir.path()).env("PATH", &path).output().unwrap();
+        let output =
+            Command::new("sh").args(["-eu", "-c", script]).current_dir(dir.path()).env("PATH", &path).output().unwrap();
         assert!(output.status.success(), "{script}\n{output:?}");
     }
 }

@@ -1,5 +1,6 @@
-//! Speed of what compressors compute: `cargo bench -p shoal-comm --bench compress [ELEMENTS]`. One rank's work between its operations, on one core: two ranks are
-//! threads that take turns, so the time of a step is that of both and of the copies between them.
+//! Speed of what compressors compute: `cargo bench -p shoal-comm --bench compress [ELEMENTS]`. One
+//! rank's work between its operations, on one core: two ranks are threads that take turns, so the
+//! time of a step is that of both and of the copies between them.
 
 use std::time::Instant;
 
@@ -42,13 +43,18 @@ fn round_trips(elements: usize) {
         .collect();
     seconds.sort_by(f64::total_cmp);
     let speed = |seconds: f64| elements as f64 * 4.0 / seconds / 1e9;
-    println!("int8, {elements} elements there and back: {:.2} GB/s best, {:.2} median", speed(seconds[0]), speed(seconds[200]));
+    println!(
+        "int8, {elements} elements there and back: {:.2} GB/s best, {:.2} median",
+        speed(seconds[0]),
+        speed(seconds[200])
+    );
 }
 
 fn measure(name: &str, elements: usize, make: &(dyn Fn() -> Box<dyn Compressor> + Sync)) {
     let part = |group: &dyn ProcessGroup| {
         let mut compressor = make();
-        let input: Vec<_> = (0..elements).map(|i| ((i.wrapping_mul(2_654_435_761) >> 7) % 4096) as f32 / 2048.0 - 1.0).collect();
+        let input: Vec<_> =
+            (0..elements).map(|i| ((i.wrapping_mul(2_654_435_761) >> 7) % 4096) as f32 / 2048.0 - 1.0).collect();
         let mut seconds = Vec::new();
         let mut last = None;
         for _ in 0..9 {
@@ -66,5 +72,10 @@ fn measure(name: &str, elements: usize, make: &(dyn Fn() -> Box<dyn Compressor> 
     });
     let speed = |seconds: f64| elements as f64 * 4.0 / seconds / 1e9;
     let (best, median) = (speed(seconds[0]), speed(seconds[seconds.len() / 2]));
-    println!("| {name} | {} | {:.2} | {:.2e} | {best:.2} | {median:.2} |", report.wire_bytes, report.ratio(), report.relative_error());
+    println!(
+        "| {name} | {} | {:.2} | {:.2e} | {best:.2} | {median:.2} |",
+        report.wire_bytes,
+        report.ratio(),
+        report.relative_error()
+    );
 }

@@ -1,11 +1,13 @@
-//! How fast collectives are on this machine: processes that share memory (or speak TCP), f32, sum. Prints a row for each operation and size:
+//! How fast collectives are on this machine: processes that share memory (or speak TCP), f32, sum.
+//! Prints a row for each operation and size:
 //!
 //! ```text
 //! contender,operation,ranks,bytes,iterations,least us,median us,90th percentile us
 //! ```
 //!
-//! An iteration's time is that of the slowest rank; before each, the source is written anew and all ranks meet. `bytes` are those of the whole vector.
-//! `cargo xtask bench comm` measures the same beside other libraries; this is quicker to build.
+//! An iteration's time is that of the slowest rank; before each, the source is written anew and all
+//! ranks meet. `bytes` are those of the whole vector. `cargo xtask bench comm` measures the same
+//! beside other libraries; this is quicker to build.
 //!
 //! ```text
 //! cargo run --release -p shoal-comm --example collectives -- --ranks 2 --bytes 4,65536 --ops allreduce,bcast --memory registered --seconds 0.5
@@ -59,7 +61,12 @@ impl Args {
                 "--seconds" => read.seconds = value.parse()?,
                 "--label" => read.label = value,
                 "--plan" => read.plan = value == "yes",
-                _ => return Err(format!("{name}: there are --ranks, --bytes, --ops, --memory, --seconds, --label, --plan").into()),
+                _ => {
+                    return Err(format!(
+                        "{name}: there are --ranks, --bytes, --ops, --memory, --seconds, --label, --plan"
+                    )
+                    .into());
+                }
             }
         }
         if read.label.is_empty() {
@@ -99,7 +106,9 @@ fn rank(args: &Args) -> Outcome {
     if args.plan && group.rank() == 0 {
         print!("{}", group.plan());
     }
-    for (bytes, operation) in args.bytes.iter().flat_map(|bytes| args.ops.iter().map(move |operation| (*bytes, *operation))) {
+    for (bytes, operation) in
+        args.bytes.iter().flat_map(|bytes| args.ops.iter().map(move |operation| (*bytes, *operation)))
+    {
         let case = Case { operation, bytes, registered: *registered, seconds: *seconds };
         let times = measure(&*group, &mut || shoal_comm::ProcessGroupExt::barrier(&*group), &case)?;
         let iterations = times.len();

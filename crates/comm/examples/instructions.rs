@@ -1,10 +1,14 @@
-//! Runs each hot loop a fixed number of times, for callgrind to count its instructions: `cargo xtask instructions` does so, and compares the counts with
-//! `crates/comm/instructions.json`. A count depends on the code, the compiler and the processor's instructions, not on how busy the machine is.
+//! Runs each hot loop a fixed number of times, for callgrind to count its instructions:
+//! `cargo xtask instructions` does so, and compares the counts with
+//! `crates/comm/instructions.json`. A count depends on the code, the compiler and the processor's
+//! instructions, not on how busy the machine is.
 //!
-//! The first line names the instructions that the kernels use here (valgrind knows no AVX-512). Then a line for each count, in the order of callgrind's dumps:
-//! the loop's name and how many times it ran within. What a loop needs is made, and the loop has run once, before it is counted. Operations of two ranks are counted on
-//! a rank whose peer has come before it, so that it waits for nobody; where the peer comes late after all, the count is higher. The
-//! least of several counts is the loop's own.
+//! The first line names the instructions that the kernels use here (valgrind knows no AVX-512).
+//! Then a line for each count, in the order of callgrind's dumps: the loop's name and how many
+//! times it ran within. What a loop needs is made, and the loop has run once, before it is counted.
+//! Operations of two ranks are counted on a rank whose peer has come before it, so that it waits
+//! for nobody; where the peer comes late after all, the count is higher. The least of several
+//! counts is the loop's own.
 
 use std::{
     error::Error,
@@ -81,7 +85,9 @@ fn alone(name: &str, times: usize, body: &mut dyn FnMut()) {
 fn beside_a_peer(name: &str, bytes: usize, ranks: Vec<Arc<dyn ProcessGroup>>) -> Result<(), Box<dyn Error>> {
     let [here, peer] = <[_; 2]>::try_from(ranks).map_err(|_| "two ranks")?;
     let (come, told) = channel();
-    let their_part = thread::spawn(move || told.iter().try_for_each(|()| peer.all_reduce(&mut vec![1.0_f32; bytes / 4], ReduceOp::Sum)));
+    let their_part = thread::spawn(move || {
+        told.iter().try_for_each(|()| peer.all_reduce(&mut vec![1.0_f32; bytes / 4], ReduceOp::Sum))
+    });
     let mut values = vec![1.0_f32; bytes / 4];
     for count in 0..=COUNTS {
         come.send(())?;
@@ -106,7 +112,9 @@ fn connected() -> Result<Vec<Arc<dyn ProcessGroup>>, Box<dyn Error>> {
     let store = Arc::new(LocalStore::default());
     let ranks: Vec<_> = (0..2)
         .map(|rank| {
-            let config = Config::new(rank, 2, Meeting::Store(store.clone())).carrier(Carrier::Tcp).address([127, 0, 0, 1].into());
+            let config = Config::new(rank, 2, Meeting::Store(store.clone()))
+                .carrier(Carrier::Tcp)
+                .address([127, 0, 0, 1].into());
             // Valgrind is slow; nothing here is about heartbeats.
             thread::spawn(move || join(config.heartbeat(Duration::from_secs(60))))
         })

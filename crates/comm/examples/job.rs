@@ -1,7 +1,7 @@
 //! What a training job's program does to have a process group over its instances: nothing but join.
 //!
-//! Submitted to Shoal on the image `shoal/host` with several instances, or started by any launcher that sets `MASTER_ADDR`, `MASTER_PORT`, `RANK` and
-//! `WORLD_SIZE`.
+//! Submitted to Shoal on the image `shoal/host` with several instances, or started by any launcher
+//! that sets `MASTER_ADDR`, `MASTER_PORT`, `RANK` and `WORLD_SIZE`.
 
 use shoal_comm::{ProcessGroupExt, ReduceOp, join, rendezvous::Config};
 

@@ -1,7 +1,8 @@
-//! Times the operations of a group: what `cargo xtask bench comm` and the programs in `examples` have in common.
+//! Times the operations of a group: what `cargo xtask bench comm` and the programs in `examples`
+//! have in common.
 //!
-//! An iteration takes as long as its slowest rank. Before each, the source is written anew and all ranks meet. Elements are f32, reductions are sums,
-//! and the last iteration's result is looked at.
+//! An iteration takes as long as its slowest rank. Before each, the source is written anew and all
+//! ranks meet. Elements are f32, reductions are sums, and the last iteration's result is looked at.
 
 pub mod kernels;
 
@@ -50,7 +51,10 @@ impl FromStr for Operation {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = || Self::ALL.map(Self::name).join(", ");
-        Self::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| format!("no operation {name:?}; there are {}", known()))
+        Self::ALL
+            .into_iter()
+            .find(|one| one.name() == name)
+            .ok_or_else(|| format!("no operation {name:?}; there are {}", known()))
     }
 }
 
@@ -69,17 +73,23 @@ pub struct Case {
 
 /// Iterations that one measurement has at most.
 const MOST: usize = 100_000;
-/// Vectors up to so many bytes are short: more warming up, and the end is agreed upon only now and then.
+/// Vectors up to so many bytes are short: more warming up, and the end is agreed upon only now and
+/// then.
 const SHORT: usize = 1 << 16;
 
-/// Seconds of each iteration, of the slowest rank, in the order of measuring; the same on all ranks. `meet` returns when all ranks have called it.
+/// Seconds of each iteration, of the slowest rank, in the order of measuring; the same on all
+/// ranks. `meet` returns when all ranks have called it.
 ///
 /// # Errors
 /// What the group says, or `meet`.
 ///
 /// # Panics
 /// A result is wrong.
-pub fn measure(group: &dyn ProcessGroup, meet: &mut dyn FnMut() -> Result<(), Error>, case: &Case) -> Result<Vec<f64>, Error> {
+pub fn measure(
+    group: &dyn ProcessGroup,
+    meet: &mut dyn FnMut() -> Result<(), Error>,
+    case: &Case,
+) -> Result<Vec<f64>, Error> {
     let (rank, n) = (group.rank(), group.size());
     let elements = case.bytes / 4;
     let piece = elements / n;
@@ -93,7 +103,8 @@ pub fn measure(group: &dyn ProcessGroup, meet: &mut dyn FnMut() -> Result<(), Er
             started = Instant::now();
         }
         if iteration % 64 == 0 || case.bytes > SHORT {
-            let is_over = iteration >= warm + 6 && started.elapsed().as_secs_f64() > case.seconds || times.len() >= MOST;
+            let is_over =
+                iteration >= warm + 6 && started.elapsed().as_secs_f64() > case.seconds || times.len() >= MOST;
             let mut over = [u8::from(is_over)];
             group.broadcast(&mut over, 0)?;
             if over[0] == 1 {
@@ -127,7 +138,8 @@ pub fn measure(group: &dyn ProcessGroup, meet: &mut dyn FnMut() -> Result<(), Er
     Ok(times)
 }
 
-/// The links of a group of more than one rank, by the same operations from which TCP has its figures when the group is made; the slowest rank's, the same on all.
+/// The links of a group of more than one rank, by the same operations from which TCP has its
+/// figures when the group is made; the slowest rank's, the same on all.
 ///
 /// # Errors
 /// What the group says.
@@ -154,7 +166,11 @@ enum Buffer {
 
 impl Buffer {
     fn new(group: &dyn ProcessGroup, case: &Case, elements: usize) -> Result<Self, Error> {
-        Ok(if case.registered { Self::Registered(group.alloc(elements * 4)?) } else { Self::Private(vec![0.0; elements]) })
+        Ok(if case.registered {
+            Self::Registered(group.alloc(elements * 4)?)
+        } else {
+            Self::Private(vec![0.0; elements])
+        })
     }
 
     fn elements(&mut self) -> &mut [f32] {
@@ -186,7 +202,8 @@ impl Summary {
     }
 }
 
-/// Keeps the calling thread of rank `rank` on a core of its own, where there are enough of them and the system lets it.
+/// Keeps the calling thread of rank `rank` on a core of its own, where there are enough of them and
+/// the system lets it.
 pub fn stay_on_a_core(rank: usize, ranks: usize) {
     if ranks <= std::thread::available_parallelism().map_or(1, usize::from) {
         let mut cores = CpuSet::new();
@@ -216,8 +233,10 @@ mod tests {
             })
             .collect();
         let times: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect();
-        let links: Vec<_> =
-            crate::threads(3).into_iter().map(|group| std::thread::spawn(move || link(&*group).expect("all is well"))).collect();
+        let links: Vec<_> = crate::threads(3)
+            .into_iter()
+            .map(|group| std::thread::spawn(move || link(&*group).expect("all is well")))
+            .collect();
         let links: Vec<_> = links.into_iter().map(|rank| rank.join().expect("no panic")).collect();
         assert!(links[0].latency > 0.0 && links.iter().all(|other| *other == links[0]), "{links:?}");
         assert!(times[0].iter().all(|times| times.len() >= 6));

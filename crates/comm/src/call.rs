@@ -4,7 +4,8 @@ use std::{fmt, ptr, sync::Arc, time::Duration};
 
 use crate::{DType, Error, Kind, ReduceOp};
 
-/// One rank's part in one operation: what is done, and on which memory. Lengths are counted in elements.
+/// One rank's part in one operation: what is done, and on which memory. Lengths are counted in
+/// elements.
 ///
 /// | kind | `send` | `recv` | `len` |
 /// |---|---|---|---|
@@ -17,8 +18,9 @@ use crate::{DType, Error, Kind, ReduceOp};
 /// | all-to-all | a piece for each | a piece from each | of a piece |
 /// | send, recv | the message | the message | of the message |
 ///
-/// In place means: `send == recv` for all-reduce, reduce and broadcast; `send` is own piece within `recv` for all-gather and gather; `recv` is own
-/// piece within `send` for reduce-scatter and scatter. Otherwise the two must not overlap. Addresses need no alignment.
+/// In place means: `send == recv` for all-reduce, reduce and broadcast; `send` is own piece within
+/// `recv` for all-gather and gather; `recv` is own piece within `send` for reduce-scatter and
+/// scatter. Otherwise the two must not overlap. Addresses need no alignment.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// What is done.
@@ -31,14 +33,16 @@ pub struct Call {
     pub recv: *mut u8,
     /// Elements, as the table says.
     pub len: usize,
-    /// Where pieces are unequal. All-gather, reduce-scatter: elements of each rank's piece, the same on all ranks. All-to-all: elements for each rank,
-    /// then elements from each rank; `len` means nothing then.
+    /// Where pieces are unequal. All-gather, reduce-scatter: elements of each rank's piece, the
+    /// same on all ranks. All-to-all: elements for each rank, then elements from each rank; `len`
+    /// means nothing then.
     pub counts: Option<Arc<[usize]>>,
     /// How long it may take; the group's own limit if there is none.
     pub deadline: Option<Duration>,
 }
 
-// SAFETY: a call is a description; whoever hands it to `ProcessGroup::run` or `start` promises that the memory stays valid and untouched.
+// SAFETY: a call is a description; whoever hands it to `ProcessGroup::run` or `start` promises that
+// the memory stays valid and untouched.
 #[expect(unsafe_code, reason = "a call goes to the thread that progresses it, with its addresses")]
 unsafe impl Send for Call {}
 
@@ -122,11 +126,18 @@ impl Call {
 
     /// Whether this may end on a rank before that rank has heard of every other.
     pub(crate) const fn can_end_unheard(&self) -> bool {
-        matches!(self.kind, Kind::Broadcast { .. } | Kind::Gather { .. } | Kind::Scatter { .. } | Kind::Reduce { .. } | Kind::Send { .. })
+        matches!(
+            self.kind,
+            Kind::Broadcast { .. }
+                | Kind::Gather { .. }
+                | Kind::Scatter { .. }
+                | Kind::Reduce { .. }
+                | Kind::Send { .. }
+        )
     }
 
-    /// What every rank must agree on, as 64 bits: kind, operation, root, element type, lengths, and the group's epoch. The two sides of a message agree
-    /// on its type, length and tag.
+    /// What every rank must agree on, as 64 bits: kind, operation, root, element type, lengths, and
+    /// the group's epoch. The two sides of a message agree on its type, length and tag.
     pub fn signature(&self, epoch: u64) -> u64 {
         let (code, extra) = match self.kind {
             Kind::AllReduce(op) => (1 + op as u64, 0),
@@ -153,7 +164,8 @@ impl Call {
     /// Refuses what cannot be an operation of rank `rank` in a group of `size`.
     ///
     /// # Errors
-    /// [`Error::Config`]: ranks, counts, lengths or addresses that cannot be, an average of whole numbers, or memory that overlaps otherwise than in place.
+    /// [`Error::Config`]: ranks, counts, lengths or addresses that cannot be, an average of whole
+    /// numbers, or memory that overlaps otherwise than in place.
     pub fn check(&self, rank: usize, size: usize) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Config { problem: format!("{self}: {why}") });
         if let Some(other) = self.kind.root().or(self.kind.peer()) {
@@ -161,7 +173,9 @@ impl Call {
                 return refuse(format!("rank {other} is not in this group; its ranks are 0 to {}", size - 1));
             }
             if self.kind.peer() == Some(rank) {
-                return refuse("a rank cannot send to itself or receive from itself; copy the memory instead".to_owned());
+                return refuse(
+                    "a rank cannot send to itself or receive from itself; copy the memory instead".to_owned(),
+                );
             }
         }
         if matches!(self.kind, Kind::RecvAny { .. }) && size == 1 {
@@ -187,7 +201,10 @@ impl Call {
             Some(counts) => counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count)),
             None => self.len.checked_mul(size),
         };
-        if elements.and_then(|elements| elements.checked_mul(self.dtype.size())).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        if elements
+            .and_then(|elements| elements.checked_mul(self.dtype.size()))
+            .is_none_or(|bytes| isize::try_from(bytes).is_err())
+        {
             return refuse("more bytes than an address space has".to_owned());
         }
         let (gives, gets) = self.extent(rank, size);
@@ -210,7 +227,11 @@ impl Call {
             Kind::AllToAll => false,
             _ => send == recv,
         };
-        if in_place { Ok(()) } else { Err("memory to send and memory to receive overlap, and not as in place means it".to_owned()) }
+        if in_place {
+            Ok(())
+        } else {
+            Err("memory to send and memory to receive overlap, and not as in place means it".to_owned())
+        }
     }
 }
 
@@ -244,7 +265,11 @@ mod tests {
     #[test]
     fn signatures_differ_where_ranks_must_agree() {
         let base = call(Kind::AllReduce(ReduceOp::Sum), 10);
-        let mut others = vec![call(Kind::AllReduce(ReduceOp::Max), 10), call(Kind::AllReduce(ReduceOp::Sum), 11), call(Kind::Barrier, 10)];
+        let mut others = vec![
+            call(Kind::AllReduce(ReduceOp::Max), 10),
+            call(Kind::AllReduce(ReduceOp::Sum), 11),
+            call(Kind::Barrier, 10),
+        ];
         others.push(Call { dtype: DType::I32, ..base.clone() });
         for other in &others {
             assert_ne!(base.signature(0), other.signature(0), "{base} and {other}");
@@ -259,13 +284,25 @@ mod tests {
         let refused = |call: &Call| call.check(0, 4).expect_err("refused").to_string();
         assert!(refused(&call(Kind::Broadcast { root: 4 }, 1)).contains("rank 4 is not in this group"));
         assert!(refused(&call(Kind::Send { to: 0, tag: 0 }, 1)).contains("to itself"));
-        assert!(call(Kind::RecvAny { tag: 0 }, 1).check(0, 1).expect_err("refused").to_string().contains("no other rank"));
-        assert!(refused(&Call { dtype: DType::I8, ..call(Kind::AllReduce(ReduceOp::Avg), 1) }).contains("average of i8"));
-        assert!(refused(&Call { counts: Some([1, 2].into()), ..call(Kind::AllGather, 1) }).contains("2 counts where 4"));
-        assert!(refused(&Call { counts: Some([1, 2, 3, 4].into()), ..call(Kind::AllGather, 2) }).contains("length is 2, but its count 1"));
+        assert!(
+            call(Kind::RecvAny { tag: 0 }, 1).check(0, 1).expect_err("refused").to_string().contains("no other rank")
+        );
+        assert!(
+            refused(&Call { dtype: DType::I8, ..call(Kind::AllReduce(ReduceOp::Avg), 1) }).contains("average of i8")
+        );
+        assert!(
+            refused(&Call { counts: Some([1, 2].into()), ..call(Kind::AllGather, 1) }).contains("2 counts where 4")
+        );
+        assert!(
+            refused(&Call { counts: Some([1, 2, 3, 4].into()), ..call(Kind::AllGather, 2) })
+                .contains("length is 2, but its count 1")
+        );
         assert!(refused(&call(Kind::AllReduce(ReduceOp::Sum), usize::MAX / 2)).contains("address space"));
         assert!(refused(&Call { send: ptr::null(), ..call(Kind::AllReduce(ReduceOp::Sum), 1) }).contains("null"));
-        assert!(refused(&Call { recv: ptr::without_provenance_mut(4100), ..call(Kind::AllReduce(ReduceOp::Sum), 9) }).contains("overlap"));
+        assert!(
+            refused(&Call { recv: ptr::without_provenance_mut(4100), ..call(Kind::AllReduce(ReduceOp::Sum), 9) })
+                .contains("overlap")
+        );
         assert!(call(Kind::AllReduce(ReduceOp::Sum), 9).check(0, 4).is_ok());
     }
 }

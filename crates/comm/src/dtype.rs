@@ -83,7 +83,8 @@ pub trait Element: Copy + Send + Sync + PartialEq + fmt::Debug + sealed::Sealed 
     const DTYPE: DType;
 }
 
-/// An element of which every bit pattern is a value, so that bytes may be looked at as such. `bool` is not.
+/// An element of which every bit pattern is a value, so that bytes may be looked at as such. `bool`
+/// is not.
 pub trait Plain: Element {}
 
 macro_rules! elements {
@@ -95,7 +96,8 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, bool => Bool);
+elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16);
+elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, bool => Bool);
 
 macro_rules! plain {
     ($($element:ty),*) => {$(impl Plain for $element {})*};

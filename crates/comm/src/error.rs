@@ -17,8 +17,8 @@ impl fmt::Display for At {
     }
 }
 
-/// What went wrong. Ranks are those of the group that was called. After any of these but `Config` the group is of no more use: re-form it with
-/// `shrink` or `rejoin`, or end.
+/// What went wrong. Ranks are those of the group that was called. After any of these but `Config`
+/// the group is of no more use: re-form it with `shrink` or `rejoin`, or end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -86,7 +86,9 @@ pub enum Error {
         problem: String,
     },
     /// Ranks of different builds.
-    #[error("{peer} speaks version {theirs} of the protocol between ranks, this rank {ours}: use the same Shoal on all hosts")]
+    #[error(
+        "{peer} speaks version {theirs} of the protocol between ranks, this rank {ours}: use the same Shoal on all hosts"
+    )]
     Version {
         /// Who.
         peer: String,
@@ -108,7 +110,9 @@ pub enum Error {
         epoch: u64,
     },
     /// An earlier operation failed, and nothing after it can be trusted.
-    #[error("no operation of this group can be done any more, since one failed: {cause}; go on with the group that shrink or rejoin gives")]
+    #[error(
+        "no operation of this group can be done any more, since one failed: {cause}; go on with the group that shrink or rejoin gives"
+    )]
     Broken {
         /// The first failure.
         cause: Box<Self>,
@@ -173,7 +177,8 @@ fn ranks(ranks: &[usize]) -> String {
 }
 
 fn calls_text(calls: &[(usize, Option<String>)]) -> String {
-    let text = |(rank, call): &(usize, Option<String>)| format!("rank {rank}: {}", call.as_deref().unwrap_or("nothing yet"));
+    let text =
+        |(rank, call): &(usize, Option<String>)| format!("rank {rank}: {}", call.as_deref().unwrap_or("nothing yet"));
     calls.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 

@@ -6,7 +6,8 @@ use std::{marker::PhantomData, ptr, time::Duration};
 
 use crate::{Call, Element, Error, Kind, Memory, Plain, ProcessGroup, ReduceOp, Work};
 
-/// Safe, typed calls on a [`ProcessGroup`]. Lengths are in elements; wrong ones are refused with [`Error::Config`] before anything is done.
+/// Safe, typed calls on a [`ProcessGroup`]. Lengths are in elements; wrong ones are refused with
+/// [`Error::Config`] before anything is done.
 pub trait ProcessGroupExt: ProcessGroup {
     /// Every rank's `buffer` becomes the reduction of all.
     ///
@@ -39,7 +40,8 @@ pub trait ProcessGroupExt: ProcessGroup {
         unsafe { self.run(&call) }
     }
 
-    /// `recv` becomes this rank's piece of the reduction of all ranks' `send`, which has as many pieces as there are ranks.
+    /// `recv` becomes this rank's piece of the reduction of all ranks' `send`, which has as many
+    /// pieces as there are ranks.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
@@ -54,11 +56,18 @@ pub trait ProcessGroupExt: ProcessGroup {
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
-    fn reduce_scatter_uneven<T: Element>(&self, send: &[T], recv: &mut [T], counts: &[usize], op: ReduceOp) -> Result<(), Error> {
+    fn reduce_scatter_uneven<T: Element>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        counts: &[usize],
+        op: ReduceOp,
+    ) -> Result<(), Error> {
         let kind = Kind::ReduceScatter(op);
         lengths(kind, send.len(), counts.iter().sum())?;
         let call = Call::new(kind, T::DTYPE, address(send), address_mut(recv), recv.len());
-        // SAFETY: both are borrowed until `run` returns; `send` was compared here, `recv` is by `Call::check`.
+        // SAFETY: both are borrowed until `run` returns; `send` was compared here, `recv` is by
+        // `Call::check`.
         unsafe { self.run(&Call { counts: Some(counts.into()), ..call }) }
     }
 
@@ -79,7 +88,8 @@ pub trait ProcessGroupExt: ProcessGroup {
     fn all_gather_uneven<T: Element>(&self, send: &[T], recv: &mut [T], counts: &[usize]) -> Result<(), Error> {
         lengths(Kind::AllGather, counts.iter().sum(), recv.len())?;
         let call = Call::new(Kind::AllGather, T::DTYPE, address(send), address_mut(recv), send.len());
-        // SAFETY: both are borrowed until `run` returns; `recv` was compared here, `send` is by `Call::check`.
+        // SAFETY: both are borrowed until `run` returns; `recv` was compared here, `send` is by
+        // `Call::check`.
         unsafe { self.run(&Call { counts: Some(counts.into()), ..call }) }
     }
 
@@ -135,42 +145,58 @@ pub trait ProcessGroupExt: ProcessGroup {
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
-    fn all_to_all_uneven<T: Element>(&self, send: &[T], to: &[usize], recv: &mut [T], from: &[usize]) -> Result<(), Error> {
+    fn all_to_all_uneven<T: Element>(
+        &self,
+        send: &[T],
+        to: &[usize],
+        recv: &mut [T],
+        from: &[usize],
+    ) -> Result<(), Error> {
         lengths(Kind::AllToAll, to.iter().sum(), send.len())?;
         lengths(Kind::AllToAll, from.iter().sum(), recv.len())?;
         if to.len() != self.size() || from.len() != self.size() {
-            return Err(Error::Config { problem: format!("all-to-all: one count for each of {} ranks, please", self.size()) });
+            return Err(Error::Config {
+                problem: format!("all-to-all: one count for each of {} ranks, please", self.size()),
+            });
         }
         let call = Call::new(Kind::AllToAll, T::DTYPE, address(send), address_mut(recv), 0);
         // SAFETY: both are borrowed until `run` returns; lengths were compared.
         unsafe { self.run(&Call { counts: Some([to, from].concat().into()), ..call }) }
     }
 
-    /// Gives `buffer` to rank `to`, which receives as many elements with the same tag. A small message waits for nobody; a large one may wait until the other receives.
+    /// Gives `buffer` to rank `to`, which receives as many elements with the same tag. A small
+    /// message waits for nobody; a large one may wait until the other receives.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
     fn send<T: Element>(&self, buffer: &[T], to: usize, tag: u32) -> Result<(), Error> {
         // SAFETY: borrowed until `run` returns, with the call's length.
-        unsafe { self.run(&Call::new(Kind::Send { to, tag }, T::DTYPE, address(buffer), ptr::null_mut(), buffer.len())) }
+        unsafe {
+            self.run(&Call::new(Kind::Send { to, tag }, T::DTYPE, address(buffer), ptr::null_mut(), buffer.len()))
+        }
     }
 
-    /// Takes `buffer` from rank `from`: the oldest of its messages with that tag. Those with other tags wait for a receive of theirs.
+    /// Takes `buffer` from rank `from`: the oldest of its messages with that tag. Those with other
+    /// tags wait for a receive of theirs.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
     fn recv<T: Element>(&self, buffer: &mut [T], from: usize, tag: u32) -> Result<(), Error> {
         // SAFETY: borrowed mutably until `run` returns, with the call's length.
-        unsafe { self.run(&Call::new(Kind::Recv { from, tag }, T::DTYPE, ptr::null(), address_mut(buffer), buffer.len())) }
+        unsafe {
+            self.run(&Call::new(Kind::Recv { from, tag }, T::DTYPE, ptr::null(), address_mut(buffer), buffer.len()))
+        }
     }
 
-    /// Takes `buffer` from any other rank: the first message with that tag that comes; whose it was.
+    /// Takes `buffer` from any other rank: the first message with that tag that comes; whose it
+    /// was.
     ///
     /// # Errors
     /// As for [`ProcessGroup::run`].
     fn recv_any<T: Element>(&self, buffer: &mut [T], tag: u32) -> Result<usize, Error> {
         let call = Call::new(Kind::RecvAny { tag }, T::DTYPE, ptr::null(), address_mut(buffer), buffer.len());
-        // SAFETY: borrowed mutably until the work is over, which is waited for here, with the call's length.
+        // SAFETY: borrowed mutably until the work is over, which is waited for here, with the
+        // call's length.
         let work = unsafe { self.start(call)? };
         work.wait()?;
         Ok(work.source().expect("a message has a sender"))
@@ -217,7 +243,8 @@ pub trait ProcessGroupExt: ProcessGroup {
         begin(self, Kind::Recv { from, tag }, buffer)
     }
 
-    /// Begins to take a buffer from any other rank; it owns it until [`Pending::wait_from`], which says whose it was.
+    /// Begins to take a buffer from any other rank; it owns it until [`Pending::wait_from`], which
+    /// says whose it was.
     ///
     /// # Errors
     /// As for [`ProcessGroup::start`].
@@ -228,10 +255,12 @@ pub trait ProcessGroupExt: ProcessGroup {
 
 impl<G: ProcessGroup + ?Sized> ProcessGroupExt for G {}
 
-/// Memory that an operation can own while it progresses by itself. Its elements stay where they are when it is moved.
+/// Memory that an operation can own while it progresses by itself. Its elements stay where they are
+/// when it is moved.
 ///
 /// # Safety
-/// `elements` gives the same address each time, also after the buffer itself was moved, until it is dropped or used otherwise.
+/// `elements` gives the same address each time, also after the buffer itself was moved, until it is
+/// dropped or used otherwise.
 pub unsafe trait Buffer<T: Plain>: Send + 'static {
     /// The elements.
     fn elements(&mut self) -> &mut [T];
@@ -251,7 +280,8 @@ unsafe impl<T: Plain> Buffer<T> for Memory {
     }
 }
 
-/// An operation that progresses by itself and owns its buffer. Dropped, it goes on, and the buffer is freed when it is done.
+/// An operation that progresses by itself and owns its buffer. Dropped, it goes on, and the buffer
+/// is freed when it is done.
 #[derive(Debug)]
 pub struct Pending<B> {
     work: Work,
@@ -303,11 +333,16 @@ impl<B: Send + 'static> Pending<B> {
 }
 
 /// Begins an operation on a buffer that the work keeps.
-fn begin<T: Plain, B: Buffer<T>>(group: &(impl ProcessGroup + ?Sized), kind: Kind, buffer: B) -> Result<Pending<B>, Error> {
+fn begin<T: Plain, B: Buffer<T>>(
+    group: &(impl ProcessGroup + ?Sized),
+    kind: Kind,
+    buffer: B,
+) -> Result<Pending<B>, Error> {
     let mut buffer = Box::new(buffer);
     let call = in_place(kind, buffer.elements());
-    // SAFETY: the elements stay where they are and are reached by nobody until the work is done: the work keeps the buffer, and gives it back only then. If
-    // `start` refuses, nothing was begun.
+    // SAFETY: the elements stay where they are and are reached by nobody until the work is done:
+    // the work keeps the buffer, and gives it back only then. If `start` refuses, nothing was
+    // begun.
     let work = unsafe { group.start(call)? };
     work.keep(buffer);
     Ok(Pending { work, buffer: PhantomData })

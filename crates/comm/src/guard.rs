@@ -21,11 +21,13 @@ pub(crate) enum Fault {
     Hung { rank: usize, milliseconds: u64 },
     /// Another rank gave up by itself.
     GaveUp { rank: usize, why: String },
-    /// Ranks called different things as this number, which counts messages where it is between two (sender, receiver).
+    /// Ranks called different things as this number, which counts messages where it is between two
+    /// (sender, receiver).
     Dispute { number: u64, between: Option<(usize, usize)> },
     /// The group was re-formed.
     Revoked,
-    /// Something that concerns only a group that was split off: its members by their numbers here, and the fault by their numbers there.
+    /// Something that concerns only a group that was split off: its members by their numbers here,
+    /// and the fault by their numbers there.
     Within { members: Vec<usize>, fault: Box<Fault> },
 }
 
@@ -51,7 +53,8 @@ pub(crate) struct Alarm {
     fault: Mutex<Option<Fault>>,
     /// Of groups that were split off, with their members.
     parts: Mutex<Vec<(Vec<usize>, Weak<Alarm>)>>,
-    /// Ranks that said goodbye: what waits for one of them waits in vain, and nothing else is wrong.
+    /// Ranks that said goodbye: what waits for one of them waits in vain, and nothing else is
+    /// wrong.
     left: Mutex<Vec<usize>>,
 }
 
@@ -117,7 +120,8 @@ impl Alarm {
 pub(crate) enum Pace {
     /// Look again at once.
     Again,
-    /// Nothing came for about a millisecond: the caller may sleep this long, in a futex or a poll, before it looks again.
+    /// Nothing came for about a millisecond: the caller may sleep this long, in a futex or a poll,
+    /// before it looks again.
     Sleep(Duration),
 }
 
@@ -143,7 +147,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 /// The limit of a wait that may last as long as the other lives, and of which nobody need be told.
 pub(crate) const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// After how long a wait may mean that the ranks called different things and wait for each other; and how often to look again.
+/// After how long a wait may mean that the ranks called different things and wait for each other;
+/// and how often to look again.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -222,11 +227,26 @@ impl<'a> Guard<'a> {
     pub(crate) fn new(call: &'a Call, rank: usize, number: u64, terms: &Terms<'a>) -> Self {
         let Terms { epoch, alarm, limit, spins, stall, watch } = *terms;
         let (started, told, asked) = (Cell::new(None), Cell::new(false), Cell::new(None));
-        Self { call, rank, number, epoch, alarm, limit, spins, started, stall, told, watch, asked, way: Cell::default(), members: None }
+        Self {
+            call,
+            rank,
+            number,
+            epoch,
+            alarm,
+            limit,
+            spins,
+            started,
+            stall,
+            told,
+            watch,
+            asked,
+            way: Cell::default(),
+            members: None,
+        }
     }
 
-    /// Watches over a step of the operation among some of its ranks, whose transport numbers them in this order. Errors name ranks by the group's numbers, and the
-    /// operation's time goes on.
+    /// Watches over a step of the operation among some of its ranks, whose transport numbers them
+    /// in this order. Errors name ranks by the group's numbers, and the operation's time goes on.
     pub(crate) fn step<'b>(&'b self, members: &'b [usize]) -> Guard<'b> {
         let started = self.started.get().unwrap_or_else(Instant::now);
         self.started.set(Some(started));
@@ -241,7 +261,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What ranks of this step must agree on: what is called here, and the operation that it is a step of.
+    /// What ranks of this step must agree on: what is called here, and the operation that it is a
+    /// step of.
     #[inline]
     pub(crate) fn signature(&self, call: &Call) -> u64 {
         let own = call.signature(self.epoch);
@@ -280,7 +301,8 @@ impl<'a> Guard<'a> {
         if self.alarm.is_raised() { Err(self.failure()) } else { Ok(()) }
     }
 
-    /// The alarm as an error of this operation. A dispute becomes [`Error::Disagreement`] with the calls' texts in the front.
+    /// The alarm as an error of this operation. A dispute becomes [`Error::Disagreement`] with the
+    /// calls' texts in the front.
     #[cold]
     fn failure(&self) -> Error {
         let at = self.at();
@@ -293,28 +315,32 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// This rank and another were found to call different things as this operation: raises the alarm, and is the error.
+    /// This rank and another were found to call different things as this operation: raises the
+    /// alarm, and is the error.
     #[cold]
     pub(crate) fn dispute(&self) -> Error {
         self.dispute_of(self.number)
     }
 
-    /// The same where the other's part is of an earlier operation, in which nobody here waited for it.
+    /// The same where the other's part is of an earlier operation, in which nobody here waited for
+    /// it.
     #[cold]
     pub(crate) fn dispute_of(&self, number: u64) -> Error {
         self.alarm.raise(Fault::Dispute { number: number.min(self.number), between: self.call.between(self.rank) });
         self.failure()
     }
 
-    /// A message and its receive were found to differ in type or length: raises the alarm, and is the error. `number` counts the messages of these two.
+    /// A message and its receive were found to differ in type or length: raises the alarm, and is
+    /// the error. `number` counts the messages of these two.
     #[cold]
     pub(crate) fn dispute_between(&self, number: u64, sender: usize, receiver: usize) -> Error {
         self.alarm.raise(Fault::Dispute { number, between: Some((sender, receiver)) });
         self.failure()
     }
 
-    /// One turn of a wait loop that found nothing: pauses, then yields the core, then lets the caller sleep. `missing` are the ranks waited for; it is
-    /// asked only when the time is over or somebody wants to know.
+    /// One turn of a wait loop that found nothing: pauses, then yields the core, then lets the
+    /// caller sleep. `missing` are the ranks waited for; it is asked only when the time is over or
+    /// somebody wants to know.
     ///
     /// # Errors
     /// What went wrong in the group, or that the time is over.
@@ -396,7 +422,8 @@ pub(crate) trait Watch: Send + Sync + fmt::Debug {
     /// Tells every rank of the group, this one included.
     fn tell(&self, fault: &Fault);
 
-    /// Tells every rank that this one makes the group anew, and before that why: whoever has not heard of the loss yet is not left without its name.
+    /// Tells every rank that this one makes the group anew, and before that why: whoever has not
+    /// heard of the loss yet is not left without its name.
     fn revoke(&self) {
         if let Some(fault @ (Fault::Died { .. } | Fault::Hung { .. } | Fault::GaveUp { .. })) = self.alarm().fault() {
             self.tell(&fault);
@@ -404,13 +431,22 @@ pub(crate) trait Watch: Send + Sync + fmt::Debug {
         self.tell(&Fault::Revoked);
     }
 
-    /// Tells the others what this rank called in a dispute of a group of these members (if it knows), and gives what each member said; waits at most `patience` for
-    /// those that have not yet. A group has one dispute in its life.
+    /// Tells the others what this rank called in a dispute of a group of these members (if it
+    /// knows), and gives what each member said; waits at most `patience` for those that have not
+    /// yet. A group has one dispute in its life.
     fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>>;
 
-    /// This rank has waited long in operation `number` of these members (all if not said), or of `between` two of them, and called what `signature` says.
-    /// Whether another waits in the same operation and called something else. Transports where every call meets every other need not know.
-    fn waits(&self, _members: Option<&[usize]>, _number: u64, _between: Option<(usize, usize)>, _signature: u64) -> bool {
+    /// This rank has waited long in operation `number` of these members (all if not said), or of
+    /// `between` two of them, and called what `signature` says. Whether another waits in the same
+    /// operation and called something else. Transports where every call meets every other need not
+    /// know.
+    fn waits(
+        &self,
+        _members: Option<&[usize]>,
+        _number: u64,
+        _between: Option<(usize, usize)>,
+        _signature: u64,
+    ) -> bool {
         false
     }
 }
@@ -445,7 +481,10 @@ impl Watch for Among {
     }
 
     fn waits(&self, members: Option<&[usize]>, number: u64, between: Option<(usize, usize)>, signature: u64) -> bool {
-        let members = members.map_or_else(|| self.members.clone(), |members| members.iter().map(|member| self.members[*member]).collect());
+        let members = members.map_or_else(
+            || self.members.clone(),
+            |members| members.iter().map(|member| self.members[*member]).collect(),
+        );
         self.whole.waits(Some(&members), number, between, signature)
     }
 }
@@ -489,7 +528,8 @@ mod tests {
     fn groups_that_were_split_off_hear_of_what_concerns_them() {
         let whole = Alarm::default();
         let (one, two) = (whole.part(&[2, 0]), whole.part(&[1, 3]));
-        whole.raise(Fault::Within { members: vec![1, 3], fault: Box::new(Fault::Dispute { number: 5, between: None }) });
+        whole
+            .raise(Fault::Within { members: vec![1, 3], fault: Box::new(Fault::Dispute { number: 5, between: None }) });
         assert_eq!((whole.fault(), one.fault()), (None, None));
         assert_eq!(two.fault(), Some(Fault::Dispute { number: 5, between: None }));
         whole.raise(Fault::Hung { rank: 2, milliseconds: 7 });

@@ -1,8 +1,10 @@
 //! Process groups: ranks that reduce, gather and exchange memory together, and survive each other.
 //!
-//! A [`ProcessGroup`] is a fixed set of ranks, in threads, processes or hosts, that call the same operations in the same order. [`ProcessGroupExt`] has the
-//! safe, typed calls; [`Call`] is what they become at the seam. Results are the same bits on every rank and from run to run, whatever the
-//! timing. An operation has a deadline; one that fails says with which rank, and the living re-form the group ([`ProcessGroup::shrink`]).
+//! A [`ProcessGroup`] is a fixed set of ranks, in threads, processes or hosts, that call the same
+//! operations in the same order. [`ProcessGroupExt`] has the safe, typed calls; [`Call`] is what
+//! they become at the seam. Results are the same bits on every rank and from run to run, whatever
+//! the timing. An operation has a deadline; one that fails says with which rank, and the living
+//! re-form the group ([`ProcessGroup::shrink`]).
 //!
 //! ```
 //! use shoal_comm::{ProcessGroupExt, ReduceOp};
@@ -24,12 +26,15 @@
 //!
 //! # How it is made
 //!
-//! `front` gives a group its order: operations wait for their turn, those that progress by themselves have a thread, and receives get the messages that they name. It knows no
-//! medium. `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask: is everybody there, is there time
-//! left? `reduce` has the kernels. The suite of feature `conformance` holds every transport to one naive reference.
+//! `front` gives a group its order: operations wait for their turn, those that progress by
+//! themselves have a thread, and receives get the messages that they name. It knows no medium.
+//! `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask:
+//! is everybody there, is there time left? `reduce` has the kernels. The suite of feature
+//! `conformance` holds every transport to one naive reference.
 //!
-//! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server; [`named`] does
-//! operations by name, in whatever order each rank submits them. [`timeline`] says what each rank did and when.
+//! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server;
+//! [`named`] does operations by name, in whatever order each rank submits them. [`timeline`] says
+//! what each rank did and when.
 //!
 //! This crate depends on no other of ours.
 

@@ -12,10 +12,12 @@ use std::{
 
 use crate::{Error, Plain};
 
-/// Bytes that a group gave ([`crate::ProcessGroup::alloc`]): zeroed, aligned to 4096, and registered where the transport can do more with such memory than with
-/// other. Given back when dropped.
+/// Bytes that a group gave ([`crate::ProcessGroup::alloc`]): zeroed, aligned to 4096, and
+/// registered where the transport can do more with such memory than with other. Given back when
+/// dropped.
 ///
-/// After an operation on it has failed, other ranks may still write to it until the group is re-formed: read nothing from it before.
+/// After an operation on it has failed, other ranks may still write to it until the group is
+/// re-formed: read nothing from it before.
 pub struct Memory {
     address: NonNull<u8>,
     bytes: usize,
@@ -41,7 +43,8 @@ impl Memory {
     /// Memory that `owner` frees when it is dropped.
     ///
     /// # Safety
-    /// `bytes` initialised bytes at `address`, aligned to 4096, are nobody else's until `owner` is dropped.
+    /// `bytes` initialised bytes at `address`, aligned to 4096, are nobody else's until `owner` is
+    /// dropped.
     pub(crate) unsafe fn new(address: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self { address, bytes, _owner: owner }
     }

@@ -1,4 +1,5 @@
-//! Replaces a group's stall message on one thread, as operations by name do to add the tensors' names.
+//! Replaces a group's stall message on one thread, as operations by name do to add the tensors'
+//! names.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 

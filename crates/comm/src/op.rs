@@ -81,7 +81,8 @@ pub enum Kind {
         /// Which messages: those of other tags wait.
         tag: u32,
     },
-    /// One rank takes from any other: the first message with this tag that comes. [`crate::Work::source`] says whose it was.
+    /// One rank takes from any other: the first message with this tag that comes.
+    /// [`crate::Work::source`] says whose it was.
     RecvAny {
         /// Which messages: those of other tags wait.
         tag: u32,
@@ -111,7 +112,9 @@ impl Kind {
     /// The rank that plays the special part.
     pub const fn root(self) -> Option<usize> {
         match self {
-            Self::Reduce { root, .. } | Self::Broadcast { root } | Self::Gather { root } | Self::Scatter { root } => Some(root),
+            Self::Reduce { root, .. } | Self::Broadcast { root } | Self::Gather { root } | Self::Scatter { root } => {
+                Some(root)
+            }
             _ => None,
         }
     }

@@ -42,10 +42,16 @@ impl Shared {
 
 impl Work {
     pub(crate) fn new() -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::new(State { result: None, source: None, keeps: None }), done: Condvar::new() }) }
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State { result: None, source: None, keeps: None }),
+                done: Condvar::new(),
+            }),
+        }
     }
 
-    /// Hands over what must live until the operation is done; it is dropped with the last of the work's clones, of which the operation itself holds one.
+    /// Hands over what must live until the operation is done; it is dropped with the last of the
+    /// work's clones, of which the operation itself holds one.
     pub fn keep(&self, what: Box<dyn Any + Send>) {
         self.shared.lock().keeps = Some(what);
     }

@@ -131,15 +131,22 @@ fn int8_is_unbiased_from_end_to_end() {
             let mut values = gradient(group.rank(), 0, len);
             compressor.all_reduce(&*group, &mut values, ReduceOp::Sum).expect("all is well");
             off += distance(&values, &exact).powi(2) / f64::from(rounds);
-            values.iter().zip(&mut mean).for_each(|(x, mean): (_, &mut f64)| *mean += f64::from(*x) / f64::from(rounds));
+            values
+                .iter()
+                .zip(&mut mean)
+                .for_each(|(x, mean): (_, &mut f64)| *mean += f64::from(*x) / f64::from(rounds));
         }
         (mean, off.sqrt())
     });
     let (mean, off) = &results[0];
     let left = mean.iter().zip(&exact).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-    // The mean of independent unbiased results is nearer by the root of their number; a bias would stay.
+    // The mean of independent unbiased results is nearer by the root of their number; a bias would
+    // stay.
     let expected = off / f64::from(rounds).sqrt();
-    assert!((0.9..1.1).contains(&(left / expected)), "off by {off} each, by {left} in the mean; {expected} if unbiased");
+    assert!(
+        (0.9..1.1).contains(&(left / expected)),
+        "off by {off} each, by {left} in the mean; {expected} if unbiased"
+    );
     let drift: f64 = mean.iter().zip(&exact).map(|(a, b)| a - b).sum();
     assert!(drift.abs() < 4.0 * expected, "all elements together drift by {drift}");
 }
@@ -177,7 +184,10 @@ fn error_feedback_makes_the_sum_over_steps_true() {
         for step in 0..steps {
             let told: f64 = kept.iter().map(|history| history[step].2).sum();
             let (off, ..) = kept[0][step];
-            assert!(off <= told * 1.001 + 0.05, "{name}, step {step}: the sums are off by {off}, but only {told} was left out");
+            assert!(
+                off <= told * 1.001 + 0.05,
+                "{name}, step {step}: the sums are off by {off}, but only {told} was left out"
+            );
         }
         let (early, late) = (kept[0][9].1, kept[0][steps - 1].1);
         let forgotten = follow(true)[0][steps - 1].1;
@@ -192,8 +202,9 @@ fn power_sgd_is_exact_for_matrices_of_its_rank() {
     let results = play(2, |group| {
         let rank = group.rank() as f32;
         // One on each rank, so two in the sum.
-        let mut values: Vec<_> =
-            (0..rows * columns).map(|i| ((i / columns) as f32 * 0.3 + rank).sin() * ((i % columns) as f32 * 0.2 - rank).cos()).collect();
+        let mut values: Vec<_> = (0..rows * columns)
+            .map(|i| ((i / columns) as f32 * 0.3 + rank).sin() * ((i % columns) as f32 * 0.2 - rank).cos())
+            .collect();
         let own = values.clone();
         let mut compressor = PowerSgd::new(2).expect("a rank").with_shape(rows, columns);
         let report = compressor.all_reduce(&*group, &mut values, ReduceOp::Sum).expect("all is well");

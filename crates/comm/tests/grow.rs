@@ -1,5 +1,5 @@
-//! Groups that grew, against the conformance suite, and what happens on the way: newcomers that are gone, more than are
-//! wanted, ranks that are lost meanwhile.
+//! Groups that grew, against the conformance suite, and what happens on the way: newcomers that are
+//! gone, more than are wanted, ranks that are lost meanwhile.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -34,7 +34,9 @@ fn together<T: Send>(parts: Vec<Box<dyn FnOnce() -> T + Send + '_>>) -> Vec<T> {
 }
 
 fn first(size: usize, meeting: &Meeting) -> Vec<Group> {
-    let part = |rank| -> Box<dyn FnOnce() -> Group + Send + '_> { Box::new(move || join(config(rank, size, meeting)).expect("all come")) };
+    let part = |rank| -> Box<dyn FnOnce() -> Group + Send + '_> {
+        Box::new(move || join(config(rank, size, meeting)).expect("all come"))
+    };
     together((0..size).map(part).collect())
 }
 
@@ -102,7 +104,8 @@ fn ranks_keep_their_order_and_newcomers_stand_behind_them() {
     assert_eq!(five.iter().map(|group| group.rank()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
-/// A port that the kernel gives to nobody else, listened at or not, as long as the socket is there: it is bound to it and does not listen.
+/// A port that the kernel gives to nobody else, listened at or not, as long as the socket is there:
+/// it is bound to it and does not listen.
 fn own_port() -> (OwnedFd, u16) {
     let held = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     sockopt::set_socket_reuseaddr(&held, true).expect("so that a listener may be bound beside it");
@@ -146,11 +149,17 @@ fn more_newcomers_than_are_wanted_wait_and_those_that_are_gone_are_passed_over()
     let (meeting, alone) = (&meeting, &alone);
     let comes = |heartbeat: u64| -> Box<dyn FnOnce() -> Result<Group, Error> + Send + '_> {
         Box::new(move || {
-            // In this order, whatever the machine does: the one with the other heartbeat comes first.
+            // In this order, whatever the machine does: the one with the other heartbeat comes
+            // first.
             while alone.newcomers()? < 1 + usize::from(heartbeat == 60) {
                 thread::sleep(Duration::from_millis(1));
             }
-            join(config(0, 1, meeting).joins(true).heartbeat(Duration::from_secs(heartbeat)).patience(Duration::from_secs(10)))
+            join(
+                config(0, 1, meeting)
+                    .joins(true)
+                    .heartbeat(Duration::from_secs(heartbeat))
+                    .patience(Duration::from_secs(10)),
+            )
         })
     };
     let grows: Box<dyn FnOnce() -> Result<Group, Error> + Send + '_> = Box::new(|| {
@@ -165,7 +174,9 @@ fn more_newcomers_than_are_wanted_wait_and_those_that_are_gone_are_passed_over()
     let mut two: Vec<_> = results.into_iter().map(|group| group.expect("taken in")).collect();
     assert_eq!(sums(&two), [11; 2]);
     // Nobody is taken in beyond the size that is wanted, and whoever waits is taken in later.
-    let late = |_| -> Box<dyn FnOnce() -> Group + Send + '_> { Box::new(|| join(config(0, 1, meeting).joins(true)).expect("taken in")) };
+    let late = |_| -> Box<dyn FnOnce() -> Group + Send + '_> {
+        Box::new(|| join(config(0, 1, meeting).joins(true)).expect("taken in"))
+    };
     let mut parts: Vec<_> = (0..2).map(late).collect();
     for group in two.drain(..) {
         parts.push(Box::new(move || {
@@ -185,7 +196,8 @@ fn more_newcomers_than_are_wanted_wait_and_those_that_are_gone_are_passed_over()
         }
         let (early, waits) = if one.is_finished() { (one, other) } else { (other, one) };
         three.push(early.join().expect("no panic"));
-        let again: Vec<_> = three.into_iter().map(|group| scope.spawn(move || group.grow(4, PATIENCE).expect("one waits"))).collect();
+        let again: Vec<_> =
+            three.into_iter().map(|group| scope.spawn(move || group.grow(4, PATIENCE).expect("one waits"))).collect();
         let mut four: Vec<_> = again.into_iter().map(|thread| thread.join().expect("no panic")).collect();
         four.push(waits.join().expect("no panic"));
         four

@@ -1,5 +1,5 @@
-//! Ranks of several hosts with several ranks each, against the conformance suite. Hosts are names that the ranks are told; the ranks of one share memory, and speak
-//! TCP with the others.
+//! Ranks of several hosts with several ranks each, against the conformance suite. Hosts are names
+//! that the ranks are told; the ranks of one share memory, and speak TCP with the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,8 @@ fn failures() {
     conformance::failures(&|size| world(&[0, 1, 0, 1][..size]));
 }
 
-/// Values of which every order of adding gives other bits: groups of the same shape give the same, groups of another shape may not.
+/// Values of which every order of adding gives other bits: groups of the same shape give the same,
+/// groups of another shape may not.
 #[test]
 fn the_order_follows_from_the_shape() {
     let sum = |hosts: &[usize]| {
@@ -82,7 +83,8 @@ fn the_order_follows_from_the_shape() {
             .into_iter()
             .map(|group| {
                 std::thread::spawn(move || {
-                    let mut vector: Vec<_> = (0..30_000).map(|i| ((i * 7 + group.rank() * 13) as f32).sin().exp2()).collect();
+                    let mut vector: Vec<_> =
+                        (0..30_000).map(|i| ((i * 7 + group.rank() * 13) as f32).sin().exp2()).collect();
                     group.all_reduce(&mut vector, ReduceOp::Sum).expect("all are there");
                     vector.into_iter().map(f32::to_bits).collect::<Vec<_>>()
                 })

@@ -1,8 +1,10 @@
-//! The flags of shared memory in a model: every order in which two ranks can go on, and everything that they may then see.
+//! The flags of shared memory in a model: every order in which two ranks can go on, and everything
+//! that they may then see.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p shoal-comm --test loom`; a part of `cargo xtask ci`. Memory that flags guard is a cell that loom
-//! watches: that two ranks reach it at the same time, or that one reads what it need not see, is an error. The models go as `flat`, `staged` and
-//! `messages` do.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p shoal-comm --test loom`; a part of
+//! `cargo xtask ci`. Memory that flags guard is a cell that loom watches: that two ranks reach it
+//! at the same time, or that one reads what it need not see, is an error. The models go as `flat`,
+//! `staged` and `messages` do.
 
 #![cfg(loom)]
 
@@ -27,7 +29,13 @@ struct Control {
 impl Control {
     fn new() -> Self {
         let cell = || UnsafeCell::new(u64::MAX);
-        Self { arrival: [Flag::new(), Flag::new()], done: Flag::new(), staged: Flag::new(), taken: Flag::new(), memory: [cell(), cell()] }
+        Self {
+            arrival: [Flag::new(), Flag::new()],
+            done: Flag::new(),
+            staged: Flag::new(),
+            taken: Flag::new(),
+            memory: [cell(), cell()],
+        }
     }
 
     #[expect(unsafe_code, reason = "loom watches the access")]
@@ -75,7 +83,8 @@ fn slots_in_turns() {
     });
 }
 
-/// Long operations on registered memory: both come, each writes its share of the other's memory, and both are done before either reads.
+/// Long operations on registered memory: both come, each writes its share of the other's memory,
+/// and both are done before either reads.
 #[test]
 fn shares_and_done() {
     both(|rank, own, other| {
@@ -92,7 +101,8 @@ fn shares_and_done() {
     });
 }
 
-/// Steps through two stages: a stage is given again only after all are done with the step that was in it.
+/// Steps through two stages: a stage is given again only after all are done with the step that was
+/// in it.
 #[test]
 fn stages_in_turns() {
     both(|rank, own, other| {

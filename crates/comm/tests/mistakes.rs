@@ -1,4 +1,5 @@
-//! Groups that are configured wrongly: each mistake is named, with what to do; and whoever made none of them forms the group all the same.
+//! Groups that are configured wrongly: each mistake is named, with what to do; and whoever made
+//! none of them forms the group all the same.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -51,7 +52,8 @@ fn two_ranks_with_one_number() {
             thread::yield_now();
         }
         let zero = join(Config::new(0, 2, store.clone())).unwrap();
-        let (formed, errors): (Vec<_>, Vec<_>) = ranks.into_iter().map(|rank| rank.join().unwrap()).partition(Result::is_ok);
+        let (formed, errors): (Vec<_>, Vec<_>) =
+            ranks.into_iter().map(|rank| rank.join().unwrap()).partition(Result::is_ok);
         assert_eq!((formed.len(), errors.len()), (1, 1));
         let error = errors.into_iter().next().unwrap().map(drop).unwrap_err().to_string();
         assert!(error.contains("two processes say that they are rank 1") && error.contains("its own RANK"), "{error}");
@@ -74,7 +76,8 @@ fn an_address_in_use() {
 fn another_size_of_the_world() {
     let store = Meeting::Store(Arc::new(LocalStore::default()));
     thread::scope(|scope| {
-        let ranks = [Config::new(0, 2, store.clone()), Config::new(1, 3, store.clone())].map(|config| scope.spawn(|| refused(config)));
+        let ranks = [Config::new(0, 2, store.clone()), Config::new(1, 3, store.clone())]
+            .map(|config| scope.spawn(|| refused(config)));
         for rank in ranks {
             let error = rank.join().unwrap().to_string();
             assert!(error.contains("set the same WORLD_SIZE everywhere"), "{error}");
@@ -89,7 +92,10 @@ fn another_secret() {
     around(config(0, "ours"), config(1, "ours"), || {
         for secret in ["theirs", ""] {
             let error = refused(config(1, secret));
-            assert!(matches!(error, Error::Secret { .. }) && error.to_string().contains("SHOAL_COMM_SECRET"), "{error}");
+            assert!(
+                matches!(error, Error::Secret { .. }) && error.to_string().contains("SHOAL_COMM_SECRET"),
+                "{error}"
+            );
         }
     });
 }
@@ -106,7 +112,10 @@ fn another_version() {
         drop(stream.read_to_end(&mut Vec::new()));
     });
     let error = refused(Config::new(1, 2, meeting));
-    assert!(matches!(error, Error::Version { theirs: 9, .. }) && error.to_string().contains("same Shoal on all hosts"), "{error}");
+    assert!(
+        matches!(error, Error::Version { theirs: 9, .. }) && error.to_string().contains("same Shoal on all hosts"),
+        "{error}"
+    );
     other.join().unwrap();
 }
 
@@ -118,7 +127,8 @@ fn another_user_of_this_machine_where_there_is_no_secret() {
         let stranger = config(1);
         let told = thread::spawn(move || {
             #[expect(unsafe_code, reason = "the standard library does not change users")]
-            // SAFETY: it changes whose files and sockets this thread makes, and those of threads that it starts; nothing else.
+            // SAFETY: it changes whose files and sockets this thread makes, and those of threads
+            // that it starts; nothing else.
             let is_stranger = unsafe {
                 libc::setfsuid(65_534);
                 libc::setfsuid(65_534) == 65_534
@@ -131,7 +141,8 @@ fn another_user_of_this_machine_where_there_is_no_secret() {
         };
         assert!(matches!(error, Error::Secret { .. }), "{error}");
         assert!(
-            error.to_string().contains("another user of this machine (uid") && error.to_string().contains("SHOAL_COMM_SECRET"),
+            error.to_string().contains("another user of this machine (uid")
+                && error.to_string().contains("SHOAL_COMM_SECRET"),
             "{error}"
         );
     });

@@ -1,4 +1,5 @@
-//! Groups over NCCL: what is missing is said; where there are GPUs, the conformance suite and memory of theirs.
+//! Groups over NCCL: what is missing is said; where there are GPUs, the conformance suite and
+//! memory of theirs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -46,11 +47,17 @@ fn what_is_missing_is_said_before_anybody_is_met() {
     assert!(begun.elapsed() < Duration::from_secs(60), "it waited");
     let Error::Config { problem } = &error else { panic!("{error}") };
     match gpus() {
-        Ok(count) => assert!(problem.contains(&format!("GPU {count} is asked for")) && problem.contains("LOCAL_RANK"), "{problem}"),
+        Ok(count) => assert!(
+            problem.contains(&format!("GPU {count} is asked for")) && problem.contains("LOCAL_RANK"),
+            "{problem}"
+        ),
         Err(missing) => {
             assert_eq!(error, missing);
             let names = ["libnccl.so.2", "libcuda.so.1", "needs a GPU"];
-            assert!(names.iter().any(|name| problem.contains(name)) && problem.contains("SHOAL_COMM_TRANSPORT=auto"), "{problem}");
+            assert!(
+                names.iter().any(|name| problem.contains(name)) && problem.contains("SHOAL_COMM_TRANSPORT=auto"),
+                "{problem}"
+            );
         }
     }
 }
@@ -111,12 +118,15 @@ fn on_device(group: &dyn ProcessGroup) {
     let in_place = Call::new(Kind::AllReduce(ReduceOp::Avg), DType::F32, address, address, LEN);
     let gather = Call::new(Kind::AllGather, DType::F32, address, gathered, LEN);
     #[expect(unsafe_code, reason = "memory of a GPU has no slices")]
-    // SAFETY: both allocations outlive the calls and have their lengths; the stream's work on them is done.
+    // SAFETY: both allocations outlive the calls and have their lengths; the stream's work on them
+    // is done.
     unsafe {
         group.run(&in_place).unwrap();
         group.run(&gather).unwrap();
         // Off by a byte: through a copy.
-        group.run(&Call::new(Kind::Broadcast { root: 0 }, DType::F32, gathered.add(1), gathered.add(1), LEN - 1)).unwrap();
+        group
+            .run(&Call::new(Kind::Broadcast { root: 0 }, DType::F32, gathered.add(1), gathered.add(1), LEN - 1))
+            .unwrap();
     }
     let mean: Vec<f32> = (0..LEN).map(|i| (i % 1000) as f32 + (size - 1) as f32 / 2.0).collect();
     assert_eq!(stream.clone_dtoh(&vector).unwrap(), mean);

@@ -1,4 +1,5 @@
-//! Ranks that are processes: one is killed or stopped at a random moment, and the others go on, alone or with a replacement.
+//! Ranks that are processes: one is killed or stopped at a random moment, and the others go on,
+//! alone or with a replacement.
 
 #[path = "processes/rank.rs"]
 mod rank;
@@ -44,10 +45,12 @@ fn played(ranks: usize, blow: Blow, replace: bool, carrier: &'static str) -> Res
     let program = std::env::current_exe().expect("this program");
     // Rank 0 has the store and leads: one round is its.
     for victim in [0, 1 + random(ranks as u64 - 1) as usize] {
-        // Of a hang, a silence below the heartbeat could be a busy machine's; deaths are known without one.
+        // Of a hang, a silence below the heartbeat could be a busy machine's; deaths are known
+        // without one.
         let heartbeat = if blow == Blow::Kill { "60" } else { "3" };
         let after = Duration::from_micros(random(50_000));
-        let round = Round { ranks, victim, blow, after, length: 1 + random(200_000) as usize, replace, carrier, heartbeat };
+        let round =
+            Round { ranks, victim, blow, after, length: 1 + random(200_000) as usize, replace, carrier, heartbeat };
         println!("{round:?}: {:?}", round::play(&program, &round));
     }
     Ok(())

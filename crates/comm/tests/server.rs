@@ -1,4 +1,5 @@
-//! A parameter server among threads; the protocol by itself is tested in every order of events where it is (`server/shard.rs`).
+//! A parameter server among threads; the protocol by itself is tested in every order of events
+//! where it is (`server/shard.rs`).
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -18,8 +19,13 @@ use shoal_comm::{
     threads,
 };
 
-/// Each rank in a thread with its own role; what each gives, by rank, with what its server ended with. A rank that panics gives nothing.
-fn play<R: Send>(size: usize, spec: &Spec, part: impl Fn(usize, Worker) -> R + Sync) -> Vec<(Option<R>, Option<Outcome>)> {
+/// Each rank in a thread with its own role; what each gives, by rank, with what its server ended
+/// with. A rank that panics gives nothing.
+fn play<R: Send>(
+    size: usize,
+    spec: &Spec,
+    part: impl Fn(usize, Worker) -> R + Sync,
+) -> Vec<(Option<R>, Option<Outcome>)> {
     let part = &part;
     thread::scope(|scope| {
         let rank = |group: Arc<dyn ProcessGroup>| {
@@ -53,7 +59,9 @@ fn in_step_the_values_are_the_same_bits_in_every_run_on_any_servers() {
     let steps = 5;
     // f32 sums in rank order, step by step.
     let mut expected = vec![0.5_f32; 1000];
-    let gradient = |rank: usize, step: usize, i: usize| ((i * 31 + rank * 7 + step) as f32 * 0.37).sin() * 10_f32.powi(rank as i32);
+    let gradient = |rank: usize, step: usize, i: usize| {
+        ((i * 31 + rank * 7 + step) as f32 * 0.37).sin() * 10_f32.powi(rank as i32)
+    };
     for step in 0..steps {
         for rank in 0..4 {
             expected.iter_mut().enumerate().for_each(|(i, x)| *x += gradient(rank, step, i));
@@ -116,9 +124,11 @@ fn nobody_runs_further_ahead_than_the_bound() {
 
 #[test]
 fn a_worker_that_dies_holds_nobody_up_and_is_named() {
-    for (servers, consistency) in
-        [(vec![0], Consistency::Synchronous), (vec![0, 2], Consistency::Synchronous), (vec![2], Consistency::Bounded(1))]
-    {
+    for (servers, consistency) in [
+        (vec![0], Consistency::Synchronous),
+        (vec![0, 2], Consistency::Synchronous),
+        (vec![2], Consistency::Bounded(1)),
+    ] {
         let spec = Spec::new(tensors(), servers.clone(), [0, 1, 2], consistency);
         let results = play(3, &spec, |rank, mut worker| {
             for step in 0..4 {
@@ -229,7 +239,8 @@ fn killed_processes_are_named_and_the_others_go_on() {
 
 #[test]
 fn patience_ends_with_the_slowest_named_and_waiting_goes_on() {
-    let spec = Spec { patience: Duration::from_millis(50), ..Spec::new(tensors(), [1], [0, 2], Consistency::Bounded(0)) };
+    let spec =
+        Spec { patience: Duration::from_millis(50), ..Spec::new(tensors(), [1], [0, 2], Consistency::Bounded(0)) };
     let late = Barrier::new(2);
     play(3, &spec, |rank, mut worker| {
         if rank == 2 {
@@ -257,7 +268,9 @@ fn mistakes_are_refused_by_all() {
     thread::scope(|scope| {
         for group in threads(2) {
             scope.spawn(move || {
-                let spec = |servers: &[usize], workers: &[usize]| Spec::new(tensors(), servers, workers, Consistency::Unbounded);
+                let spec = |servers: &[usize], workers: &[usize]| {
+                    Spec::new(tensors(), servers, workers, Consistency::Unbounded)
+                };
                 for (bad, says) in [
                     (spec(&[], &[0]), "there is no server"),
                     (spec(&[0], &[]), "there is no worker"),

@@ -1,4 +1,5 @@
-//! Ranks over TCP connections, against the conformance suite: each a thread with its own port, control connections and sockets.
+//! Ranks over TCP connections, against the conformance suite: each a thread with its own port,
+//! control connections and sockets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +7,9 @@ use shoal_comm::{ProcessGroup, conformance, rendezvous::Carrier};
 
 fn world(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
     // A heartbeat that no loaded machine misses: these tests are about other failures.
-    conformance::joined(size, &|_, config| config.heartbeat(Duration::from_secs(60)).carrier(Carrier::Tcp).address([127, 0, 0, 1].into()))
+    conformance::joined(size, &|_, config| {
+        config.heartbeat(Duration::from_secs(60)).carrier(Carrier::Tcp).address([127, 0, 0, 1].into())
+    })
 }
 
 #[test]

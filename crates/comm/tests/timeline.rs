@@ -1,4 +1,5 @@
-//! Ranks that are told by the environment to write what they did. The variable is read once, so a process of its own does the operations.
+//! Ranks that are told by the environment to write what they did. The variable is read once, so a
+//! process of its own does the operations.
 
 use std::{collections::HashSet, fs, process::Command, thread};
 
@@ -14,7 +15,8 @@ fn child() {
         .map(|group| {
             thread::spawn(move || {
                 let rank = group.rank();
-                let pending: Vec<_> = (0..4).map(|_| group.start_all_reduce(vec![1_f32; 1000], ReduceOp::Max).expect("begun")).collect();
+                let pending: Vec<_> =
+                    (0..4).map(|_| group.start_all_reduce(vec![1_f32; 1000], ReduceOp::Max).expect("begun")).collect();
                 pending.into_iter().for_each(|one| one.wait().1.expect("all is well"));
                 group.barrier().expect("all is well");
                 if rank == 0 {
@@ -65,19 +67,30 @@ fn every_operation_is_in_the_trace() {
             assert_eq!(args["number"].as_u64(), Some(number as u64));
             assert_eq!(args["call"], "all-reduce (max)");
             assert_eq!((args["bytes"].as_u64(), args["dtype"].as_str()), (Some(4000), Some("f32")));
-            assert_eq!((args["algorithm"].as_str(), args["group"].as_str(), args["epoch"].as_u64()), (Some("direct"), Some("0"), Some(0)));
+            assert_eq!(
+                (args["algorithm"].as_str(), args["group"].as_str(), args["epoch"].as_u64()),
+                (Some("direct"), Some("0"), Some(0))
+            );
             assert_eq!(args["failed"], false);
             assert!(event["dur"].as_f64().expect("a time") > 0.0);
         }
         // Those that were begun together waited for each other.
         let waits = events.iter().filter(|event| event["pid"] == rank && event["cat"] == "wait");
         let (begins, ends): (Vec<_>, Vec<_>) = waits.partition(|event| event["ph"] == "b");
-        assert!(begins.len() >= 4 && begins.len() == ends.len(), "rank {rank}: {} waits begin, {} end", begins.len(), ends.len());
+        assert!(
+            begins.len() >= 4 && begins.len() == ends.len(),
+            "rank {rank}: {} waits begin, {} end",
+            begins.len(),
+            ends.len()
+        );
         let barriers = of(rank, "barrier");
         assert_eq!(barriers.len(), if rank == 0 { 2 } else { 4 }, "rank {rank}");
         if rank > 0 {
             assert_eq!(barriers[2]["args"]["failed"], true, "rank 0 was gone");
-            assert_eq!((barriers[3]["args"]["failed"].as_bool(), barriers[3]["args"]["epoch"].as_u64()), (Some(false), Some(1)));
+            assert_eq!(
+                (barriers[3]["args"]["failed"].as_bool(), barriers[3]["args"]["epoch"].as_u64()),
+                (Some(false), Some(1))
+            );
             let broadcast = of(rank, "broadcast");
             assert_eq!((broadcast.len(), broadcast[0]["args"]["group"].as_str()), (1, Some("0/1")));
         }

@@ -92,7 +92,9 @@ mod tests {
         ] {
             assert_eq!(duration(ms), expected);
         }
-        for (size, expected) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2 << 30, "2.0 GiB"), (5 << 50, "5120.0 TiB")] {
+        for (size, expected) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2 << 30, "2.0 GiB"), (5 << 50, "5120.0 TiB")]
+        {
             assert_eq!(bytes(size), expected);
         }
         for (number, expected) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {

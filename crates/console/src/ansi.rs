@@ -1,7 +1,9 @@
-//! Log lines as HTML: everything escaped, terminal colours as classes, progress bars as their last state.
+//! Log lines as HTML: everything escaped, terminal colours as classes, progress bars as their last
+//! state.
 //!
-//! Logs hold control characters as `#` and three octal digits, as SageMaker's do. That is ambiguous: `issue #033` is no colour. So they
-//! count as what they stand for only where a person would not write them.
+//! Logs hold control characters as `#` and three octal digits, as SageMaker's do. That is
+//! ambiguous: `issue #033` is no colour. So they count as what they stand for only where a person
+//! would not write them.
 
 use std::{borrow::Cow, fmt::Write};
 
@@ -97,14 +99,16 @@ struct Style {
     dim: bool,
     italic: bool,
     underlined: bool,
-    /// 0 to 15, of the foreground; other colours of 256 or 16 million are shown as the nearest thing we have: none.
+    /// 0 to 15, of the foreground; other colours of 256 or 16 million are shown as the nearest
+    /// thing we have: none.
     colour: Option<u8>,
 }
 
 impl Style {
     /// The numbers of an SGR sequence.
     fn set(&mut self, numbers: &str) {
-        let mut codes = numbers.split([';', ':']).map(|code| if code.is_empty() { Some(0) } else { code.parse::<u16>().ok() });
+        let mut codes =
+            numbers.split([';', ':']).map(|code| if code.is_empty() { Some(0) } else { code.parse::<u16>().ok() });
         while let Some(code) = codes.next() {
             match code {
                 Some(0) => *self = Self::default(),
@@ -137,7 +141,8 @@ impl Style {
             return;
         }
         let flags = [(self.bold, "b"), (self.dim, "d"), (self.italic, "t"), (self.underlined, "u")];
-        let mut classes: Vec<String> = flags.iter().filter(|(set, _)| *set).map(|(_, class)| (*class).to_owned()).collect();
+        let mut classes: Vec<String> =
+            flags.iter().filter(|(set, _)| *set).map(|(_, class)| (*class).to_owned()).collect();
         classes.extend(self.colour.map(|colour| format!("c{colour}")));
         if !classes.is_empty() {
             let _ = write!(out, "<i class=\"{}\">", classes.join(" "));
@@ -173,9 +178,15 @@ mod tests {
     fn lines_become_harmless_html() {
         for (line, expected) in [
             ("plain", "plain"),
-            ("<script>alert('x')</script> & \"y\"", "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;"),
+            (
+                "<script>alert('x')</script> & \"y\"",
+                "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;y&quot;",
+            ),
             ("\u{1b}[1;31mred\u{1b}[0m plain", "<i class=\"b c1\">red</i> plain"),
-            ("\u{1b}[32mok \u{1b}[1mvery\u{1b}[22m so", "<i class=\"c2\">ok </i><i class=\"b c2\">very</i><i class=\"c2\"> so</i>"),
+            (
+                "\u{1b}[32mok \u{1b}[1mvery\u{1b}[22m so",
+                "<i class=\"c2\">ok </i><i class=\"b c2\">very</i><i class=\"c2\"> so</i>",
+            ),
             ("\u{1b}[38;5;9mbright\u{1b}[38;2;1;2;3mrgb\u{1b}[m.", "<i class=\"c9\">bright</i>rgb."),
             ("\u{1b}[31\"><script>m", "cript&gt;m"),
             ("\u{1b}]0;title\u{7}text", "text"),
@@ -183,7 +194,10 @@ mod tests {
             ("\u{1b}[2K\u{1b}[1Gmoved", "moved"),
             (" 10%|#  |\r 50%|## |\r100%|###|\r", "100%|###|"),
             ("bell\u{7} null\0 tab\t.", "bell null tab\t."),
-            ("#033[31mred#033[0m #033 and issue #015, see (#011)", "<i class=\"c1\">red</i> #033 and issue #015, see (#011)"),
+            (
+                "#033[31mred#033[0m #033 and issue #015, see (#011)",
+                "<i class=\"c1\">red</i> #033 and issue #015, see (#011)",
+            ),
             ("[0]#011train-auc:0.9", "[0]\ttrain-auc:0.9"),
             ("#015  0%|  |#015 50%|# |", " 50%|# |"),
             ("#", "#"),

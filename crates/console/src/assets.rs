@@ -1,4 +1,5 @@
-//! What browsers load beside pages, built into the binary. An address carries a digest of all of it, so that it may be kept for ever.
+//! What browsers load beside pages, built into the binary. An address carries a digest of all of
+//! it, so that it may be kept for ever.
 
 use std::sync::LazyLock;
 
@@ -47,8 +48,10 @@ pub(crate) fn path(name: &str) -> String {
 
 /// An asset. Another build's address gets this build's contents, but not for ever.
 pub(crate) fn answer_of(version: &str, name: &str) -> Result<Response<Body>, Trouble> {
-    let (_, kind, bytes) =
-        ASSETS.iter().find(|(known, ..)| *known == name).ok_or_else(|| Trouble::not_found("This server has no such file."))?;
+    let (_, kind, bytes) = ASSETS
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or_else(|| Trouble::not_found("This server has no such file."))?;
     let mut response = answer(kind, *bytes);
     if version == *VERSION {
         let forever = HeaderValue::from_static("public, max-age=31536000, immutable");

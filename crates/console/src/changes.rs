@@ -1,5 +1,5 @@
-//! Tells an open page that there is something new: server-sent events that only name what changed. The page asks for the rest itself, so an
-//! event that is lost costs nothing.
+//! Tells an open page that there is something new: server-sent events that only name what changed.
+//! The page asks for the rest itself, so an event that is lost costs nothing.
 
 use std::{future::pending, time::Duration};
 
@@ -38,7 +38,14 @@ impl Console {
     pub(super) fn changes(&self, job: Option<&str>, until_s: u64) -> Response<Body> {
         let growth = job.map(|job| self.sources.job_changes.watch(job));
         let seen = growth.as_ref().map(|growth| *growth.borrow()).unwrap_or_default();
-        let listener = Listener { version: self.sources.version.clone(), growth, seen, last: Instant::now(), begun: false, until_s };
+        let listener = Listener {
+            version: self.sources.version.clone(),
+            growth,
+            seen,
+            last: Instant::now(),
+            begun: false,
+            until_s,
+        };
         let events = stream::unfold(listener, |mut listener| async move {
             let text = listener.next().await?;
             Some((Ok(Frame::data(Bytes::from(text))), listener))

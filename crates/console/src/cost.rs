@@ -1,4 +1,5 @@
-//! What a training job costs: seconds by instances, and money where the catalogue of instance types has a price.
+//! What a training job costs: seconds by instances, and money where the catalogue of instance types
+//! has a price.
 
 use shoal_plane::{Catalog, JobView};
 
@@ -13,7 +14,8 @@ pub(crate) struct Cost {
     pub(crate) money: Option<String>,
 }
 
-/// The cost of a view as of `now_ms` on so many instances of each type; `None` before anything is billed.
+/// The cost of a view as of `now_ms` on so many instances of each type; `None` before anything is
+/// billed.
 pub(crate) fn cost(view: &JobView, types: &[(&str, u32)], catalog: &Catalog, now_ms: u64) -> Option<Cost> {
     let running = view.training_start.filter(|_| !view.ended).map(|start| now_ms.saturating_sub(start.0) / 1000);
     let seconds = view.billable_s.or(running)?;

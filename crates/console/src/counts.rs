@@ -1,4 +1,5 @@
-//! How many jobs there are in each group. Counting looks at every job, so an answer serves all who ask in the same moment.
+//! How many jobs there are in each group. Counting looks at every job, so an answer serves all who
+//! ask in the same moment.
 
 use std::{
     sync::Mutex,
@@ -28,11 +29,17 @@ struct Answer {
 }
 
 impl Counts {
-    /// Jobs of each of [`GROUPS`] whose name resembles `search`, as of about this version of the core.
+    /// Jobs of each of [`GROUPS`] whose name resembles `search`, as of about this version of the
+    /// core.
     ///
     /// # Errors
     /// The storage's.
-    pub(crate) fn of(&self, rows: &dyn Rows, search: Option<&str>, version: u64) -> Result<[u64; GROUPS.len()], StoreError> {
+    pub(crate) fn of(
+        &self,
+        rows: &dyn Rows,
+        search: Option<&str>,
+        version: u64,
+    ) -> Result<[u64; GROUPS.len()], StoreError> {
         let mut last = self.0.lock().expect("counting does not panic");
         if let Some(answer) = &*last {
             let serves = if answer.version == version { FRESH } else { RECENT };

@@ -63,7 +63,8 @@ pub(crate) fn place(objects: &Objects, label: &str, uri: &S3Uri, note: String) -
 }
 
 impl Console {
-    /// An object's contents, always as a download: nothing that a job wrote is shown as a page of ours.
+    /// An object's contents, always as a download: nothing that a job wrote is shown as a page of
+    /// ours.
     pub(super) async fn download(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
         let wanted = |name| visit.query.get(name).unwrap_or_default().to_owned();
         let (bucket, key) = (wanted("bucket"), wanted("key"));
@@ -81,10 +82,14 @@ impl Console {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(meta.size));
         // Names in plain letters for all, and in UTF-8 for those who read that.
-        let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || ".-_ ".contains(c) { c } else { '_' }).collect();
+        let plain: String =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() || ".-_ ".contains(c) { c } else { '_' }).collect();
         let encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
         let disposition = format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", encoded.replace('+', "%20"));
-        headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment")));
+        headers.insert(
+            header::CONTENT_DISPOSITION,
+            HeaderValue::from_str(&disposition).unwrap_or(HeaderValue::from_static("attachment")),
+        );
         Ok(response)
     }
 }

@@ -23,7 +23,13 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn new(title: &str, theme: Option<&str>) -> Self {
         let theme = ["light", "dark"].into_iter().find(|known| Some(*known) == theme);
-        Self { title: title.to_owned(), theme, assets: assets::path(""), version: env!("CARGO_PKG_VERSION"), signed_in: true }
+        Self {
+            title: title.to_owned(),
+            theme,
+            assets: assets::path(""),
+            version: env!("CARGO_PKG_VERSION"),
+            signed_in: true,
+        }
     }
 }
 
@@ -61,7 +67,12 @@ impl Trouble {
     }
 
     pub(super) fn page(&self, visit: &Visit) -> Response<Body> {
-        let page = TroublePage { frame: visit.frame(&self.title), status: self.status.as_u16(), title: &self.title, text: &self.text };
+        let page = TroublePage {
+            frame: visit.frame(&self.title),
+            status: self.status.as_u16(),
+            title: &self.title,
+            text: &self.text,
+        };
         let mut response = rendered(&page);
         *response.status_mut() = self.status;
         response

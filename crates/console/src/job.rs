@@ -90,8 +90,15 @@ struct Waiting {
     lacks: String,
 }
 
-/// What a job runs, in a few words: its built-in algorithm, its script, or its command with the names of files alone.
-pub(super) fn program(sources: &Sources, image: Option<&str>, script: Option<&str>, entrypoint: &[String], arguments: &[String]) -> String {
+/// What a job runs, in a few words: its built-in algorithm, its script, or its command with the
+/// names of files alone.
+pub(super) fn program(
+    sources: &Sources,
+    image: Option<&str>,
+    script: Option<&str>,
+    entrypoint: &[String],
+    arguments: &[String],
+) -> String {
     if let Some(script) = script.filter(|_| entrypoint.is_empty()) {
         return script.to_owned();
     }
@@ -100,8 +107,9 @@ pub(super) fn program(sources: &Sources, image: Option<&str>, script: Option<&st
         ImageKind::Builtin(algorithm) => algorithm,
         ImageKind::Environment if !entrypoint.is_empty() => {
             let words = entrypoint.iter().chain(arguments);
-            let short =
-                |word: &String| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() };
+            let short = |word: &String| {
+                if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word).to_owned() } else { word.clone() }
+            };
             words.map(short).collect::<Vec<_>>().join(" ")
         }
         ImageKind::Environment | ImageKind::Unknown => image.to_owned(),
@@ -133,10 +141,9 @@ impl Console {
     pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Trouble> {
         let (sources, name) = (self.sources.clone(), name.to_owned());
         blocking(move || {
-            sources
-                .rows
-                .resource(ResourceKind::TRAINING_JOB, &name)?
-                .ok_or_else(|| Trouble::not_found(&format!("There is no training job {name}. It may have been deleted.")))
+            sources.rows.resource(ResourceKind::TRAINING_JOB, &name)?.ok_or_else(|| {
+                Trouble::not_found(&format!("There is no training job {name}. It may have been deleted."))
+            })
         })
         .await
     }
@@ -162,7 +169,13 @@ impl Console {
                 Waiting { place, lacks: lacks[..1].to_uppercase() + &lacks[1..] }
             }),
             tuning: view.trial.as_ref().map(|trial| trial.tuning.clone()),
-            program: program(sources, algorithm.training_image.as_deref(), script, &algorithm.entrypoint, &algorithm.arguments),
+            program: program(
+                sources,
+                algorithm.training_image.as_deref(),
+                script,
+                &algorithm.entrypoint,
+                &algorithm.arguments,
+            ),
             command: command(&request),
             instances: instances(&resources.types()),
             created_ms: row.created_ms,
@@ -203,9 +216,14 @@ fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>,
 fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
     let note = |channel: &shoal_wire::Channel| {
         let kind = if channel.data_type == S3DataType::ManifestFile { Some("manifest") } else { None };
-        [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    let places = request.channels.iter().map(|channel| place(&sources.objects, &channel.name, &channel.uri, note(channel)));
+    let places =
+        request.channels.iter().map(|channel| place(&sources.objects, &channel.name, &channel.uri, note(channel)));
     Ok(places.collect::<Result<_, _>>()?)
 }
 
@@ -238,7 +256,12 @@ fn kept(pool: &WarmPool) -> String {
     format!("{}{time}{by}", pool.status)
 }
 
-fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str, pool: Option<&WarmPool>) -> Vec<(&'static str, String)> {
+fn facts(
+    request: &CreateTrainingJob,
+    view: &JobView,
+    arn: &str,
+    pool: Option<&WarmPool>,
+) -> Vec<(&'static str, String)> {
     let (resources, stopping) = (&request.resources, &request.stopping);
     let seconds = |s: u64| amounts::duration(s * 1000);
     let yes = |flag: bool| flag.then(|| "yes".to_owned());
@@ -263,6 +286,7 @@ fn facts(request: &CreateTrainingJob, view: &JobView, arn: &str, pool: Option<&W
 /// Pairs of a row's tags, which are as the API has them.
 fn tags(json: &[u8]) -> Vec<(String, String)> {
     let tags: Vec<Map<String, Value>> = serde_json::from_slice::<Option<_>>(json).ok().flatten().unwrap_or_default();
-    let text = |tag: &Map<String, Value>, name: &str| tag.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text =
+        |tag: &Map<String, Value>, name: &str| tag.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     tags.iter().map(|tag| (text(tag, "Key"), text(tag, "Value"))).collect()
 }

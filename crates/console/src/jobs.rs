@@ -100,7 +100,10 @@ impl View {
         let by_default = self.sort == "created" && self.descending;
         let sort = if by_default { "" } else { self.sort };
         let order = if by_default { "" } else { order_name(self.descending) };
-        address("/console", &[&[("q", self.search.as_str()), ("status", group), ("sort", sort), ("order", order)], more].concat())
+        address(
+            "/console",
+            &[&[("q", self.search.as_str()), ("status", group), ("sort", sort), ("order", order)], more].concat(),
+        )
     }
 
     fn search(&self) -> Option<&str> {
@@ -143,8 +146,10 @@ impl Console {
         let shown = join_all(listed.rows.iter().map(|row| self.current_view(row))).await;
         let rows: Vec<_> = listed.rows.into_iter().zip(shown).collect();
         let sources = self.sources.clone();
-        let lines =
-            blocking(move || rows.into_iter().map(|(row, view)| line(&sources, &row, &view?)).collect::<Result<Vec<_>, _>>()).await?;
+        let lines = blocking(move || {
+            rows.into_iter().map(|(row, view)| line(&sources, &row, &view?)).collect::<Result<Vec<_>, _>>()
+        })
+        .await?;
 
         let all: u64 = counts.iter().sum();
         let matching = view.group.map_or(all, |chosen| counted(&counts, chosen));
@@ -235,7 +240,11 @@ fn sketch(points: &[Point]) -> String {
     }
     let ((left, width), (low, height)) = (bounds(&|point| point.at_ms as f64), bounds(&|point| point.value));
     let place = |point: &&&Point| {
-        format!("{:.1},{:.1}", 2.0 + 92.0 * (point.at_ms as f64 - left) / width, 21.0 - 18.0 * (point.value - low) / height)
+        format!(
+            "{:.1},{:.1}",
+            2.0 + 92.0 * (point.at_ms as f64 - left) / width,
+            21.0 - 18.0 * (point.value - low) / height
+        )
     };
     finite.iter().map(|point| place(&point)).collect::<Vec<_>>().join(" ")
 }
@@ -253,7 +262,9 @@ fn chips(view: &View, counts: &[u64]) -> Vec<Chip> {
         chosen: view.group.map(|chosen| chosen.key) == group.map(|group| group.key),
     };
     let groups = GROUPS.into_iter().zip(counts).filter(|(group, count)| group.always || **count > 0);
-    std::iter::once(chip(None, counts.iter().sum())).chain(groups.map(|(group, count)| chip(Some(group), *count))).collect()
+    std::iter::once(chip(None, counts.iter().sum()))
+        .chain(groups.map(|(group, count)| chip(Some(group), *count)))
+        .collect()
 }
 
 fn columns(view: &View) -> Vec<Column> {
@@ -284,7 +295,10 @@ mod tests {
     #[test]
     fn a_sketch_fills_its_box() {
         let point = |at_ms, value| Point { at_ms, value, host: None };
-        assert_eq!(sketch(&[point(10, 1.0), point(20, f64::NAN), point(30, 3.0), point(50, 2.0)]), "2.0,21.0 48.0,3.0 94.0,12.0");
+        assert_eq!(
+            sketch(&[point(10, 1.0), point(20, f64::NAN), point(30, 3.0), point(50, 2.0)]),
+            "2.0,21.0 48.0,3.0 94.0,12.0"
+        );
         assert_eq!(sketch(&[point(10, 1.0), point(20, 1.0)]), "2.0,21.0 94.0,21.0");
         assert_eq!(sketch(&[point(10, 1.0)]), "");
     }

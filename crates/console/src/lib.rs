@@ -1,7 +1,9 @@
-//! The web console, at `/console` on the server's port: pages made of the same rows, series, logs and objects as the API's answers ([`Sources`]).
+//! The web console, at `/console` on the server's port: pages made of the same rows, series, logs
+//! and objects as the API's answers ([`Sources`]).
 //!
-//! A page is whole without JavaScript. With it, a page listens to `changes`, loads itself again and takes over what is
-//! different; charts and logs get their new parts alone. Nothing is loaded from anywhere else. Stopping a job is the API's own call.
+//! A page is whole without JavaScript. With it, a page listens to `changes`, loads itself again and
+//! takes over what is different; charts and logs get their new parts alone. Nothing is loaded from
+//! anywhere else. Stopping a job is the API's own call.
 
 mod amounts;
 mod ansi;
@@ -60,7 +62,8 @@ const MAX_FORM_BYTES: usize = 16 << 10;
 /// How long a form may take to arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What may load what: our own scripts, styles and answers, nothing inline, nothing from elsewhere, in nobody's frame.
+/// What may load what: our own scripts, styles and answers, nothing inline, nothing from elsewhere,
+/// in nobody's frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 
@@ -96,7 +99,8 @@ impl Console {
         self.sessions.of(headers, now_ms()).is_some()
     }
 
-    /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`. `source` is the peer's address.
+    /// Answers a request below `/console`, or one of `/`, `/healthz` and `/favicon.ico`. `source`
+    /// is the peer's address.
     pub async fn answer(&self, head: Parts, body: Body, source: IpAddr, is_tls: bool) -> Response<Body> {
         let visit = Visit::new(head, source, is_tls);
         let mut response = match self.route(&visit, body).await {
@@ -171,7 +175,8 @@ impl Visit {
     }
 }
 
-/// A browser's POST says where it comes from. Anything else could be another site's form, sent with our cookie.
+/// A browser's POST says where it comes from. Anything else could be another site's form, sent with
+/// our cookie.
 fn same_origin(head: &Parts) -> Result<(), Trouble> {
     let named = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let origin = named(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
@@ -188,7 +193,11 @@ fn same_origin(head: &Parts) -> Result<(), Trouble> {
 /// Browsers go on to the console; others learn who answers here.
 fn front_door(visit: &Visit) -> Response<Body> {
     let accepts = visit.head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    if accepts.contains("text/html") { see_other("/console") } else { text(format!("shoal {}\n", env!("CARGO_PKG_VERSION"))) }
+    if accepts.contains("text/html") {
+        see_other("/console")
+    } else {
+        text(format!("shoal {}\n", env!("CARGO_PKG_VERSION")))
+    }
 }
 
 async fn form(mut body: Body) -> Result<Query, Trouble> {
@@ -203,7 +212,8 @@ async fn form(mut body: Body) -> Result<Query, Trouble> {
         Some(bytes)
     };
     let read = tokio::time::timeout(FORM_TIMEOUT, read).await;
-    let read = read.map_err(|_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again."))?;
+    let read = read
+        .map_err(|_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again."))?;
     let bytes = read.ok_or_else(|| Trouble::new(StatusCode::BAD_REQUEST, "Too long", "The form could not be read."))?;
     Ok(Query::parse(&String::from_utf8_lossy(&bytes)))
 }

@@ -34,7 +34,11 @@ pub(super) struct Listed {
 
 impl Listed {
     /// The page of `filter` at a position.
-    pub(super) fn read(sources: &Sources, filter: ResourceFilter, Position { after, before }: Position) -> Result<Self, Trouble> {
+    pub(super) fn read(
+        sources: &Sources,
+        filter: ResourceFilter,
+        Position { after, before }: Position,
+    ) -> Result<Self, Trouble> {
         let filter = ResourceFilter { limit: PAGE, ..filter };
         let sort = filter.sort;
         let edge = |row: Option<&ResourceRow>| row.map(|row| Cursor::after(row, sort));

@@ -1,5 +1,6 @@
-//! A job's log: the streams of its hosts as one, by time. It is read backward from its end (earlier lines on demand) and forward from
-//! where a page stands (new lines), whole or only lines that hold a text.
+//! A job's log: the streams of its hosts as one, by time. It is read backward from its end (earlier
+//! lines on demand) and forward from where a page stands (new lines), whole or only lines that hold
+//! a text.
 
 use std::{collections::BTreeMap, fmt::Write, str::FromStr};
 
@@ -64,7 +65,9 @@ impl FromStr for Places {
     type Err = Trouble;
 
     fn from_str(text: &str) -> Result<Self, Trouble> {
-        let pair = |pair: &str| pair.rsplit_once(':').and_then(|(stream, place)| Some((stream.to_owned(), place.parse().ok()?)));
+        let pair = |pair: &str| {
+            pair.rsplit_once(':').and_then(|(stream, place)| Some((stream.to_owned(), place.parse().ok()?)))
+        };
         let pairs: Option<_> = text.split(',').filter(|pair| !pair.is_empty()).map(pair).collect();
         pairs.map(Self).ok_or_else(|| Trouble::not_found("That place in the log is none."))
     }
@@ -78,7 +81,8 @@ fn host_of<'a>(job: &str, stream: &'a str) -> &'a str {
 
 /// Hosts that have logged, in the order of their numbers.
 pub(crate) fn hosts(telemetry: &Telemetry, job: &str) -> Result<Vec<String>, StoreError> {
-    let mut hosts: Vec<_> = streams(telemetry, job, None)?.iter().map(|stream| host_of(job, &stream.name).to_owned()).collect();
+    let mut hosts: Vec<_> =
+        streams(telemetry, job, None)?.iter().map(|stream| host_of(job, &stream.name).to_owned()).collect();
     hosts.sort_by_key(|host| (host.len(), host.clone()));
     hosts.dedup();
     Ok(hosts)
@@ -91,16 +95,28 @@ fn streams(telemetry: &Telemetry, job: &str, host: Option<&str>) -> Result<Vec<S
 }
 
 /// The last lines before these places, or of all.
-pub(crate) fn earlier(telemetry: &Telemetry, job: &str, wanted: &Wanted, before: Option<&Places>) -> Result<Chunk, StoreError> {
+pub(crate) fn earlier(
+    telemetry: &Telemetry,
+    job: &str,
+    wanted: &Wanted,
+    before: Option<&Places>,
+) -> Result<Chunk, StoreError> {
     read(telemetry, job, wanted, before, LogDirection::Backward)
 }
 
-/// The first lines after these places. A stream that they do not name is new, and read from its start.
+/// The first lines after these places. A stream that they do not name is new, and read from its
+/// start.
 pub(crate) fn later(telemetry: &Telemetry, job: &str, wanted: &Wanted, after: &Places) -> Result<Chunk, StoreError> {
     read(telemetry, job, wanted, Some(after), LogDirection::Forward)
 }
 
-fn read(telemetry: &Telemetry, job: &str, wanted: &Wanted, from: Option<&Places>, direction: LogDirection) -> Result<Chunk, StoreError> {
+fn read(
+    telemetry: &Telemetry,
+    job: &str,
+    wanted: &Wanted,
+    from: Option<&Places>,
+    direction: LogDirection,
+) -> Result<Chunk, StoreError> {
     let needle = wanted.search.as_ref().map(|text| text.to_lowercase());
     let backward = direction == LogDirection::Backward;
     // Place, line and stream of all that may be shown; and how far each stream was read.
@@ -109,11 +125,16 @@ fn read(telemetry: &Telemetry, job: &str, wanted: &Wanted, from: Option<&Places>
     let mut chunk = Chunk::default();
     for StreamInfo { name: stream, lines, .. } in streams(telemetry, job, wanted.host.as_deref())? {
         let name = stream[job.len() + 1..].to_owned();
-        let start = from.and_then(|places| places.0.get(&name)).copied().unwrap_or(if backward && from.is_none() { lines } else { 0 });
+        let start = from.and_then(|places| places.0.get(&name)).copied().unwrap_or(if backward && from.is_none() {
+            lines
+        } else {
+            0
+        });
         let (mut at, mut matches, mut looked) = (start.min(lines), 0, 0);
         loop {
             let step = if needle.is_some() { STEP } else { MOST_LINES };
-            let query = LogQuery { stream: stream.clone(), from: Some(at), direction, limit: step, ..LogQuery::default() };
+            let query =
+                LogQuery { stream: stream.clone(), from: Some(at), direction, limit: step, ..LogQuery::default() };
             let Some(page) = telemetry.read_logs(&query)? else { break };
             let count = page.events.len();
             for (place, event) in (page.backward..).zip(page.events) {
@@ -138,8 +159,11 @@ fn read(telemetry: &Telemetry, job: &str, wanted: &Wanted, from: Option<&Places>
     // What does not fit is read again from the nearest line that was left out.
     if found.len() > MOST_LINES {
         chunk.more = true;
-        let left_out: Vec<_> =
-            if backward { found.drain(..found.len() - MOST_LINES).collect() } else { found.drain(MOST_LINES..).collect() };
+        let left_out: Vec<_> = if backward {
+            found.drain(..found.len() - MOST_LINES).collect()
+        } else {
+            found.drain(MOST_LINES..).collect()
+        };
         for (_, name, place, _) in left_out {
             let edge = scanned.get_mut(&name).expect("only streams that were read have lines");
             *edge = if backward { (*edge).max(place + 1) } else { (*edge).min(place) };
@@ -152,7 +176,10 @@ fn read(telemetry: &Telemetry, job: &str, wanted: &Wanted, from: Option<&Places>
     }
     chunk.lines = found
         .into_iter()
-        .map(|(_, name, _, event)| Line { host: name.rsplit_once('-').map_or(name.as_str(), |(host, _)| host).to_owned(), event })
+        .map(|(_, name, _, event)| Line {
+            host: name.rsplit_once('-').map_or(name.as_str(), |(host, _)| host).to_owned(),
+            event,
+        })
         .collect();
     Ok(chunk)
 }
@@ -214,7 +241,8 @@ impl Console {
                 let Ok(chunk) = read else { return Some((Err("the log could not be read".into()), None)) };
                 let mut text = String::new();
                 for Line { host, event } in &chunk.lines {
-                    let _ = writeln!(text, "{}  {host}  {}", amounts::rfc3339(event.at_ms), ansi::line_text(&event.text));
+                    let _ =
+                        writeln!(text, "{}  {host}  {}", amounts::rfc3339(event.at_ms), ansi::line_text(&event.text));
                 }
                 Some((Ok(Frame::data(Bytes::from(text))), chunk.more.then_some(chunk.after)))
             }
@@ -222,7 +250,9 @@ impl Console {
         let mut response = text(String::new());
         *response.body_mut() = BodyExt::boxed(StreamBody::new(parts));
         let disposition = HeaderValue::from_str(&format!("attachment; filename=\"{}.log\"", row.name));
-        response.headers_mut().insert(header::CONTENT_DISPOSITION, disposition.unwrap_or(HeaderValue::from_static("attachment")));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_DISPOSITION, disposition.unwrap_or(HeaderValue::from_static("attachment")));
         Ok(response)
     }
 }
@@ -233,14 +263,18 @@ mod tests {
 
     use super::*;
 
-    /// Two hosts that take turns, one line a millisecond; every hundredth line of the first says "epoch".
+    /// Two hosts that take turns, one line a millisecond; every hundredth line of the first says
+    /// "epoch".
     fn telemetry(lines: u64) -> (tempfile::TempDir, Telemetry) {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         for host in [1, 2] {
-            let text = |n: u64| if host == 1 && n % 200 == 1 { format!("\u{1b}[1mEpo\u{1b}[0mch {n}") } else { n.to_string() };
+            let text =
+                |n: u64| if host == 1 && n % 200 == 1 { format!("\u{1b}[1mEpo\u{1b}[0mch {n}") } else { n.to_string() };
             let lines = (0..lines).filter(|n| n % 2 == host % 2).map(|n| (n, text(n))).collect();
-            telemetry.append_logs(&[LogLines { stream: format!("job/algo-{host}-17"), lines, ..LogLines::default() }]).unwrap();
+            telemetry
+                .append_logs(&[LogLines { stream: format!("job/algo-{host}-17"), lines, ..LogLines::default() }])
+                .unwrap();
         }
         telemetry
             .append_logs(&[LogLines {
@@ -277,7 +311,9 @@ mod tests {
     fn every_line_comes_once_and_by_time_in_both_directions() {
         for lines in [0, 1, 499, 500, 501, 3_333] {
             let (_temp, telemetry) = telemetry(lines);
-            for (host, share) in [(None, lines), (Some("algo-1"), lines / 2), (Some("algo-2"), lines.div_ceil(2)), (Some("algo-9"), 0)] {
+            for (host, share) in
+                [(None, lines), (Some("algo-1"), lines / 2), (Some("algo-2"), lines.div_ceil(2)), (Some("algo-9"), 0)]
+            {
                 let wanted = Wanted { host: host.map(str::to_owned), search: None };
                 let there = all_earlier(&telemetry, &wanted);
                 assert_eq!(there.len() as u64, share, "{lines} {host:?}");
@@ -305,8 +341,11 @@ mod tests {
         let (_temp, telemetry) = telemetry(3);
         let start = earlier(&telemetry, "job", &Wanted::default(), None).unwrap();
         assert_eq!((start.lines.len(), start.more), (3, false));
-        let new =
-            |stream: &str, text: &str| LogLines { stream: stream.to_owned(), lines: vec![(9, text.to_owned())], ..LogLines::default() };
+        let new = |stream: &str, text: &str| LogLines {
+            stream: stream.to_owned(),
+            lines: vec![(9, text.to_owned())],
+            ..LogLines::default()
+        };
         telemetry.append_logs(&[new("job/algo-2-17", "a"), new("job/algo-3-17", "b")]).unwrap();
         let next = later(&telemetry, "job", &Wanted::default(), &start.after).unwrap();
         assert_eq!(

@@ -50,7 +50,10 @@ mod tests {
     #[test]
     fn pairs_and_segments() {
         let query = Query::parse("q=a+b%26c&empty=&n=12");
-        assert_eq!((query.get("q"), query.get("empty"), query.number("n"), query.number("q")), (Some("a b&c"), None, Some(12), None));
+        assert_eq!(
+            (query.get("q"), query.get("empty"), query.number("n"), query.number("q")),
+            (Some("a b&c"), None, Some(12), None)
+        );
         assert_eq!(address("/x", &[("q", "a b&c"), ("empty", "")]), "/x?q=a+b%26c");
         assert_eq!(address("/x", &[("empty", "")]), "/x");
         for (segment, expected) in [("a-b", "a-b"), ("a%2Fb", "a/b"), ("a+b=c&d", "a+b=c&d"), ("", "")] {

@@ -42,7 +42,8 @@ fn python(text: &mut String, value: &Value, indent: usize) {
         Value::Bool(true) => text.push_str("True"),
         Value::Bool(false) => text.push_str("False"),
         Value::Number(number) => text.push_str(&number.to_string()),
-        // JSON's escapes are Python's, too, but for the pairs of surrogates, which serde_json does not write.
+        // JSON's escapes are Python's, too, but for the pairs of surrogates, which serde_json does
+        // not write.
         Value::String(_) => text.push_str(&value.to_string()),
         Value::Array(items) if items.is_empty() => text.push_str("[]"),
         Value::Object(members) if members.is_empty() => text.push_str("{}"),
@@ -83,7 +84,8 @@ mod tests {
         assert_eq!(boto3(&request), expected);
         let command = aws_cli(&request);
         assert!(
-            command.starts_with("aws sagemaker create-training-job --cli-input-json '{\n") && command.contains("it'\\''s"),
+            command.starts_with("aws sagemaker create-training-job --cli-input-json '{\n")
+                && command.contains("it'\\''s"),
             "{command}"
         );
         let long = Map::from_iter([("TrainingJobName".to_owned(), Value::String("x".repeat(63)))]);

@@ -30,7 +30,9 @@ pub(crate) fn text(text: String) -> Response<Body> {
 pub(crate) fn see_other(path: &str) -> Response<Body> {
     let mut response = empty(StatusCode::SEE_OTHER);
     // A path that cannot stand in a header is none of ours.
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/console")));
+    response
+        .headers_mut()
+        .insert(header::LOCATION, HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/console")));
     response
 }
 

@@ -1,5 +1,6 @@
-//! A job's metrics for its charts, thinned so that a chart's width is not exceeded, with every peak kept. A metric that several hosts report
-//! is a line for each of them. A page that has the series gets what has come since then.
+//! A job's metrics for its charts, thinned so that a chart's width is not exceeded, with every peak
+//! kept. A metric that several hosts report is a line for each of them. A page that has the series
+//! gets what has come since then.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use super::{
 const MOST_POINTS: usize = 2_000;
 /// Of many hosts, each gets so many at least.
 const LEAST_POINTS: usize = 200;
-/// Points and stretches that are read in a second while a chart is open: series with more are asked for less often.
+/// Points and stretches that are read in a second while a chart is open: series with more are asked
+/// for less often.
 const POINTS_A_SECOND: u64 = 50_000;
 
 /// A series in columns; a value that is not a number is `null`.
@@ -27,7 +29,8 @@ struct Series {
     /// For the legend: the metric, and where several hosts report it, which.
     name: String,
     metric: String,
-    /// These points follow those that the page has. Otherwise this and the other series of the metric replace what it has.
+    /// These points follow those that the page has. Otherwise this and the other series of the
+    /// metric replace what it has.
     appended: bool,
     /// How many points there are in all.
     total: u64,
@@ -48,7 +51,8 @@ struct Charts {
 }
 
 impl Console {
-    /// All metrics; with `from` and `to` (steps), only those points, at a finer grain; with `after` (a position), what has come since.
+    /// All metrics; with `from` and `to` (steps), only those points, at a finer grain; with `after`
+    /// (a position), what has come since.
     pub(super) async fn series(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
         let part = visit.query.number("from").map(|from| (from.max(1), visit.query.number("to").unwrap_or(u64::MAX)));
         let known = visit.query.get("after").map(series_position::read).unwrap_or_default();
@@ -127,10 +131,11 @@ fn columns(metric: &str, host: Option<u32>, samples: &[Sample]) -> Series {
     }
 }
 
-/// A host's stretches in at most `most` points: the least and the greatest value of each, or of some together, so that no peak is lost, and
-/// always the last point.
+/// A host's stretches in at most `most` points: the least and the greatest value of each, or of
+/// some together, so that no peak is lost, and always the last point.
 fn thin(metric: &str, host: Option<u32>, series: &HostSeries, most: usize) -> Series {
-    let (first, end) = (series.stretches.first().map_or(1, |it| it.first_step), series.stretches.last().map_or(0, |it| it.last.step));
+    let (first, end) =
+        (series.stretches.first().map_or(1, |it| it.first_step), series.stretches.last().map_or(0, |it| it.last.step));
     let mut chosen: Vec<Sample> = Vec::new();
     if series.stretches.iter().map(|it| samples(it).count()).sum::<usize>() <= most {
         chosen.extend(series.stretches.iter().flat_map(samples));
@@ -230,16 +235,25 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         let report = |seq: u64, host: u32, metric: &str, times: std::ops::Range<u64>| {
-            let points =
-                times.map(|at_ms| shoal_store::MetricPoint { metric: metric.to_owned(), at_ms, value: (at_ms % 7) as f64 }).collect();
-            let ingest = shoal_store::Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points, ..Default::default() };
+            let points = times
+                .map(|at_ms| shoal_store::MetricPoint { metric: metric.to_owned(), at_ms, value: (at_ms % 7) as f64 })
+                .collect();
+            let ingest = shoal_store::Ingest {
+                attempt: "a".to_owned(),
+                host,
+                seq,
+                job: "j".to_owned(),
+                points,
+                ..Default::default()
+            };
             telemetry.ingest(&ingest).unwrap();
         };
         let (mut page, mut position) = (Vec::new(), String::new());
         let mut refresh = || {
             let answer = charts(&telemetry, "j", &series_position::read(&position)).unwrap();
             position = answer.position.clone().unwrap();
-            let (points, new) = (answer.series.iter().map(|it| it.at.len()).sum::<usize>(), answer.series.iter().all(|it| it.appended));
+            let (points, new) =
+                (answer.series.iter().map(|it| it.at.len()).sum::<usize>(), answer.series.iter().all(|it| it.appended));
             page = merged(std::mem::take(&mut page), answer);
             assert_eq!(page, merged(Vec::new(), charts(&telemetry, "j", &[]).unwrap()));
             (points, new)

@@ -1,12 +1,13 @@
-//! Positions in a job's series as text: what a page shows to get only new points. Its characters need no escape in an address.
+//! Positions in a job's series as text: what a page shows to get only new points. Its characters
+//! need no escape in an address.
 
 use shoal_store::SeriesPosition;
 
 /// Longer texts are not given out: addresses are limited, and the page reads everything again.
 const MAX_TEXT: usize = 16 << 10;
 
-/// `3.1700000000000.120.1-60-1700000009000.2-60-1700000009001*4...`: series, time of the oldest point, points, and of each host its number
-/// (`x` for none), points and the time of the last one.
+/// `3.1700000000000.120.1-60-1700000009000.2-60-1700000009001*4...`: series, time of the oldest
+/// point, points, and of each host its number (`x` for none), points and the time of the last one.
 pub(crate) fn text(positions: &[SeriesPosition]) -> String {
     let host = |(host, (points, last_ms)): (&Option<u32>, &(u64, u64))| {
         format!(".{}-{points}-{last_ms}", host.map_or_else(|| "x".to_owned(), |host| host.to_string()))
@@ -53,7 +54,9 @@ mod tests {
         let shown = text(&positions);
         assert_eq!(shown, "3.5.61.x-1-5.2-60-18446744073709551615*4.0.0");
         assert_eq!(read(&shown), positions);
-        for wrong in ["", "3", "3.5", "a.5.61", "3.5.61.x", "3.5.61.x-1", "3.5.61.y-1-5", "-3.5.61", "99999999999999999999.1.1"] {
+        for wrong in
+            ["", "3", "3.5", "a.5.61", "3.5.61.x", "3.5.61.x-1", "3.5.61.y-1-5", "-3.5.61", "99999999999999999999.1.1"]
+        {
             assert!(read(wrong).is_empty(), "{wrong}");
             assert_eq!(read(&format!("{wrong}*4.0.0")).len(), 1, "{wrong}");
         }

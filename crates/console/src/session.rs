@@ -1,8 +1,9 @@
 //! Who may see the console: the owner, by keys or by a one-time link, and then by a cookie.
 //!
-//! Nothing is stored for a session: link and cookie carry an end, a random number and an HMAC of both under the owner's secret key, so that
-//! a restart signs nobody out. What must not count a second time (a link that was used, a cookie that was signed out) is kept
-//! until its end by [`Spent`].
+//! Nothing is stored for a session: link and cookie carry an end, a random number and an HMAC of
+//! both under the owner's secret key, so that a restart signs nobody out. What must not count a
+//! second time (a link that was used, a cookie that was signed out) is kept until its end by
+//! [`Spent`].
 
 use std::{
     io,
@@ -42,7 +43,8 @@ impl Purpose {
     }
 }
 
-/// A token that signs a browser in once, within ten minutes of `now_ms` (since the epoch). The server need not be asked for it.
+/// A token that signs a browser in once, within ten minutes of `now_ms` (since the epoch). The
+/// server need not be asked for it.
 ///
 /// # Errors
 /// The system gives no randomness.
@@ -84,7 +86,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Sessions of the data directory with this id. Browsers keep one set of cookies for all ports of a host, so its name carries the id.
+    /// Sessions of the data directory with this id. Browsers keep one set of cookies for all ports
+    /// of a host, so its name carries the id.
     pub(crate) fn open(owner: Credentials, data_id: &str, data_dir: &Path) -> Self {
         let spent = Spent::open(&data_dir.join("console-spent"));
         Self { owner, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
@@ -97,13 +100,21 @@ impl Sessions {
         (!self.spent().holds(ticket)).then_some(end_s)
     }
 
-    /// The `Set-Cookie` of a new session for a client that has the owner's keys. Wrong tries slow down their own source alone.
-    pub(crate) fn by_keys(&self, source: IpAddr, access_key_id: &str, secret_access_key: &str, now_ms: u64) -> Result<String, Refused> {
+    /// The `Set-Cookie` of a new session for a client that has the owner's keys. Wrong tries slow
+    /// down their own source alone.
+    pub(crate) fn by_keys(
+        &self,
+        source: IpAddr,
+        access_key_id: &str,
+        secret_access_key: &str,
+        now_ms: u64,
+    ) -> Result<String, Refused> {
         let wait = self.throttle().wait_s(source, Instant::now());
         if wait > 0 {
             return Err(Refused::Wait(wait));
         }
-        // Both are compared, whatever the first comparison says, and as HMACs: the time taken tells nothing.
+        // Both are compared, whatever the first comparison says, and as HMACs: the time taken tells
+        // nothing.
         let id = proof::equal(&self.owner.secret_access_key, access_key_id, &self.owner.access_key_id);
         let secret = proof::equal(&self.owner.secret_access_key, secret_access_key, &self.owner.secret_access_key);
         if !(id & secret) {
@@ -113,18 +124,22 @@ impl Sessions {
         self.begin(now_ms)
     }
 
-    /// The `Set-Cookie` of a new session for who brings a token of [`sign_in_token`] for the first time. Blocks on the disk.
-    /// Not throttled: 128 bits cannot be guessed, and wrong attempts at the form must not lock the owner out.
+    /// The `Set-Cookie` of a new session for who brings a token of [`sign_in_token`] for the first
+    /// time. Blocks on the disk. Not throttled: 128 bits cannot be guessed, and wrong attempts at
+    /// the form must not lock the owner out.
     ///
     /// # Errors
     /// That the token was used cannot be written down; it can be used later.
     pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<Result<String, Refused>, StoreError> {
-        let Some(end_s) = valid(&self.owner, Purpose::SignIn, token, now_ms / 1000) else { return Ok(Err(Refused::Wrong)) };
+        let Some(end_s) = valid(&self.owner, Purpose::SignIn, token, now_ms / 1000) else {
+            return Ok(Err(Refused::Wrong));
+        };
         let is_first = self.spent().spend(token, end_s, now_ms / 1000)?;
         Ok(if is_first { self.begin(now_ms) } else { Err(Refused::Wrong) })
     }
 
-    /// Ends the session of these headers, if there is one, and gives the `Set-Cookie` that removes it. Blocks on the disk.
+    /// Ends the session of these headers, if there is one, and gives the `Set-Cookie` that removes
+    /// it. Blocks on the disk.
     ///
     /// # Errors
     /// The end cannot be written down; the session goes on.
@@ -207,9 +222,15 @@ mod tests {
         let later = good.replacen(&(NOW / 1000 + 9).to_string(), &(NOW / 1000 + 99).to_string(), 1);
         let link = sign_in_token(&keys("secret"), NOW).unwrap();
         let others = ticket(&keys("other"), Purpose::Session, NOW / 1000 + 9).unwrap();
-        for (ticket, expected) in
-            [(good.as_str(), true), (&later, false), (&link, false), (&others, false), ("", false), ("..", false), ("9", false)]
-        {
+        for (ticket, expected) in [
+            (good.as_str(), true),
+            (&later, false),
+            (&link, false),
+            (&others, false),
+            ("", false),
+            ("..", false),
+            ("9", false),
+        ] {
             assert_eq!(sessions.of(&headers(&format!("shoal-1f={ticket}; x")), NOW).is_some(), expected, "{ticket}");
         }
         assert!(sessions.of(&headers(&format!("shoal-2e={good}; x")), NOW).is_none(), "another server's cookie");
@@ -218,10 +239,19 @@ mod tests {
     #[test]
     fn a_link_counts_once() {
         let dir = tempfile::tempdir().unwrap();
-        let (first, second) = (sign_in_token(&keys("secret"), NOW).unwrap(), sign_in_token(&keys("secret"), NOW).unwrap());
+        let (first, second) =
+            (sign_in_token(&keys("secret"), NOW).unwrap(), sign_in_token(&keys("secret"), NOW).unwrap());
         assert!(sessions(dir.path()).by_token(&first, NOW).unwrap().is_ok());
-        assert_eq!(sessions(dir.path()).by_token(&first, NOW).unwrap(), Err(Refused::Wrong), "not even after a restart");
-        assert_eq!(sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000).unwrap(), Err(Refused::Wrong), "too late");
+        assert_eq!(
+            sessions(dir.path()).by_token(&first, NOW).unwrap(),
+            Err(Refused::Wrong),
+            "not even after a restart"
+        );
+        assert_eq!(
+            sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000).unwrap(),
+            Err(Refused::Wrong),
+            "too late"
+        );
         assert!(sessions(dir.path()).by_token(&second, NOW + 1000).unwrap().is_ok());
     }
 
@@ -252,8 +282,14 @@ mod tests {
         let waits = |answer: &Result<String, Refused>| matches!(answer, Err(Refused::Wait(_)));
         let tries: Vec<_> = (0..20).map(|_| sessions.by_keys(HERE, "AKIA0", "guess", NOW)).collect();
         assert!(tries.iter().any(waits));
-        assert!(waits(&sessions.by_keys(HERE, "AKIA0", "secret", NOW)), "guesses beyond the limit say nothing, even right ones");
+        assert!(
+            waits(&sessions.by_keys(HERE, "AKIA0", "secret", NOW)),
+            "guesses beyond the limit say nothing, even right ones"
+        );
         let elsewhere = IpAddr::from([192, 0, 2, 1]);
-        assert!(sessions.by_keys(elsewhere, "AKIA0", "secret", NOW).is_ok(), "the owner elsewhere does not wait for them");
+        assert!(
+            sessions.by_keys(elsewhere, "AKIA0", "secret", NOW).is_ok(),
+            "the owner elsewhere does not wait for them"
+        );
     }
 }

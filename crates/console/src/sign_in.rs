@@ -46,7 +46,8 @@ impl Console {
         let next = next(&visit.query);
         if let Some(token) = visit.query.get("token").map(str::to_owned) {
             let sessions = self.sessions.clone();
-            let begun = blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
+            let begun =
+                blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
             return match begun {
                 Ok(cookie) => with_cookie(see_other(&next), &cookie, visit),
                 Err(_) => {
@@ -63,13 +64,17 @@ impl Console {
 
     /// Keys from the form.
     pub(super) fn sign_in(&self, visit: &Visit, form: &Query) -> Result<Response<Body>, Trouble> {
-        let (id, secret) = (form.get("access_key_id").unwrap_or_default().trim(), form.get("secret_access_key").unwrap_or_default().trim());
+        let (id, secret) = (
+            form.get("access_key_id").unwrap_or_default().trim(),
+            form.get("secret_access_key").unwrap_or_default().trim(),
+        );
         let next = next(form);
         let complaint = match self.sessions.by_keys(visit.source, id, secret, now_ms()) {
             Ok(cookie) => return with_cookie(see_other(&next), &cookie, visit),
             Err(Refused::Wrong) => (
                 StatusCode::FORBIDDEN,
-                "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none.".to_owned(),
+                "These are not this server's keys. `shoal env` prints them, `shoal console` a link that needs none."
+                    .to_owned(),
             ),
             Err(Refused::Wait(seconds)) => {
                 let text = format!(
@@ -87,7 +92,13 @@ impl Console {
         with_cookie(see_other("/console/sign-in"), &cookie, visit)
     }
 
-    fn form(&self, visit: &Visit, next: String, access_key_id: String, complaint: Option<(StatusCode, String)>) -> Response<Body> {
+    fn form(
+        &self,
+        visit: &Visit,
+        next: String,
+        access_key_id: String,
+        complaint: Option<(StatusCode, String)>,
+    ) -> Response<Body> {
         let (status, complaint) = complaint.map_or((StatusCode::OK, None), |(status, text)| (status, Some(text)));
         let mut frame = visit.frame("Sign in");
         frame.signed_in = false;
@@ -100,7 +111,8 @@ impl Console {
 /// Over TLS browsers show the cookie nowhere else.
 fn with_cookie(mut response: Response<Body>, cookie: &str, visit: &Visit) -> Result<Response<Body>, Trouble> {
     let secure = if visit.is_tls { "; Secure" } else { "" };
-    let value = HeaderValue::from_str(&format!("{cookie}{secure}")).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
+    let value =
+        HeaderValue::from_str(&format!("{cookie}{secure}")).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
     response.headers_mut().insert(header::SET_COOKIE, value);
     Ok(response)
 }

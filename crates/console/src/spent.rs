@@ -1,4 +1,5 @@
-//! Tickets that must not count again before their end: links that were used, sessions that were signed out. Kept in a small file.
+//! Tickets that must not count again before their end: links that were used, sessions that were
+//! signed out. Kept in a small file.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,9 @@ impl Spent {
     /// Reads the file; what cannot be read is as good as not there.
     pub(crate) fn open(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let line = |line: &str| line.split_once(' ').and_then(|(end_s, digest)| Some((digest.to_owned(), end_s.parse().ok()?)));
+        let line = |line: &str| {
+            line.split_once(' ').and_then(|(end_s, digest)| Some((digest.to_owned(), end_s.parse().ok()?)))
+        };
         Self { path: path.to_owned(), ends: text.lines().filter_map(line).collect() }
     }
 

@@ -33,7 +33,8 @@ pub(crate) struct Group {
     pub(crate) key: &'static str,
     pub(crate) label: &'static str,
     pub(crate) status: &'static str,
-    /// Whether its jobs wait for capacity (`SecondaryStatus` is `Pending`), where the status does not say it.
+    /// Whether its jobs wait for capacity (`SecondaryStatus` is `Pending`), where the status does
+    /// not say it.
     pub(crate) waits: Option<bool>,
     /// Shown even when no job is in it.
     pub(crate) always: bool,

@@ -10,7 +10,8 @@ use std::{
 const FREE_TRIES: u32 = 10;
 /// A try comes back after this.
 const TRY_INTERVAL: Duration = Duration::from_secs(6);
-/// Sources that are remembered. Beyond it the one that is nearest to having all its tries back is forgotten.
+/// Sources that are remembered. Beyond it the one that is nearest to having all its tries back is
+/// forgotten.
 const MAX_SOURCES: usize = 4096;
 
 /// How many wrong tries each source has left. A link from `shoal console` needs none.

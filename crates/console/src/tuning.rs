@@ -50,7 +50,8 @@ struct TuningPage {
     tables: Vec<Table>,
 }
 
-/// The objective over the trials, in the order of their starts: that of their ends would put all that rest to the search's end behind the best ones.
+/// The objective over the trials, in the order of their starts: that of their ends would put all
+/// that rest to the search's end behind the best ones.
 struct Picture {
     metric: String,
     dots: Vec<Dot>,
@@ -177,7 +178,11 @@ fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Trouble> {
 }
 
 /// State and reason of a trial, and what is known of it.
-fn state(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<(TrialState, Option<String>, TrialView), Trouble> {
+fn state(
+    trial: &TrialRow,
+    job: &ResourceRow,
+    study: &Study<'_>,
+) -> Result<(TrialState, Option<String>, TrialView), Trouble> {
     let (known, view): (TrialView, JobView) = (read(&trial.view)?, read(&job.view)?);
     let most = study.greatest_resources.get(known.definition as usize).copied().flatten();
     let (state, reason) = trial_state(&known, &view, study.view, most);
@@ -275,7 +280,13 @@ fn drawn(metric: String, goal: Goal, ended: &[Ended]) -> Option<Picture> {
         kind: if trial.state == TrialState::Completed { "completed" } else { "stopped" },
         title: format!("{}: {}", trial.job, amounts::value(trial.value)),
     });
-    Some(Picture { metric, dots: dots.collect(), best: steps.join(" "), low: amounts::value(low), high: amounts::value(high) })
+    Some(Picture {
+        metric,
+        dots: dots.collect(),
+        best: steps.join(" "),
+        low: amounts::value(low),
+        high: amounts::value(high),
+    })
 }
 
 #[cfg(test)]
@@ -285,11 +296,19 @@ mod tests {
     #[test]
     fn the_best_so_far_follows_the_trials_in_their_order() {
         let trial = |job: &str, value, state| Ended { value, state, job: job.to_owned() };
-        let ended = [trial("a", 3.0, TrialState::Completed), trial("b", 5.0, TrialState::Stopped), trial("c", 1.0, TrialState::Completed)];
+        let ended = [
+            trial("a", 3.0, TrialState::Completed),
+            trial("b", 5.0, TrialState::Stopped),
+            trial("c", 1.0, TrialState::Completed),
+        ];
         let picture = drawn("loss".to_owned(), Goal::Minimize, &ended).expect("three trials");
-        let dots: Vec<_> = picture.dots.iter().map(|dot| (dot.x.as_str(), dot.y.as_str(), dot.kind, dot.title.as_str())).collect();
-        let expected =
-            [("12.0", "90.0", "completed", "a: 3"), ("500.0", "12.0", "stopped", "b: 5"), ("988.0", "168.0", "completed", "c: 1")];
+        let dots: Vec<_> =
+            picture.dots.iter().map(|dot| (dot.x.as_str(), dot.y.as_str(), dot.kind, dot.title.as_str())).collect();
+        let expected = [
+            ("12.0", "90.0", "completed", "a: 3"),
+            ("500.0", "12.0", "stopped", "b: 5"),
+            ("988.0", "168.0", "completed", "c: 1"),
+        ];
         assert_eq!(dots, expected, "the greatest value is at the top");
         assert_eq!(picture.best, "12.0,90.0 500.0,90.0 988.0,90.0 988.0,168.0");
         assert_eq!((picture.low.as_str(), picture.high.as_str(), picture.metric.as_str()), ("1", "5", "loss"));

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{Facts, groups};
 
-/// The files that a program finds: path relative to `/opt/ml` and content. That of checkpoints is there only where there are any.
+/// The files that a program finds: path relative to `/opt/ml` and content. That of checkpoints is
+/// there only where there are any.
 pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
     let always = [
         ("input/config/hyperparameters.json", json!(facts.hyperparameters)),

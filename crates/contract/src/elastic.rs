@@ -1,4 +1,5 @@
-//! Jobs that lose and gain instances while they run: the list of hosts that Shoal's training library reads, and its settings.
+//! Jobs that lose and gain instances while they run: the list of hosts that Shoal's training
+//! library reads, and its settings.
 
 use crate::{
     Facts,
@@ -6,7 +7,8 @@ use crate::{
     mpi, ranks,
 };
 
-/// Relative to `/opt/ml`: a line `HOST:PROCESSES` for each present instance. It is replaced as a whole, by renaming, while the program runs.
+/// Relative to `/opt/ml`: a line `HOST:PROCESSES` for each present instance. It is replaced as a
+/// whole, by renaming, while the program runs.
 pub const HOSTS_FILE: &str = "input/config/shoal_hosts";
 
 /// The content of [`HOSTS_FILE`] for these of the job's hosts, by number from 1.
@@ -18,7 +20,11 @@ pub fn hosts_file(hosts: &[String], members: &[u32], processes: u32) -> Vec<u8> 
 /// Processes that the job's distribution starts on each instance.
 pub fn processes_per_instance(facts: &Facts) -> u32 {
     let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
-    if hyperparameters.is_on(MPI) { mpi::per_host(facts, &hyperparameters) } else { ranks::per_instance(facts).unwrap_or(1) }
+    if hyperparameters.is_on(MPI) {
+        mpi::per_host(facts, &hyperparameters)
+    } else {
+        ranks::per_instance(facts).unwrap_or(1)
+    }
 }
 
 /// Variables of the training library, by which ranks find the list and each other.

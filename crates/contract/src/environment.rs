@@ -12,15 +12,24 @@ use crate::script::MASTER_PORT;
 use crate::tf_config::{self, tf_config};
 use crate::{Facts, Script, elastic, ranks};
 
-/// What a program is told of itself: the request's `Environment` cannot say otherwise, as SageMaker's toolkit writes its own over it.
-const FACTS: [&str; 6] =
-    ["TRAINING_JOB_NAME", "TRAINING_JOB_ARN", "SAGEMAKER_JOB_NAME", "SAGEMAKER_BASE_DIR", "CURRENT_HOST", "SHOAL_HOST_ADDRESSES"];
+/// What a program is told of itself: the request's `Environment` cannot say otherwise, as
+/// SageMaker's toolkit writes its own over it.
+const FACTS: [&str; 6] = [
+    "TRAINING_JOB_NAME",
+    "TRAINING_JOB_ARN",
+    "SAGEMAKER_JOB_NAME",
+    "SAGEMAKER_BASE_DIR",
+    "CURRENT_HOST",
+    "SHOAL_HOST_ADDRESSES",
+];
 
 /// Shoal's settings that a job gives as a variable, or as a hyperparameter in small letters.
-const SETTINGS: [&str; 4] = ["SHOAL_SIMULATE_INSTANCES", "SHOAL_SIMULATE_BATCH_STATISTICS", "SHOAL_SIMULATE_RATE", ranks::PER_INSTANCE];
+const SETTINGS: [&str; 4] =
+    ["SHOAL_SIMULATE_INSTANCES", "SHOAL_SIMULATE_BATCH_STATISTICS", "SHOAL_SIMULATE_RATE", ranks::PER_INSTANCE];
 
-/// Variables of the training library that the request's `Environment` may set. All other names that begin with `SHOAL_` are the platform's:
-/// addresses, secrets and ranks, which a request must not replace.
+/// Variables of the training library that the request's `Environment` may set. All other names that
+/// begin with `SHOAL_` are the platform's: addresses, secrets and ranks, which a request must not
+/// replace.
 const LIBRARY: [&str; 12] = [
     "SHOAL_COMM_DEADLINE",
     "SHOAL_COMM_HEARTBEAT",
@@ -39,12 +48,14 @@ const LIBRARY: [&str; 12] = [
 /// Belong together: a request that brings one of its own brings all that it needs.
 const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
-/// The whole environment of the program: what the platform sets, what SageMaker's images would have set (`PATH`, unbuffered Python,
-/// the `SM_*` variables of sagemaker-training-toolkit), and the request's own `Environment`. That wins, but over what the program is told of
-/// itself (`SM_*`, the job's name, its host) and names that begin with `SHOAL_`, of which it sets the training library's (`LIBRARY`) alone. Keys of the request's own come without the job's session
-/// token.
+/// The whole environment of the program: what the platform sets, what SageMaker's images would have
+/// set (`PATH`, unbuffered Python, the `SM_*` variables of sagemaker-training-toolkit), and the
+/// request's own `Environment`. That wins, but over what the program is told of itself (`SM_*`, the
+/// job's name, its host) and names that begin with `SHOAL_`, of which it sets the training
+/// library's (`LIBRARY`) alone. Keys of the request's own come without the job's session token.
 ///
-/// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_` variable; it is in `SM_HPS` and in the file all the same.
+/// A hyperparameter whose name or value cannot be a variable (`=` or NUL) gets no `SM_HP_`
+/// variable; it is in `SM_HPS` and in the file all the same.
 pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
     let mut variables = platform(facts);
     if CREDENTIALS.iter().any(|name| facts.environment.contains_key(*name)) {
@@ -55,7 +66,8 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
     variables.extend(facts.environment.clone().into_iter().filter(|(name, _)| is_for_the_program(name)));
     variables.extend(told);
     let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
-    let set = SETTINGS.iter().filter_map(|name| Some(((*name).to_owned(), ranks::setting(facts, &hyperparameters, name)?)));
+    let set =
+        SETTINGS.iter().filter_map(|name| Some(((*name).to_owned(), ranks::setting(facts, &hyperparameters, name)?)));
     variables.extend(set);
     let script = Script::of(&facts.hyperparameters, &facts.environment);
     if script.is_some() {
@@ -94,11 +106,13 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
             ("AWS_SESSION_TOKEN", &endpoint.session_token),
         ];
         variables.extend(of_endpoint.map(|(name, value)| (name.to_owned(), value.clone())));
-        // Without it clients ask the instance metadata service, which nobody answers, before they use the keys above.
+        // Without it clients ask the instance metadata service, which nobody answers, before they
+        // use the keys above.
         variables.insert("AWS_EC2_METADATA_DISABLED".into(), "true".into());
     }
     if let Some(proxy) = &facts.proxy {
-        // Both forms are in use: curl reads `http_proxy` in small letters only, others the capital form.
+        // Both forms are in use: curl reads `http_proxy` in small letters only, others the capital
+        // form.
         let bypass = proxy.bypass.join(",");
         for (name, value) in [("http_proxy", &proxy.url), ("https_proxy", &proxy.url), ("no_proxy", &bypass)] {
             variables.insert(name.to_owned(), value.clone());
@@ -122,8 +136,8 @@ fn first_rank(facts: &Facts) -> String {
     groups.hosts_of_distribution().first().copied().unwrap_or(facts.sorted_hosts()[0]).to_owned()
 }
 
-/// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found wherever it goes, NCCL finds its way, and
-/// processes of TensorFlow find each other.
+/// What the images of frameworks set for a script, besides `SM_*`: modules beside it are found
+/// wherever it goes, NCCL finds its way, and processes of TensorFlow find each other.
 fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
     let code = text(&facts.paths.code());
     let path = match variables.get("PYTHONPATH").filter(|path| !path.is_empty()) {
@@ -141,12 +155,15 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
     if let Some(told) = tf_config(facts, &hyperparameters) {
         variables.entry(tf_config::VARIABLE.into()).or_insert_with(|| told.to_string());
     }
-    for (name, value) in [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")] {
+    for (name, value) in
+        [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")]
+    {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }
 }
 
-/// `SM_*` as `to_env_vars` of sagemaker-training-toolkit writes them: strings raw, everything else as compact JSON with sorted keys.
+/// `SM_*` as `to_env_vars` of sagemaker-training-toolkit writes them: strings raw, everything else
+/// as compact JSON with sorted keys.
 fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let paths = &facts.paths;
     let hosts = facts.sorted_hosts();
@@ -156,10 +173,14 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
     let master = distribution_hosts.first().copied().unwrap_or(hosts[0]);
     let Hyperparameters { own, framework, reserved, .. } = hyperparameters;
     let module_dir = script.and_then(|script| script.source.clone()).unwrap_or_else(|| text(&paths.code()));
-    let channel_dirs: Map<String, Value> = facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
-    let channel_names: Vec<String> =
-        sorted(Value::Object(channel_dirs.clone())).as_object().map(|m| m.keys().cloned().collect()).unwrap_or_default();
-    let groups_by_name: Map<String, Value> = groups.names().into_iter().map(str::to_owned).zip(groups.entries()).collect();
+    let channel_dirs: Map<String, Value> =
+        facts.channels.iter().map(|c| (c.name.clone(), json!(paths.channel(&c.name)))).collect();
+    let channel_names: Vec<String> = sorted(Value::Object(channel_dirs.clone()))
+        .as_object()
+        .map(|m| m.keys().cloned().collect())
+        .unwrap_or_default();
+    let groups_by_name: Map<String, Value> =
+        groups.names().into_iter().map(str::to_owned).zip(groups.entries()).collect();
     let current_group = groups.current();
 
     let values = json!({
@@ -239,10 +260,16 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         "user_entry_point": values["user_entry_point"],
     });
 
-    let named = values.as_object().into_iter().flatten().map(|(name, value)| (format!("SM_{}", name.to_uppercase()), as_variable(value)));
-    let of_channels = channel_dirs.iter().map(|(name, dir)| (format!("SM_CHANNEL_{}", name.to_uppercase()), as_variable(dir)));
+    let named = values
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (format!("SM_{}", name.to_uppercase()), as_variable(value)));
+    let of_channels =
+        channel_dirs.iter().map(|(name, dir)| (format!("SM_CHANNEL_{}", name.to_uppercase()), as_variable(dir)));
     // A dash stays a dash, as in the toolkit: SM_HP_BATCH-SIZE.
-    let of_hyperparameters = own.iter().map(|(name, value)| (format!("SM_HP_{}", name.to_uppercase()), as_variable(value)));
+    let of_hyperparameters =
+        own.iter().map(|(name, value)| (format!("SM_HP_{}", name.to_uppercase()), as_variable(value)));
     let mut variables: BTreeMap<String, String> = named.chain(of_channels).chain(of_hyperparameters).collect();
     variables.insert("SM_TRAINING_ENV".into(), as_variable(&training_env));
     variables.insert("SM_USER_ARGS".into(), as_variable(&json!(arguments(&own))));

@@ -114,7 +114,8 @@ pub struct EndpointFacts {
 }
 
 impl Facts {
-    /// The hosts as SageMaker sorts them: by name, so that `algo-10` comes before `algo-2`. Ranks follow from this order.
+    /// The hosts as SageMaker sorts them: by name, so that `algo-10` comes before `algo-2`. Ranks
+    /// follow from this order.
     pub(crate) fn sorted_hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
         hosts.sort_unstable();

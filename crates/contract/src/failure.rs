@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 /// Longest text of a failure that is kept, in characters.
 pub const MAX_CHARACTERS: usize = 1024;
 
-/// The first [`MAX_CHARACTERS`] of a failure file; `None` if it says nothing. Giving the first 4 KiB of the file is enough.
+/// The first [`MAX_CHARACTERS`] of a failure file; `None` if it says nothing. Giving the first 4
+/// KiB of the file is enough.
 pub fn failure_text(file: &[u8]) -> Option<String> {
-    // A character has at most four bytes; what is cut in the middle lies behind the last character that counts.
+    // A character has at most four bytes; what is cut in the middle lies behind the last character
+    // that counts.
     let text = String::from_utf8_lossy(&file[..file.len().min(4 * MAX_CHARACTERS)]);
     let text: String = text.trim().chars().take(MAX_CHARACTERS).collect();
     (!text.is_empty()).then_some(text)
@@ -16,11 +18,12 @@ pub fn failure_text(file: &[u8]) -> Option<String> {
 /// Begins a traceback of Python.
 pub(crate) const TRACEBACK: &str = "Traceback (most recent call last)";
 
-/// In the line in which torchrun says that a process has failed; behind it comes a traceback of its own, twice as long as a [`Tail`], that says no more.
+/// In the line in which torchrun says that a process has failed; behind it comes a traceback of its
+/// own, twice as long as a [`Tail`], that says no more.
 const OF_TORCHRUN: [&str; 3] = ["failed (exitcode: ", ") local_rank: ", " of binary: "];
 
-/// The last [`MAX_CHARACTERS`] of a stream of lines, in bounded memory. Where a process of torchrun's has raised, it is what was said until torchrun
-/// speaks of it.
+/// The last [`MAX_CHARACTERS`] of a stream of lines, in bounded memory. Where a process of
+/// torchrun's has raised, it is what was said until torchrun speaks of it.
 #[derive(Debug, Default)]
 pub struct Tail {
     lines: VecDeque<String>,
@@ -99,7 +102,10 @@ mod tests {
             assert!(tail.characters <= 2 * MAX_CHARACTERS, "{}", tail.characters);
         }
         let text = tail.text();
-        assert!((MAX_CHARACTERS - 20..=MAX_CHARACTERS).contains(&text.chars().count()) && text.starts_with("line "), "{text}");
+        assert!(
+            (MAX_CHARACTERS - 20..=MAX_CHARACTERS).contains(&text.chars().count()) && text.starts_with("line "),
+            "{text}"
+        );
         assert!(text.ends_with("line 9998 \u{fc}\nline 9999 \u{fc}"), "{text}");
         tail.push(&[b'x'; 1 << 20]);
         assert_eq!(tail.text(), "x".repeat(MAX_CHARACTERS));
@@ -112,10 +118,13 @@ mod tests {
     /// torchrun's words are those of torch 2.15 and of torch 2.0, shortened.
     #[test]
     fn a_process_of_torchruns_that_raised_has_the_last_word() {
-        let raised = ["Traceback (most recent call last):", "  File \"train.py\", line 4, in <module>", "ValueError: no column 'price'"];
+        let raised = [
+            "Traceback (most recent call last):",
+            "  File \"train.py\", line 4, in <module>",
+            "ValueError: no column 'price'",
+        ];
         let failed = "E1122 17:41:33.248000 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
-        let earlier =
-            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
+        let earlier = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
         let own = [
             "Traceback (most recent call last):",
             "  File \"/bin/torchrun\", line 8, in <module>",
@@ -128,7 +137,10 @@ mod tests {
             tail.text()
         };
         for spoken in [failed, earlier] {
-            assert_eq!(text_of(&[&["a warning"], &raised, &[spoken], &own, &[&report]]), format!("a warning\n{}", raised.join("\n")));
+            assert_eq!(
+                text_of(&[&["a warning"], &raised, &[spoken], &own, &[&report]]),
+                format!("a warning\n{}", raised.join("\n"))
+            );
         }
         // One that was killed says nothing itself.
         let killed = text_of(&[&["a warning", failed], &own]);

@@ -1,5 +1,6 @@
-//! Instance groups: which there are, in which this instance is, and over which a distributed program is launched, as SageMaker's toolkit sees them
-//! (sagemaker-training-toolkit, `environment.py`).
+//! Instance groups: which there are, in which this instance is, and over which a distributed
+//! program is launched, as SageMaker's toolkit sees them (sagemaker-training-toolkit,
+//! `environment.py`).
 
 use serde_json::{Value, json};
 

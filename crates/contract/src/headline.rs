@@ -1,4 +1,5 @@
-//! What a program's last words on stderr say of its failure, in one line: `ValueError: no column 'price' (train.py, line 4)`.
+//! What a program's last words on stderr say of its failure, in one line:
+//! `ValueError: no column 'price' (train.py, line 4)`.
 
 /// Longest headline, in characters.
 const MOST: usize = 200;
@@ -6,17 +7,20 @@ const MOST: usize = 200;
 /// Begins the line in which a program of MPI's is told whose words the others are.
 const WHOSE: &str = "(rank ";
 
-/// Where scripts lie, behind the base of their instance: what is told of a file is what stands behind it.
+/// Where scripts lie, behind the base of their instance: what is told of a file is what stands
+/// behind it.
 const PLACES: [&str; 2] = ["/ml/code/", "/ml/input/data/"];
 
 /// In the paths of what is not the user's own.
 const LIBRARIES: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "];
 
-/// The exception of the last traceback of Python's, with the user's line that it came through last; without a traceback the last line. `None` where nothing was said.
+/// The exception of the last traceback of Python's, with the user's line that it came through last;
+/// without a traceback the last line. `None` where nothing was said.
 pub fn headline(said: &str) -> Option<String> {
     let lines = Vec::from_iter(said.lines());
     let is_told = |line: &&str| !line.is_empty() && !line.starts_with(WHOSE);
-    let line = of_python(&lines).or_else(|| lines.iter().rev().map(|line| line.trim()).find(is_told).map(str::to_owned))?;
+    let line =
+        of_python(&lines).or_else(|| lines.iter().rev().map(|line| line.trim()).find(is_told).map(str::to_owned))?;
     let mut line = line.replace('\t', " ");
     if let Some((end, _)) = line.char_indices().nth(MOST) {
         line.truncate(end);
@@ -25,7 +29,8 @@ pub fn headline(said: &str) -> Option<String> {
     Some(line)
 }
 
-/// A traceback's beginning may be cut off, and a mistake of syntax has none: its last frame tells it.
+/// A traceback's beginning may be cut off, and a mistake of syntax has none: its last frame tells
+/// it.
 fn of_python(lines: &[&str]) -> Option<String> {
     let last = lines.iter().rposition(|line| frame(line).is_some())?;
     let is_source = |line: &str| line.starts_with([' ', '\t']) || line.is_empty();

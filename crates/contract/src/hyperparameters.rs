@@ -1,4 +1,5 @@
-//! A job's hyperparameters: which are the script's, a framework's, the toolkit's and Shoal's, and the arguments that the script gets.
+//! A job's hyperparameters: which are the script's, a framework's, the toolkit's and Shoal's, and
+//! the arguments that the script gets.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +90,9 @@ impl Hyperparameters {
     }
 }
 
-/// The command line that the toolkit makes of a script's hyperparameters, in the order of their names: `--name value`, one letter with one
-/// dash; an object is `member=value,member=value`, null nothing, everything else as Python's `str()` has it.
+/// The command line that the toolkit makes of a script's hyperparameters, in the order of their
+/// names: `--name value`, one letter with one dash; an object is `member=value,member=value`, null
+/// nothing, everything else as Python's `str()` has it.
 pub(crate) fn arguments(hyperparameters: &Map<String, Value>) -> Vec<String> {
     let mut sorted = Vec::from_iter(hyperparameters);
     sorted.sort_by_key(|(name, _)| *name);
@@ -99,7 +101,8 @@ pub(crate) fn arguments(hyperparameters: &Map<String, Value>) -> Vec<String> {
         let value = match value {
             Value::Null => String::new(),
             Value::Object(members) => {
-                let mut members = Vec::from_iter(members.iter().map(|(name, value)| format!("{name}={}", python::str(value))));
+                let mut members =
+                    Vec::from_iter(members.iter().map(|(name, value)| format!("{name}={}", python::str(value))));
                 members.sort();
                 members.join(",")
             }

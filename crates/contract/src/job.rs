@@ -72,11 +72,16 @@ fn eth0() -> String {
 }
 
 impl Job {
-    /// From the contents of `hyperparameters.json`, `resourceconfig.json` and `inputdataconfig.json`.
+    /// From the contents of `hyperparameters.json`, `resourceconfig.json` and
+    /// `inputdataconfig.json`.
     ///
     /// # Errors
     /// [`ConfigError`] names the file that is wrong.
-    pub fn parse(hyperparameters: &[u8], resource_config: &[u8], input_data_config: &[u8]) -> Result<Self, ConfigError> {
+    pub fn parse(
+        hyperparameters: &[u8],
+        resource_config: &[u8],
+        input_data_config: &[u8],
+    ) -> Result<Self, ConfigError> {
         let resources: ResourceConfig = parse("resourceconfig.json", resource_config)?;
         let mut hosts = resources.hosts;
         hosts.sort_unstable();

@@ -28,6 +28,8 @@ pub enum LaunchError {
     )]
     NotElastic(&'static str),
     /// Settings of mpirun, where Horovod's launcher starts the workers.
-    #[error("{0} is mpirun's, and elastic Horovod has a launcher of its own: leave it out, or the tag shoal:min-instances")]
+    #[error(
+        "{0} is mpirun's, and elastic Horovod has a launcher of its own: leave it out, or the tag shoal:min-instances"
+    )]
     NotOfHorovod(&'static str),
 }

@@ -1,12 +1,14 @@
-//! What a training program may rely on: paths, variables, metric lines, failure file, ranks. Pure: this crate parses and formats
-//! bytes, and who reads and writes them is the caller's affair.
+//! What a training program may rely on: paths, variables, metric lines, failure file, ranks. Pure:
+//! this crate parses and formats bytes, and who reads and writes them is the caller's affair.
 //!
-//! The contract is the one of SageMaker's training containers, so a program in any language that runs there runs here. It has two
-//! sides. The agent writes it: [`config_files`] and [`environment()`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what
-//! the program says, [`failure_text`] and [`Tail`] for how it ends. A training program reads it: [`Job::parse`].
+//! The contract is the one of SageMaker's training containers, so a program in any language that
+//! runs there runs here. It has two sides. The agent writes it: [`config_files`] and
+//! [`environment()`] from [`Facts`], then [`escape_line`] and [`Scraper`] for what the program
+//! says, [`failure_text`] and [`Tail`] for how it ends. A training program reads it:
+//! [`Job::parse`].
 //!
-//! A job that brings a script for one of SageMaker's framework images has it started as the toolkit in those images does: [`Script`] is that
-//! part of the contract.
+//! A job that brings a script for one of SageMaker's framework images has it started as the toolkit
+//! in those images does: [`Script`] is that part of the contract.
 
 mod config;
 mod elastic;

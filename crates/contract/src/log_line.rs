@@ -1,8 +1,10 @@
 //! Lines as logs show them.
 
-/// A line as the log stream shows it and as metric definitions see it: UTF-8 with replacement characters, and every control
-/// character as `#` and three octal digits, so that a tab is the `#011` on which documented metric regexes rely and a terminal that prints a log
-/// executes nothing. `line` has no newline; a carriage return before it is dropped, one inside (progress bars) is `#015`.
+/// A line as the log stream shows it and as metric definitions see it: UTF-8 with replacement
+/// characters, and every control character as `#` and three octal digits, so that a tab is the
+/// `#011` on which documented metric regexes rely and a terminal that prints a log executes
+/// nothing. `line` has no newline; a carriage return before it is dropped, one inside (progress
+/// bars) is `#015`.
 pub fn escape_line(line: &[u8]) -> String {
     let text = readable(line);
     if !text.contains(char::is_control) {

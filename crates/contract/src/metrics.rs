@@ -6,10 +6,12 @@ use fancy_regex::{Regex, RegexBuilder};
 
 use crate::log_line::readable;
 
-/// Backtracking steps that one definition may take on one line. Expressions without look-around and back references take none.
+/// Backtracking steps that one definition may take on one line. Expressions without look-around and
+/// back references take none.
 const STEP_LIMIT: usize = 50_000;
 
-/// Lines are searched up to here; no metric line is longer, and it bounds what an expensive expression costs.
+/// Lines are searched up to here; no metric line is longer, and it bounds what an expensive
+/// expression costs.
 const SEARCHED_BYTES: usize = 8 << 10;
 
 /// What the log shows in place of a tab.
@@ -45,7 +47,8 @@ pub struct Rejected {
     pub reason: String,
 }
 
-/// Expressions that are compiled, by their text: for those who scrape with the same definitions again.
+/// Expressions that are compiled, by their text: for those who scrape with the same definitions
+/// again.
 #[derive(Debug, Default)]
 pub struct Expressions(BTreeMap<String, Arc<Regex>>);
 
@@ -64,8 +67,8 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Compiles the definitions that are not among the compiled, which then has these alone; those that do not compile are told by
-    /// [`Self::take_rejected`].
+    /// Compiles the definitions that are not among the compiled, which then has these alone; those
+    /// that do not compile are told by [`Self::take_rejected`].
     pub fn new(definitions: &[Definition], compiled: &mut Expressions) -> Self {
         let (mut searches, mut rejected) = (Vec::new(), Vec::new());
         let known = std::mem::take(&mut compiled.0);
@@ -77,16 +80,21 @@ impl Scraper {
                     searches.push(Search { name: name.clone(), regex, overruns: 0 });
                 }
                 Err(error) => {
-                    rejected.push(Rejected { name: name.clone(), reason: format!("its regex \"{regex}\" does not compile: {error}") });
+                    rejected.push(Rejected {
+                        name: name.clone(),
+                        reason: format!("its regex \"{regex}\" does not compile: {error}"),
+                    });
                 }
             }
         }
         Self { searches, rejected }
     }
 
-    /// The values on one line, in the definitions' order. An expression is searched for (not matched from the line's start) in the escaped
-    /// line, and, if it is not there and the line has tabs, in the line as it was written; its first match counts. A first group that is no
-    /// decimal number gives nothing; `nan` and `inf` are told as they are, and are no points of a metric: AWS's wire has no such numbers.
+    /// The values on one line, in the definitions' order. An expression is searched for (not
+    /// matched from the line's start) in the escaped line, and, if it is not there and the line has
+    /// tabs, in the line as it was written; its first match counts. A first group that is no
+    /// decimal number gives nothing; `nan` and `inf` are told as they are, and are no points of a
+    /// metric: AWS's wire has no such numbers.
     pub fn values(&mut self, escaped: &str, line: &[u8]) -> Vec<Value> {
         let escaped = cut(escaped);
         let with_tabs = line.contains(&b'\t').then(|| readable(&line[..line.len().min(SEARCHED_BYTES)]));
@@ -96,7 +104,8 @@ impl Scraper {
                 None => with_tabs.as_deref().and_then(|line| search.first_group(line)),
                 found => found,
             };
-            // `(\S+)`, as the documented definitions end, is meant to end at a tab, which the escaped line no longer shows as a space.
+            // `(\S+)`, as the documented definitions end, is meant to end at a tab, which the
+            // escaped line no longer shows as a space.
             let text = text.and_then(|text| text.split(ESCAPED_TAB).next());
             if let Some(value) = text.and_then(|text| text.trim().parse::<f64>().ok()) {
                 values.push(Value { name: search.name.clone(), value });
@@ -149,7 +158,8 @@ mod tests {
     use crate::escape_line;
 
     fn scrape(regex: &str, line: &str) -> Vec<f64> {
-        let mut scraper = Scraper::new(&[Definition { name: "m".into(), regex: regex.into() }], &mut Expressions::default());
+        let mut scraper =
+            Scraper::new(&[Definition { name: "m".into(), regex: regex.into() }], &mut Expressions::default());
         assert_eq!(scraper.take_rejected(), [], "{regex}");
         scraper.values(&escape_line(line.as_bytes()), line.as_bytes()).into_iter().map(|value| value.value).collect()
     }
@@ -172,7 +182,11 @@ mod tests {
                 "#quality_metric: host=algo-1, epoch=0, train loss <loss>=0.5",
                 &[0.5],
             ),
-            (r"#quality_metric: host=\S+, train mse <loss>=(\S+)", "#quality_metric: host=algo-1, train mse <loss>=1e-3", &[1e-3]),
+            (
+                r"#quality_metric: host=\S+, train mse <loss>=(\S+)",
+                "#quality_metric: host=algo-1, train mse <loss>=1e-3",
+                &[1e-3],
+            ),
             (r"'loss': ([0-9]+(.|e\-)[0-9]+),?", "{'loss': 0.6712, 'epoch': 1.0}", &[0.6712]),
             (r"{'loss': ([0-9.]+)", "{'loss': 0.6712, 'epoch': 1.0}", &[0.6712]),
             (r#"{"loss": ([0-9.]+)}"#, r#"{"loss": 2.5}"#, &[2.5]),
@@ -198,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_bad_definition_is_told_and_spoils_no_other() {
-        let definitions = [("bad", "("), ("good", "v=(\\d+)")].map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
+        let definitions = [("bad", "("), ("good", "v=(\\d+)")]
+            .map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
         let mut scraper = Scraper::new(&definitions, &mut Expressions::default());
         let rejected = scraper.take_rejected();
         assert_eq!(rejected.len(), 1);
@@ -208,9 +223,10 @@ mod tests {
 
     #[test]
     fn an_evil_expression_is_given_up() {
-        // The back reference keeps it from the linear engine; the run of a's makes the backtracking exponential.
-        let definitions =
-            [("evil", r"(a+)+\1$"), ("good", "v=(\\d+)")].map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
+        // The back reference keeps it from the linear engine; the run of a's makes the backtracking
+        // exponential.
+        let definitions = [("evil", r"(a+)+\1$"), ("good", "v=(\\d+)")]
+            .map(|(name, regex)| Definition { name: name.into(), regex: regex.into() });
         let mut scraper = Scraper::new(&definitions, &mut Expressions::default());
         let line = format!("{}b v=3", "a".repeat(4000));
         let mut rejected = Vec::new();

@@ -1,9 +1,11 @@
-//! Programs of MPI, as sagemaker-training-toolkit starts them (`mpi.py`): the first instance runs `mpirun`, which starts its daemon on each of
-//! the others; there a program of ours waits to be told (`shoal mpi wait`) where SageMaker's images have sshd.
+//! Programs of MPI, as sagemaker-training-toolkit starts them (`mpi.py`): the first instance runs
+//! `mpirun`, which starts its daemon on each of the others; there a program of ours waits to be
+//! told (`shoal mpi wait`) where SageMaker's images have sshd.
 //!
 //! Where there is no `mpirun`, the ranks are started without one ([`crate::Ranks`]).
 //!
-//! Unlike there, each rank keeps the variables of its own instance: `SM_CURRENT_HOST` is where it runs.
+//! Unlike there, each rank keeps the variables of its own instance: `SM_CURRENT_HOST` is where it
+//! runs.
 
 use serde_json::Value;
 
@@ -43,8 +45,8 @@ impl Mpirun {
             [_] => format!("localhost:{per_host}"),
             hosts => Vec::from_iter(hosts.iter().map(|host| format!("{host}:{per_host}"))).join(","),
         };
-        // Every instance has the same variables and sees the same files, so no prefix comes before theirs; a daemon that goes into the
-        // background would seem to have ended.
+        // Every instance has the same variables and sees the same files, so no prefix comes before
+        // theirs; a daemon that goes into the background would seem to have ended.
         let ours = format!(
             "mpirun --host {places} -np {in_all} --allow-run-as-root --noprefix --leave-session-attached --tag-output -mca btl_tcp_if_include \
              {interface} -mca oob_tcp_if_include {interface} --bind-to none --map-by slot -mca pml ob1 -mca btl ^openib -mca \
@@ -54,7 +56,8 @@ impl Mpirun {
     }
 }
 
-/// The command of this instance, one of `hosts`, the instances of the ranks. `program` is what each rank is to run.
+/// The command of this instance, one of `hosts`, the instances of the ranks. `program` is what each
+/// rank is to run.
 pub(crate) fn command(
     facts: &Facts,
     hosts: &[&str],
@@ -83,12 +86,17 @@ pub(crate) fn command(
         options,
         program,
     };
-    let launcher =
-        format!("{LAUNCHER} mpi run --hosts {} --per-host {} --program {} --", run.hosts.join(","), run.per_host, run.program.len());
+    let launcher = format!(
+        "{LAUNCHER} mpi run --hosts {} --per-host {} --program {} --",
+        run.hosts.join(","),
+        run.per_host,
+        run.program.len()
+    );
     Ok(words_of(&launcher).into_iter().chain(run.command()).collect())
 }
 
-/// Horovod's elastic launcher, in `mpirun`'s place. An instance whose worker was lost is used again: another one may have its name.
+/// Horovod's elastic launcher, in `mpirun`'s place. An instance whose worker was lost is used
+/// again: another one may have its name.
 fn horovodrun(
     facts: &Facts,
     hosts: &[String],
@@ -96,7 +104,9 @@ fn horovodrun(
     elastic: ElasticFacts,
     program: Vec<String>,
 ) -> Result<Vec<String>, LaunchError> {
-    let is_set = |name: &&str| framework.framework.get(*name).is_some_and(|value| !value.is_null() && !python::str(value).is_empty());
+    let is_set = |name: &&str| {
+        framework.framework.get(*name).is_some_and(|value| !value.is_null() && !python::str(value).is_empty())
+    };
     if let Some(of_mpirun) = [IN_ALL, OPTIONS].into_iter().find(is_set) {
         return Err(LaunchError::NotOfHorovod(of_mpirun));
     }
@@ -160,7 +170,8 @@ fn of_user(words: Vec<String>) -> Vec<String> {
     options
 }
 
-/// Words as a shell tells them apart, without its variables and patterns; `None` if a quote is not closed.
+/// Words as a shell tells them apart, without its variables and patterns; `None` if a quote is not
+/// closed.
 fn words(text: &str) -> Option<Vec<String>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut characters = text.chars();

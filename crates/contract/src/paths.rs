@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// The tree's place in every instance that has its own root. Where it has none the agent says so in `SAGEMAKER_BASE_DIR`.
+/// The tree's place in every instance that has its own root. Where it has none the agent says so in
+/// `SAGEMAKER_BASE_DIR`.
 pub const BASE: &str = "/opt/ml";
 
-/// Where an instance finds the executable of ours that its program is, or is launched by. What it is told there is between it and the agent.
+/// Where an instance finds the executable of ours that its program is, or is launched by. What it
+/// is told there is between it and the agent.
 pub const LAUNCHER: &str = "/opt/shoal/bin/shoal";
 
 /// The tree below a base directory.
@@ -86,12 +88,14 @@ impl Paths {
         self.base.join("output/intermediate")
     }
 
-    /// `/opt/ml/output/failure`: why the program failed, in its own words; see [`crate::failure_text`].
+    /// `/opt/ml/output/failure`: why the program failed, in its own words; see
+    /// [`crate::failure_text`].
     pub fn failure(&self) -> PathBuf {
         self.base.join("output/failure")
     }
 
-    /// Every directory that exists before the program starts, parents first; those of the channels come on top.
+    /// Every directory that exists before the program starts, parents first; those of the channels
+    /// come on top.
     pub fn directories(&self) -> Vec<PathBuf> {
         let of_input = [self.config(), self.data()];
         let of_output = [self.model(), self.output_data(), self.output_intermediate()];

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// `json.loads(text)`, or the text itself where it is no JSON: how toolkits read each hyperparameter.
+/// `json.loads(text)`, or the text itself where it is no JSON: how toolkits read each
+/// hyperparameter.
 pub(crate) fn decoded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -36,7 +37,8 @@ fn repr(value: &Value) -> String {
     }
 }
 
-/// The shortest digits that read back as the same number; with an exponent of two digits at least where that is below -4 or from 16 on.
+/// The shortest digits that read back as the same number; with an exponent of two digits at least
+/// where that is below -4 or from 16 on.
 pub(crate) fn repr_of_float(float: f64) -> String {
     let scientific = format!("{float:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };

@@ -1,8 +1,9 @@
-//! Lines of ranks out of what `mpirun --tag-output` prints, and how they are shown: as sagemaker-training-toolkit does (`process.py`), each
-//! with its rank and host.
+//! Lines of ranks out of what `mpirun --tag-output` prints, and how they are shown: as
+//! sagemaker-training-toolkit does (`process.py`), each with its rank and host.
 //!
-//! `mpirun` (Open MPI 4) prints what a rank has written as it comes, and its tag before each piece, also in the middle of a line:
-//! `[1,0]<stdout>:loss=[1,1]<stdout>:loss=[1,0]<stdout>:0.5`. Here each rank's pieces become its lines again.
+//! `mpirun` (Open MPI 4) prints what a rank has written as it comes, and its tag before each piece,
+//! also in the middle of a line: `[1,0]<stdout>:loss=[1,1]<stdout>:loss=[1,0]<stdout>:0.5`. Here
+//! each rank's pieces become its lines again.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ pub struct RankLine {
 impl RankLine {
     /// As it stands in the log: `[1,mpirank:0,algo-1]<stdout>:text`.
     pub fn shown(&self, places: &Places, stream: &str) -> Vec<u8> {
-        let tag = self.rank.map_or_else(String::new, |rank| format!("[1,mpirank:{rank},{}]<{stream}>:", places.host(rank)));
+        let tag =
+            self.rank.map_or_else(String::new, |rank| format!("[1,mpirank:{rank},{}]<{stream}>:", places.host(rank)));
         [tag.as_bytes(), &self.text].concat()
     }
 }
@@ -72,7 +74,9 @@ impl RankLines {
                         finished.push(RankLine { rank: Some(rank), text: std::mem::take(open) });
                     }
                 }
-                None if next.is_none() || !piece.is_empty() => finished.push(RankLine { rank: None, text: piece.to_owned() }),
+                None if next.is_none() || !piece.is_empty() => {
+                    finished.push(RankLine { rank: None, text: piece.to_owned() });
+                }
                 None => {}
             }
             let Some((_, of, end)) = next else { return finished };
@@ -114,9 +118,13 @@ mod tests {
     #[test]
     fn pieces_become_the_lines_of_their_ranks() {
         // What Open MPI 4.1.4 prints of print("loss", 0.5) on two ranks at once, and its own words.
-        let pieces =
-            ["[1,0]<stdout>:loss[1,3]<stdout>:loss[1,0]<stdout>: [1,0]<stdout>:0.5[1,0]<stdout>:", "[1,3]<stdout>: 0.25", "mpirun: bye"];
-        let expected = ["[1,mpirank:0,algo-1]<stdout>:loss 0.5", "[1,mpirank:3,algo-2]<stdout>:loss 0.25", "mpirun: bye"];
+        let pieces = [
+            "[1,0]<stdout>:loss[1,3]<stdout>:loss[1,0]<stdout>: [1,0]<stdout>:0.5[1,0]<stdout>:",
+            "[1,3]<stdout>: 0.25",
+            "mpirun: bye",
+        ];
+        let expected =
+            ["[1,mpirank:0,algo-1]<stdout>:loss 0.5", "[1,mpirank:3,algo-2]<stdout>:loss 0.25", "mpirun: bye"];
         assert_eq!(shown(false, &pieces), expected);
         assert_eq!(
             shown(true, &["[1,2]<stdout>:   indented", "[1,2]<stdout>: "]),
@@ -124,7 +132,10 @@ mod tests {
         );
         // A line without its end is not lost, and what is no tag is text.
         assert_eq!(
-            shown(false, &["", "[1,1]<stdout>:[1,x]<stdout>: [2,1]<stdout>: [1,1]", "said [1,0]<stdout>:open[1,1]<stdout>:end"]),
+            shown(
+                false,
+                &["", "[1,1]<stdout>:[1,x]<stdout>: [2,1]<stdout>: [1,1]", "said [1,0]<stdout>:open[1,1]<stdout>:end"]
+            ),
             [
                 "",
                 "[1,mpirank:1,algo-1]<stdout>:[1,x]<stdout>: [2,1]<stdout>: [1,1]",
@@ -138,8 +149,11 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_bounded() {
         let (mut lines, piece) = (RankLines::new(false), format!("[1,0]<stdout>:{}[1,1]<stdout>:", "x".repeat(1000)));
-        let finished: usize =
-            (0..2000).flat_map(|_| lines.push(piece.as_bytes())).filter(|line| line.rank == Some(0)).map(|line| line.text.len()).sum();
+        let finished: usize = (0..2000)
+            .flat_map(|_| lines.push(piece.as_bytes()))
+            .filter(|line| line.rank == Some(0))
+            .map(|line| line.text.len())
+            .sum();
         assert!(finished > 1_500_000 && lines.open[&0].len() < MOST, "{finished}");
     }
 }

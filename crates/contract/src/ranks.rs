@@ -1,6 +1,6 @@
-//! Ranks that `shoal ranks` starts on each instance: those of `smdistributed.dataparallel`, whose own launcher is a
-//! closed program, and those of MPI jobs without `mpirun`: Horovod and `smdistributed.modelparallel` read no more of
-//! MPI than its launcher's variables.
+//! Ranks that `shoal ranks` starts on each instance: those of `smdistributed.dataparallel`, whose
+//! own launcher is a closed program, and those of MPI jobs without `mpirun`: Horovod and
+//! `smdistributed.modelparallel` read no more of MPI than its launcher's variables.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use crate::{Facts, LAUNCHER, LaunchError, mpi, python};
 
 const DATAPARALLEL_OPTIONS: &str = "sagemaker_distributed_dataparallel_custom_mpi_options";
 
-/// A job's variable that says how many processes torchrun and `smdistributed.dataparallel` start on each instance.
+/// A job's variable that says how many processes torchrun and `smdistributed.dataparallel` start on
+/// each instance.
 pub(crate) const PER_INSTANCE: &str = "SHOAL_PROCESSES_PER_INSTANCE";
 
 /// The variables that tell a rank its number.
@@ -56,8 +57,11 @@ impl Ranks {
     /// The launcher and its arguments.
     pub fn command(&self) -> Vec<String> {
         let Self { names, hosts, node, per_host, in_all, variables, program } = self;
-        let mut words =
-            format!("{LAUNCHER} ranks --names {} --hosts {} --node {node} --per-host {per_host}", names.word(), hosts.join(","));
+        let mut words = format!(
+            "{LAUNCHER} ranks --names {} --hosts {} --node {node} --per-host {per_host}",
+            names.word(),
+            hosts.join(",")
+        );
         if let Some(in_all) = in_all {
             words.push_str(&format!(" --in-all {in_all}"));
         }
@@ -85,7 +89,8 @@ impl Ranks {
     /// A rank's variables, besides those of its instance.
     pub fn told(&self, rank: u32) -> Vec<(String, String)> {
         let here = self.here();
-        let [world, local, on_this] = [self.world(), rank - here.start, here.end - here.start].map(|number| number.to_string());
+        let [world, local, on_this] =
+            [self.world(), rank - here.start, here.end - here.start].map(|number| number.to_string());
         let [rank, node] = [rank, self.node].map(|number| number.to_string());
         let told: Vec<(&str, String)> = match self.names {
             RankNames::DataParallel => vec![
@@ -111,15 +116,20 @@ impl Ranks {
     }
 }
 
-/// The command of this instance, one of `hosts`, for `smdistributed.dataparallel`; `program` is what each rank is to
-/// run.
+/// The command of this instance, one of `hosts`, for `smdistributed.dataparallel`; `program` is
+/// what each rank is to run.
 pub(crate) fn of_dataparallel(
     facts: &Facts,
     hosts: &[&str],
     framework: &Hyperparameters,
     program: Vec<String>,
 ) -> Result<Vec<String>, LaunchError> {
-    let said = framework.framework.get(DATAPARALLEL_OPTIONS).filter(|value| !value.is_null()).map(python::str).unwrap_or_default();
+    let said = framework
+        .framework
+        .get(DATAPARALLEL_OPTIONS)
+        .filter(|value| !value.is_null())
+        .map(python::str)
+        .unwrap_or_default();
     let variables = variables(&mpi::options(&said)?);
     let ranks = Ranks { variables, ..of_torchrun(facts, hosts, program)? };
     Ok(ranks.command())
@@ -145,8 +155,8 @@ pub fn variables(options: &[String]) -> Vec<String> {
     pairs.filter(|(name, value)| *name == "-x" && value.contains('=')).map(|(_, value)| value.clone()).collect()
 }
 
-/// Processes of torchrun and of `smdistributed.dataparallel` on an instance: as the job's variable says, else one for
-/// each GPU, else one.
+/// Processes of torchrun and of `smdistributed.dataparallel` on an instance: as the job's variable
+/// says, else one for each GPU, else one.
 pub(crate) fn per_instance(facts: &Facts) -> Result<u32, LaunchError> {
     match setting(facts, &Hyperparameters::of(&facts.hyperparameters), PER_INSTANCE) {
         None => Ok(facts.gpus.max(1)),
@@ -157,7 +167,8 @@ pub(crate) fn per_instance(facts: &Facts) -> Result<u32, LaunchError> {
     }
 }
 
-/// The variables of `smdistributed.dataparallel`'s launcher; scripts and libraries look whether they are set.
+/// The variables of `smdistributed.dataparallel`'s launcher; scripts and libraries look whether
+/// they are set.
 pub(crate) fn told_to_all(facts: &Facts, hosts: &[&str]) -> Vec<(&'static str, String)> {
     let Some(first) = hosts.first() else { return Vec::new() };
     let together = if hosts.len() > 1 { "SMDATAPARALLEL_USE_HOMOGENEOUS" } else { "SMDATAPARALLEL_USE_SINGLENODE" };
@@ -169,11 +180,12 @@ pub(crate) fn told_to_all(facts: &Facts, hosts: &[&str]) -> Vec<(&'static str, S
     ]
 }
 
-/// A value that the job's variable `name` has, or else its hyperparameter of that name in small letters, which is no
-/// argument of its script.
+/// A value that the job's variable `name` has, or else its hyperparameter of that name in small
+/// letters, which is no argument of its script.
 pub(crate) fn setting(facts: &Facts, hyperparameters: &Hyperparameters, name: &str) -> Option<String> {
     let given = facts.environment.get(name).cloned();
-    let of_hyperparameter = || hyperparameters.of_shoal.get(&name.to_lowercase()).filter(|value| **value != Value::Null).map(python::str);
+    let of_hyperparameter =
+        || hyperparameters.of_shoal.get(&name.to_lowercase()).filter(|value| **value != Value::Null).map(python::str);
     given.or_else(of_hyperparameter).filter(|text| !text.is_empty())
 }
 
@@ -195,11 +207,15 @@ mod tests {
 
     #[test]
     fn each_rank_is_told_who_it_is() {
-        let told =
-            |ranks: &Ranks, rank| Vec::from_iter(ranks.told(rank).into_iter().map(|(name, value)| format!("{name}={value}"))).join(" ");
+        let told = |ranks: &Ranks, rank| {
+            Vec::from_iter(ranks.told(rank).into_iter().map(|(name, value)| format!("{name}={value}"))).join(" ")
+        };
         let second = ranks(RankNames::DataParallel, 1, None);
         assert_eq!((second.here(), second.world()), (2..4, 6));
-        assert_eq!(told(&second, 3), "A=b c RANK=3 WORLD_SIZE=6 SMDATAPARALLEL_LOCAL_RANK=1 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1");
+        assert_eq!(
+            told(&second, 3),
+            "A=b c RANK=3 WORLD_SIZE=6 SMDATAPARALLEL_LOCAL_RANK=1 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1"
+        );
         // Hosts are filled one after the other, as by mpirun.
         let few = ranks(RankNames::Mpi, 1, Some(3));
         assert_eq!(few.here(), 2..3);

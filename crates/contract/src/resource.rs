@@ -1,4 +1,5 @@
-//! How far a tuning job's trial is and how far it may go: a file of our own beside SageMaker's, for programs that know it.
+//! How far a tuning job's trial is and how far it may go: a file of our own beside SageMaker's, for
+//! programs that know it.
 
 use serde_json::{Value, json};
 
@@ -8,12 +9,14 @@ pub const RESOURCE_FILE: &str = "input/config/shoal_resource.json";
 /// Units of the trial's resource (rounds, epochs), counted from the start of its first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resource {
-    /// For so many of them the objective's values are known: a program that goes on from an earlier checkpoint need not say them again.
+    /// For so many of them the objective's values are known: a program that goes on from an earlier
+    /// checkpoint need not say them again.
     pub from: u64,
-    /// After so many the program is to save a checkpoint and wait until the file says more; `None`: it runs to its end.
+    /// After so many the program is to save a checkpoint and wait until the file says more; `None`:
+    /// it runs to its end.
     pub until: Option<u64>,
-    /// After so many (the tuning job's `MaxResource`) the trial is complete: a program that has more to do saves its model and ends there, else it is
-    /// stopped. `None`: no limit.
+    /// After so many (the tuning job's `MaxResource`) the trial is complete: a program that has
+    /// more to do saves its model and ends there, else it is stopped. `None`: no limit.
     pub max: Option<u64>,
 }
 
@@ -36,7 +39,11 @@ impl Resource {
             None | Some(Value::Null) => Some(None),
             Some(units) => units.as_u64().map(Some),
         };
-        Some(Self { from: value.get("from").and_then(Value::as_u64).unwrap_or(0), until: units("until")?, max: units("max")? })
+        Some(Self {
+            from: value.get("from").and_then(Value::as_u64).unwrap_or(0),
+            until: units("until")?,
+            max: units("max")?,
+        })
     }
 }
 
@@ -47,7 +54,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let resource = |from, until, max| Resource { from, until, max };
-        for resource in [Resource::default(), resource(3, Some(9), None), resource(0, Some(1), Some(27)), resource(9, None, Some(27))] {
+        for resource in [
+            Resource::default(),
+            resource(3, Some(9), None),
+            resource(0, Some(1), Some(27)),
+            resource(9, None, Some(27)),
+        ] {
             assert_eq!(Resource::parse(&resource.to_bytes()), Some(resource));
         }
         assert_eq!(Resource::parse(br#"{"until": 27}"#), Some(resource(0, Some(27), None)));

@@ -1,12 +1,14 @@
-//! Script mode: which script a job brings, and how SageMaker's framework images start it (sagemaker-training-toolkit, `entry_point.py`,
-//! `process.py`, `torch_distributed.py`).
+//! Script mode: which script a job brings, and how SageMaker's framework images start it
+//! (sagemaker-training-toolkit, `entry_point.py`, `process.py`, `torch_distributed.py`).
 
 use std::collections::BTreeMap;
 
 use crate::failure::TRACEBACK;
 use crate::groups::Groups;
 use crate::headline::headline;
-use crate::hyperparameters::{DATAPARALLEL, Hyperparameters, MPI, PARAMETER_SERVER, PROGRAM, SUBMIT_DIRECTORY, arguments};
+use crate::hyperparameters::{
+    DATAPARALLEL, Hyperparameters, MPI, PARAMETER_SERVER, PROGRAM, SUBMIT_DIRECTORY, arguments,
+};
 use crate::python::{self, decoded};
 use crate::{Facts, LAUNCHER, LaunchError, MAX_CHARACTERS, mpi, ranks, tf_config};
 
@@ -32,15 +34,17 @@ const SILENT: &str = "the script printed nothing, and left no failure file";
 pub struct Script {
     /// The file in `/opt/ml/code`: `train.py`.
     pub program: String,
-    /// Where its files come from: an S3 URI of a `sourcedir.tar.gz`, or a path in the instance; `None` if nothing says so.
+    /// Where its files come from: an S3 URI of a `sourcedir.tar.gz`, or a path in the instance;
+    /// `None` if nothing says so.
     pub source: Option<String>,
     /// Behind those that its hyperparameters are: the request's `ContainerArguments`.
     pub arguments: Vec<String>,
 }
 
 impl Script {
-    /// The script that hyperparameters or variables of the request name: `sagemaker_program` and `sagemaker_submit_directory`, the former
-    /// rather by the variable, the latter rather by the hyperparameter, as the toolkit has it. `None`: the job brings no script.
+    /// The script that hyperparameters or variables of the request name: `sagemaker_program` and
+    /// `sagemaker_submit_directory`, the former rather by the variable, the latter rather by the
+    /// hyperparameter, as the toolkit has it. `None`: the job brings no script.
     pub fn of(hyperparameters: &BTreeMap<String, String>, environment: &BTreeMap<String, String>) -> Option<Self> {
         let hyperparameter = |name: &str| hyperparameters.get(name).map(|value| python::str(&decoded(value)));
         let variable = |name: &str| environment.get(&name.to_uppercase()).cloned();
@@ -75,17 +79,21 @@ impl Script {
         !is_package && !self.program.ends_with(".py")
     }
 
-    /// Program and arguments of one instance, to be started in `/opt/ml/code`. `is_package`: there is a `setup.py` beside the script.
+    /// Program and arguments of one instance, to be started in `/opt/ml/code`. `is_package`: there
+    /// is a `setup.py` beside the script.
     ///
     /// # Errors
     /// [`LaunchError`].
     pub fn command(&self, facts: &Facts, is_package: bool) -> Result<Vec<String>, LaunchError> {
         let hyperparameters = Hyperparameters::of(&facts.hyperparameters);
-        let arguments = Vec::from_iter(arguments(&hyperparameters.own).into_iter().chain(self.arguments.iter().cloned()));
+        let arguments =
+            Vec::from_iter(arguments(&hyperparameters.own).into_iter().chain(self.arguments.iter().cloned()));
         let program = self.program.clone();
         let groups = Groups::of(facts, &hyperparameters);
         let needs_all = [(PARAMETER_SERVER, "a parameter server"), (DATAPARALLEL, "smdistributed.dataparallel")];
-        if let Some((_, what)) = needs_all.into_iter().find(|(name, _)| facts.elastic.is_some() && hyperparameters.is_on(name)) {
+        if let Some((_, what)) =
+            needs_all.into_iter().find(|(name, _)| facts.elastic.is_some() && hyperparameters.is_on(name))
+        {
             return Err(LaunchError::NotElastic(what));
         }
         let is_mpi = hyperparameters.is_on(MPI) && groups.is_launched();
@@ -122,7 +130,8 @@ impl Script {
 /// torchrun on every instance.
 fn torchrun(facts: &Facts, hosts: &[&str]) -> Result<Vec<String>, LaunchError> {
     if facts.elastic.is_some() {
-        // torchrun's agent would restart all ranks when an instance comes or goes: without it they continue in place.
+        // torchrun's agent would restart all ranks when an instance comes or goes: without it they
+        // continue in place.
         return Ok(ranks::of_torchrun(facts, hosts, vec![PYTHON.to_owned()])?.command());
     }
     let rank = hosts.iter().position(|host| *host == facts.current_host()).unwrap_or(0);
@@ -141,13 +150,17 @@ fn torchrun(facts: &Facts, hosts: &[&str]) -> Result<Vec<String>, LaunchError> {
     Ok(words)
 }
 
-/// The toolkit's failure file for a script that has ended with `code`, behind its cause in one line and a `hint` of what to do about it. `stderr` is the end of what it
-/// said there (or on stdout, where it said nothing there); its last traceback counts if there is one, else all of it.
+/// The toolkit's failure file for a script that has ended with `code`, behind its cause in one line
+/// and a `hint` of what to do about it. `stderr` is the end of what it said there (or on stdout,
+/// where it said nothing there); its last traceback counts if there is one, else all of it.
 pub fn script_failure(code: i32, stderr: &str, command: &[String], hint: Option<&str>) -> String {
     let said = stderr.trim();
     let said = said.rfind(TRACEBACK).map_or(said, |at| &said[at..]);
     // As the user knows it: without what of ours starts it.
-    let ours = command.first().filter(|program| *program == LAUNCHER).and_then(|_| command.iter().position(|word| word == "--"));
+    let ours = command
+        .first()
+        .filter(|program| *program == LAUNCHER)
+        .and_then(|_| command.iter().position(|word| word == "--"));
     let mut command: String = command[ours.map_or(0, |at| at + 1)..].join(" ");
     if let Some((end, _)) = command.char_indices().nth(MOST_COMMAND) {
         command.truncate(end);
@@ -160,7 +173,8 @@ pub fn script_failure(code: i32, stderr: &str, command: &[String], hint: Option<
     format!("{before}{}{after}", ending(said, room))
 }
 
-/// What a program of the user's own has said at the end of its `stderr`, behind its cause in one line and a `hint` of what to do about it. One line is its own cause.
+/// What a program of the user's own has said at the end of its `stderr`, behind its cause in one
+/// line and a `hint` of what to do about it. One line is its own cause.
 pub fn program_failure(stderr: &str, hint: Option<&str>) -> String {
     let said = stderr.trim();
     match cause(said, hint) {

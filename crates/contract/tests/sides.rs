@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProxyFacts, checkpoint_directory, config_files,
-    environment,
+    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProxyFacts, checkpoint_directory,
+    config_files, environment,
 };
 
 fn facts(host: u32, hosts: u32) -> Facts {
-    let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>();
+    let map =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<BTreeMap<_, _>>();
     Facts {
         job_name: "titanic".into(),
         job_arn: "arn:aws:sagemaker:us-east-1:000000000000:training-job/titanic".into(),
@@ -95,7 +96,8 @@ fn config_files_are_exactly_those_of_the_platform() {
             r#""my-eval":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated","RecordWrapperType":"RecordIO"}}"#
         )
     );
-    let hyperparameters: BTreeMap<String, String> = serde_json::from_str(&files["input/config/hyperparameters.json"]).unwrap();
+    let hyperparameters: BTreeMap<String, String> =
+        serde_json::from_str(&files["input/config/hyperparameters.json"]).unwrap();
     assert_eq!(hyperparameters, facts(2, 3).hyperparameters);
     assert_eq!(files.len(), 3);
 }
@@ -156,7 +158,10 @@ fn variables_are_those_of_the_platform_and_of_the_toolkit() {
         ("SM_HP_N", "quoted"),
         ("SM_HP_LAYERS", r#"{"a":null,"b":[1,2]}"#),
         ("SM_HP_NAME", "plain text"),
-        ("SM_HPS", r#"{"batch-size":32,"epochs":3,"flag":true,"layers":{"a":null,"b":[1,2]},"n":"quoted","name":"plain text","x=y":1}"#),
+        (
+            "SM_HPS",
+            r#"{"batch-size":32,"epochs":3,"flag":true,"layers":{"a":null,"b":[1,2]},"n":"quoted","name":"plain text","x=y":1}"#,
+        ),
         ("SM_USER_ENTRY_POINT", "train.py"),
         ("SM_LOG_LEVEL", "10"),
         ("SM_FRAMEWORK_PARAMS", "{}"),
@@ -187,7 +192,8 @@ fn elsewhere_than_in_opt_ml_every_path_follows() {
 
 #[test]
 fn where_names_do_not_resolve_addresses_are_told() {
-    let addresses = [("algo-1".to_owned(), "127.0.1.1".to_owned()), ("algo-2".to_owned(), "127.0.1.2".to_owned())].into();
+    let addresses =
+        [("algo-1".to_owned(), "127.0.1.1".to_owned()), ("algo-2".to_owned(), "127.0.1.2".to_owned())].into();
     let variables = environment(&Facts { addresses, ..facts(2, 2) });
     assert_eq!(variables["SHOAL_HOST_ADDRESSES"], "algo-1=127.0.1.1,algo-2=127.0.1.2");
     assert_eq!((variables["MASTER_ADDR"].as_str(), variables["SM_MASTER_ADDR"].as_str()), ("127.0.1.1", "127.0.1.1"));
@@ -215,7 +221,10 @@ fn a_proxy_is_named_in_every_form_that_clients_read() {
 #[test]
 fn a_request_says_neither_who_a_program_is_nor_half_of_its_keys() {
     let with = |own: &[(&str, &str)]| {
-        environment(&Facts { environment: own.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(), ..facts(2, 2) })
+        environment(&Facts {
+            environment: own.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            ..facts(2, 2)
+        })
     };
     let plain = with(&[]);
     // What the request says, and whether the program hears it.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use shoal_contract::{Facts, Paths, Threads};
 
 fn map(text: &str) -> BTreeMap<String, String> {
-    text.split_whitespace().filter_map(|pair| pair.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    text.split_whitespace()
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Facts {
@@ -33,7 +36,8 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
     }
 }
 
-/// `4 cores of 16`: the share and what libraries see; then the command, hyperparameters and variables of the job.
+/// `4 cores of 16`: the share and what libraries see; then the command, hyperparameters and
+/// variables of the job.
 const ALL: &str = "OMP_NUM_THREADS={n} TF_NUM_INTRAOP_THREADS={n} TF_NUM_INTEROP_THREADS={i} LOKY_MAX_CPU_COUNT={n}";
 const WAITS: &str = "GOMP_SPINCOUNT=4000 KMP_BLOCKTIME=1 OPENBLAS_THREAD_TIMEOUT=20";
 
@@ -41,9 +45,11 @@ const WAITS: &str = "GOMP_SPINCOUNT=4000 KMP_BLOCKTIME=1 OPENBLAS_THREAD_TIMEOUT
 fn threads_are_the_share_of_the_cores() {
     let torchrun = "torchrun --nnodes 2 --nproc_per_node 2 train.py";
     let mpi = "sagemaker_mpi_enabled=true sagemaker_mpi_num_of_processes_per_host=4";
-    // Share, cores that are seen, GPUs, command, hyperparameters, variables of the job; threads if told, and what else is set.
+    // Share, cores that are seen, GPUs, command, hyperparameters, variables of the job; threads if
+    // told, and what else is set.
     for (cpus, visible, gpus, command, hyperparameters, environment, threads, waits) in [
-        // The machine is its own: libraries take what they find, and what starts processes by itself divides that.
+        // The machine is its own: libraries take what they find, and what starts processes by
+        // itself divides that.
         (2, 2, 0, "python3 train.py", "", "", None, WAITS),
         // Beside another, or a type with fewer cores than the machine.
         (1, 2, 0, "python3 train.py", "", "", Some(1), WAITS),
@@ -69,7 +75,8 @@ fn threads_are_the_share_of_the_cores() {
         let counts = threads
             .map(|threads: u32| ALL.replace("{n}", &threads.to_string()).replace("{i}", &threads.max(2).to_string()))
             .unwrap_or_default();
-        let found = told.variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>();
+        let found =
+            told.variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<BTreeMap<_, _>>();
         assert_eq!(found, map(&format!("{counts} {waits}")), "{case}");
         assert_eq!(told.note.is_some(), threads.is_some(), "{case}");
         assert!(told.variables.iter().all(|(name, _)| Threads::is_default(name)), "{case}");
@@ -85,6 +92,8 @@ fn what_the_job_sets_is_its_own_and_the_log_names_the_share() {
     let told = Threads::of(&facts(1, 0, "", ""), &command, 2);
     assert_eq!(
         told.note.as_deref(),
-        Some("1 thread (OMP_NUM_THREADS and others): this instance's share of 2 cores when it started; Environment can set others")
+        Some(
+            "1 thread (OMP_NUM_THREADS and others): this instance's share of 2 cores when it started; Environment can set others"
+        )
     );
 }

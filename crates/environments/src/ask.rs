@@ -17,7 +17,8 @@ pub(crate) struct Answer {
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end. `None`: it takes longer than `limit`, and was ended with everything that it had started.
+/// Runs a command to its end. `None`: it takes longer than `limit`, and was ended with everything
+/// that it had started.
 pub(crate) fn ask(command: &mut Command, limit: Duration) -> io::Result<Option<Answer>> {
     let until = Instant::now() + limit;
     let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

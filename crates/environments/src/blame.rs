@@ -1,4 +1,5 @@
-//! Whose fault a failure is, told from the words of pip, uv and container engines: their exit statuses do not tell.
+//! Whose fault a failure is, told from the words of pip, uv and container engines: their exit
+//! statuses do not tell.
 
 /// A network, an index or a registry that does not work: the next attempt may go well.
 const OF_NETWORK: [&str; 20] = [
@@ -97,16 +98,46 @@ mod tests {
                 false,
             ),
             ("ERROR: HTTP error 503 Server Error: Service Unavailable", true, false, false, false),
-            ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", false, false, false, false),
-            ("Error response from daemon: manifest for x:9 not found: manifest unknown: manifest unknown", false, false, true, false),
-            ("Error response from daemon: pull access denied for x, repository does not exist", false, false, true, false),
+            (
+                "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+                false,
+                false,
+                false,
+                false,
+            ),
+            (
+                "Error response from daemon: manifest for x:9 not found: manifest unknown: manifest unknown",
+                false,
+                false,
+                true,
+                false,
+            ),
+            (
+                "Error response from daemon: pull access denied for x, repository does not exist",
+                false,
+                false,
+                true,
+                false,
+            ),
             ("failed to resolve reference \"r.example/x:1\": r.example/x:1: not found", false, false, true, false),
-            ("error getting credentials: exec: \"docker-credential-x\": executable file not found in $PATH", false, false, false, false),
+            (
+                "error getting credentials: exec: \"docker-credential-x\": executable file not found in $PATH",
+                false,
+                false,
+                false,
+                false,
+            ),
             ("dial tcp 127.0.0.1:1: connect: connection refused", true, false, false, false),
             ("dial tcp: lookup r.example: no such host", true, false, false, false),
             ("Error response from daemon: No such image: x:latest", false, false, false, true),
             ("Error: inspecting object: x: image not known", false, false, false, true),
-            ("Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?", false, false, false, false),
+            (
+                "Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?",
+                false,
+                false,
+                false,
+                false,
+            ),
         ] {
             let found = (is_of_network(text), is_of_requirements(text), is_of_image(text), is_not_there(text));
             assert_eq!(found, (network, requirements, image, not_there), "{text}");

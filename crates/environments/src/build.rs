@@ -1,4 +1,5 @@
-//! Makes an environment: a virtual environment of an interpreter of this machine, with the packages of its lock file, read-only in the end.
+//! Makes an environment: a virtual environment of an interpreter of this machine, with the packages
+//! of its lock file, read-only in the end.
 
 use std::fs::{self, File};
 use std::io;
@@ -43,7 +44,11 @@ pub(crate) fn make(
         bytes: seal(directory).map_err(EnvironmentError::io("make read-only", directory))?,
         made: now(),
     };
-    watcher.line(&format!("the environment {name} is ready: {} MB in {:.0} s", record.bytes >> 20, begun.elapsed().as_secs_f64()));
+    watcher.line(&format!(
+        "the environment {name} is ready: {} MB in {:.0} s",
+        record.bytes >> 20,
+        begun.elapsed().as_secs_f64()
+    ));
     Ok(record)
 }
 
@@ -57,7 +62,8 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Makes everything readable for all and writable for nobody; gives the size in bytes. Links are left alone.
+/// Makes everything readable for all and writable for nobody; gives the size in bytes. Links are
+/// left alone.
 pub(crate) fn seal(path: &Path) -> io::Result<u64> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_symlink() {

@@ -51,13 +51,15 @@ impl Cache {
         crate::python::find(&environment.name, &environment.pythons, &self.source).map(|python| python.executable)
     }
 
-    /// The same for a job for which nothing may be fetched: what it requires comes from the cache or the wheel house.
+    /// The same for a job for which nothing may be fetched: what it requires comes from the cache
+    /// or the wheel house.
     #[must_use]
     pub fn isolated(&self) -> Self {
         Self { is_isolated: true, ..self.clone() }
     }
 
-    /// The environment, made if it is not there: with its lock file's packages, read-only. If somebody else makes it already, that is waited for.
+    /// The environment, made if it is not there: with its lock file's packages, read-only. If
+    /// somebody else makes it already, that is waited for.
     ///
     /// # Errors
     /// It cannot be made, and nothing of it is left; or the watcher waits no more.
@@ -70,11 +72,14 @@ impl Cache {
         Ok(Prepared { taken, below: None })
     }
 
-    /// What a job requires, laid over an environment: as [`Cache::prepare`], and cached by the environment, the requirements' text (a
-    /// `requirements.txt`), where packages come from and the content of `wheel`, a package without dependencies that goes on top. Without any, it is the environment itself.
+    /// What a job requires, laid over an environment: as [`Cache::prepare`], and cached by the
+    /// environment, the requirements' text (a `requirements.txt`), where packages come from and the
+    /// content of `wheel`, a package without dependencies that goes on top. Without any, it is the
+    /// environment itself.
     ///
     /// # Errors
-    /// As [`Cache::prepare`]; a requirement that is none of an index (see [`crate::check`]), or one to be fetched where that is not allowed.
+    /// As [`Cache::prepare`]; a requirement that is none of an index (see [`crate::check`]), or one
+    /// to be fetched where that is not allowed.
     pub fn overlay(
         &self,
         below: Prepared,
@@ -100,18 +105,20 @@ impl Cache {
             if self.is_isolated && self.fetches(&requirements) {
                 return Err(EnvironmentError::Isolated(base.name.clone()));
             }
-            overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(|error| match error
-            {
-                EnvironmentError::Failed { name, step, how, said, unreachable } => {
-                    EnvironmentError::NotInstalled { name, step, how, said, unreachable }
-                }
-                other => other,
-            })
+            overlay::make(base, directory, &requirements, wheel, &place.directory, &self.source, lock, watcher).map_err(
+                |error| match error {
+                    EnvironmentError::Failed { name, step, how, said, unreachable } => {
+                        EnvironmentError::NotInstalled { name, step, how, said, unreachable }
+                    }
+                    other => other,
+                },
+            )
         })?;
         Ok(Prepared { taken, below: Some(Box::new(below)) })
     }
 
-    /// Whether checked requirements take anything from elsewhere: pip follows `--find-links` even where it may ask no index.
+    /// Whether checked requirements take anything from elsewhere: pip follows `--find-links` even
+    /// where it may ask no index.
     fn fetches(&self, requirements: &str) -> bool {
         let is_link = |line: &str| line.starts_with("-f") || line.starts_with("--find-links");
         !requirements.is_empty() && (self.source.wheel_house.is_none() || requirements.lines().any(is_link))
@@ -125,7 +132,8 @@ impl Cache {
         self.shelf.list()
     }
 
-    /// Removes what nobody has wanted for so long and nobody uses; gives what was removed. Requirements of jobs go before what they lie over.
+    /// Removes what nobody has wanted for so long and nobody uses; gives what was removed.
+    /// Requirements of jobs go before what they lie over.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -145,8 +153,8 @@ impl Prepared {
         self.taken.directory.join("bin/python")
     }
 
-    /// What programs need to see, read-only and at the same path: itself, what it lies over, and the interpreter's installation where that is none
-    /// of the system's.
+    /// What programs need to see, read-only and at the same path: itself, what it lies over, and
+    /// the interpreter's installation where that is none of the system's.
     pub fn shown(&self) -> Vec<PathBuf> {
         let mut shown = vec![self.taken.directory.clone()];
         match &self.below {
@@ -163,7 +171,8 @@ impl Prepared {
         [self.taken.directory.join("bin")].into_iter().chain(below).collect()
     }
 
-    /// Directories of programs' `PYTHONPATH`, so that scripts of the environment below (`torchrun`) find what lies over it, too.
+    /// Directories of programs' `PYTHONPATH`, so that scripts of the environment below (`torchrun`)
+    /// find what lies over it, too.
     pub fn python_path(&self) -> Vec<PathBuf> {
         self.below.iter().map(|_| self.taken.record.site_packages.clone()).collect()
     }

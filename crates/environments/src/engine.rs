@@ -1,5 +1,6 @@
-//! A container engine of this machine, by its command line: that is what has the user's logins to registries, and it speaks to whatever
-//! serves the Docker API (`DOCKER_HOST`). It gives images; instances are made of them without it.
+//! A container engine of this machine, by its command line: that is what has the user's logins to
+//! registries, and it speaks to whatever serves the Docker API (`DOCKER_HOST`). It gives images;
+//! instances are made of them without it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +18,8 @@ const PROGRAMS: [&str; 2] = ["docker", "podman"];
 
 /// What it takes at most to look something up.
 const LOOK_UP: Duration = Duration::from_secs(10);
-/// What it takes at most to take a container away, with a copy of the image's files on some kinds of storage.
+/// What it takes at most to take a container away, with a copy of the image's files on some kinds
+/// of storage.
 const REMOVAL: Duration = Duration::from_secs(60);
 
 /// A command line of an engine that answers.
@@ -30,7 +32,8 @@ pub struct Engine {
 /// An image that the engine has, as far as starting its program goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspected {
-    /// The digest of its configuration, 64 hexadecimal digits: two images with the same are the same.
+    /// The digest of its configuration, 64 hexadecimal digits: two images with the same are the
+    /// same.
     pub id: String,
     /// `NAME=value`.
     pub env: Vec<String>,
@@ -62,7 +65,8 @@ struct Config {
 }
 
 impl Engine {
-    /// The engine of this machine: `command`, or else docker or podman, where it is on the path and the engine answers. `None` if none is installed.
+    /// The engine of this machine: `command`, or else docker or podman, where it is on the path and
+    /// the engine answers. `None` if none is installed.
     ///
     /// # Errors
     /// Those that are installed do not answer; the text has their last words.
@@ -102,10 +106,12 @@ impl Engine {
         self.program.file_name().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// What it knows of an image; `None` if it has none of that name. Asked before anything else is done with a name.
+    /// What it knows of an image; `None` if it has none of that name. Asked before anything else is
+    /// done with a name.
     ///
     /// # Errors
-    /// The command cannot be run, does not answer, fails for another reason, or says what is not understood; or that is no name of an image.
+    /// The command cannot be run, does not answer, fails for another reason, or says what is not
+    /// understood; or that is no name of an image.
     pub fn inspect(&self, image: &str) -> Result<Option<Inspected>, EnvironmentError> {
         if !is_name(image) {
             let said = "a name begins with a letter or a digit and has no blanks".to_owned();
@@ -122,7 +128,8 @@ impl Engine {
         }
     }
 
-    /// The command that makes a container of this name of the image with this id, which is never started: its files can be read out.
+    /// The command that makes a container of this name of the image with this id, which is never
+    /// started: its files can be read out.
     pub(crate) fn create(&self, container: &str, id: &str) -> Command {
         // Some images have no command of their own, and an engine makes no container without one.
         self.command(&["create", "--name", container, "--network", "none", id, "none"])
@@ -130,7 +137,8 @@ impl Engine {
 
     /// Takes such a container away, if it is there.
     pub(crate) fn remove(&self, container: &str) {
-        // It has never run. If it stays, the next one of this name is not made, and the engine says why.
+        // It has never run. If it stays, the next one of this name is not made, and the engine says
+        // why.
         let _ = self.ask(&["rm", "--force", "--volumes", container], REMOVAL);
     }
 
@@ -158,7 +166,11 @@ fn is_name(image: &str) -> bool {
 }
 
 fn located(name: &str, source: &Source) -> Option<PathBuf> {
-    if name.contains('/') { Some(name.into()).filter(|path: &PathBuf| path.is_file()) } else { on_path(name, &source.path()).next() }
+    if name.contains('/') {
+        Some(name.into()).filter(|path: &PathBuf| path.is_file())
+    } else {
+        on_path(name, &source.path()).next()
+    }
 }
 
 pub(crate) fn last_line(text: &str) -> String {
@@ -168,7 +180,8 @@ pub(crate) fn last_line(text: &str) -> String {
 fn understood(text: &str) -> Option<Inspected> {
     let [told] = <[Told; 1]>::try_from(serde_json::from_str::<Vec<Told>>(text).ok()?).ok()?;
     let config = told.config.unwrap_or_default();
-    let id = told.id.rsplit(':').next().filter(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let id =
+        told.id.rsplit(':').next().filter(|id| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     let working_dir = if config.working_dir.starts_with('/') { config.working_dir } else { "/".to_owned() };
     Some(Inspected {
         id: id.to_owned(),
@@ -216,7 +229,8 @@ mod tests {
         ] {
             assert_eq!(understood(&text.replace("ID", ID)).as_ref(), Some(&expected), "{text}");
         }
-        let bare = understood(&r#"[{"Id":"ID","Config":{"Entrypoint":null,"WorkingDir":""}}]"#.replace("ID", ID)).unwrap();
+        let bare =
+            understood(&r#"[{"Id":"ID","Config":{"Entrypoint":null,"WorkingDir":""}}]"#.replace("ID", ID)).unwrap();
         assert_eq!((bare.entrypoint.len(), bare.working_dir), (0, PathBuf::from("/")));
         for text in ["", "[]", "{}", r#"[{"Id":"../../x","Config":{}}]"#, r#"[{"Id":"0f5c1fe5b4c6","Config":{}}]"#] {
             assert_eq!(understood(text), None, "{text}");

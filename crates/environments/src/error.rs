@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{RequirementsError, blame};
 
-/// Why there is no environment, or no tree of an image. The texts are for the user and say what to do.
+/// Why there is no environment, or no tree of an image. The texts are for the user and say what to
+/// do.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// No Python of a version that it can have.

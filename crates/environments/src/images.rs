@@ -1,4 +1,5 @@
-//! Trees of images: the files of an image of the container engine, read out once, cached by content, shared by all instances.
+//! Trees of images: the files of an image of the container engine, read out once, cached by
+//! content, shared by all instances.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -73,12 +74,18 @@ impl Images {
         Self { shelf: Shelf::new(root.clone()), root }
     }
 
-    /// The image's files, pulled by the engine if it has no such image, and read out if that was not done before. If somebody else does it
-    /// already, that is waited for.
+    /// The image's files, pulled by the engine if it has no such image, and read out if that was
+    /// not done before. If somebody else does it already, that is waited for.
     ///
     /// # Errors
-    /// The engine cannot have it or give its files, and nothing of it is left here; or the watcher waits no more.
-    pub fn prepare(&self, engine: &Engine, image: &str, watcher: &mut dyn Watcher) -> Result<PreparedImage, EnvironmentError> {
+    /// The engine cannot have it or give its files, and nothing of it is left here; or the watcher
+    /// waits no more.
+    pub fn prepare(
+        &self,
+        engine: &Engine,
+        image: &str,
+        watcher: &mut dyn Watcher,
+    ) -> Result<PreparedImage, EnvironmentError> {
         let inspected = match engine.inspect(image)? {
             Some(inspected) => inspected,
             None => {
@@ -133,7 +140,8 @@ fn pull(engine: &Engine, image: &str, watcher: &mut dyn Watcher) -> Result<(), E
     })
 }
 
-/// Its files, into `directory` of `shelf`, which is not there yet. Whoever runs this holds the `lock`.
+/// Its files, into `directory` of `shelf`, which is not there yet. Whoever runs this holds the
+/// `lock`.
 fn read_out(
     engine: &Engine,
     image: &str,
@@ -146,22 +154,34 @@ fn read_out(
     let begun = Instant::now();
     let what = format!("the image {image}");
     room::ensure(shelf, inspected.bytes, &what)?;
-    watcher.line(&format!("reading the image {image}, once for this machine: {} MB from {}", inspected.bytes >> 20, engine.name()));
+    watcher.line(&format!(
+        "reading the image {image}, once for this machine: {} MB from {}",
+        inspected.bytes >> 20,
+        engine.name()
+    ));
     // Who made one of this name before was killed: the lock says that nobody else does now.
     let container = container(shelf, &inspected.id);
     engine.remove(&container);
-    let created = run(engine.create(&container, &inspected.id), "create", image, lock, watcher).map_err(|error| match error {
-        EnvironmentError::Failed { said, .. } => EnvironmentError::Engine { what: format!("{} create {image}", engine.name()), said },
-        other => other,
-    });
+    let created =
+        run(engine.create(&container, &inspected.id), "create", image, lock, watcher).map_err(|error| match error {
+            EnvironmentError::Failed { said, .. } => {
+                EnvironmentError::Engine { what: format!("{} create {image}", engine.name()), said }
+            }
+            other => other,
+        });
     let unpacked = created.and_then(|()| export(engine, &what, &container, directory, watcher));
     engine.remove(&container);
     let (entries, bytes) = unpacked?;
-    watcher.line(&format!("the image {image} is ready: {entries} files, {} MB in {:.0} s", bytes >> 20, begun.elapsed().as_secs_f64()));
+    watcher.line(&format!(
+        "the image {image} is ready: {entries} files, {} MB in {:.0} s",
+        bytes >> 20,
+        begun.elapsed().as_secs_f64()
+    ));
     Ok(ImageRecord { name: image.to_owned(), id: inspected.id.clone(), bytes, entries, made: now() })
 }
 
-/// What the container is called whose files are read out; an engine may serve several machines and directories.
+/// What the container is called whose files are read out; an engine may serve several machines and
+/// directories.
 fn container(shelf: &Path, id: &str) -> String {
     // Without a name the machine is one like others.
     let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -179,7 +199,9 @@ fn export(
     let mut command = engine.command(&["export", container]);
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(EnvironmentError::io("run", engine.program()))?;
-    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else { unreachable!("both are pipes") };
+    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        unreachable!("both are pipes")
+    };
     let words = thread::spawn(move || {
         let mut text = String::new();
         // What cannot be read cannot be told.
@@ -201,6 +223,9 @@ fn export(
     let said = words.join().unwrap_or_default();
     match status.success() {
         true => unpacked,
-        false => Err(EnvironmentError::Engine { what: format!("{} export of {what}", engine.name()), said: last_line(&said) }),
+        false => Err(EnvironmentError::Engine {
+            what: format!("{} export of {what}", engine.name()),
+            said: last_line(&said),
+        }),
     }
 }

@@ -33,7 +33,8 @@ pub struct Choice {
     pub lacks: Vec<String>,
 }
 
-/// First names of the modules that a Python source imports, wherever in it, each once. What a line of a string looks like is taken for it.
+/// First names of the modules that a Python source imports, wherever in it, each once. What a line
+/// of a string looks like is taken for it.
 pub fn imports(source: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in source.lines().map(str::trim_start) {
@@ -55,13 +56,15 @@ pub fn imports(source: &str) -> Vec<String> {
 }
 
 impl Table {
-    /// The image whose environment is for most of these modules; `None` if no environment is for any. Only packages that an environment is for count: what
-    /// those bring along (requests, six) is no reason to fetch gigabytes. A module that few environments are for counts for more, and of
-    /// equals the first of the table is taken, which is the smaller one.
+    /// The image whose environment is for most of these modules; `None` if no environment is for
+    /// any. Only packages that an environment is for count: what those bring along (requests, six)
+    /// is no reason to fetch gigabytes. A module that few environments are for counts for more, and
+    /// of equals the first of the table is taken, which is the smaller one.
     pub fn image_for(&self, modules: &[String]) -> Option<Choice> {
         let candidates = Vec::from_iter(self.untagged());
         let holders = |module: &str| candidates.iter().filter(|candidate| candidate.is_for(module)).count();
-        let counts = Vec::from_iter(modules.iter().map(|module| (module, holders(module))).filter(|(_, count)| *count > 0));
+        let counts =
+            Vec::from_iter(modules.iter().map(|module| (module, holders(module))).filter(|(_, count)| *count > 0));
         // Of seven environments at most, so that every share is a whole number.
         let weight = |candidate: &Candidate| -> usize {
             counts.iter().filter(|(module, _)| candidate.is_for(module)).map(|(_, count)| 420 / count.min(&7)).sum()
@@ -81,11 +84,13 @@ impl Table {
         Some(Choice { image: image.clone(), environment: environment.name.clone(), has, lacks })
     }
 
-    /// The first image of each environment that needs no tag. A lock file that cannot be read is no candidate here; whoever names its image hears why.
+    /// The first image of each environment that needs no tag. A lock file that cannot be read is no
+    /// candidate here; whoever names its image hears why.
     fn untagged(&self) -> impl Iterator<Item = Candidate> {
         self.environments().filter_map(|name| {
             let (image, ..) = self.images().find(|(pattern, of, _)| *of == name && !pattern.contains([':', '*']))?;
-            let direct = self.direct(name).map(|names| names.filter(|name| !INSTALLERS.contains(name)).map(plain).collect());
+            let direct =
+                self.direct(name).map(|names| names.filter(|name| !INSTALLERS.contains(name)).map(plain).collect());
             Some(Candidate { image: image.to_owned(), environment: self.environment(name).ok().flatten()?, direct })
         })
     }
@@ -154,6 +159,10 @@ mod tests {
         }
         let modules = ["torch", "networkx", "scipy", "transformers", "xgboost"].map(str::to_owned);
         let choice = table.image_for(&modules).unwrap();
-        assert_eq!((choice.environment.as_str(), choice.lacks), ("huggingface", vec!["xgboost".to_owned()]), "it has the rest");
+        assert_eq!(
+            (choice.environment.as_str(), choice.lacks),
+            ("huggingface", vec!["xgboost".to_owned()]),
+            "it has the rest"
+        );
     }
 }

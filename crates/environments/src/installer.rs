@@ -14,8 +14,8 @@ pub struct Source {
     pub variables: Vec<(String, String)>,
 }
 
-/// Variables that installers and the container engine's command get of the server's environment: their own settings, proxies, certificates, and
-/// where they may write. Each begins so.
+/// Variables that installers and the container engine's command get of the server's environment:
+/// their own settings, proxies, certificates, and where they may write. Each begins so.
 pub const VARIABLE_PREFIXES: [&str; 20] = [
     "HOME",
     "XDG_",
@@ -43,8 +43,15 @@ pub const VARIABLE_PREFIXES: [&str; 20] = [
 const ELSEWHERE: [&str; 5] = ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON"];
 
 /// Settings of pip that say which packages it takes from where.
-const ORIGIN: [&str; 7] =
-    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONSTRAINT", "PIP_PRE", "PIP_CONFIG_FILE"];
+const ORIGIN: [&str; 7] = [
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_NO_INDEX",
+    "PIP_CONSTRAINT",
+    "PIP_PRE",
+    "PIP_CONFIG_FILE",
+];
 
 /// Whether installers need this variable.
 pub fn is_for_installers(name: &str) -> bool {
@@ -54,7 +61,8 @@ pub fn is_for_installers(name: &str) -> bool {
 impl Source {
     /// With the variables of this process.
     pub fn of_this_process(wheel_house: Option<PathBuf>) -> Self {
-        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self { wheel_house, variables: variables.filter(|(name, _)| is_for_installers(name)).collect() }
     }
 
@@ -79,8 +87,9 @@ impl Source {
         }
     }
 
-    /// What else than requirements decides which packages they become: the directory of wheels, or the settings of the index, without passwords, which
-    /// some change every hour. Empty with pip's own defaults.
+    /// What else than requirements decides which packages they become: the directory of wheels, or
+    /// the settings of the index, without passwords, which some change every hour. Empty with pip's
+    /// own defaults.
     pub(crate) fn origin(&self) -> String {
         if let Some(directory) = &self.wheel_house {
             return format!("wheels {}", directory.display());
@@ -103,7 +112,9 @@ impl Source {
             Some(uv) => {
                 let mut command = self.command(&uv);
                 // Copies: what is shared with uv's own cache would be made read-only there, too.
-                command.args(["pip", "install", "--link-mode", "copy", "--compile-bytecode", "--no-progress", "--python"]).arg(python);
+                command
+                    .args(["pip", "install", "--link-mode", "copy", "--compile-bytecode", "--no-progress", "--python"])
+                    .arg(python);
                 (self.of(command, file), "uv pip install")
             }
             None => (self.install_by_pip(python, file), "pip install"),
@@ -124,7 +135,15 @@ impl Source {
 
     fn pip_install(&self, python: &Path) -> Command {
         let mut command = self.command(python);
-        command.args(["-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-warn-script-location"]);
+        command.args([
+            "-I",
+            "-m",
+            "pip",
+            "install",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--no-warn-script-location",
+        ]);
         command.args(["--progress-bar", "off"]);
         command
     }
@@ -166,10 +185,16 @@ mod tests {
         };
         assert_eq!(of(&[("PATH", "/bin"), ("PIP_TIMEOUT", "9")], None), "");
         let first = of(
-            &[("PIP_INDEX_URL", "https://aws:first@h.example/simple"), ("PIP_EXTRA_INDEX_URL", "https://a.example https://b.example")],
+            &[
+                ("PIP_INDEX_URL", "https://aws:first@h.example/simple"),
+                ("PIP_EXTRA_INDEX_URL", "https://a.example https://b.example"),
+            ],
             None,
         );
-        assert_eq!(first, "PIP_EXTRA_INDEX_URL=https://a.example https://b.example\nPIP_INDEX_URL=https://h.example/simple\n");
+        assert_eq!(
+            first,
+            "PIP_EXTRA_INDEX_URL=https://a.example https://b.example\nPIP_INDEX_URL=https://h.example/simple\n"
+        );
         assert_eq!(of(&[("PIP_INDEX_URL", "https://h.example")], Some("/srv/wheels")), "wheels /srv/wheels");
     }
 }

@@ -1,4 +1,5 @@
-//! What a job requires, laid over an environment: a virtual environment of its own that finds everything of the one below.
+//! What a job requires, laid over an environment: a virtual environment of its own that finds
+//! everything of the one below.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +11,8 @@ use crate::requirements::OURS;
 use crate::run::run;
 use crate::{EnvironmentError, Record, Source, Watcher, room};
 
-/// Makes it in `directory`, which is not there yet. `requirements` are checked; `wheel` depends on nothing.
+/// Makes it in `directory`, which is not there yet. `requirements` are checked; `wheel` depends on
+/// nothing.
 #[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
 pub(crate) fn make(
     below: &Record,
@@ -23,7 +25,11 @@ pub(crate) fn make(
     watcher: &mut dyn Watcher,
 ) -> Result<Record, EnvironmentError> {
     let (begun, name) = (Instant::now(), &below.name);
-    room::ensure(directory.parent().unwrap_or(directory), 0, &format!("what the job requires over the environment {name}"))?;
+    room::ensure(
+        directory.parent().unwrap_or(directory),
+        0,
+        &format!("what the job requires over the environment {name}"),
+    )?;
     watcher.line(&format!("installing what the job requires over the environment {name}, from {}", source.place()));
     let mut venv = source.command(&below_directory.join("bin/python"));
     venv.args(["-I", "-m", "venv", "--without-pip"]).arg(directory);
@@ -44,12 +50,16 @@ pub(crate) fn make(
         run(source.install_by_pip(&python, &file), "pip install", name, lock, watcher)?;
     }
     let bytes = seal(directory).map_err(EnvironmentError::io("make read-only", directory))?;
-    watcher.line(&format!("what the job requires is ready: {} MB in {:.0} s", bytes >> 20, begun.elapsed().as_secs_f64()));
+    watcher.line(&format!(
+        "what the job requires is ready: {} MB in {:.0} s",
+        bytes >> 20,
+        begun.elapsed().as_secs_f64()
+    ));
     Ok(Record { below: Some(below_directory.to_owned()), site_packages, bytes, made: now(), ..below.clone() })
 }
 
-/// Names what our wheel has of others' packages, so that pip takes what depends on those for satisfied, and programs
-/// find their versions. The wheel cannot: it has one name.
+/// Names what our wheel has of others' packages, so that pip takes what depends on those for
+/// satisfied, and programs find their versions. The wheel cannot: it has one name.
 fn name_ours(site_packages: &Path) -> io::Result<()> {
     for (name, module, version) in OURS.iter().filter(|(_, module, _)| site_packages.join(module).is_dir()) {
         let info = site_packages.join(format!("{}-{version}.dist-info", name.replace('-', "_")));

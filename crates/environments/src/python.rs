@@ -15,7 +15,8 @@ pub(crate) struct Python {
     pub(crate) prefix: PathBuf,
 }
 
-/// Says where the interpreter itself is, also from within a virtual environment; fails without what makes virtual environments.
+/// Says where the interpreter itself is, also from within a virtual environment; fails without what
+/// makes virtual environments.
 const PROBE: &str = "import ensurepip, os, sys, venv\n\
                      print(os.path.realpath(getattr(sys, '_base_executable', sys.executable)))\n\
                      print('.'.join(map(str, sys.version_info[:3])))\n\
@@ -27,7 +28,8 @@ pub(crate) fn find(name: &str, pythons: &[String], source: &Source) -> Result<Py
     let of_version = |version: &String| {
         let names = [format!("python{version}"), "python3".to_owned(), "python".to_owned()];
         let mut candidates = names.iter().flat_map(|name| on_path(name, &path));
-        candidates.find_map(|file| probe(&file, source).filter(|python| python.version.starts_with(&format!("{version}."))))
+        candidates
+            .find_map(|file| probe(&file, source).filter(|python| python.version.starts_with(&format!("{version}."))))
     };
     let found = pythons.iter().find_map(of_version);
     found.ok_or_else(|| EnvironmentError::NoPython { name: name.to_owned(), pythons: pythons.to_vec() })
@@ -39,7 +41,8 @@ pub(crate) fn on_path(name: &str, path: &[PathBuf]) -> impl Iterator<Item = Path
 }
 
 fn probe(file: &Path, source: &Source) -> Option<Python> {
-    let output = source.command(file).args(["-I", "-c", PROBE]).output().ok().filter(|output| output.status.success())?;
+    let output =
+        source.command(file).args(["-I", "-c", PROBE]).output().ok().filter(|output| output.status.success())?;
     let said = String::from_utf8(output.stdout).ok()?;
     let mut lines = said.lines();
     let (executable, version, prefix) = (lines.next()?.into(), lines.next()?.to_owned(), lines.next()?.into());

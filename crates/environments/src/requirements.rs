@@ -1,5 +1,6 @@
-//! A job's `requirements.txt`, checked before pip reads it outside of the sandbox: pip must run no code of a package there and read none of
-//! the server's files, so requirements are of an index, and only wheels are installed.
+//! A job's `requirements.txt`, checked before pip reads it outside of the sandbox: pip must run no
+//! code of a package there and read none of the server's files, so requirements are of an index,
+//! and only wheels are installed.
 
 /// Why a line of a job's requirements cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +47,8 @@ pub fn check(text: &str) -> Result<String, RequirementsError> {
     Ok(plain)
 }
 
-/// What Shoal's Python package has under another's name: its distribution, its module, and the version of which it has
-/// the API.
+/// What Shoal's Python package has under another's name: its distribution, its module, and the
+/// version of which it has the API.
 pub(crate) const OURS: [(&str, &str, &str); 4] = [
     ("horovod", "horovod", "0.28.1"),
     ("smdistributed-dataparallel", "smdistributed/dataparallel", "1.8.0"),
@@ -55,13 +56,15 @@ pub(crate) const OURS: [(&str, &str, &str); 4] = [
     ("smdistributed", "smdistributed", "1.15.0"),
 ];
 
-/// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left out, what to say of
-/// it.
+/// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left
+/// out, what to say of it.
 pub fn without_ours(text: &str) -> (String, Vec<String>) {
     let (mut rest, mut said) = (String::new(), Vec::new());
     for (_, line) in logical_lines(text) {
         match OURS.iter().find(|(name, ..)| names(&line, name)) {
-            Some((name, _, version)) => said.push(format!("{line}: satisfied by Shoal's {name} (the API of {version})")),
+            Some((name, _, version)) => {
+                said.push(format!("{line}: satisfied by Shoal's {name} (the API of {version})"));
+            }
             None => {
                 rest.push_str(&line);
                 rest.push('\n');
@@ -71,8 +74,8 @@ pub fn without_ours(text: &str) -> (String, Vec<String>) {
     (rest, said)
 }
 
-/// Whether a requirement is of this distribution: by its name, or by the file or the repository that an address ends
-/// with.
+/// Whether a requirement is of this distribution: by its name, or by the file or the repository
+/// that an address ends with.
 fn names(line: &str, name: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "-");
     let first = line.split_whitespace().next().unwrap_or_default();
@@ -81,17 +84,20 @@ fn names(line: &str, name: &str) -> bool {
         let file = path.rsplit('/').next().unwrap_or_default();
         // A wheel's or an archive's name goes on with its version, a repository's with a branch.
         let is_version = |(at, _): &(usize, &str)| file[at + 1..].starts_with(|first: char| first.is_ascii_digit());
-        let end = file.find('@').or_else(|| file.match_indices('-').find(is_version).map(|(at, _)| at)).unwrap_or(file.len());
+        let end =
+            file.find('@').or_else(|| file.match_indices('-').find(is_version).map(|(at, _)| at)).unwrap_or(file.len());
         plain(file[..end].trim_end_matches(".git"))
     });
     let of_name = || {
-        let end = line.find(|letter: char| !(letter.is_ascii_alphanumeric() || "._-".contains(letter))).unwrap_or(line.len());
+        let end =
+            line.find(|letter: char| !(letter.is_ascii_alphanumeric() || "._-".contains(letter))).unwrap_or(line.len());
         plain(&line[..end])
     };
     !line.starts_with('-') && of_address.unwrap_or_else(of_name) == name
 }
 
-/// Lines that end in a backslash go on in the next; a comment begins at the line's start or behind a blank.
+/// Lines that end in a backslash go on in the next; a comment begins at the line's start or behind
+/// a blank.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
     let (mut lines, mut open) = (Vec::new(), None);
     let text = text.trim_start_matches('\u{feff}');
@@ -107,7 +113,11 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
         }
     }
     lines.extend(open);
-    lines.into_iter().map(|(number, line)| (number, line.trim().to_owned())).filter(|(_, line)| !line.is_empty()).collect()
+    lines
+        .into_iter()
+        .map(|(number, line)| (number, line.trim().to_owned()))
+        .filter(|(_, line)| !line.is_empty())
+        .collect()
 }
 
 fn option(text: &str) -> Result<(), &'static str> {
@@ -134,8 +144,9 @@ fn requirement(text: &str) -> Result<(), &'static str> {
     let begins = named.starts_with(|first: char| first.is_ascii_alphanumeric());
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-[],()<>=!~*+ \t".contains(letter);
     // A name with such an ending is a file to pip.
-    let is_file =
-        [".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar"].iter().any(|end| named.trim().to_lowercase().ends_with(end));
+    let is_file = [".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar"]
+        .iter()
+        .any(|end| named.trim().to_lowercase().ends_with(end));
     if begins && named.chars().all(is_plain) && !is_file { Ok(()) } else { Err(NOT_OF_AN_INDEX) }
 }
 
@@ -161,7 +172,10 @@ mod tests {
                     https://smdataparallel.s3.amazonaws.com/binary/pytorch/2.0.1/smdistributed_dataparallel-1.8.0-cp310-cp310-linux_x86_64.whl\n\
                     git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ https://example.org/x.zip\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n";
         let (rest, said) = without_ours(text);
-        assert_eq!(rest, "numpy==2.0\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n");
+        assert_eq!(
+            rest,
+            "numpy==2.0\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n"
+        );
         assert_eq!(said[0], "horovod[pytorch,keras]==0.21.0: satisfied by Shoal's horovod (the API of 0.28.1)");
         assert_eq!(said.len(), 6, "{said:?}");
         assert!(said[3].ends_with("satisfied by Shoal's smdistributed-dataparallel (the API of 1.8.0)"), "{}", said[3]);

@@ -1,4 +1,5 @@
-//! Runs what makes environments: its lines are passed on while it runs, and it can be ended with all that it has started.
+//! Runs what makes environments: its lines are passed on while it runs, and it can be ended with
+//! all that it has started.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -28,8 +29,9 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// So many last lines tell why something failed.
 const LAST_LINES: usize = 15;
 
-/// Runs one step of making `name` to its end. `lock` is its standard input: whoever holds that file open holds the lock, so a build whose
-/// agent was killed keeps others away until it has ended itself.
+/// Runs one step of making `name` to its end. `lock` is its standard input: whoever holds that file
+/// open holds the lock, so a build whose agent was killed keeps others away until it has ended
+/// itself.
 pub(crate) fn run(
     mut command: Command,
     step: &'static str,
@@ -99,6 +101,14 @@ pub(crate) fn end(child: &mut Child) {
 
 /// What of the many lines of pip, uv and engines that pull tells people that it goes on.
 fn is_progress(line: &str) -> bool {
-    let begins = ["Downloading ", "Using cached ", "Installing collected", "Prepared ", "Installed ", "Trying to pull ", "Status: "];
+    let begins = [
+        "Downloading ",
+        "Using cached ",
+        "Installing collected",
+        "Prepared ",
+        "Installed ",
+        "Trying to pull ",
+        "Status: ",
+    ];
     begins.iter().any(|start| line.trim_start().starts_with(start)) || line.ends_with(": Pull complete")
 }

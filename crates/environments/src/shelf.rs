@@ -1,7 +1,9 @@
-//! A directory of things that are made once: one directory each, a record beside it that is written when it is whole, and a lock.
+//! A directory of things that are made once: one directory each, a record beside it that is written
+//! when it is whole, and a lock.
 //!
-//! Who uses a thing holds its lock shared, who makes or removes it holds it alone. The kernel gives up the locks of whoever dies. Who removes a thing
-//! removes its lock, too, so whoever has got a lock looks whether it still is the thing's.
+//! Who uses a thing holds its lock shared, who makes or removes it holds it alone. The kernel gives
+//! up the locks of whoever dies. Who removes a thing removes its lock, too, so whoever has got a
+//! lock looks whether it still is the thing's.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -18,7 +20,8 @@ use sha2::{Digest, Sha256};
 use crate::run::LOOK;
 use crate::{EnvironmentError, Watcher};
 
-/// So many looks in turn, 2 s, have to find a thing in use and not whole: for a moment others look, too.
+/// So many looks in turn, 2 s, have to find a thing in use and not whole: for a moment others look,
+/// too.
 const PATIENCE: u32 = 40;
 
 /// What is known of a thing that is whole.
@@ -111,7 +114,8 @@ impl<R: Kept> Shelf<R> {
         loop {
             // Anew each time: a lock is removed with what it is for.
             let lock = place.open()?;
-            let is_shared = is_free(lock.try_lock_shared()).and_then(|free| Ok(free && place.has(&lock)?)).map_err(failed())?;
+            let is_shared =
+                is_free(lock.try_lock_shared()).and_then(|free| Ok(free && place.has(&lock)?)).map_err(failed())?;
             if is_shared && let Some(record) = place.whole() {
                 // Only prune asks.
                 let _ = lock.set_modified(SystemTime::now());
@@ -191,7 +195,8 @@ impl<R: Kept> Shelf<R> {
         place.forget()
     }
 
-    /// Removes locks of what is not there, as those leave them that are killed before they have made it.
+    /// Removes locks of what is not there, as those leave them that are killed before they have
+    /// made it.
     fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -205,7 +210,8 @@ impl<R: Kept> Shelf<R> {
         Ok(())
     }
 
-    /// Removes what nobody has wanted for so long and nobody uses; gives what was removed. What rests on another goes before that.
+    /// Removes what nobody has wanted for so long and nobody uses; gives what was removed. What
+    /// rests on another goes before that.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -222,7 +228,9 @@ impl<R: Kept> Shelf<R> {
             }
         }
         match self.sweep() {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(EnvironmentError::io("remove locks from", &self.root)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(EnvironmentError::io("remove locks from", &self.root)(error))
+            }
             _ => Ok(removed),
         }
     }
@@ -250,7 +258,8 @@ impl Place {
         fs::remove_file(&self.lock).map_err(EnvironmentError::io("remove", &self.lock))
     }
 
-    /// What is known of it if it is whole. A record that is not understood is none, and the thing is made again.
+    /// What is known of it if it is whole. A record that is not understood is none, and the thing
+    /// is made again.
     fn whole<R: Kept>(&self) -> Option<R> {
         let record: R = serde_json::from_slice(&fs::read(&self.record).ok()?).ok()?;
         record.is_whole(&self.directory).then_some(record)
@@ -271,7 +280,9 @@ impl Place {
     fn remove(&self) -> Result<(), EnvironmentError> {
         for file in [&self.record, &self.record.with_extension("draft")] {
             match fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(EnvironmentError::io("remove", file)(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(EnvironmentError::io("remove", file)(error));
+                }
                 _ => {}
             }
         }

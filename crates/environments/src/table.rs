@@ -1,5 +1,5 @@
-//! Which image names stand for which environment: the table that comes along (`environments/table.txt` of the repository, which tells the
-//! form), asked after the user's own.
+//! Which image names stand for which environment: the table that comes along
+//! (`environments/table.txt` of the repository, which tells the form), asked after the user's own.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,8 @@ pub struct Environment {
 pub struct Found {
     /// The environment.
     pub environment: Environment,
-    /// Which version of the framework it has, and whether the image's tag asks for another; `None` where the row names no package.
+    /// Which version of the framework it has, and whether the image's tag asks for another; `None`
+    /// where the row names no package.
     pub notice: Option<String>,
 }
 
@@ -176,7 +177,9 @@ impl Table {
 
     fn extend(&mut self, text: &str, file: &Path, is_users: bool) -> Result<(), TableError> {
         let rows = (1..).zip(text.lines()).map(|(line, text)| (line, text.split('#').next().unwrap_or_default()));
-        let rows = rows.map(|(line, text)| (line, text.split_whitespace().collect::<Vec<_>>())).filter(|(_, columns)| !columns.is_empty());
+        let rows = rows
+            .map(|(line, text)| (line, text.split_whitespace().collect::<Vec<_>>()))
+            .filter(|(_, columns)| !columns.is_empty());
         let mut images = Vec::new();
         for (line, columns) in rows {
             let at = |found: &str| (file.to_owned(), line, found.to_owned());
@@ -192,11 +195,24 @@ impl Table {
                         Some(shipped) => Lock::Text(shipped.text),
                         None => Lock::File(file.parent().unwrap_or(Path::new("")).join(lock)),
                     };
-                    self.environments.push(Entry { name: name.to_owned(), pythons, lock, direct: shipped.map(|it| it.direct) });
+                    self.environments.push(Entry {
+                        name: name.to_owned(),
+                        pythons,
+                        lock,
+                        direct: shipped.map(|it| it.direct),
+                    });
                 }
                 ["image", pattern, environment] | ["image", pattern, environment, _] => {
                     let package = columns.get(3).map(|&package| package.to_owned());
-                    images.push((line, ImageRow { pattern: pattern.to_owned(), environment: environment.to_owned(), package, is_users }));
+                    images.push((
+                        line,
+                        ImageRow {
+                            pattern: pattern.to_owned(),
+                            environment: environment.to_owned(),
+                            package,
+                            is_users,
+                        },
+                    ));
                 }
                 ["rootfs", pattern, directory] if directory.starts_with('/') => {
                     self.roots.push(RootRow { pattern: pattern.to_owned(), directory: directory.into() });
@@ -231,14 +247,17 @@ impl Table {
         let asked = tag_of(image.split('@').next().unwrap_or(image)).and_then(version_of);
         let notice = row.package.as_deref().and_then(|package| {
             let has = environment.pinned(package)?;
-            let is_another = |asked: &&str| has != *asked && has.strip_prefix(asked).is_none_or(|rest| !rest.starts_with('.'));
-            let asked = asked.filter(is_another).map(|asked| format!("{image} asks for version {asked}; ")).unwrap_or_default();
+            let is_another =
+                |asked: &&str| has != *asked && has.strip_prefix(asked).is_none_or(|rest| !rest.starts_with('.'));
+            let asked =
+                asked.filter(is_another).map(|asked| format!("{image} asks for version {asked}; ")).unwrap_or_default();
             Some(format!("{asked}the environment {} has {package} {has}", environment.name))
         });
         Ok(Some(Found { environment, notice }))
     }
 
-    /// The directory that `image` stands for, of the user's rows for such; these are asked before all others. `None` if no row fits it.
+    /// The directory that `image` stands for, of the user's rows for such; these are asked before
+    /// all others. `None` if no row fits it.
     pub fn root(&self, image: &str) -> Option<&Path> {
         self.roots.iter().find(|row| fits(&row.pattern, image)).map(|row| &*row.directory)
     }
@@ -256,14 +275,18 @@ impl Table {
         let Some(entry) = self.entry(name) else { return Ok(None) };
         let lock = match &entry.lock {
             Lock::Text(text) => (*text).to_owned(),
-            Lock::File(file) => fs::read_to_string(file).map_err(|source| TableError::Unreadable { file: file.clone(), source })?,
+            Lock::File(file) => {
+                fs::read_to_string(file).map_err(|source| TableError::Unreadable { file: file.clone(), source })?
+            }
         };
         Ok(Some(Environment { name: entry.name.clone(), pythons: entry.pythons.clone(), lock }))
     }
 
-    /// Names of the packages that an environment is for, without those that these bring; `None` where nothing tells which they are.
+    /// Names of the packages that an environment is for, without those that these bring; `None`
+    /// where nothing tells which they are.
     pub(crate) fn direct(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
-        let lines = self.entry(name)?.direct?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines =
+            self.entry(name)?.direct?.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         Some(lines.map(|line| line.split(['=', '<', '>', '!', '~', '[', ';', ' ']).next().unwrap_or_default()))
     }
 
@@ -333,15 +356,25 @@ mod tests {
     fn images_that_sdks_name_have_environments() {
         const DLC: &str = "763104351884.dkr.ecr.us-west-2.amazonaws.com";
         for (image, expected) in [
-            ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
+            (
+                "246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3".to_owned(),
+                Some("scikit-learn-1.2"),
+            ),
             ("sagemaker-scikit-learn:1.4-2-cpu-py3".to_owned(), Some("scikit-learn-1.4")),
             ("sagemaker-scikit-learn:0.23-1-cpu-py3".to_owned(), Some("scikit-learn-1.2")),
             ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1".to_owned(), Some("xgboost-1.7")),
             ("sagemaker-xgboost:0.90-2-cpu-py3".to_owned(), Some("xgboost-0.90")),
             ("sagemaker-xgboost:3.0-5".to_owned(), Some("xgboost")),
             (format!("{DLC}/pytorch-training:2.0.1-gpu-py310"), Some("pytorch")),
-            ("658645717510.dkr.ecr.us-west-2.amazonaws.com/smdistributed-modelparallel:2.5.0-gpu-py311-cu124".to_owned(), Some("pytorch")),
-            (format!("{DLC}/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310-cu118-ubuntu20.04"), Some("huggingface")),
+            (
+                "658645717510.dkr.ecr.us-west-2.amazonaws.com/smdistributed-modelparallel:2.5.0-gpu-py311-cu124"
+                    .to_owned(),
+                Some("pytorch"),
+            ),
+            (
+                format!("{DLC}/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310-cu118-ubuntu20.04"),
+                Some("huggingface"),
+            ),
             (format!("{DLC}/pytorch-training-neuronx:2.1"), None),
             ("me/pytorch-training:2.0".to_owned(), None),
         ] {
@@ -353,7 +386,10 @@ mod tests {
     #[test]
     fn the_version_is_told_and_whether_another_was_asked_for() {
         let notice = |image: &str| shipped().find(image).unwrap().unwrap().notice;
-        assert_eq!(notice("sagemaker-scikit-learn:1.2-1-cpu-py3").unwrap(), "the environment scikit-learn-1.2 has scikit-learn 1.2.2");
+        assert_eq!(
+            notice("sagemaker-scikit-learn:1.2-1-cpu-py3").unwrap(),
+            "the environment scikit-learn-1.2 has scikit-learn 1.2.2"
+        );
         assert!(notice("pytorch-training").unwrap().starts_with("the environment pytorch has torch 2."));
         for version in ["0.90-2", "1.0-1-cpu-py3", "1.2-2", "1.3-1", "1.5-1", "1.7-1", "3.0-5"] {
             let told = notice(&format!("sagemaker-xgboost:{version}")).unwrap();
@@ -361,7 +397,9 @@ mod tests {
         }
         let told = notice("pytorch-training:2.0.1-cpu-py310").unwrap();
         assert!(
-            told.starts_with("pytorch-training:2.0.1-cpu-py310 asks for version 2.0.1; the environment pytorch has torch 2."),
+            told.starts_with(
+                "pytorch-training:2.0.1-cpu-py310 asks for version 2.0.1; the environment pytorch has torch 2."
+            ),
             "{told}"
         );
     }

@@ -9,8 +9,8 @@ use tar::{Archive, Entry, EntryType};
 
 use crate::{EnvironmentError, room};
 
-/// Entries and bytes. Whoever owns a file in the image, here it belongs to this process's user, who can read it; so no program of the image runs as
-/// its owner or group (setuid, setgid).
+/// Entries and bytes. Whoever owns a file in the image, here it belongs to this process's user, who
+/// can read it; so no program of the image runs as its owner or group (setuid, setgid).
 ///
 /// # Errors
 /// It is no archive, or the disk has no room for it.
@@ -57,7 +57,14 @@ mod tests {
         builder.into_inner().unwrap()
     }
 
-    fn add(builder: &mut tar::Builder<Vec<u8>>, name: &str, kind: EntryType, mode: u32, content: &str, link: Option<&str>) {
+    fn add(
+        builder: &mut tar::Builder<Vec<u8>>,
+        name: &str,
+        kind: EntryType,
+        mode: u32,
+        content: &str,
+        link: Option<&str>,
+    ) {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(mode);

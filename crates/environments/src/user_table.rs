@@ -1,5 +1,5 @@
-//! Changes of the user's table: rows of images of their own, each with an environment of the same name and a copy of its lock file, or with a
-//! directory.
+//! Changes of the user's table: rows of images of their own, each with an environment of the same
+//! name and a copy of its lock file, or with a directory.
 
 use std::fs;
 use std::io;
@@ -51,8 +51,9 @@ impl UserTable {
         Self { file }
     }
 
-    /// Registers an image of the user's own: an environment of these versions of Python, the best first, with the packages of a lock file, whose
-    /// text is copied. A row of the same name is replaced.
+    /// Registers an image of the user's own: an environment of these versions of Python, the best
+    /// first, with the packages of a lock file, whose text is copied. A row of the same name is
+    /// replaced.
     ///
     /// # Errors
     /// The name or a version is none, or the files cannot be written.
@@ -61,7 +62,8 @@ impl UserTable {
         if let Some(wrong) = pythons.iter().find(|python| !is_python(python)) {
             return Err(ChangeError::Python(wrong.clone()));
         }
-        let plain: String = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+        let plain: String =
+            name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
         let copy = format!("{LOCKS}/{plain}-{}.txt", crate::shelf::digest(&[name, lock]));
         let directory = self.file.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(directory.join(LOCKS)).map_err(EnvironmentError::io("make", &directory.join(LOCKS)))?;
@@ -73,8 +75,9 @@ impl UserTable {
         Ok(())
     }
 
-    /// Registers an image of the user's own that is a directory: a tree of files with all that its programs need. It stays where it is. A row of
-    /// the same name is replaced. Gives the directory as it stands in the table.
+    /// Registers an image of the user's own that is a directory: a tree of files with all that its
+    /// programs need. It stays where it is. A row of the same name is replaced. Gives the directory
+    /// as it stands in the table.
     ///
     /// # Errors
     /// The name or the directory is none, or the file cannot be written.
@@ -82,7 +85,10 @@ impl UserTable {
         check_name(name)?;
         let wrong = || ChangeError::Root(directory.to_owned());
         let found = directory.canonicalize().map_err(|_| wrong())?;
-        let text = found.to_str().filter(|text| !text.contains('#') && !text.contains(char::is_whitespace)).ok_or_else(wrong)?;
+        let text = found
+            .to_str()
+            .filter(|text| !text.contains('#') && !text.contains(char::is_whitespace))
+            .ok_or_else(wrong)?;
         let has = |name: &str| fs::symlink_metadata(found.join(name)).is_ok();
         if found == Path::new("/") || !(has("bin") || has("usr")) {
             return Err(wrong());
@@ -111,7 +117,8 @@ impl UserTable {
         Ok(())
     }
 
-    /// The table's text without the rows of this name, and the lock file that they named. Everything else stays as it was written.
+    /// The table's text without the rows of this name, and the lock file that they named.
+    /// Everything else stays as it was written.
     fn without(&self, name: &str) -> Result<(String, Option<String>), ChangeError> {
         // What is wrong is told before anything is changed.
         Table::read(&self.file)?;

@@ -1,5 +1,6 @@
-//! Whether an environment still is what was installed: every file against the digest that its wheel's list of files (`RECORD`) has for it. Nothing of
-//! the environment is run: what a job required is the job's code.
+//! Whether an environment still is what was installed: every file against the digest that its
+//! wheel's list of files (`RECORD`) has for it. Nothing of the environment is run: what a job
+//! required is the job's code.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -70,8 +71,8 @@ fn rows(list: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(rows)
 }
 
-/// Whether the file at `path`, which begins in `from`, has this digest (`sha256=` and base64); what is wrong in a sentence. Nothing outside of
-/// `directory` is read.
+/// Whether the file at `path`, which begins in `from`, has this digest (`sha256=` and base64); what
+/// is wrong in a sentence. Nothing outside of `directory` is read.
 fn check(directory: &Path, from: &Path, path: &Path, digest: &str) -> Result<(), String> {
     let file = plain(&from.join(path));
     let failed = |why: &str| format!("{}: {why}", file.display());
@@ -83,7 +84,11 @@ fn check(directory: &Path, from: &Path, path: &Path, digest: &str) -> Result<(),
         "sha256" => Box::<Sha256>::default(),
         "sha384" => Box::<Sha384>::default(),
         "sha512" => Box::<Sha512>::default(),
-        other => return Err(failed(&format!("its package's list has a digest of the kind \"{other}\", which is not secure"))),
+        other => {
+            return Err(failed(&format!(
+                "its package's list has a digest of the kind \"{other}\", which is not secure"
+            )));
+        }
     };
     let mut file = open(&file).map_err(|error| failed(&error.to_string()))?.ok_or_else(|| failed("it is no file"))?;
     let mut buffer = vec![0; 1 << 18];

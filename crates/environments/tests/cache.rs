@@ -63,8 +63,12 @@ impl Place {
             include_str!("../../../tests/clients/wheels.py"),
             "\nimport pathlib, sys\nwheel(pathlib.Path(sys.argv[1]), *sys.argv[2:])\n"
         );
-        let made =
-            Command::new("python3").args(["-c", script]).arg(self.wheels()).args([name, version, requires, path_line]).status().unwrap();
+        let made = Command::new("python3")
+            .args(["-c", script])
+            .arg(self.wheels())
+            .args([name, version, requires, path_line])
+            .status()
+            .unwrap();
         assert!(made.success());
     }
 }
@@ -97,14 +101,26 @@ fn made_once_read_only_and_found_again_at_once() {
     place.wheel("alpha", "1.0", "");
     let (cache, mut lines) = (place.cache(), Lines::default());
     let prepared = cache.prepare(&environment("alpha==1.0\n"), &mut lines).unwrap();
-    assert!(lines.said[0].starts_with("making the environment test, once for this machine: Python 3."), "{:?}", lines.said);
+    assert!(
+        lines.said[0].starts_with("making the environment test, once for this machine: Python 3."),
+        "{:?}",
+        lines.said
+    );
     assert!(lines.said.last().unwrap().starts_with("the environment test is ready"), "{:?}", lines.said);
     let said = output(&prepared, "alpha", &[]);
-    assert_eq!(said.trim(), format!("1.0 {}", prepared.python().display()), "a script of the environment runs with its interpreter");
-    assert!(output(&prepared, "python", &["-c", "import alpha; print(alpha.__file__)"]).contains(&*place.root().to_string_lossy()));
+    assert_eq!(
+        said.trim(),
+        format!("1.0 {}", prepared.python().display()),
+        "a script of the environment runs with its interpreter"
+    );
+    assert!(
+        output(&prepared, "python", &["-c", "import alpha; print(alpha.__file__)"])
+            .contains(&*place.root().to_string_lossy())
+    );
     let file = prepared.record().site_packages.join("alpha.py");
     assert!(
-        fs::metadata(&file).unwrap().permissions().readonly() && fs::metadata(file.parent().unwrap()).unwrap().permissions().readonly()
+        fs::metadata(&file).unwrap().permissions().readonly()
+            && fs::metadata(file.parent().unwrap()).unwrap().permissions().readonly()
     );
 
     let mut lines = Lines::default();
@@ -119,7 +135,8 @@ fn made_once_read_only_and_found_again_at_once() {
     let problems = cache.verify(&cached).unwrap().problems;
     assert_eq!(problems, [format!("{}: it is not the file that was installed", file.display())]);
 
-    // As a builder leaves it that is killed before the record is written, while its pip lives on: who comes next waits for that, and makes it anew.
+    // As a builder leaves it that is killed before the record is written, while its pip lives on:
+    // who comes next waits for that, and makes it anew.
     drop((prepared, again));
     fs::remove_file(format!("{}.json", cached.directory.display())).unwrap();
     let left = cache.list().unwrap();
@@ -130,7 +147,11 @@ fn made_once_read_only_and_found_again_at_once() {
     drop(lock);
     let (begun, mut lines) = (Instant::now(), Lines::default());
     let anew = cache.prepare(&environment("alpha==1.0\n"), &mut lines).unwrap();
-    assert!(lines.said[0].starts_with("waiting for the environment test") && lines.said[1].starts_with("making"), "{:?}", lines.said);
+    assert!(
+        lines.said[0].starts_with("waiting for the environment test") && lines.said[1].starts_with("making"),
+        "{:?}",
+        lines.said
+    );
     assert!(begun.elapsed() >= Duration::from_millis(900));
     assert!(orphan.wait().unwrap().success());
     assert_eq!(output(&anew, "python", &["-c", "import alpha; print(alpha.VERSION)"]), "1.0\n");
@@ -140,7 +161,10 @@ fn made_once_read_only_and_found_again_at_once() {
     fs::remove_file(anew.python()).unwrap();
     let mut lines = Lines::default();
     let broken = cache.prepare(&environment("alpha==1.0\n"), &mut lines).unwrap_err();
-    assert!(broken.to_string().starts_with("the environment test is in use by running jobs and no longer whole") && !broken.is_the_jobs());
+    assert!(
+        broken.to_string().starts_with("the environment test is in use by running jobs and no longer whole")
+            && !broken.is_the_jobs()
+    );
     assert_eq!(lines.said, Vec::<String>::new(), "nobody makes it");
     drop(anew);
     cache.prune(Duration::ZERO).unwrap();
@@ -171,12 +195,16 @@ fn a_look_at_the_files_runs_no_code_of_theirs() {
     let list = fs::read_to_string(info.join("RECORD")).unwrap();
     fs::write(
         info.join("RECORD"),
-        format!("{list}/dev/zero,sha256=0,1\n../../../../../../dev/zero,sha256=0,1\n../../../bin,sha256=0,1\nx.py,md5=0,1\n"),
+        format!(
+            "{list}/dev/zero,sha256=0,1\n../../../../../../dev/zero,sha256=0,1\n../../../bin,sha256=0,1\nx.py,md5=0,1\n"
+        ),
     )
     .unwrap();
     let problems = cache.verify(&cached).unwrap().problems;
     assert_eq!(problems.len(), 4, "{problems:?}");
-    for (problem, expected) in problems.iter().zip(["outside of the environment", "outside of the environment", "is no file", "\"md5\""]) {
+    for (problem, expected) in
+        problems.iter().zip(["outside of the environment", "outside of the environment", "is no file", "\"md5\""])
+    {
         assert!(problem.contains(expected), "{problem}");
     }
 }
@@ -198,8 +226,10 @@ fn two_at_once_wait_for_one_build() {
     let [first, second] = builders.map(|builder| builder.join().unwrap());
     assert_eq!(first.0, second.0);
     let made = [&first, &second].iter().filter(|it| it.1.iter().any(|line| line.starts_with("making"))).count();
-    let waited =
-        [&first, &second].iter().filter(|it| it.1 == ["waiting for the environment test, which another instance or job is making"]).count();
+    let waited = [&first, &second]
+        .iter()
+        .filter(|it| it.1 == ["waiting for the environment test, which another instance or job is making"])
+        .count();
     assert_eq!((made, waited), (1, 1), "{first:?} {second:?}");
 }
 
@@ -209,7 +239,11 @@ fn a_failed_build_says_what_pip_said_and_leaves_nothing() {
     place.wheel("alpha", "1.0", "");
     let failed = place.cache().prepare(&environment("alpha==2.0\n"), &mut Lines::default()).unwrap_err();
     let text = failed.to_string();
-    assert!(text.contains("No matching distribution found for alpha==2.0") || text.contains("there is no version of alpha==2.0"), "{text}");
+    assert!(
+        text.contains("No matching distribution found for alpha==2.0")
+            || text.contains("there is no version of alpha==2.0"),
+        "{text}"
+    );
     assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0);
 }
 
@@ -233,7 +267,11 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     let base = || cache.prepare(&environment("alpha==1.0\n"), &mut Lines::default()).unwrap();
     let mut lines = Lines::default();
     let job = cache.overlay(base(), "# needs\nbeta\n", None, &mut lines).unwrap();
-    assert!(lines.said[0].starts_with("installing what the job requires over the environment test"), "{:?}", lines.said);
+    assert!(
+        lines.said[0].starts_with("installing what the job requires over the environment test"),
+        "{:?}",
+        lines.said
+    );
     // What is there already serves: alpha 2.0 is not installed for beta's sake.
     assert!(!job.record().site_packages.join("alpha.py").exists());
     assert_eq!(output(&job, "python", &["-c", "import alpha, beta; print(alpha.VERSION, beta.VERSION)"]), "1.0 1.0\n");
@@ -260,7 +298,9 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     assert!(refused.to_string().starts_with("requirements.txt:1: \"-e .\" is no requirement of an index"), "{refused}");
     let missing = cache.overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
     assert!(
-        missing.to_string().starts_with("what the job requires could not be installed over the environment test: pip install"),
+        missing
+            .to_string()
+            .starts_with("what the job requires could not be installed over the environment test: pip install"),
         "{missing}"
     );
     assert!(missing.is_the_jobs());
@@ -268,34 +308,42 @@ fn requirements_lie_over_the_environment_and_are_made_once() {
     let mut source = Source::of_this_process(None);
     source.variables.retain(|(name, _)| !name.starts_with("PIP_"));
     source.variables.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let unreachable = Cache::new(place.root(), source).overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
+    let unreachable =
+        Cache::new(place.root(), source).overlay(base(), "nowhere==1\n", None, &mut Lines::default()).unwrap_err();
     let text = unreachable.to_string();
     assert!(!unreachable.is_the_jobs() && text.contains("as a package index did not answer as it should"), "{text}");
     assert_eq!(text.matches("WARNING: Retrying").count(), 1, "{text}");
     // For an isolated job nothing is fetched: not past the house of wheels, nor without one.
     let isolated = cache.isolated();
-    let link = isolated.overlay(base(), "--find-links https://127.0.0.1:9/\nalpha==2.0\n", None, &mut Lines::default()).unwrap_err();
+    let link = isolated
+        .overlay(base(), "--find-links https://127.0.0.1:9/\nalpha==2.0\n", None, &mut Lines::default())
+        .unwrap_err();
     assert!(matches!(&link, EnvironmentError::Isolated(name) if name == "test") && link.is_the_jobs(), "{link}");
     let from_house = isolated.overlay(base(), "beta\nalpha==2.0\n", None, &mut Lines::default()).unwrap();
     // What another job had made by the same settings serves.
     let mut source = Source::of_this_process(None);
     source.variables.retain(|(name, _)| !name.starts_with("PIP_"));
-    source
-        .variables
-        .extend([("PIP_NO_INDEX".to_owned(), "1".to_owned()), ("PIP_FIND_LINKS".to_owned(), place.wheels().display().to_string())]);
+    source.variables.extend([
+        ("PIP_NO_INDEX".to_owned(), "1".to_owned()),
+        ("PIP_FIND_LINKS".to_owned(), place.wheels().display().to_string()),
+    ]);
     let without_house = Cache::new(place.root(), source);
     let kept = without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap();
     assert_ne!(kept.python(), newer.python(), "packages of another origin are others");
     let without_house = without_house.isolated();
     let fetched = without_house.overlay(base(), "beta\nalpha\n", None, &mut Lines::default()).unwrap_err();
     assert!(matches!(fetched, EnvironmentError::Isolated(_)), "{fetched}");
-    assert_eq!(without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap().python(), kept.python());
+    assert_eq!(
+        without_house.overlay(base(), "alpha==2.0\n", None, &mut Lines::default()).unwrap().python(),
+        kept.python()
+    );
     // What is in use stays; requirements go before what they lie over.
     assert!(cache.list().unwrap().iter().all(|cached| cached.in_use));
     assert_eq!(cache.prune(Duration::ZERO).unwrap(), vec![]);
     drop((job, again, newer, with_wheel, alone, from_house, kept));
     assert_eq!(cache.prune(Duration::from_secs(3600)).unwrap(), vec![], "they were wanted just now");
-    let removed: Vec<_> = cache.prune(Duration::ZERO).unwrap().into_iter().map(|cached| cached.record.unwrap().below.is_some()).collect();
+    let removed: Vec<_> =
+        cache.prune(Duration::ZERO).unwrap().into_iter().map(|cached| cached.record.unwrap().below.is_some()).collect();
     assert_eq!(removed, [true, true, true, true, true, true, false]);
     assert_eq!(cache.list().unwrap(), vec![]);
 }
@@ -311,7 +359,8 @@ fn without_its_python_there_is_none_and_the_text_says_what_to_do() {
     let wanted = Environment { pythons: vec!["3.99".into()], ..environment("") };
     let error = place.cache().prepare(&wanted, &mut Lines::default()).unwrap_err().to_string();
     assert!(
-        error.starts_with("the environment test needs Python 3.99") && error.contains("apt-get install python3.99 python3.99-venv"),
+        error.starts_with("the environment test needs Python 3.99")
+            && error.contains("apt-get install python3.99 python3.99-venv"),
         "{error}"
     );
     assert_eq!(place.cache().list().unwrap(), vec![]);

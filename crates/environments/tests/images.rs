@@ -1,4 +1,5 @@
-//! Trees of images with a command that answers as docker does, and notes what it is asked. Real engines are in `tests/clients/test_images.py`.
+//! Trees of images with a command that answers as docker does, and notes what it is asked. Real
+//! engines are in `tests/clients/test_images.py`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -18,8 +19,9 @@ impl Watcher for Until {
     fn line(&mut self, _: &str) {}
 
     fn is_to_stop(&mut self) -> bool {
-        let asked =
-            |(log, start): &(PathBuf, &str)| fs::read_to_string(log).is_ok_and(|log| log.lines().any(|line| line.starts_with(start)));
+        let asked = |(log, start): &(PathBuf, &str)| {
+            fs::read_to_string(log).is_ok_and(|log| log.lines().any(|line| line.starts_with(start)))
+        };
         self.0.as_ref().is_some_and(asked)
     }
 }
@@ -41,8 +43,11 @@ impl Place {
         );
         let source = place.dir.path().join("engine.sh");
         fs::write(&source, script.replace("TREE", tree.to_str().unwrap())).unwrap();
-        // By another process: what this one has open for writing, a child that another test starts just now would hold open, too, and then it is busy.
-        assert!(Command::new("install").args(["-m", "755"]).args([source, place.program()]).status().unwrap().success());
+        // By another process: what this one has open for writing, a child that another test starts
+        // just now would hold open, too, and then it is busy.
+        assert!(
+            Command::new("install").args(["-m", "755"]).args([source, place.program()]).status().unwrap().success()
+        );
         place
     }
 
@@ -81,7 +86,11 @@ fn what_was_looked_up_is_read_and_a_container_that_was_left_is_removed_first() {
     let place = Place::new(&known(), "exit 1", EXPORT);
     let prepared = place.prepare(None).unwrap();
     assert_eq!(fs::read_to_string(prepared.tree().join("train")).unwrap(), "x");
-    assert!(prepared.tree().ends_with(format!("trainer-1-{ID}")), "two images never have one place: {}", prepared.tree().display());
+    assert!(
+        prepared.tree().ends_with(format!("trainer-1-{ID}")),
+        "two images never have one place: {}",
+        prepared.tree().display()
+    );
     let (words, lines) = place.asked();
     assert_eq!(words, ["image", "rm", "create", "export", "rm"]);
     let container = lines[3].strip_prefix("export ").unwrap();
@@ -123,9 +132,19 @@ fn only_an_image_that_is_not_to_be_had_is_the_jobs_own_failure() {
     for (inspect, pull, is_the_jobs, expected) in [
         (missing, "echo manifest unknown >&2; exit 1", true, "could not pull the image me/trainer:1"),
         (missing, "echo denied: access is denied >&2; exit 1", true, "logged in to its registry"),
-        (missing, "echo dial tcp: connection refused >&2; echo manifest unknown >&2; exit 1", false, "connection refused"),
+        (
+            missing,
+            "echo dial tcp: connection refused >&2; echo manifest unknown >&2; exit 1",
+            false,
+            "connection refused",
+        ),
         (missing, "echo no space left on device >&2; exit 1", false, "no space left"),
-        ("echo Cannot connect to the Docker daemon >&2; exit 1", "true", false, "image inspect me/trainer:1 failed: Cannot connect"),
+        (
+            "echo Cannot connect to the Docker daemon >&2; exit 1",
+            "true",
+            false,
+            "image inspect me/trainer:1 failed: Cannot connect",
+        ),
     ] {
         let failed = Place::new(inspect, pull, EXPORT).prepare(None).unwrap_err();
         assert!(failed.to_string().contains(expected), "{failed}");

@@ -11,7 +11,8 @@ use crate::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, OnEnd, Watc
 /// Longest time that anything in this suite may take; reached only by a launcher that fails it.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A shell that writes `host ATTEMPT K VARIABLE` to `started-K` in `dir`, leaves a child of its own, and goes on for longer than any test, or until `go-K` appears.
+/// A shell that writes `host ATTEMPT K VARIABLE` to `started-K` in `dir`, leaves a child of its
+/// own, and goes on for longer than any test, or until `go-K` appears.
 pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
     let script = format!(
         "echo \"$0 $2 $GREETING ${{UNWANTED-none}}\" >> '{dir}/started-'$2; sleep 1000 & while ! [ -e '{dir}/go-'$2 ]; do sleep 0.01; done; kill $!; exit 3",
@@ -103,7 +104,10 @@ fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &Allocati
         let submission = scope.spawn(|| launcher.submit(many).expect("submit"));
         while !submission.is_finished() {
             let status = status(launcher, many);
-            assert!(status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] }, "{status:?}");
+            assert!(
+                status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] },
+                "{status:?}"
+            );
         }
     });
     launcher.stop(many).expect("stop");
@@ -121,7 +125,11 @@ fn instances_are_replaced_one_by_one(launcher: &dyn Launcher, spec: &AllocationS
         until("the second start", || started(spec, 2).lines().count() == 2);
     }
     assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
-    assert_eq!([started(spec, 1), started(spec, 3)].map(|text| text.lines().count()), [1, 1], "only the second one was added");
+    assert_eq!(
+        [started(spec, 1), started(spec, 3)].map(|text| text.lines().count()),
+        [1, 1],
+        "only the second one was added"
+    );
     launcher.remove(spec, &[1, 2]).expect("remove");
     assert_eq!(living(&spec.dir), [0; 0]);
 }
@@ -141,7 +149,9 @@ fn all_or_none(launcher: &dyn Launcher, spec: &AllocationSpec) {
     match launcher.submit(&wrong) {
         Err(_) => {}
         // Whether there is such a program is found out where it is started.
-        Ok(()) if launcher.is_remote() => return until("the end", || status(launcher, &wrong) == AllocationStatus::Ended),
+        Ok(()) if launcher.is_remote() => {
+            return until("the end", || status(launcher, &wrong) == AllocationStatus::Ended);
+        }
         Ok(()) => panic!("there is no such program"),
     }
     assert_eq!(living(&spec.dir), [0; 0]);
@@ -219,7 +229,8 @@ pub fn living(dir: &Path) -> Vec<u32> {
     let belongs = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let stderr = fs::read_link(format!("/proc/{pid}/fd/2"));
-        stderr.is_ok_and(|file| file.starts_with(&dir)) || String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy())
+        stderr.is_ok_and(|file| file.starts_with(&dir))
+            || String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy())
     };
     let entries = fs::read_dir("/proc").expect("Linux");
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,10 +1,12 @@
-//! What starts agents on capacity. A launcher knows nothing of training jobs: it is given an [`AllocationSpec`] (so many
-//! processes, this command line) and says whether they live. Here: [`Local`], child processes of this machine, which may be those of a command that starts
-//! agents somewhere else and lives as long as they do.
+//! What starts agents on capacity. A launcher knows nothing of training jobs: it is given an
+//! [`AllocationSpec`] (so many processes, this command line) and says whether they live. Here:
+//! [`Local`], child processes of this machine, which may be those of a command that starts agents
+//! somewhere else and lives as long as they do.
 //!
-//! Promises: an instance is started at most once per allocation directory, so a caller that crashed at any point may repeat
-//! `submit`; what was started outlives the caller; after `stop` nothing of the allocation is left; ends are reported. The conformance suite
-//! (feature `conformance`) holds every launcher to them.
+//! Promises: an instance is started at most once per allocation directory, so a caller that crashed
+//! at any point may repeat `submit`; what was started outlives the caller; after `stop` nothing of
+//! the allocation is left; ends are reported. The conformance suite (feature `conformance`) holds
+//! every launcher to them.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -21,7 +23,8 @@ use std::path::PathBuf;
 /// What to start: `instances` processes, each `program args.. --host K` (K from 1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationSpec {
-    /// Unique: the id of the data directory and of the attempt that it is started for. Leftovers are found by it.
+    /// Unique: the id of the data directory and of the attempt that it is started for. Leftovers
+    /// are found by it.
     pub id: String,
     /// How many processes.
     pub instances: u32,
@@ -31,7 +34,8 @@ pub struct AllocationSpec {
     pub args: Vec<String>,
     /// Variables that the processes get, nothing else but `PATH`.
     pub env: Vec<(String, String)>,
-    /// An existing directory that belongs to this allocation: pid files and the processes' own stderr (`agent-K.log`) go there.
+    /// An existing directory that belongs to this allocation: pid files and the processes' own
+    /// stderr (`agent-K.log`) go there.
     pub dir: PathBuf,
 }
 
@@ -66,7 +70,8 @@ pub enum LaunchError {
         #[source]
         source: std::io::Error,
     },
-    /// Killed processes do not go away (they hang in the kernel), or a starting one does not get on.
+    /// Killed processes do not go away (they hang in the kernel), or a starting one does not get
+    /// on.
     #[error("a process of instance {host} of {id} {what}; see {log}")]
     Stuck {
         /// The allocation.
@@ -103,32 +108,38 @@ pub trait Launcher: Send + Sync {
         false
     }
 
-    /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not started again.
+    /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not
+    /// started again.
     ///
     /// # Errors
     /// Nothing is left running.
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError>;
 
-    /// Starts these processes of an allocation that runs, all or none. Idempotent as [`Launcher::submit`] is.
+    /// Starts these processes of an allocation that runs, all or none. Idempotent as
+    /// [`Launcher::submit`] is.
     ///
     /// # Errors
     /// None of them is left running.
     fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError>;
 
-    /// Ends these processes of an allocation at once (SIGKILL) and forgets them, so that [`Launcher::add`] starts new ones; returns when none is left.
+    /// Ends these processes of an allocation at once (SIGKILL) and forgets them, so that
+    /// [`Launcher::add`] starts new ones; returns when none is left.
     ///
     /// # Errors
     /// Something may be left.
     fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError>;
 
-    /// The status of each of these allocations, in their order; works after a restart of the caller. One question however many there are: a
-    /// caller asks for all that it has every few hundred milliseconds at most, and uses [`Launcher::watch`] for ends.
+    /// The status of each of these allocations, in their order; works after a restart of the
+    /// caller. One question however many there are: a caller asks for all that it has every few
+    /// hundred milliseconds at most, and uses [`Launcher::watch`] for ends.
     ///
     /// An error is that of one allocation: its status is not known.
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>>;
 
-    /// Reports the end of each process of a submitted allocation, once, until the [`Watch`] is dropped; of a process that has ended already at once.
-    /// Works after a restart of the caller. A launcher that is not notified of ends itself reports none, so callers ask for the status, too.
+    /// Reports the end of each process of a submitted allocation, once, until the [`Watch`] is
+    /// dropped; of a process that has ended already at once. Works after a restart of the caller. A
+    /// launcher that is not notified of ends itself reports none, so callers ask for the status,
+    /// too.
     ///
     /// # Errors
     /// The system has no resources to watch; ends are to be found by the status.
@@ -136,12 +147,13 @@ pub trait Launcher: Send + Sync {
         Ok(Watch::default())
     }
 
-    /// Memory that the processes of each allocation and all their descendants use now, in bytes: what cannot be had back by writing files out.
-    /// Memory that processes of one instance share counts once. Allocations of which the launcher cannot tell are left out.
+    /// Memory that the processes of each allocation and all their descendants use now, in bytes:
+    /// what cannot be had back by writing files out. Memory that processes of one instance share
+    /// counts once. Allocations of which the launcher cannot tell are left out.
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse;
 
-    /// Tells the machine which of these to end first if it has no memory left: the first one first, and the last one only when no other is left.
-    /// A launcher that cannot does nothing.
+    /// Tells the machine which of these to end first if it has no memory left: the first one first,
+    /// and the last one only when no other is left. A launcher that cannot does nothing.
     fn end_first(&self, _specs: &[&AllocationSpec]) {}
 
     /// Ends every process at once (SIGKILL); returns when none is left. Unknown ids are fine.

@@ -1,9 +1,11 @@
 //! Child processes of this machine.
 //!
-//! Instance K of an allocation owns two files in its directory. `agent-K.log` is its stdout and stderr, and is locked (flock) by
-//! whoever starts it; the lock goes with the open file to the child and so lasts exactly as long as something of the instance lives, whatever
-//! becomes of the caller and whenever. `agent-K.pid` says which process it is; once written, the instance is never started again.
-//! The directory itself is locked while a caller works on the allocation, so that nobody sees it half started.
+//! Instance K of an allocation owns two files in its directory. `agent-K.log` is its stdout and
+//! stderr, and is locked (flock) by whoever starts it; the lock goes with the open file to the
+//! child and so lasts exactly as long as something of the instance lives, whatever becomes of the
+//! caller and whenever. `agent-K.pid` says which process it is; once written, the instance is never
+//! started again. The directory itself is locked while a caller works on the allocation, so that
+//! nobody sees it half started.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -27,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GOES_FIRST: u64 = 1000;
 const POLL: Duration = Duration::from_millis(5);
 
-/// The launcher of this machine. What there is to know stands in the allocation's directory; kept here is only what memory was weighed.
+/// The launcher of this machine. What there is to know stands in the allocation's directory; kept
+/// here is only what memory was weighed.
 #[derive(Debug, Default)]
 pub struct Local {
     /// Put before each command line: a program that starts agents somewhere else.
@@ -36,8 +39,9 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts each instance as `command.. PROGRAM ARGS.. --host K`, with the agent's environment. The command runs the rest of its arguments somewhere
-    /// else, lives as long as what it has started, and ends it when it is killed; an instance is lost when its command ends.
+    /// Starts each instance as `command.. PROGRAM ARGS.. --host K`, with the agent's environment.
+    /// The command runs the rest of its arguments somewhere else, lives as long as what it has
+    /// started, and ends it when it is killed; an instance is lost when its command ends.
     #[must_use]
     pub fn by_command(command: Vec<String>) -> Self {
         Self { command, ..Self::default() }
@@ -117,7 +121,11 @@ impl Launcher for Local {
 }
 
 /// Starts all of these or none.
-fn start<'a>(spec: &AllocationSpec, instances: impl Iterator<Item = Instance<'a>>, command: &[String]) -> Result<(), LaunchError> {
+fn start<'a>(
+    spec: &AllocationSpec,
+    instances: impl Iterator<Item = Instance<'a>>,
+    command: &[String],
+) -> Result<(), LaunchError> {
     let _turn = take_turn(spec, File::lock)?;
     let mut started = Vec::new();
     for instance in instances {
@@ -126,7 +134,8 @@ fn start<'a>(spec: &AllocationSpec, instances: impl Iterator<Item = Instance<'a>
             Ok(None) => {}
             Err(error) => {
                 for (instance, mut child) in started {
-                    // A child that has ended already cannot be killed; either way it is gone after the wait.
+                    // A child that has ended already cannot be killed; either way it is gone after
+                    // the wait.
                     let _ = child.kill();
                     let _ = child.wait();
                     let _ = fs::remove_file(instance.pid_file());
@@ -143,7 +152,8 @@ fn status(spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
     let _turn = take_turn(spec, File::lock_shared)?;
     let (mut known, mut lost) = (false, Vec::new());
     for instance in instances(spec) {
-        // An instance that was never started is not lost: another thread is in the middle of `submit`.
+        // An instance that was never started is not lost: another thread is in the middle of
+        // `submit`.
         if let Some(process) = instance.process()? {
             known = true;
             lost.extend((!process.is_alive()).then_some(instance.host));
@@ -156,13 +166,15 @@ fn status(spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
     })
 }
 
-/// Tells the kernel how much more than what it uses a process weighs when memory has run out, in thousandths of all there is. What it starts
-/// afterwards weighs the same. A write that is refused changes nothing.
+/// Tells the kernel how much more than what it uses a process weighs when memory has run out, in
+/// thousandths of all there is. What it starts afterwards weighs the same. A write that is refused
+/// changes nothing.
 fn weigh(pid: u32, thousandths: u64) {
     let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), thousandths.to_string());
 }
 
-/// The allocation's directory, locked; `None` if there is none, and then there is nothing to protect.
+/// The allocation's directory, locked; `None` if there is none, and then there is nothing to
+/// protect.
 fn take_turn(spec: &AllocationSpec, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, LaunchError> {
     match File::open(&spec.dir).and_then(|dir| lock(&dir).map(|()| dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -198,10 +210,12 @@ impl Instance<'_> {
                 return Ok(None);
             }
             if let Some(log) = self.lock()? {
-                // Looked at again under the lock: another caller may have started it, and it may have ended.
+                // Looked at again under the lock: another caller may have started it, and it may
+                // have ended.
                 return if self.recorded()?.is_some() { Ok(None) } else { self.spawn(log, by).map(Some) };
             }
-            // Somebody started it and was killed before it could be recorded, or is about to record it.
+            // Somebody started it and was killed before it could be recorded, or is about to record
+            // it.
             if let Some(process) = leader(writing_to(&self.log_file())) {
                 self.record(&process)?;
                 return Ok(None);
@@ -224,14 +238,17 @@ impl Instance<'_> {
         };
         let program = command.get_program().to_string_lossy().into_owned();
         command.args(&spec.args).arg("--host").arg(self.host.to_string()).env_clear();
-        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path))).envs(spec.env.iter().map(|(name, value)| (name, value)));
+        command
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .envs(spec.env.iter().map(|(name, value)| (name, value)));
         // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
         command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);
         let mut child = command.spawn().map_err(failed(|| format!("start {program} for instance {}", self.host)))?;
-        // Should the machine run out of memory, the kernel's OOM killer takes programs of instances before the server, and the last to start
-        // first.
+        // Should the machine run out of memory, the kernel's OOM killer takes programs of instances
+        // before the server, and the last to start first.
         weigh(child.id(), GOES_FIRST);
-        // An unreaped child keeps its id, so this finds it even if it has ended already, as a zombie without identity.
+        // An unreaped child keeps its id, so this finds it even if it has ended already, as a
+        // zombie without identity.
         let recorded = match Process::with_pid(child.id().cast_signed()) {
             Some(process) => self.record(&process),
             None => self.record_text(&format!("{} 0 ended", child.id())),
@@ -268,7 +285,8 @@ impl Instance<'_> {
     fn record_text(&self, text: &str) -> Result<(), LaunchError> {
         static DRAFTS: AtomicU32 = AtomicU32::new(0);
         let path = self.pid_file();
-        let draft = path.with_extension(format!("draft-{}-{}", std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed)));
+        let draft =
+            path.with_extension(format!("draft-{}-{}", std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed)));
         let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
         written.map_err(failed(|| format!("write {}", path.display())))
     }
@@ -286,7 +304,8 @@ impl Instance<'_> {
     }
 
     fn stop(&self) -> Result<(), LaunchError> {
-        let kill = |process: &Process| process.kill(PATIENCE).map_err(failed(|| format!("kill process {}", process.pid)));
+        let kill =
+            |process: &Process| process.kill(PATIENCE).map_err(failed(|| format!("kill process {}", process.pid)));
         if let Some(process) = self.recorded()? {
             kill(&process)?;
         }
@@ -306,7 +325,8 @@ impl Instance<'_> {
     }
 }
 
-/// Takes the child's exit status when it ends, so that no zombie stays. If there is no thread to be had, a zombie does.
+/// Takes the child's exit status when it ends, so that no zombie stays. If there is no thread to be
+/// had, a zombie does.
 fn reap(mut child: Child) {
     let reaper = thread::Builder::new().name("reaper".into()).stack_size(64 << 10);
     let _ = reaper.spawn(move || child.wait());

@@ -1,9 +1,12 @@
-//! Memory of processes and their descendants, as `/proc` shows it; the same as root, rootless, and without control groups.
+//! Memory of processes and their descendants, as `/proc` shows it; the same as root, rootless, and
+//! without control groups.
 //!
-//! Forks share their parent's memory, and ranks what they map together, so the resident memory of a tree's processes may be many times what the tree
-//! uses. The kernel gives each process its share (`smaps_rollup`), but walks all its pages for that, with the process's memory map locked: about
-//! 60 ms for each resident GiB. So only trees are weighed in which several processes hold much, and no oftener than costs a tenth of a core. Between
-//! two weighings a tree uses the same part of its resident memory as at the last one.
+//! Forks share their parent's memory, and ranks what they map together, so the resident memory of a
+//! tree's processes may be many times what the tree uses. The kernel gives each process its share
+//! (`smaps_rollup`), but walks all its pages for that, with the process's memory map locked: about
+//! 60 ms for each resident GiB. So only trees are weighed in which several processes hold much, and
+//! no oftener than costs a tenth of a core. Between two weighings a tree uses the same part of its
+//! resident memory as at the last one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,8 +17,8 @@ const LITTLE_BYTES: u64 = 64 << 20;
 /// Between two weighings of all trees, as a multiple of what the last ones took.
 const PAUSE: u32 = 10;
 
-/// What one weighing of all trees may take: it holds up the look for dead agents and missing memory. Whom it does not come to uses as much of what it has
-/// resident as the others.
+/// What one weighing of all trees may take: it holds up the look for dead agents and missing
+/// memory. Whom it does not come to uses as much of what it has resident as the others.
 const MOST_TIME: Duration = Duration::from_millis(100);
 
 /// What matters of `/proc/PID/status`.
@@ -29,7 +32,8 @@ struct Status {
 impl Status {
     fn parse(text: &str) -> Option<Self> {
         let parent = text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
-        let bytes = ["RssAnon", "RssShmem", "VmSwap"].map(|name| kilobytes(text, name).unwrap_or(0)).iter().sum::<u64>() << 10;
+        let bytes =
+            ["RssAnon", "RssShmem", "VmSwap"].map(|name| kilobytes(text, name).unwrap_or(0)).iter().sum::<u64>() << 10;
         Some(Self { parent, bytes })
     }
 }
@@ -39,9 +43,13 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// A process's share of anonymous and shared memory, in bytes, from its `smaps_rollup`: what n processes have is an n-th for each.
+/// A process's share of anonymous and shared memory, in bytes, from its `smaps_rollup`: what n
+/// processes have is an n-th for each.
 fn share(rollup: &str) -> Option<u64> {
-    Some(["Pss_Anon", "Pss_Shmem", "SwapPss"].into_iter().map(|name| kilobytes(rollup, name)).sum::<Option<u64>>()? << 10)
+    Some(
+        ["Pss_Anon", "Pss_Shmem", "SwapPss"].into_iter().map(|name| kilobytes(rollup, name)).sum::<Option<u64>>()?
+            << 10,
+    )
 }
 
 /// All processes that can be seen, at about one moment.
@@ -54,7 +62,12 @@ impl Processes {
     pub(crate) fn look() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        Self::of(pids.filter_map(|pid| Some((pid, Status::parse(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?))).collect())
+        Self::of(
+            pids.filter_map(|pid| {
+                Some((pid, Status::parse(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)?))
+            })
+            .collect(),
+        )
     }
 
     fn of(all: BTreeMap<i32, Status>) -> Self {
@@ -98,8 +111,12 @@ struct Weighed {
 impl Scale {
     /// Bytes that each of these processes and all its descendants use.
     pub(crate) fn memory(&mut self, roots: &[i32]) -> BTreeMap<i32, u64> {
-        let weigh =
-            |pid, resident| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok().and_then(|text| share(&text)).unwrap_or(resident);
+        let weigh = |pid, resident| {
+            fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+                .ok()
+                .and_then(|text| share(&text))
+                .unwrap_or(resident)
+        };
         let begin = Instant::now();
         let is_due = self.next.is_none_or(|next| next <= begin);
         let mut spent = Duration::ZERO;
@@ -121,7 +138,13 @@ impl Scale {
         found
     }
 
-    fn used(&mut self, processes: &Processes, roots: &[i32], is_due: bool, mut weigh: impl FnMut(i32, u64) -> u64) -> BTreeMap<i32, u64> {
+    fn used(
+        &mut self,
+        processes: &Processes,
+        roots: &[i32],
+        is_due: bool,
+        mut weigh: impl FnMut(i32, u64) -> u64,
+    ) -> BTreeMap<i32, u64> {
         self.trees.retain(|root, _| roots.contains(root));
         let mut of_root = |root: &i32| {
             let tree = processes.tree(*root);
@@ -161,13 +184,18 @@ mod tests {
         assert_eq!(Status::parse("Name:\tk\nPPid:\t2\n"), Some(Status { parent: 2, bytes: 0 }));
         let processes = processes(&[(1, 0, 1), (10, 1, 2), (11, 10, 4), (12, 11, 8), (20, 1, 16)]);
         let never = |_, _| panic!("small trees are not weighed");
-        assert_eq!(Scale::default().used(&processes, &[10, 20, 99], true, never), BTreeMap::from([(10, 14), (20, 16), (99, 0)]));
+        assert_eq!(
+            Scale::default().used(&processes, &[10, 20, 99], true, never),
+            BTreeMap::from([(10, 14), (20, 16), (99, 0)])
+        );
         let own = std::process::id().cast_signed();
         assert!(Scale::default().memory(&[own])[&own] > 0);
     }
 
     fn processes(all: &[(i32, i32, u64)]) -> Processes {
-        Processes::of(all.iter().map(|(pid, parent, bytes)| (*pid, Status { parent: *parent, bytes: *bytes })).collect())
+        Processes::of(
+            all.iter().map(|(pid, parent, bytes)| (*pid, Status { parent: *parent, bytes: *bytes })).collect(),
+        )
     }
 
     #[test]

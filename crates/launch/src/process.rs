@@ -1,4 +1,5 @@
-//! Processes by identity: a process id means a process only together with the moment when it started.
+//! Processes by identity: a process id means a process only together with the moment when it
+//! started.
 
 use std::fmt;
 use std::fs;
@@ -45,7 +46,8 @@ impl Process {
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             other => other?,
         };
-        // From here on the handle cannot pass to another process; that it is ours is what this checks.
+        // From here on the handle cannot pass to another process; that it is ours is what this
+        // checks.
         Ok(self.is_alive().then_some(handle))
     }
 
@@ -95,18 +97,23 @@ impl Stat {
 }
 
 fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_else(|_| "unknown".into())
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        .unwrap_or_else(|_| "unknown".into())
 }
 
 /// Every living process of ours whose standard output or error is this file.
 pub(crate) fn writing_to(file: &Path) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let writes = |pid: &i32| [1, 2].iter().any(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|target| target == file));
+    let writes = |pid: &i32| {
+        [1, 2].iter().any(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|target| target == file))
+    };
     pids.filter(writes).filter_map(Process::with_pid).collect()
 }
 
-/// The first started of those, if it leads a process group as everything does that [`crate::Local`] starts.
+/// The first started of those, if it leads a process group as everything does that [`crate::Local`]
+/// starts.
 pub(crate) fn leader(processes: Vec<Process>) -> Option<Process> {
     let leads = |process: &Process| Stat::read(process.pid).is_some_and(|stat| stat.group == process.pid);
     processes.into_iter().filter(leads).min_by_key(|process| process.started)

@@ -55,7 +55,11 @@ fn a_caller_killed_at_any_moment_of_submit_starts_nothing_twice() {
 
         Local::default().submit(&spec).unwrap();
         for host in 1..=INSTANCES {
-            assert_eq!(started(&spec, host), format!("killed-caller {host} hello none\n"), "started twice, or not by itself");
+            assert_eq!(
+                started(&spec, host),
+                format!("killed-caller {host} hello none\n"),
+                "started twice, or not by itself"
+            );
         }
         assert_eq!(Local::default().status_of(&spec).unwrap(), AllocationStatus::Running { lost: vec![] });
         Local::default().stop(&spec).unwrap();
@@ -126,7 +130,8 @@ fn the_kernel_is_told_who_goes_first() {
     specs.iter().for_each(|spec| Local::default().submit(spec).unwrap());
     // Who has just ended weighs nothing.
     let weight = |pid: u32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok();
-    let weights = || specs.each_ref().map(|spec| living(&spec.dir).into_iter().filter_map(weight).collect::<BTreeSet<i32>>());
+    let weights =
+        || specs.each_ref().map(|spec| living(&spec.dir).into_iter().filter_map(weight).collect::<BTreeSet<i32>>());
     let until = |order: &[&AllocationSpec], expected: [i32; 3]| {
         let expected = expected.map(|weight| BTreeSet::from([weight]));
         for _ in 0..500 {

@@ -1,4 +1,5 @@
-//! What an agent is told to run. Everything an instance needs is in here: the agent asks the server nothing else.
+//! What an agent is told to run. Everything an instance needs is in here: the agent asks the server
+//! nothing else.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,8 @@ pub struct Assignment {
     pub root: Option<Root>,
     /// Applied to every line.
     pub metric_definitions: Vec<MetricDefinition>,
-    /// Of a tuning job's trial, on the host whose values count: the metric that is the objective. Each of its values is said at once
-    /// ([`crate::ReportBody::Objective`]).
+    /// Of a tuning job's trial, on the host whose values count: the metric that is the objective.
+    /// Each of its values is said at once ([`crate::ReportBody::Objective`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<String>,
     /// What the instance may use.
@@ -63,13 +64,15 @@ pub struct Assignment {
     pub lease_s: u64,
     /// Grace of a stop that the agent decides by itself (end of lease).
     pub grace_s: u32,
-    /// Of a tuning job's trial: how far it is and how far it may go. Told to the program in `/opt/ml/input/config/shoal_resource.json`.
+    /// Of a tuning job's trial: how far it is and how far it may go. Told to the program in
+    /// `/opt/ml/input/config/shoal_resource.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// The attempt loses and gains instances while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elastic: Option<Elastic>,
-    /// Attempts like this one will follow: what can be kept of the instance is made so that it can be.
+    /// Attempts like this one will follow: what can be kept of the instance is made so that it can
+    /// be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm: bool,
 }
@@ -144,8 +147,8 @@ pub enum Program {
         name: String,
         /// The image as requested, for messages.
         image: String,
-        /// Directories on this machine with the libraries that the program loads, mounted read-only at the same paths. An agent on another machine
-        /// gets none and finds its own.
+        /// Directories on this machine with the libraries that the program loads, mounted read-only
+        /// at the same paths. An agent on another machine gets none and finds its own.
         #[serde(rename = "library_dir", with = "one_or_many")]
         library_dirs: Vec<String>,
         /// Variables that it gets besides the contract's.
@@ -163,7 +166,8 @@ pub enum Program {
         /// Given to it: `train`.
         arguments: Vec<String>,
     },
-    /// The user's script, started as SageMaker's framework images do it; hyperparameters and variables name it.
+    /// The user's script, started as SageMaker's framework images do it; hyperparameters and
+    /// variables name it.
     Script {
         /// The object that `sagemaker_submit_directory` names, if that is in S3.
         source: Option<Input>,
@@ -191,7 +195,8 @@ pub enum Root {
     },
 }
 
-/// A Python environment as it is wanted; the instance's machine makes it if it has none like it yet.
+/// A Python environment as it is wanted; the instance's machine makes it if it has none like it
+/// yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonEnvironment {
     /// For people.
@@ -218,16 +223,19 @@ pub struct MetricDefinition {
 pub struct Limits {
     /// A limit.
     pub memory_bytes: u64,
-    /// What all instances of the server may use together, where their limits add up to more. Servers before this existed say nothing here.
+    /// What all instances of the server may use together, where their limits add up to more.
+    /// Servers before this existed say nothing here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together_bytes: Option<u64>,
-    /// CPU cores that the instance counts on: its share when it starts (threads of its libraries and of built-ins, SM_NUM_CPUS).
+    /// CPU cores that the instance counts on: its share when it starts (threads of its libraries
+    /// and of built-ins, SM_NUM_CPUS).
     pub cpus: u32,
     /// Share against other instances, as cgroup v2's `cpu.weight` (1 to 10000).
     pub cpu_weight: u32,
     /// Most processes and threads.
     pub pids: u32,
-    /// Bytes that the program may write on the machine's disk. Servers before this existed say nothing here.
+    /// Bytes that the program may write on the machine's disk. Servers before this existed say
+    /// nothing here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
     /// GPUs, by index.
@@ -237,8 +245,8 @@ pub struct Limits {
 /// The server as a training program sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Where the agent's forwarder connects to (`127.0.0.1:9777`); `None`: over the agent's own way to the server ([`crate::ToServer::Forward`]). The
-    /// program sees a port of its own network.
+    /// Where the agent's forwarder connects to (`127.0.0.1:9777`); `None`: over the agent's own way
+    /// to the server ([`crate::ToServer::Forward`]). The program sees a port of its own network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_address: Option<String>,
     /// Temporary keys.

@@ -1,4 +1,5 @@
-//! Which hosts outside of its instance a program may connect to. Pure: names are resolved and connections made by the agent, which asks here first.
+//! Which hosts outside of its instance a program may connect to. Pure: names are resolved and
+//! connections made by the agent, which asks here first.
 
 mod address;
 
@@ -61,8 +62,9 @@ pub struct Egress {
     pub allow: Vec<String>,
 }
 
-/// An entry of the list: a host name (`pypi.org`), all names below one (`*.pypi.org`), an address, or a network (`10.1.0.0/16`); each with a port,
-/// or with `:*` for all ports. Without a port those of HTTP and HTTPS are meant. IPv6 is written in brackets.
+/// An entry of the list: a host name (`pypi.org`), all names below one (`*.pypi.org`), an address,
+/// or a network (`10.1.0.0/16`); each with a port, or with `:*` for all ports. Without a port those
+/// of HTTP and HTTPS are meant. IPv6 is written in brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHost {
     host: Host,
@@ -122,7 +124,9 @@ impl FromStr for AllowedHost {
         let ports = match port {
             None => Ports::Web,
             Some("*") => Ports::All,
-            Some(port) => Ports::One(port.parse().ok().filter(|port| *port > 0).ok_or_else(|| bad("its port is not 1 to 65535 or *"))?),
+            Some(port) => Ports::One(
+                port.parse().ok().filter(|port| *port > 0).ok_or_else(|| bad("its port is not 1 to 65535 or *"))?,
+            ),
         };
         let (address, bits) = match host.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -132,11 +136,17 @@ impl FromStr for AllowedHost {
             let most = if address.is_ipv4() { 32 } else { 128 };
             let bits = match bits {
                 None => most,
-                Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| bad("the length of its prefix is wrong"))?,
+                Some(bits) => bits
+                    .parse()
+                    .ok()
+                    .filter(|bits| *bits <= most)
+                    .ok_or_else(|| bad("the length of its prefix is wrong"))?,
             };
             let host = Host::Network(address, bits);
             if address.is_loopback() && !(bits == most && matches!(ports, Ports::One(_))) {
-                return Err(bad("services of the machine itself are listed one by one, each with its port, as in 127.0.0.1:3141"));
+                return Err(bad(
+                    "services of the machine itself are listed one by one, each with its port, as in 127.0.0.1:3141",
+                ));
             }
             return Ok(Self { host, ports });
         }
@@ -147,7 +157,8 @@ impl FromStr for AllowedHost {
             Some(name) => (name, true),
             None => (host, false),
         };
-        let name = canonical_name(name).ok_or_else(|| bad("it is neither a host name such as pypi.org or *.pypi.org, nor an address"))?;
+        let name = canonical_name(name)
+            .ok_or_else(|| bad("it is neither a host name such as pypi.org or *.pypi.org, nor an address"))?;
         Ok(Self { host: if is_below { Host::Below(name) } else { Host::Name(name) }, ports })
     }
 }
@@ -161,7 +172,8 @@ fn canonical_name(name: &str) -> Option<String> {
             && !label.starts_with('-')
     };
     // Resolvers read a name whose last label is a number as an address (127.1, 2130706433).
-    let ends_in_number = name.rsplit('.').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit()));
+    let ends_in_number =
+        name.rsplit('.').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit()));
     (name.len() <= 253 && name.split('.').all(is_label) && !ends_in_number).then_some(name)
 }
 
@@ -180,7 +192,8 @@ enum Wanted {
 }
 
 impl Destination {
-    /// Of the host as a request names it (IPv6 in brackets); `None` if it is neither a name nor an address.
+    /// Of the host as a request names it (IPv6 in brackets); `None` if it is neither a name nor an
+    /// address.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Option<Self> {
         let address = match host.strip_prefix('[') {
@@ -261,17 +274,19 @@ impl EgressPolicy {
         Ok(Self { mode: egress.mode, allow, server_port })
     }
 
-    /// Whether the destination may be looked at more closely: its name resolved. A name that may not is not given to any resolver, whose queries
-    /// could carry data out.
+    /// Whether the destination may be looked at more closely: its name resolved. A name that may
+    /// not is not given to any resolver, whose queries could carry data out.
     ///
     /// # Errors
     /// Why not.
     pub fn check_name(&self, destination: &Destination) -> Result<(), Denied> {
-        let is_open = self.mode == NetworkMode::Host || destination.name().is_none() || self.named(destination).is_some();
+        let is_open =
+            self.mode == NetworkMode::Host || destination.name().is_none() || self.named(destination).is_some();
         if is_open { Ok(()) } else { Err(Denied::NotListed) }
     }
 
-    /// Whether a connection to this address of the destination may be made. `is_own`: the machine has the address itself.
+    /// Whether a connection to this address of the destination may be made. `is_own`: the machine
+    /// has the address itself.
     ///
     /// # Errors
     /// Why not.
@@ -281,11 +296,13 @@ impl EgressPolicy {
         if is_own && Some(port) == self.server_port {
             return Err(Denied::Server);
         }
-        let of_address =
-            |it: &&AllowedHost| matches!(it.host, Host::Network(net, bits) if contains(net, bits, address)) && it.ports.contain(port);
+        let of_address = |it: &&AllowedHost| {
+            matches!(it.host, Host::Network(net, bits) if contains(net, bits, address)) && it.ports.contain(port)
+        };
         if let Some(entry) = self.allow.iter().find(of_address) {
             // A whole network is not its metadata service.
-            let is_exact = matches!(entry.host, Host::Network(_, bits) if bits == if address.is_ipv4() { 32 } else { 128 });
+            let is_exact =
+                matches!(entry.host, Host::Network(_, bits) if bits == if address.is_ipv4() { 32 } else { 128 });
             if is_exact || !(is_own || is_special(address)) {
                 return Ok(());
             }

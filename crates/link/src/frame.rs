@@ -1,7 +1,8 @@
 //! Length-prefixed frames over any byte stream.
 //!
-//! `u32` little-endian length of what follows, one kind byte, payload. Kind 0: a JSON message. Kind 1: a part of an artifact:
-//! `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of the file that has begun.
+//! `u32` little-endian length of what follows, one kind byte, payload. Kind 0: a JSON message. Kind
+//! 1: a part of an artifact: `u64` seq, `u8` artifact (0 model, 1 output), bytes. Kind 2: bytes of
+//! the file that has begun.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -48,7 +49,8 @@ pub enum FrameError {
 /// The bytes of a frame, length prefix included.
 ///
 /// # Errors
-/// [`FrameError::Message`] if the message cannot be serialised, [`FrameError::Length`] if it is too long.
+/// [`FrameError::Message`] if the message cannot be serialised, [`FrameError::Length`] if it is too
+/// long.
 pub fn encode<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, FrameError> {
     let mut out = vec![0; 4];
     match frame {
@@ -100,7 +102,10 @@ impl Decoder {
     ///
     /// # Errors
     /// The stream is not of this protocol; it must be closed.
-    #[expect(clippy::should_implement_trait, reason = "an iterator has one item type and ends; this is asked again when more bytes came")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator has one item type and ends; this is asked again when more bytes came"
+    )]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<Frame<M>>, FrameError> {
         let available = &self.buffer[self.start..];
         let Some((prefix, rest)) = available.split_first_chunk::<4>() else { return Ok(None) };

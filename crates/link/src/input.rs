@@ -1,5 +1,5 @@
-//! Files that an instance reads: a directory of the agent's machine, or objects that the agent gets from the server
-//! over a connection of its own ([`crate::ToServer::Objects`]).
+//! Files that an instance reads: a directory of the agent's machine, or objects that the agent gets
+//! from the server over a connection of its own ([`crate::ToServer::Objects`]).
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ pub enum Input {
     Objects(ObjectTree),
 }
 
-/// What names a tree of objects. Its manifest is asked for by [`crate::ToServer::List`], since it may be long.
+/// What names a tree of objects. Its manifest is asked for by [`crate::ToServer::List`], since it
+/// may be long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectTree {
     /// Name of the tree: the same for the same objects at the same paths.

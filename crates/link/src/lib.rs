@@ -1,16 +1,21 @@
-//! Messages between server and agent: typed, versioned, with golden files. Pure: bytes in, messages out; who moves the bytes is
-//! the caller's affair.
+//! Messages between server and agent: typed, versioned, with golden files. Pure: bytes in, messages
+//! out; who moves the bytes is the caller's affair.
 //!
-//! One connection per agent, opened by the agent. The agent says [`ToServer::Hello`] and gets [`ToAgent::Welcome`] (or
-//! [`ToAgent::Refused`]); from then on it sends numbered reports and the server acknowledges each *after* its durable write.
-//! Reports carry (attempt, host, seq): a report that comes twice is acknowledged and dropped. Orders come down the same
-//! connection and are repeated after every `Welcome` while they stand, so an agent treats them as idempotent. An agent that is asked for
-//! it says now and then that it lives; the first such word tells the server that it may take silence for death.
+//! One connection per agent, opened by the agent. The agent says [`ToServer::Hello`] and gets
+//! [`ToAgent::Welcome`] (or [`ToAgent::Refused`]); from then on it sends numbered reports and the
+//! server acknowledges each *after* its durable write. Reports carry (attempt, host, seq): a report
+//! that comes twice is acknowledged and dropped. Orders come down the same connection and are
+//! repeated after every `Welcome` while they stand, so an agent treats them as idempotent. An agent
+//! that is asked for it says now and then that it lives; the first such word tells the server that
+//! it may take silence for death.
 //!
-//! Checkpoint files have a connection of their own, and so has the intermediate output, so that gigabytes stand in no log line's way, and no
-//! numbers: what was not answered with [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each [`Visit`].
+//! Checkpoint files have a connection of their own, and so has the intermediate output, so that
+//! gigabytes stand in no log line's way, and no numbers: what was not answered with
+//! [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each
+//! [`Visit`].
 //!
-//! Nothing in here names a file of the server to an agent that does not share the server's: its [`Input`]s are objects, which it fetches.
+//! Nothing in here names a file of the server to an agent that does not share the server's: its
+//! [`Input`]s are objects, which it fetches.
 
 mod assignment;
 mod egress;
@@ -21,13 +26,14 @@ mod one_or_many;
 mod visit;
 
 pub use assignment::{
-    Assignment, Channel, Checkpoint, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program,
-    PythonEnvironment, Resource, Root,
+    Assignment, Channel, Checkpoint, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression,
+    Program, PythonEnvironment, Resource, Root,
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
-    Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
+    Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent,
+    ToServer,
 };
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

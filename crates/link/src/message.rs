@@ -15,8 +15,8 @@ pub enum ToServer {
     Hello(Hello),
     /// A numbered fact, acknowledged when durable.
     Report(Report),
-    /// There is nothing to say, and the agent lives. Said only to a server that asked for it ([`ToAgent::Welcome`]), when nothing else was sent
-    /// for so long.
+    /// There is nothing to say, and the agent lives. Said only to a server that asked for it
+    /// ([`ToAgent::Welcome`]), when nothing else was sent for so long.
     Alive,
     /// Instead of `Hello`: this connection carries checkpoint files and nothing else.
     Checkpoints(Hello),
@@ -30,16 +30,18 @@ pub enum ToServer {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_last: bool,
     },
-    /// All of it was sent; answered by [`ToAgent::FileSaved`] or [`ToAgent::FileRefused`], in the order of the files.
+    /// All of it was sent; answered by [`ToAgent::FileSaved`] or [`ToAgent::FileRefused`], in the
+    /// order of the files.
     FileEnds {
         /// How much there was.
         bytes: u64,
     },
     /// What was sent of it is to be forgotten: it changed while it was read. Not answered.
     FileDropped,
-    /// Instead of `Hello`, after [`Order::Park`]: the instance holds nothing of an attempt any more and is free for another one. The attempt and
-    /// the token are those that the agent was started with. Answered by [`ToAgent::Serve`], in its own time; when the connection ends instead,
-    /// so does the agent.
+    /// Instead of `Hello`, after [`Order::Park`]: the instance holds nothing of an attempt any more
+    /// and is free for another one. The attempt and the token are those that the agent was started
+    /// with. Answered by [`ToAgent::Serve`], in its own time; when the connection ends instead, so
+    /// does the agent.
     Idle(Hello),
     /// Instead of `Hello`: this connection is for a visit and nothing else.
     Visit {
@@ -50,22 +52,25 @@ pub enum ToServer {
     },
     /// The last message of a visit.
     VisitEnded(VisitEnd),
-    /// Instead of `Hello`: this connection brings objects of the attempt's inputs. Answered by [`ToAgent::Ready`]; what is asked for then is answered in
-    /// order.
+    /// Instead of `Hello`: this connection brings objects of the attempt's inputs. Answered by
+    /// [`ToAgent::Ready`]; what is asked for then is answered in order.
     Objects(Hello),
-    /// On such a connection: what is in a tree? Answered by [`ToAgent::Manifest`], several of them if it is long, or [`ToAgent::NoObject`].
+    /// On such a connection: what is in a tree? Answered by [`ToAgent::Manifest`], several of them
+    /// if it is long, or [`ToAgent::NoObject`].
     List {
         /// See [`crate::ObjectTree::tree`].
         tree: String,
     },
-    /// On such a connection: an object of a tree. Answered by [`crate::Frame::Chunk`]s and [`ToAgent::ObjectEnds`], or [`ToAgent::NoObject`].
+    /// On such a connection: an object of a tree. Answered by [`crate::Frame::Chunk`]s and
+    /// [`ToAgent::ObjectEnds`], or [`ToAgent::NoObject`].
     Fetch {
         /// See [`crate::ObjectTree::tree`].
         tree: String,
         /// See [`crate::ManifestEntry::id`].
         id: String,
     },
-    /// Instead of `Hello`: this connection is one of the training program to the server's port. After [`ToAgent::Ready`] its bytes follow as they are.
+    /// Instead of `Hello`: this connection is one of the training program to the server's port.
+    /// After [`ToAgent::Ready`] its bytes follow as they are.
     Forward(Hello),
 }
 
@@ -90,7 +95,8 @@ pub struct Hello {
 /// A numbered fact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// From 1, without gaps, per (attempt, host). Artifact parts (see [`crate::Frame::Part`]) take numbers from the same sequence.
+    /// From 1, without gaps, per (attempt, host). Artifact parts (see [`crate::Frame::Part`]) take
+    /// numbers from the same sequence.
     pub seq: u64,
     /// When it was so, in milliseconds since the epoch, by the agent's clock.
     pub at_ms: u64,
@@ -118,8 +124,9 @@ pub enum ReportBody {
         /// In order of appearance.
         points: Vec<MetricPoint>,
     },
-    /// A value of the objective metric ([`crate::Assignment::objective`]), beside its point in [`ReportBody::Metrics`]: on its own and at once, since
-    /// a scheduler waits for it. The report's time is when the line was read.
+    /// A value of the objective metric ([`crate::Assignment::objective`]), beside its point in
+    /// [`ReportBody::Metrics`]: on its own and at once, since a scheduler waits for it. The
+    /// report's time is when the line was read.
     Objective {
         /// Which value of this instance it is, from 1.
         ordinal: u32,
@@ -132,7 +139,8 @@ pub enum ReportBody {
         /// What the agents of the other hosts join it by.
         handle: String,
     },
-    /// Something a person should know, for the log and the status message (a fallback, a capped size).
+    /// Something a person should know, for the log and the status message (a fallback, a capped
+    /// size).
     Note {
         /// One sentence.
         text: String,
@@ -144,8 +152,9 @@ pub enum ReportBody {
         /// The last value of every metric that appeared.
         final_metrics: Vec<MetricPoint>,
     },
-    /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members holding tar entries *without* the
-    /// end-of-archive blocks, so that the hosts' artifacts can be joined into one `.tar.gz` by concatenation.
+    /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members
+    /// holding tar entries *without* the end-of-archive blocks, so that the hosts' artifacts can be
+    /// joined into one `.tar.gz` by concatenation.
     ArtifactSent {
         /// Which.
         artifact: Artifact,
@@ -200,10 +209,12 @@ pub struct MetricPoint {
 pub struct RankEnd {
     /// Exit status.
     pub outcome: RankOutcome,
-    /// The kernel killed a process of the instance for memory (read from the cgroup, never guessed).
+    /// The kernel killed a process of the instance for memory (read from the cgroup, never
+    /// guessed).
     pub out_of_memory: bool,
-    /// The kernel did so though the instance was below its own limit, since all instances together had reached theirs, or the machine had no memory
-    /// left: bytes that the instance held at most. Agents before this existed say [`Self::out_of_memory`] then.
+    /// The kernel did so though the instance was below its own limit, since all instances together
+    /// had reached theirs, or the machine had no memory left: bytes that the instance held at most.
+    /// Agents before this existed say [`Self::out_of_memory`] then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded_out: Option<u64>,
     /// First 1024 characters of `/opt/ml/output/failure`, if the program left one.
@@ -242,7 +253,8 @@ pub enum ToAgent {
         acked: u64,
         /// What to do.
         assignment: Box<Assignment>,
-        /// After so many milliseconds without a word the agent is to say [`ToServer::Alive`]. Servers before this existed say nothing here.
+        /// After so many milliseconds without a word the agent is to say [`ToServer::Alive`].
+        /// Servers before this existed say nothing here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alive_ms: Option<u64>,
     },
@@ -258,7 +270,8 @@ pub enum ToAgent {
     },
     /// Do something; idempotent.
     Order(Order),
-    /// Answers [`ToServer::Checkpoints`] and [`ToServer::Intermediate`]: files may come. Answers [`ToServer::Visit`]: output may come.
+    /// Answers [`ToServer::Checkpoints`] and [`ToServer::Intermediate`]: files may come. Answers
+    /// [`ToServer::Visit`]: output may come.
     Ready,
     /// The file is durable in the object store, and its receipt in the journal.
     FileSaved {
@@ -272,14 +285,16 @@ pub enum ToAgent {
         /// For the log.
         reason: String,
     },
-    /// Answers [`ToServer::Idle`]: there is another attempt for this instance. The agent calls anew, with `Hello`.
+    /// Answers [`ToServer::Idle`]: there is another attempt for this instance. The agent calls
+    /// anew, with `Hello`.
     Serve {
         /// The attempt.
         attempt: String,
         /// Its secret, hexadecimal.
         token: String,
     },
-    /// Somebody wants to look after the instance; only to agents that know of it ([`Hello::visits`]).
+    /// Somebody wants to look after the instance; only to agents that know of it
+    /// ([`Hello::visits`]).
     Visit {
         /// Names the visit on the connection that the agent opens for it.
         id: String,
@@ -303,7 +318,8 @@ pub enum ToAgent {
         /// Why.
         reason: String,
     },
-    /// The job's network is there; only to agents of the other hosts. Sent again on each new connection.
+    /// The job's network is there; only to agents of the other hosts. Sent again on each new
+    /// connection.
     Network {
         /// As the first host's agent has reported it.
         handle: String,
@@ -330,7 +346,8 @@ pub enum Order {
         /// For the log.
         reason: String,
     },
-    /// The instance is taken away from an attempt whose others continue: SIGTERM after a notice, SIGKILL after the grace.
+    /// The instance is taken away from an attempt whose others continue: SIGTERM after a notice,
+    /// SIGKILL after the grace.
     Leave {
         /// Seconds before SIGTERM, in which the program may end by itself.
         notice_s: u32,
@@ -339,20 +356,23 @@ pub enum Order {
         /// For the log.
         reason: String,
     },
-    /// These instances make up the attempt now: for the program's list of hosts. Only where [`crate::Assignment::elastic`] is set.
+    /// These instances make up the attempt now: for the program's list of hosts. Only where
+    /// [`crate::Assignment::elastic`] is set.
     Members {
         /// Host numbers, from 1.
         hosts: Vec<u32>,
     },
     /// All is stored; clean up and exit.
     Release,
-    /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that cannot exits as if released.
+    /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that
+    /// cannot exits as if released.
     Park,
     /// Nothing of the program is to run until [`Order::Thaw`]; its memory stays.
     Freeze,
     /// The program goes on.
     Thaw {
-        /// After how many units of its resource (rounds, epochs) it is to pause again, counted from its first attempt's start; `None`: at its end.
+        /// After how many units of its resource (rounds, epochs) it is to pause again, counted from
+        /// its first attempt's start; `None`: at its end.
         until: Option<u64>,
     },
 }

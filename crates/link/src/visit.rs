@@ -1,7 +1,9 @@
-//! Visits: somebody looks after a running instance from outside. The server asks for one ([`crate::ToAgent::Visit`]); the agent opens a connection
-//! of its own for it, whose first message is [`crate::ToServer::Visit`], answered by [`crate::ToAgent::Ready`].
+//! Visits: somebody looks after a running instance from outside. The server asks for one
+//! ([`crate::ToAgent::Visit`]); the agent opens a connection of its own for it, whose first message
+//! is [`crate::ToServer::Visit`], answered by [`crate::ToAgent::Ready`].
 //!
-//! From then on [`crate::Frame::Chunk`]s carry bytes: down, what the command is to read; up, what it writes, after one byte that tells the stream.
+//! From then on [`crate::Frame::Chunk`]s carry bytes: down, what the command is to read; up, what
+//! it writes, after one byte that tells the stream.
 
 use serde::{Deserialize, Serialize};
 

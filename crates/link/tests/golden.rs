@@ -1,5 +1,6 @@
-//! Golden files: the wire form of every message. A kind without a file fails, and so does a file that no longer reads or writes the same.
-//! A changed file is a changed protocol: raise `PROTOCOL` or keep the old form readable.
+//! Golden files: the wire form of every message. A kind without a file fails, and so does a file
+//! that no longer reads or writes the same. A changed file is a changed protocol: raise `PROTOCOL`
+//! or keep the old form readable.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -8,7 +9,8 @@ use std::path::PathBuf;
 use serde::{Serialize, de::DeserializeOwned};
 use shoal_link::{Input, Order, Program, RankOutcome, ReportBody, ToAgent, ToServer, Visit, VisitEnd};
 
-/// A name for every variant, as an exhaustive match, and the list of the names: a new variant does not compile until it is named here.
+/// A name for every variant, as an exhaustive match, and the list of the names: a new variant does
+/// not compile until it is named here.
 macro_rules! kinds {
     ($function:ident, $list:ident, $message:ty, $($pattern:pat $(if $guard:expr)? => $name:literal),+ $(,)?) => {
         const $list: &[&str] = &[$($name),+];
@@ -110,16 +112,32 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{} has no golden file: {e}", path.display()));
     let message: M = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert_eq!(kind(&message), name, "{} holds another kind", path.display());
-    assert_eq!(serde_json::to_string_pretty(&message).unwrap() + "\n", text, "{} is no longer written like this", path.display());
+    assert_eq!(
+        serde_json::to_string_pretty(&message).unwrap() + "\n",
+        text,
+        "{} is no longer written like this",
+        path.display()
+    );
 }
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> = ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
-        .into_iter()
-        .chain(["intermediate", "visit", "visit_exited", "visit_signaled", "visit_broken", "objects", "list", "fetch", "forward"])
-        .chain(REPORTS.iter().copied())
-        .collect();
+    let to_server: Vec<&str> =
+        ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
+            .into_iter()
+            .chain([
+                "intermediate",
+                "visit",
+                "visit_exited",
+                "visit_signaled",
+                "visit_broken",
+                "objects",
+                "list",
+                "fetch",
+                "forward",
+            ])
+            .chain(REPORTS.iter().copied())
+            .collect();
     // "order(..)" is reached through the orders' own names.
     let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
     for name in &to_server {
@@ -131,8 +149,11 @@ fn every_message_has_its_golden_form() {
             other => to_agent_kind(other),
         });
     }
-    let mut found: Vec<String> =
-        golden_dir().read_dir().unwrap().map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let mut found: Vec<String> = golden_dir()
+        .read_dir()
+        .unwrap()
+        .map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
     let mut known: Vec<String> = to_server.into_iter().chain(to_agent).map(String::from).collect();
     found.sort();
     known.sort();

@@ -1,9 +1,15 @@
-"""Reference values for src/layerwise.rs: LARS and LAMB in double precision, written from the papers' formulas. Run: python layerwise.py (needs numpy)."""
+"""Reference values for src/layerwise.rs: LARS and LAMB in double precision, written from the
+papers' formulas. Run: python layerwise.py (needs numpy).
+"""
 
 import numpy as np
 
 w = np.array([0.5, -1.25, 2.0, 0.75, -0.1])
-gradients = [np.array([0.1, 0.2, -0.3, 0.05, 0.4]), np.array([-0.2, 0.1, 0.05, 0.3, -0.1]), np.array([0.02, -0.07, 0.11, 0.0, 0.6])]
+gradients = [
+    np.array([0.1, 0.2, -0.3, 0.05, 0.4]),
+    np.array([-0.2, 0.1, 0.05, 0.3, -0.1]),
+    np.array([0.02, -0.07, 0.11, 0.0, 0.6]),
+]
 
 
 def lars(w, momentum=0.9, decay=5e-4, trust=0.001, rate=8.0):

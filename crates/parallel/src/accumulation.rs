@@ -1,9 +1,12 @@
-//! Large batch simulation: Y ranks train as X workers would, by running several passes (forward and backward) for each step of the optimizer.
+//! Large batch simulation: Y ranks train as X workers would, by running several passes (forward and
+//! backward) for each step of the optimizer.
 //!
-//! A *worker* is one of the X that are simulated, a *rank* one of the Y that are there. Rank r runs the workers r, r + Y, r + 2Y and so on, one a pass,
-//! so worker w sees the samples that it would see on X ranks (`cursor`). The gradient of a step is the mean over all X workers, in whatever order it is summed:
-//! Horovod's `backward_passes_per_step` with `average_aggregated_gradients`. What is not linear in the gradient (clipping, norms, a check for
-//! numbers that are not finite) belongs after the last pass, on the sum over all ranks; batch statistics stay those of one pass.
+//! A *worker* is one of the X that are simulated, a *rank* one of the Y that are there. Rank r runs
+//! the workers r, r + Y, r + 2Y and so on, one a pass, so worker w sees the samples that it would
+//! see on X ranks (`cursor`). The gradient of a step is the mean over all X workers, in whatever
+//! order it is summed: Horovod's `backward_passes_per_step` with `average_aggregated_gradients`.
+//! What is not linear in the gradient (clipping, norms, a check for numbers that are not finite)
+//! belongs after the last pass, on the sum over all ranks; batch statistics stay those of one pass.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +20,8 @@ pub enum Reduction {
     Sum,
     /// Summed over a rank's passes, averaged over ranks: `horovod.torch`, and DDP without sync.
     Average,
-    /// Averaged over a rank's passes, averaged over ranks: Horovod's `average_aggregated_gradients`.
+    /// Averaged over a rank's passes, averaged over ranks: Horovod's
+    /// `average_aggregated_gradients`.
     AverageOfAverages,
 }
 
@@ -37,7 +41,8 @@ pub struct Pass {
     pub pass: usize,
     /// Whose samples it computes.
     pub worker: usize,
-    /// It is the rank's last one of the step: gradients are reduced over ranks now, and the optimizer steps after it.
+    /// It is the rank's last one of the step: gradients are reduced over ranks now, and the
+    /// optimizer steps after it.
     pub communicates: bool,
 }
 
@@ -45,7 +50,8 @@ impl Accumulation {
     /// Every rank runs equally many passes.
     ///
     /// # Errors
-    /// More ranks than workers, or a number of workers that the ranks do not divide; with the nearest that they do.
+    /// More ranks than workers, or a number of workers that the ranks do not divide; with the
+    /// nearest that they do.
     pub fn new(workers: usize, ranks: usize) -> Result<Self, Invalid> {
         let plan = Self::uneven(workers, ranks)?;
         if workers.is_multiple_of(ranks) {
@@ -56,17 +62,19 @@ impl Accumulation {
         Err(Invalid::new("simulate", problem).nearest(nearest_multiples(ranks, workers)))
     }
 
-    /// Some ranks may run a pass more than others: for a world that changed and keeps its global batch. Only [`Reduction::Sum`] and
-    /// [`Reduction::Average`] are right for it.
+    /// Some ranks may run a pass more than others: for a world that changed and keeps its global
+    /// batch. Only [`Reduction::Sum`] and [`Reduction::Average`] are right for it.
     ///
     /// # Errors
     /// No ranks, or more ranks than workers: some would have nothing to do.
     pub fn uneven(workers: usize, ranks: usize) -> Result<Self, Invalid> {
         at_least_one("ranks", ranks)?;
         if workers < ranks {
-            return Err(
-                Invalid::new("simulate", format!("{ranks} ranks cannot behave as {workers} workers: fewer than they are")).nearest([ranks])
-            );
+            return Err(Invalid::new(
+                "simulate",
+                format!("{ranks} ranks cannot behave as {workers} workers: fewer than they are"),
+            )
+            .nearest([ranks]));
         }
         Ok(Self { workers, ranks })
     }
@@ -95,7 +103,12 @@ impl Accumulation {
     pub fn pass(&self, rank: usize, number: u64) -> Pass {
         let passes = self.passes(rank) as u64;
         let pass = (number % passes) as usize;
-        Pass { step: number / passes, pass, worker: rank + pass * self.ranks, communicates: pass + 1 == passes as usize }
+        Pass {
+            step: number / passes,
+            pass,
+            worker: rank + pass * self.ranks,
+            communicates: pass + 1 == passes as usize,
+        }
     }
 
     /// The worker's rank, and its number among the rank's passes.
@@ -103,7 +116,8 @@ impl Accumulation {
         (worker % self.ranks, worker / self.ranks)
     }
 
-    /// What the reduced gradient must be multiplied by to be the mean over X workers. Equally well, what each pass's loss is multiplied by.
+    /// What the reduced gradient must be multiplied by to be the mean over X workers. Equally well,
+    /// what each pass's loss is multiplied by.
     ///
     /// # Errors
     /// Averages of averages over unequal numbers of passes: no one factor makes a mean of them.
@@ -113,13 +127,17 @@ impl Accumulation {
             Reduction::Average => Ok(self.ranks as f64 / self.workers as f64),
             Reduction::AverageOfAverages if self.is_even() => Ok(1.0),
             Reduction::AverageOfAverages => {
-                let problem = format!("{} ranks run unequal numbers of passes for {} workers; sum them instead", self.ranks, self.workers);
+                let problem = format!(
+                    "{} ranks run unequal numbers of passes for {} workers; sum them instead",
+                    self.ranks, self.workers
+                );
                 Err(Invalid::new("reduction", problem))
             }
         }
     }
 
-    /// How many steps of the optimizer an epoch has, each of `workers x batch` samples. `drop_last`: without one for what is left over.
+    /// How many steps of the optimizer an epoch has, each of `workers x batch` samples.
+    /// `drop_last`: without one for what is left over.
     ///
     /// # Errors
     /// A batch of 0.
@@ -129,8 +147,9 @@ impl Accumulation {
         Ok(if drop_last { samples / step } else { samples.div_ceil(step) })
     }
 
-    /// What a number of steps in a script's settings (of a schedule, of logging, of checkpoints) is in passes of a rank: scripts count steps of the
-    /// optimizer, while their loop may count passes.
+    /// What a number of steps in a script's settings (of a schedule, of logging, of checkpoints) is
+    /// in passes of a rank: scripts count steps of the optimizer, while their loop may count
+    /// passes.
     pub fn passes_in(&self, rank: usize, steps: u64) -> u64 {
         steps * self.passes(rank) as u64
     }

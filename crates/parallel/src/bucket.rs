@@ -1,8 +1,9 @@
-//! Gradients that are sent together: small tensors are fused into buckets in the reverse order of their use, which is the order in which a backward pass
-//! finishes them (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2; Horovod's tensor fusion).
+//! Gradients that are sent together: small tensors are fused into buckets in the reverse order of
+//! their use, which is the order in which a backward pass finishes them (Li et al., "PyTorch
+//! Distributed", VLDB 2020, section 3.2; Horovod's tensor fusion).
 //!
-//! Ranks agree on the buckets without talking, since these follow from the tensors alone; and on the order in which they are sent,
-//! since a bucket waits for those before it ([`Launches`]).
+//! Ranks agree on the buckets without talking, since these follow from the tensors alone; and on
+//! the order in which they are sent, since a bucket waits for those before it ([`Launches`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +21,11 @@ pub struct Gradient {
 /// How large buckets become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketOptions {
-    /// A bucket ends before it would become larger than this; a gradient that is larger by itself has one of its own. Bytes.
+    /// A bucket ends before it would become larger than this; a gradient that is larger by itself
+    /// has one of its own. Bytes.
     pub cap: u64,
-    /// The same of the first bucket of each kind: a small one is sent soon, while there is still much to hide it behind. Bytes.
+    /// The same of the first bucket of each kind: a small one is sent soon, while there is still
+    /// much to hide it behind. Bytes.
     pub first_cap: u64,
     /// Offsets in a bucket are multiples of this. Bytes.
     pub align: u64,
@@ -46,7 +49,8 @@ pub struct Bucket {
     pub kind: u32,
 }
 
-/// The buckets of a model, in the order in which they are sent: by the last of their members to be finished.
+/// The buckets of a model, in the order in which they are sent: by the last of their members to be
+/// finished.
 ///
 /// # Errors
 /// An alignment of 0, or a size that is no multiple of it.
@@ -85,7 +89,8 @@ pub fn buckets(gradients: &[Gradient], options: BucketOptions) -> Result<Vec<Buc
     Ok(closed)
 }
 
-/// Which buckets may be sent, as gradients become ready in any order: always in the order of the buckets, on every rank.
+/// Which buckets may be sent, as gradients become ready in any order: always in the order of the
+/// buckets, on every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launches {
     /// Of each gradient, its bucket.
@@ -106,13 +111,19 @@ impl Launches {
                 bucket_of[*index] = number;
             }
         }
-        Self { bucket: bucket_of, ready: vec![false; count], missing: buckets.iter().map(|bucket| bucket.members.len()).collect(), next: 0 }
+        Self {
+            bucket: bucket_of,
+            ready: vec![false; count],
+            missing: buckets.iter().map(|bucket| bucket.members.len()).collect(),
+            next: 0,
+        }
     }
 
     /// A gradient is ready; returns the buckets to send now.
     ///
     /// # Errors
-    /// There is no such gradient, or it was ready before: its parameter was used twice, or a pass went on without the step.
+    /// There is no such gradient, or it was ready before: its parameter was used twice, or a pass
+    /// went on without the step.
     pub fn ready(&mut self, gradient: usize) -> Result<std::ops::Range<usize>, Invalid> {
         match self.ready.get_mut(gradient) {
             None => return Err(Invalid::new("gradient", format!("{gradient} of {}", self.bucket.len()))),
@@ -127,7 +138,8 @@ impl Launches {
         Ok(first..self.next)
     }
 
-    /// Gradients that the pass has not finished, for instance of parameters that it did not use; in the order of use.
+    /// Gradients that the pass has not finished, for instance of parameters that it did not use; in
+    /// the order of use.
     pub fn unready(&self) -> Vec<usize> {
         (0..self.ready.len()).filter(|index| !self.ready[*index]).collect()
     }
@@ -164,8 +176,9 @@ mod tests {
     fn every_gradient_is_sent_once_and_in_the_same_order_everywhere() {
         let mut rng = Rng::new(7);
         for _ in 0..300 {
-            let sizes: Vec<_> =
-                (0..rng.from(0, 60)).map(|_| Gradient { bytes: rng.from(0, 500) as u64, kind: rng.from(0, 2) as u32 }).collect();
+            let sizes: Vec<_> = (0..rng.from(0, 60))
+                .map(|_| Gradient { bytes: rng.from(0, 500) as u64, kind: rng.from(0, 2) as u32 })
+                .collect();
             let align = rng.pick(&[1, 16, 64]);
             let options = BucketOptions { cap: 640, first_cap: 128, align };
             let found = buckets(&sizes, options).unwrap();
@@ -181,7 +194,8 @@ mod tests {
                 }
                 assert!(end <= bucket.bytes && bucket.members.is_sorted_by(|one, next| one.0 > next.0));
             }
-            // Gradients come in an order of their own on each rank; buckets are sent from the first to the last, each when all of it is there.
+            // Gradients come in an order of their own on each rank; buckets are sent from the first
+            // to the last, each when all of it is there.
             let mut order: Vec<usize> = (0..sizes.len()).collect();
             rng.shuffle(&mut order);
             let mut launches = Launches::new(&found);

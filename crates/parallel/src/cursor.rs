@@ -1,8 +1,11 @@
-//! Which samples are read in which order, for a seed, an epoch and a world that may change between any two steps.
+//! Which samples are read in which order, for a seed, an epoch and a world that may change between
+//! any two steps.
 //!
-//! An epoch is one order of all samples. A step takes the next `workers x batch` of it, and worker w the places w, w + workers, ... within them, as PyTorch's
-//! `DistributedSampler` deals them. Since the position is a number of samples and not of steps, the world may change after any step: what was read stays
-//! read, and nothing is read twice. The last step of an epoch may be short; what it lacks is left out, dropped or filled up from the beginning, by choice.
+//! An epoch is one order of all samples. A step takes the next `workers x batch` of it, and worker
+//! w the places w, w + workers, ... within them, as PyTorch's `DistributedSampler` deals them.
+//! Since the position is a number of samples and not of steps, the world may change after any step:
+//! what was read stays read, and nothing is read twice. The last step of an epoch may be short;
+//! what it lacks is left out, dropped or filled up from the beginning, by choice.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +22,8 @@ pub enum Tail {
     Short,
     /// No step: `drop_last`.
     Drop,
-    /// A whole step, filled with the epoch's first samples: these are read twice, as by `DistributedSampler`.
+    /// A whole step, filled with the epoch's first samples: these are read twice, as by
+    /// `DistributedSampler`.
     Pad,
 }
 
@@ -73,7 +77,8 @@ impl Cursor {
         at_least_one("samples", usize::try_from(count).unwrap_or(usize::MAX))?;
         if position.read > count {
             let nearest = usize::try_from(count).unwrap_or(usize::MAX);
-            return Err(Invalid::new("read", format!("{} samples are read of an epoch of {count}", position.read)).nearest([nearest]));
+            return Err(Invalid::new("read", format!("{} samples are read of an epoch of {count}", position.read))
+                .nearest([nearest]));
         }
         let order = Permutation::new(count, samples.seed, position.epoch);
         Ok(Self { samples, order, position })
@@ -94,15 +99,17 @@ impl Cursor {
         Ok(if self.samples.tail == Tail::Drop { left / step } else { left.div_ceil(step) })
     }
 
-    /// Positions in the epoch's order that a worker reads in the next step; empty where the epoch has none for it. The order itself may be another
-    /// one's, as PyTorch's.
+    /// Positions in the epoch's order that a worker reads in the next step; empty where the epoch
+    /// has none for it. The order itself may be another one's, as PyTorch's.
     ///
     /// # Errors
     /// Nobody reads, or nothing, or there is no such worker.
     pub fn positions(&self, readers: Readers, worker: usize) -> Result<Vec<u64>, Invalid> {
         let step = readers.step()?;
         if worker >= readers.workers {
-            return Err(Invalid::new("worker", format!("{worker} of {}", readers.workers)).nearest([readers.workers - 1]));
+            return Err(
+                Invalid::new("worker", format!("{worker} of {}", readers.workers)).nearest([readers.workers - 1])
+            );
         }
         if self.steps_left(readers)? == 0 {
             return Ok(Vec::new());
@@ -121,11 +128,16 @@ impl Cursor {
     /// As [`Cursor::positions`].
     pub fn batch(&self, readers: Readers, worker: usize) -> Result<Vec<u64>, Invalid> {
         let positions = self.positions(readers, worker)?;
-        Ok(if self.samples.shuffle { positions.into_iter().map(|place| self.order.at(place)).collect() } else { positions })
+        Ok(if self.samples.shuffle {
+            positions.into_iter().map(|place| self.order.at(place)).collect()
+        } else {
+            positions
+        })
     }
 
-    /// The step was finished by all: moves behind it, and to the next epoch after the last one. A step that failed is not finished, and whoever is there then reads
-    /// it again. Returns whether an epoch ended.
+    /// The step was finished by all: moves behind it, and to the next epoch after the last one. A
+    /// step that failed is not finished, and whoever is there then reads it again. Returns whether
+    /// an epoch ended.
     ///
     /// # Errors
     /// Nobody reads, or nothing.
@@ -161,7 +173,8 @@ mod tests {
         Samples { samples, seed: 7, shuffle, tail }
     }
 
-    /// An epoch with another world at each step, some steps failing on their way; returns what was read.
+    /// An epoch with another world at each step, some steps failing on their way; returns what was
+    /// read.
     fn epoch(cursor: &mut Cursor, rng: &mut Rng, global: Option<usize>) -> Vec<u64> {
         let mut read = Vec::new();
         loop {
@@ -176,7 +189,8 @@ mod tests {
                 }
             }
             if rng.unit() < 0.2 {
-                // A rank died: the step is read again by whoever is left. A checkpoint goes on at the same place.
+                // A rank died: the step is read again by whoever is left. A checkpoint goes on at
+                // the same place.
                 *cursor = Cursor::new(cursor.samples.clone(), cursor.position()).unwrap();
                 continue;
             }
@@ -206,7 +220,8 @@ mod tests {
         }
     }
 
-    /// A step's samples do not depend on how many ranks run the workers, and a worker's batch not on whether others exist.
+    /// A step's samples do not depend on how many ranks run the workers, and a worker's batch not
+    /// on whether others exist.
     #[test]
     fn a_workers_batch_is_that_of_pytorchs_sampler() {
         let (workers, batch, count) = (4, 3, 50);
@@ -223,7 +238,10 @@ mod tests {
         }
         // indices = list(range(50)) + padding; indices[rank::4]
         for (worker, all) in own.iter().enumerate() {
-            assert!(all.iter().copied().eq((0..60).skip(worker).step_by(4).map(|place| place % count)), "{worker}: {all:?}");
+            assert!(
+                all.iter().copied().eq((0..60).skip(worker).step_by(4).map(|place| place % count)),
+                "{worker}: {all:?}"
+            );
         }
     }
 

@@ -8,7 +8,8 @@ pub struct Invalid {
     pub field: &'static str,
     /// What is wrong with its value.
     pub problem: String,
-    /// The nearest values with which this complaint is gone, the lesser one first; none where no list of numbers can say it.
+    /// The nearest values with which this complaint is gone, the lesser one first; none where no
+    /// list of numbers can say it.
     pub nearest: Vec<u64>,
 }
 

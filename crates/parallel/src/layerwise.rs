@@ -1,8 +1,11 @@
-//! Optimizers for large batches that give each layer a rate of its own, as formulas on slices: LARS (You, Gitman and Ginsburg, "Large Batch Training of
-//! Convolutional Networks", 2017, algorithm 1) and LAMB (You et al., "Large Batch Optimization for Deep Learning", 2020, algorithm 2).
+//! Optimizers for large batches that give each layer a rate of its own, as formulas on slices: LARS
+//! (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017, algorithm 1)
+//! and LAMB (You et al., "Large Batch Optimization for Deep Learning", 2020, algorithm 2).
 //!
-//! A layer may be spread over ranks: each adds up the squares of its part ([`squares`]), the sums are added over the ranks, and the ratio that follows is
-//! the same on all. Biases and the parameters of normalisations are usually left out of both the ratio and the decay: ratio 1, and a decay of 0.
+//! A layer may be spread over ranks: each adds up the squares of its part ([`squares`]), the sums
+//! are added over the ranks, and the ratio that follows is the same on all. Biases and the
+//! parameters of normalisations are usually left out of both the ratio and the decay: ratio 1, and
+//! a decay of 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +34,8 @@ impl Default for Lars {
 }
 
 impl Lars {
-    /// What the rate of a layer is multiplied by, from the squared norms of its weights and of its gradient; 1 where one of them is 0.
+    /// What the rate of a layer is multiplied by, from the squared norms of its weights and of its
+    /// gradient; 1 where one of them is 0.
     pub fn ratio(&self, weights: f64, gradient: f64) -> f64 {
         if weights <= 0.0 || gradient <= 0.0 {
             return 1.0;
@@ -74,22 +78,35 @@ impl Default for Lamb {
 }
 
 impl Lamb {
-    /// Moves the moments of a layer, or of a part of one, and writes the direction of the step; `step` is counted from 1. The slices have one length.
-    pub fn direction(&self, step: u64, weights: &[f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], direction: &mut [f32]) {
+    /// Moves the moments of a layer, or of a part of one, and writes the direction of the step;
+    /// `step` is counted from 1. The slices have one length.
+    pub fn direction(
+        &self,
+        step: u64,
+        weights: &[f32],
+        gradient: &[f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        direction: &mut [f32],
+    ) {
         let unbiased = |beta: f64| (1.0 / (1.0 - libm::pow(beta, step as f64))) as f32;
         let (unbiased1, unbiased2) = (unbiased(self.beta1), unbiased(self.beta2));
         // 1 - 0.999 has five digits less in single precision.
-        let (keep1, keep2, add1, add2) = (self.beta1 as f32, self.beta2 as f32, (1.0 - self.beta1) as f32, (1.0 - self.beta2) as f32);
+        let (keep1, keep2, add1, add2) =
+            (self.beta1 as f32, self.beta2 as f32, (1.0 - self.beta1) as f32, (1.0 - self.beta2) as f32);
         let (epsilon, decay) = (self.epsilon as f32, self.decay as f32);
         let moments = first.iter_mut().zip(second);
-        for (((direction, (first, second)), weight), gradient) in direction.iter_mut().zip(moments).zip(weights).zip(gradient) {
+        for (((direction, (first, second)), weight), gradient) in
+            direction.iter_mut().zip(moments).zip(weights).zip(gradient)
+        {
             *first = keep1 * *first + add1 * gradient;
             *second = keep2 * *second + add2 * gradient * gradient;
             *direction = *first * unbiased1 / ((*second * unbiased2).sqrt() + epsilon) + decay * weight;
         }
     }
 
-    /// What the rate of a layer is multiplied by, from the squared norms of its weights and of its direction; 1 where one of them is 0.
+    /// What the rate of a layer is multiplied by, from the squared norms of its weights and of its
+    /// direction; 1 where one of them is 0.
     pub fn ratio(&self, weights: f64, direction: f64) -> f64 {
         if weights <= 0.0 || direction <= 0.0 { 1.0 } else { weights.sqrt().min(self.highest) / direction.sqrt() }
     }
@@ -109,7 +126,8 @@ mod tests {
     use crate::random::Rng;
 
     const WEIGHTS: [f32; 5] = [0.5, -1.25, 2.0, 0.75, -0.1];
-    const GRADIENTS: [[f32; 5]; 3] = [[0.1, 0.2, -0.3, 0.05, 0.4], [-0.2, 0.1, 0.05, 0.3, -0.1], [0.02, -0.07, 0.11, 0.0, 0.6]];
+    const GRADIENTS: [[f32; 5]; 3] =
+        [[0.1, 0.2, -0.3, 0.05, 0.4], [-0.2, 0.1, 0.05, 0.3, -0.1], [0.02, -0.07, 0.11, 0.0, 0.6]];
 
     fn lars(options: Lars, rate: f64, weights: &mut [f32], gradients: &[Vec<f32>], parts: &[usize]) {
         let mut velocity = vec![0.0; weights.len()];
@@ -124,13 +142,21 @@ mod tests {
     }
 
     fn lamb(options: Lamb, rate: f64, weights: &mut [f32], gradients: &[Vec<f32>], parts: &[usize]) {
-        let (mut first, mut second, mut direction) = (vec![0.0; weights.len()], vec![0.0; weights.len()], vec![0.0; weights.len()]);
+        let (mut first, mut second, mut direction) =
+            (vec![0.0; weights.len()], vec![0.0; weights.len()], vec![0.0; weights.len()]);
         for (gradient, step) in gradients.iter().zip(1..) {
             let mut begin = 0;
             for &end in parts {
                 let part = begin..end;
                 let moments = (&mut first[part.clone()], &mut second[part.clone()]);
-                options.direction(step, &weights[part.clone()], &gradient[part.clone()], moments.0, moments.1, &mut direction[part]);
+                options.direction(
+                    step,
+                    &weights[part.clone()],
+                    &gradient[part.clone()],
+                    moments.0,
+                    moments.1,
+                    &mut direction[part],
+                );
                 begin = end;
             }
             let ratio = options.ratio(in_parts(weights, parts), in_parts(&direction, parts));
@@ -155,13 +181,25 @@ mod tests {
         let gradients = GRADIENTS.map(Vec::from);
         let mut weights = WEIGHTS;
         lars(Lars::default(), 8.0, &mut weights, &gradients, &[5]);
-        near(&weights, &[0.509_040_233_871, -1.277_262_037_094, 2.021_015_946_431, 0.715_398_964_806, -0.149_747_057_226], 1e-6);
+        near(
+            &weights,
+            &[0.509_040_233_871, -1.277_262_037_094, 2.021_015_946_431, 0.715_398_964_806, -0.149_747_057_226],
+            1e-6,
+        );
         let mut weights = WEIGHTS;
         lamb(Lamb::default(), 0.05, &mut weights, &gradients, &[5]);
-        near(&weights, &[0.500_262_116_893, -1.442_604_622_184, 2.118_620_742_838, 0.541_576_254_818, -0.282_943_315_887], 1e-6);
+        near(
+            &weights,
+            &[0.500_262_116_893, -1.442_604_622_184, 2.118_620_742_838, 0.541_576_254_818, -0.282_943_315_887],
+            1e-6,
+        );
         let mut weights = WEIGHTS;
         lamb(Lamb { highest: 1.0, ..Lamb::default() }, 0.05, &mut weights, &gradients, &[5]);
-        near(&weights, &[0.499_390_180_447, -1.324_663_658_221, 2.046_323_375_113, 0.669_396_736_145, -0.170_615_245_64], 1e-6);
+        near(
+            &weights,
+            &[0.499_390_180_447, -1.324_663_658_221, 2.046_323_375_113, 0.669_396_736_145, -0.170_615_245_64],
+            1e-6,
+        );
     }
 
     #[test]
@@ -183,10 +221,12 @@ mod tests {
         }
     }
 
-    /// A gradient that is k times as large makes the same step but for the decay: what the ratios are for.
+    /// A gradient that is k times as large makes the same step but for the decay: what the ratios
+    /// are for.
     #[test]
     fn the_size_of_a_gradient_does_not_matter() {
-        let larger: Vec<Vec<f32>> = GRADIENTS.iter().map(|gradient| gradient.iter().map(|value| 1000.0 * value).collect()).collect();
+        let larger: Vec<Vec<f32>> =
+            GRADIENTS.iter().map(|gradient| gradient.iter().map(|value| 1000.0 * value).collect()).collect();
         let (mut one, mut other) = (WEIGHTS, WEIGHTS);
         lars(Lars { decay: 0.0, ..Lars::default() }, 8.0, &mut one, &GRADIENTS.map(Vec::from), &[5]);
         lars(Lars { decay: 0.0, ..Lars::default() }, 8.0, &mut other, &larger, &[5]);
@@ -200,6 +240,9 @@ mod tests {
     #[test]
     fn a_norm_of_zero_has_ratio_one() {
         assert_eq!((Lars::default().ratio(0.0, 4.0), Lars::default().ratio(4.0, 0.0)), (1.0, 1.0));
-        assert_eq!((Lamb::default().ratio(0.0, 4.0), Lamb::default().ratio(4.0, 0.0), Lamb::default().ratio(4.0, 16.0)), (1.0, 1.0, 0.5));
+        assert_eq!(
+            (Lamb::default().ratio(0.0, 4.0), Lamb::default().ratio(4.0, 0.0), Lamb::default().ratio(4.0, 16.0)),
+            (1.0, 1.0, 0.5)
+        );
     }
 }

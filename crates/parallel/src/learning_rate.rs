@@ -1,7 +1,9 @@
 //! Learning rates for large batches, in steps of the optimizer, never in passes of an accumulation.
 //!
-//! The base rate is scaled with the batch (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.1: in proportion; You et al., "Large Batch Optimization for
-//! Deep Learning", 2020: by its square root), reached by a gradual warm-up (Goyal et al., section 2.2), and followed by a decay.
+//! The base rate is scaled with the batch (Goyal et al., "Accurate, Large Minibatch SGD", 2017,
+//! section 2.1: in proportion; You et al., "Large Batch Optimization for Deep Learning", 2020: by
+//! its square root), reached by a gradual warm-up (Goyal et al., section 2.2), and followed by a
+//! decay.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,14 +27,16 @@ pub enum Scaling {
 pub enum Decay {
     /// The rate stays.
     Constant,
-    /// At each of these steps, counted from the first step of training, the rate is multiplied by `factor`.
+    /// At each of these steps, counted from the first step of training, the rate is multiplied by
+    /// `factor`.
     Step {
         /// Ascending.
         at: Vec<u64>,
         /// For instance 0.1.
         factor: f64,
     },
-    /// From the end of the warm-up to step `until`: end + (peak - end) * (1 - progress)^power; `end` is a part of the peak.
+    /// From the end of the warm-up to step `until`: end + (peak - end) * (1 - progress)^power;
+    /// `end` is a part of the peak.
     Polynomial {
         /// The step at which the end is reached.
         until: u64,
@@ -41,7 +45,8 @@ pub enum Decay {
         /// Between 0 and 1.
         end: f64,
     },
-    /// From the end of the warm-up to step `until` along half a cosine (Loshchilov and Hutter, "SGDR", 2017, without restarts).
+    /// From the end of the warm-up to step `until` along half a cosine (Loshchilov and Hutter,
+    /// "SGDR", 2017, without restarts).
     Cosine {
         /// The step at which the end is reached.
         until: u64,
@@ -99,7 +104,8 @@ impl Rate {
                 return Ok(());
             }
             let problem = format!("the decay is over at step {until}, and the warm-up only at {}", self.warmup);
-            Err(Invalid::new("until", problem).nearest([usize::try_from(self.warmup).unwrap_or(usize::MAX).saturating_add(1)]))
+            Err(Invalid::new("until", problem)
+                .nearest([usize::try_from(self.warmup).unwrap_or(usize::MAX).saturating_add(1)]))
         };
         match &self.decay {
             Decay::Constant => Ok(()),
@@ -141,14 +147,21 @@ impl Rate {
         }
         match &self.decay {
             Decay::Constant => peak,
-            Decay::Step { at, factor } => at.iter().take_while(|boundary| **boundary <= step).fold(peak, |rate, _| rate * factor),
-            Decay::Polynomial { until, power, end } => decayed(*until, *end, &|progress| libm::pow(1.0 - progress, *power)),
-            Decay::Cosine { until, end } => decayed(*until, *end, &|progress| 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress))),
+            Decay::Step { at, factor } => {
+                at.iter().take_while(|boundary| **boundary <= step).fold(peak, |rate, _| rate * factor)
+            }
+            Decay::Polynomial { until, power, end } => {
+                decayed(*until, *end, &|progress| libm::pow(1.0 - progress, *power))
+            }
+            Decay::Cosine { until, end } => {
+                decayed(*until, *end, &|progress| 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress)))
+            }
         }
     }
 
-    /// What momentum is multiplied by before a step whose rate differs from the one before (Goyal et al., section 3, remark 2), for optimizers whose
-    /// velocity has the rate in it. 1 where there was no rate before.
+    /// What momentum is multiplied by before a step whose rate differs from the one before (Goyal
+    /// et al., section 3, remark 2), for optimizers whose velocity has the rate in it. 1 where
+    /// there was no rate before.
     pub fn momentum_correction(&self, step: u64) -> f64 {
         let before = if step == 0 { 0.0 } else { self.at(step - 1) };
         if before == 0.0 { 1.0 } else { self.at(step) / before }
@@ -171,13 +184,24 @@ mod tests {
     #[test]
     fn the_warm_up_is_that_of_goyal() {
         let rate = rate(Decay::Step { at: vec![30, 60], factor: 0.1 });
-        for (step, expected) in
-            [(0, 0.1), (1, 0.275), (2, 0.45), (3, 0.625), (4, 0.8), (29, 0.8), (30, 0.08), (59, 0.08), (60, 0.008), (1000, 0.008)]
-        {
+        for (step, expected) in [
+            (0, 0.1),
+            (1, 0.275),
+            (2, 0.45),
+            (3, 0.625),
+            (4, 0.8),
+            (29, 0.8),
+            (30, 0.08),
+            (59, 0.08),
+            (60, 0.008),
+            (1000, 0.008),
+        ] {
             assert!(near(rate.at(step), expected), "{step}: {}", rate.at(step));
         }
         assert!(
-            near(rate.momentum_correction(1), 2.75) && near(rate.momentum_correction(30), 0.1) && near(rate.momentum_correction(0), 1.0)
+            near(rate.momentum_correction(1), 2.75)
+                && near(rate.momentum_correction(30), 0.1)
+                && near(rate.momentum_correction(0), 1.0)
         );
         // Horovod's callback: base * (1 + epoch * (size - 1) / warm-up epochs).
         assert!((0..4).all(|step| near(rate.at(step), 0.1 * (1.0 + step as f64 * 7.0 / 4.0))));
@@ -186,7 +210,9 @@ mod tests {
     #[test]
     fn decays_end_where_they_say() {
         let cosine = rate(Decay::Cosine { until: 104, end: 0.1 });
-        for (step, expected) in [(4, 0.8), (54, 0.44), (104, 0.08), (500, 0.08), (29, 0.8 * (0.1 + 0.9 * 0.853_553_390_593_273_8))] {
+        for (step, expected) in
+            [(4, 0.8), (54, 0.44), (104, 0.08), (500, 0.08), (29, 0.8 * (0.1 + 0.9 * 0.853_553_390_593_273_8))]
+        {
             assert!(near(cosine.at(step), expected), "{step}: {}", cosine.at(step));
         }
         let polynomial = rate(Decay::Polynomial { until: 104, power: 2.0, end: 0.0 });
@@ -219,7 +245,10 @@ mod tests {
             rate.check().unwrap();
             for step in 1..until + 10 {
                 let (before, now) = (rate.at(step - 1), rate.at(step));
-                assert!(if step < warmup { now >= before } else { step == warmup || now <= before + 1e-12 }, "{rate:?} at {step}");
+                assert!(
+                    if step < warmup { now >= before } else { step == warmup || now <= before + 1e-12 },
+                    "{rate:?} at {step}"
+                );
                 assert!(now >= 0.0 && now <= rate.peak() + 1e-12);
             }
         }

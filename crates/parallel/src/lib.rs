@@ -1,5 +1,6 @@
-//! Plans of distributed training, as data: who computes what in which order, what lies where, and what is sent when. Pure: no I/O, no tensors, no threads, no
-//! clock; the same arguments give the same plan on every rank and machine, so that ranks need not talk to agree.
+//! Plans of distributed training, as data: who computes what in which order, what lies where, and
+//! what is sent when. Pure: no I/O, no tensors, no threads, no clock; the same arguments give the
+//! same plan on every rank and machine, so that ranks need not talk to agree.
 //!
 //! ```
 //! use shoal_parallel::{Accumulation, Degrees, Durations, Mesh, Pipeline, Placement};
@@ -23,10 +24,13 @@
 //! # Ok::<(), shoal_parallel::Invalid>(())
 //! ```
 //!
-//! One idea a file, each with its source. Who: `mesh` (degrees and groups). When and how often: `accumulation` (large batch simulation), `loss_scale`, `learning_rate`,
-//! `cursor` (samples), `local` (little communication), `layerwise` (LARS and LAMB). In which order: `schedule` (pipelines), [`partition`] (layers to stages), `bucket`
-//! (fusion of gradients). Where: `shard` (ZeRO and tensor shards), [`reshard()`] (from one layout to another). [`mod@advise`] puts them
-//! together: what each layout of a model would cost, with `network` for what is sent. `docs/parallel.md` shows each from Python.
+//! One idea a file, each with its source. Who: `mesh` (degrees and groups). When and how often:
+//! `accumulation` (large batch simulation), `loss_scale`, `learning_rate`, `cursor` (samples),
+//! `local` (little communication), `layerwise` (LARS and LAMB). In which order: `schedule`
+//! (pipelines), [`partition`] (layers to stages), `bucket` (fusion of gradients). Where: `shard`
+//! (ZeRO and tensor shards), [`reshard()`] (from one layout to another). [`mod@advise`] puts them
+//! together: what each layout of a model would cost, with `network` for what is sent.
+//! `docs/parallel.md` shows each from Python.
 
 mod accumulation;
 pub mod advise;

@@ -1,8 +1,11 @@
-//! Training with little communication: ranks step by themselves and meet every `period` steps. When they meet, what they send, and how the common state steps.
+//! Training with little communication: ranks step by themselves and meet every `period` steps. When
+//! they meet, what they send, and how the common state steps.
 //!
-//! Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020), DiLoCo (Douillard et al., 2023: the mean movement of the ranks is the
-//! gradient of an outer Nesterov step) and streaming DiLoCo (Douillard et al., 2025: fragments of the model take turns, and their way is hidden behind steps).
-//! Steps are the inner optimizer's, counted from 0. Where training ends between two meetings, one more is needed.
+//! Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2020), DiLoCo
+//! (Douillard et al., 2023: the mean movement of the ranks is the gradient of an outer Nesterov
+//! step) and streaming DiLoCo (Douillard et al., 2025: fragments of the model take turns, and their
+//! way is hidden behind steps). Steps are the inner optimizer's, counted from 0. Where training
+//! ends between two meetings, one more is needed.
 
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +84,9 @@ impl Outer {
         within("momentum", f64::from(self.momentum), 0.0, 1.0)
     }
 
-    /// `common` are the weights that all ranks began the period with, `mean` those that they ended it with, on average; `common` becomes what
-    /// they begin the next one with. The slices have one length.
+    /// `common` are the weights that all ranks began the period with, `mean` those that they ended
+    /// it with, on average; `common` becomes what they begin the next one with. The slices have one
+    /// length.
     pub fn step(&self, common: &mut [f32], mean: &[f32], velocity: &mut [f32]) {
         for ((common, mean), velocity) in common.iter_mut().zip(mean).zip(velocity) {
             let gradient = *common - mean;
@@ -102,7 +106,8 @@ pub struct Streaming {
     pub fragments: u64,
     /// Steps that a fragment is on its way, while ranks go on (the paper's tau).
     pub delay: u64,
-    /// How much of a rank's own weights stays when the common ones come (the paper's alpha); 0: nothing.
+    /// How much of a rank's own weights stays when the common ones come (the paper's alpha); 0:
+    /// nothing.
     pub mix: f32,
 }
 
@@ -120,7 +125,8 @@ impl Streaming {
     /// Whether it is a plan.
     ///
     /// # Errors
-    /// No fragments, more than steps of a period, a delay as long as the period, or a mix out of bounds.
+    /// No fragments, more than steps of a period, a delay as long as the period, or a mix out of
+    /// bounds.
     pub fn check(&self) -> Result<(), Invalid> {
         let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         at_least_one("period", number(self.period))?;
@@ -130,21 +136,25 @@ impl Streaming {
             return Err(Invalid::new("fragments", problem).nearest([number(self.period)]));
         }
         if self.delay >= self.period {
-            let problem = format!("{} steps: a fragment must be back before it is sent again, after {}", self.delay, self.period);
+            let problem =
+                format!("{} steps: a fragment must be back before it is sent again, after {}", self.delay, self.period);
             return Err(Invalid::new("delay", problem).nearest([number(self.period - 1)]));
         }
         within("mix", f64::from(self.mix), 0.0, 1.0)
     }
 
-    /// After a step: what was sent is received first, by fragment. Fragments are spread evenly over the period, the first one at its end.
+    /// After a step: what was sent is received first, by fragment. Fragments are spread evenly over
+    /// the period, the first one at its end.
     pub fn at(&self, step: u64) -> Vec<Turn> {
         let is_sent = |fragment: u64, after: u64| {
             let offset = fragment * self.period / self.fragments;
-            // Steps done, of which the fragment counts those behind its offset; none is sent before it has been trained.
+            // Steps done, of which the fragment counts those behind its offset; none is sent before
+            // it has been trained.
             after > 0 && after >= offset && (after - offset).is_multiple_of(self.period)
         };
-        let received =
-            (0..self.fragments).filter(|fragment| step + 1 >= self.delay && is_sent(*fragment, step + 1 - self.delay)).map(Turn::Receive);
+        let received = (0..self.fragments)
+            .filter(|fragment| step + 1 >= self.delay && is_sent(*fragment, step + 1 - self.delay))
+            .map(Turn::Receive);
         let sent = (0..self.fragments).filter(|fragment| is_sent(*fragment, step + 1)).map(Turn::Send);
         if self.delay == 0 { sent.clone().chain(received).collect() } else { received.chain(sent).collect() }
     }
@@ -156,7 +166,8 @@ impl Streaming {
         }
     }
 
-    /// Which fragment each of so many layers belongs to: in strides, which the paper found better than blocks.
+    /// Which fragment each of so many layers belongs to: in strides, which the paper found better
+    /// than blocks.
     pub fn fragment_of(&self, layers: u64) -> Vec<u64> {
         (0..layers).map(|layer| layer % self.fragments).collect()
     }
@@ -186,7 +197,8 @@ mod tests {
         let (mut common, mut velocity) = (vec![1.0; size], vec![0.0; size]);
         let mut ranks = vec![common.clone(); targets.len()];
         for step in 0..steps {
-            let mut gradients: Vec<Vec<f32>> = ranks.iter().zip(targets).map(|(weights, targets)| gradient(weights, targets)).collect();
+            let mut gradients: Vec<Vec<f32>> =
+                ranks.iter().zip(targets).map(|(weights, targets)| gradient(weights, targets)).collect();
             let exchange = meetings.at(step);
             if exchange == Exchange::Gradients {
                 gradients = vec![mean(&gradients); ranks.len()];
@@ -211,7 +223,8 @@ mod tests {
     fn a_period_of_one_is_synchronous_training() {
         let mut rng = Rng::new(17);
         for _ in 0..20 {
-            let targets: Vec<Vec<f32>> = (0..rng.from(1, 5)).map(|_| (0..4).map(|_| rng.unit() as f32).collect()).collect();
+            let targets: Vec<Vec<f32>> =
+                (0..rng.from(1, 5)).map(|_| (0..4).map(|_| rng.unit() as f32).collect()).collect();
             let steps = rng.from(1, 12) as u64;
             let synchronous = train(Meetings { period: 1, synchronous: steps }, Outer::MEAN, &targets, steps);
             let local = train(Meetings { period: 1, synchronous: 0 }, Outer::MEAN, &targets, steps);
@@ -264,14 +277,22 @@ mod tests {
             plan.check().unwrap();
             let turns: Vec<Vec<Turn>> = (0..5 * period).map(|step| plan.at(step)).collect();
             for fragment in 0..fragments {
-                let steps =
-                    |turn: Turn| (0..turns.len()).filter(|step| turns[*step].contains(&turn)).map(|step| step as u64).collect::<Vec<_>>();
+                let steps = |turn: Turn| {
+                    (0..turns.len())
+                        .filter(|step| turns[*step].contains(&turn))
+                        .map(|step| step as u64)
+                        .collect::<Vec<_>>()
+                };
                 let (sent, received) = (steps(Turn::Send(fragment)), steps(Turn::Receive(fragment)));
                 assert!(sent.len() >= 4 && sent.windows(2).all(|pair| pair[1] - pair[0] == period));
-                assert!(received.iter().zip(&sent).all(|(came, went)| *came == went + delay) && received.len() + 1 >= sent.len());
+                assert!(
+                    received.iter().zip(&sent).all(|(came, went)| *came == went + delay)
+                        && received.len() + 1 >= sent.len()
+                );
             }
             // Turns are spread: no step has many more than its share.
-            let most = turns.iter().map(|turns| turns.iter().filter(|turn| matches!(turn, Turn::Send(_))).count()).max();
+            let most =
+                turns.iter().map(|turns| turns.iter().filter(|turn| matches!(turn, Turn::Send(_))).count()).max();
             assert_eq!(most, Some(1), "{plan:?}");
         }
     }
@@ -281,7 +302,8 @@ mod tests {
         let plan = Streaming { period: 4, fragments: 1, delay: 0, mix: 0.0 };
         let meetings = Meetings { period: 4, synchronous: 0 };
         for step in 0..20 {
-            let expected = if meetings.at(step) == Exchange::Weights { vec![Turn::Send(0), Turn::Receive(0)] } else { vec![] };
+            let expected =
+                if meetings.at(step) == Exchange::Weights { vec![Turn::Send(0), Turn::Receive(0)] } else { vec![] };
             assert_eq!(plan.at(step), expected);
         }
         let mut own = [1.0, 2.0];

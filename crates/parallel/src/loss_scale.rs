@@ -1,9 +1,11 @@
-//! Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", 2018), right for accumulation: the scale never changes within a step, and one
-//! non-finite gradient of any pass on any rank skips the whole step everywhere, as one non-finite worker does among X workers.
+//! Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", 2018), right for
+//! accumulation: the scale never changes within a step, and one non-finite gradient of any pass on
+//! any rank skips the whole step everywhere, as one non-finite worker does among X workers.
 //!
-//! A rank tells [`LossScale::pass`] of each of its passes. After the last one it reduces [`LossScale::found`] (a maximum) over every group that holds other samples or other
-//! parts of the model, and [`LossScale::step`] decides by the result. An accumulator that holds what is not finite is cleared by writing zeros: `0 * NaN` is
-//! not 0.
+//! A rank tells [`LossScale::pass`] of each of its passes. After the last one it reduces
+//! [`LossScale::found`] (a maximum) over every group that holds other samples or other parts of the
+//! model, and [`LossScale::step`] decides by the result. An accumulator that holds what is not
+//! finite is cleared by writing zeros: `0 * NaN` is not 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +26,11 @@ pub struct ScaleOptions {
     pub min: f64,
     /// It does not grow above this.
     pub max: f64,
-    /// The scale falls only at this one of the non-finite steps since it last grew (DeepSpeed's hysteresis, smp's `delayed_shift`); 1: at each.
+    /// The scale falls only at this one of the non-finite steps since it last grew (DeepSpeed's
+    /// hysteresis, smp's `delayed_shift`); 1: at each.
     pub tolerance: u32,
-    /// Every finite step starts that count again, not only the growth of the scale (`consecutive_hysteresis`).
+    /// Every finite step starts that count again, not only the growth of the scale
+    /// (`consecutive_hysteresis`).
     pub consecutive: bool,
 }
 
@@ -55,7 +59,8 @@ pub enum Decision {
     Skip,
 }
 
-/// The scale, and where its accumulation is. Equal on all ranks after each step, as it depends on reduced facts only.
+/// The scale, and where its accumulation is. Equal on all ranks after each step, as it depends on
+/// reduced facts only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     options: ScaleOptions,
@@ -85,7 +90,15 @@ impl LossScale {
         within("max", options.max, options.initial, f64::MAX)?;
         crate::error::at_least_one("interval", usize::try_from(options.interval).unwrap_or(usize::MAX))?;
         crate::error::at_least_one("tolerance", options.tolerance as usize)?;
-        Ok(Self { options, passes, scale: options.initial, clean: 0, tolerance: options.tolerance, done: 0, found: false })
+        Ok(Self {
+            options,
+            passes,
+            scale: options.initial,
+            clean: 0,
+            tolerance: options.tolerance,
+            done: 0,
+            found: false,
+        })
     }
 
     /// What the loss of every pass of this step is multiplied by.
@@ -103,13 +116,17 @@ impl LossScale {
         self.found
     }
 
-    /// The gradient of a pass is there: whether all of it is finite. Returns whether it was the step's last.
+    /// The gradient of a pass is there: whether all of it is finite. Returns whether it was the
+    /// step's last.
     ///
     /// # Errors
     /// The step has had all of its passes and waits for [`LossScale::step`].
     pub fn pass(&mut self, finite: bool) -> Result<bool, Invalid> {
         if self.done == self.passes {
-            return Err(Invalid::new("passes", format!("the step has had its {} passes; decide it first", self.passes)));
+            return Err(Invalid::new(
+                "passes",
+                format!("the step has had its {} passes; decide it first", self.passes),
+            ));
         }
         self.done += 1;
         self.found |= !finite;
@@ -119,14 +136,21 @@ impl LossScale {
     /// Decides the step and moves the scale; `found`: whether any pass on any rank was not finite.
     ///
     /// # Errors
-    /// In the middle of an accumulation, or if this rank's own finding is left out of the reduced one.
+    /// In the middle of an accumulation, or if this rank's own finding is left out of the reduced
+    /// one.
     pub fn step(&mut self, found: bool) -> Result<Decision, Invalid> {
         if self.done < self.passes {
-            let problem = format!("{} of the step's {} passes are done; the scale must not change between passes", self.done, self.passes);
+            let problem = format!(
+                "{} of the step's {} passes are done; the scale must not change between passes",
+                self.done, self.passes
+            );
             return Err(Invalid::new("passes", problem));
         }
         if self.found && !found {
-            return Err(Invalid::new("found", "a pass of this rank was not finite: reduce it over all ranks before the decision"));
+            return Err(Invalid::new(
+                "found",
+                "a pass of this rank was not finite: reduce it over all ranks before the decision",
+            ));
         }
         (self.done, self.found) = (0, false);
         let options = &self.options;
@@ -152,7 +176,8 @@ impl LossScale {
         Ok(Decision::Apply)
     }
 
-    /// The passes of a rank change, as the world does; what was accumulated of the step is thrown away.
+    /// The passes of a rank change, as the world does; what was accumulated of the step is thrown
+    /// away.
     ///
     /// # Errors
     /// No passes.
@@ -171,7 +196,8 @@ mod tests {
     /// The trace of scales and decisions of X workers, run by Y ranks.
     fn trace(workers: usize, ranks: usize, steps: &[Vec<bool>], options: ScaleOptions) -> Vec<(f64, Decision)> {
         let plan = Accumulation::uneven(workers, ranks).unwrap();
-        let mut scales: Vec<LossScale> = (0..ranks).map(|rank| LossScale::new(options, plan.passes(rank)).unwrap()).collect();
+        let mut scales: Vec<LossScale> =
+            (0..ranks).map(|rank| LossScale::new(options, plan.passes(rank)).unwrap()).collect();
         let mut trace = Vec::new();
         for finite in steps {
             for (rank, scale) in scales.iter_mut().enumerate() {
@@ -200,7 +226,8 @@ mod tests {
             let options = ScaleOptions { interval: 3, ..options };
             for _ in 0..40 {
                 let (workers, ranks) = (rng.from(1, 9), rng.from(1, 9));
-                let steps: Vec<Vec<bool>> = (0..60).map(|_| (0..workers).map(|_| rng.unit() < 0.96).collect()).collect();
+                let steps: Vec<Vec<bool>> =
+                    (0..60).map(|_| (0..workers).map(|_| rng.unit() < 0.96).collect()).collect();
                 let all = trace(workers, workers, &steps, options);
                 assert_eq!(trace(workers, ranks.min(workers), &steps, options), all);
                 for (finite, (_, decision)) in steps.iter().zip(&all) {
@@ -243,7 +270,10 @@ mod tests {
         scale.pass(false).unwrap();
         scale.restart(2).unwrap();
         assert!(!scale.found() && !scale.pass(true).unwrap());
-        assert_eq!(LossScale::new(ScaleOptions { backoff: 2.0, ..ScaleOptions::TORCH }, 1).unwrap_err().field, "backoff");
+        assert_eq!(
+            LossScale::new(ScaleOptions { backoff: 2.0, ..ScaleOptions::TORCH }, 1).unwrap_err().field,
+            "backoff"
+        );
         assert_eq!(LossScale::new(ScaleOptions::TORCH, 0).unwrap_err().nearest, [1]);
     }
 }

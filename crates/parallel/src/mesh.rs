@@ -1,8 +1,10 @@
-//! Ranks in a mesh of parallel degrees: which coordinates a rank has, and with whom it forms which group.
+//! Ranks in a mesh of parallel degrees: which coordinates a rank has, and with whom it forms which
+//! group.
 //!
-//! One equation holds: data x shard x context x pipeline x tensor = ranks (torchtitan's `ParallelDims`). In the words of SageMaker's model
-//! parallel library: its MP group is [`MODEL`], its DP group [`BATCH`] with the tensor axis, its RDP group [`BATCH`], with one order of axes for each of its
-//! placement strategies.
+//! One equation holds: data x shard x context x pipeline x tensor = ranks (torchtitan's
+//! `ParallelDims`). In the words of SageMaker's model parallel library: its MP group is [`MODEL`],
+//! its DP group [`BATCH`] with the tensor axis, its RDP group [`BATCH`], with one order of axes for
+//! each of its placement strategies.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +64,8 @@ impl Default for Degrees {
     }
 }
 
-/// The order of the axes in the numbers of ranks: neighbours along the last one have consecutive ranks.
+/// The order of the axes in the numbers of ranks: neighbours along the last one have consecutive
+/// ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement([Axis; 5]);
 
@@ -74,8 +77,9 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// By the name that smp gives it, `cluster` (DPT) or `spread` (TPD); or by a word of the letters D, P and T in which the last varies fastest
-    /// with the rank. S (shard) and C (context) follow D where the word does not name them.
+    /// By the name that smp gives it, `cluster` (DPT) or `spread` (TPD); or by a word of the
+    /// letters D, P and T in which the last varies fastest with the rank. S (shard) and C (context)
+    /// follow D where the word does not name them.
     ///
     /// # Errors
     /// Another word.
@@ -98,7 +102,9 @@ impl Placement {
         let wrong = || {
             Invalid::new(
                 "placement_strategy",
-                format!("{name:?} is neither \"cluster\", \"spread\" nor an order of the letters D, P and T (and S, C)"),
+                format!(
+                    "{name:?} is neither \"cluster\", \"spread\" nor an order of the letters D, P and T (and S, C)"
+                ),
             )
         };
         let mut axes: Vec<Axis> = word.chars().map(axis).collect::<Option<_>>().ok_or_else(wrong)?;
@@ -129,12 +135,14 @@ impl Mesh {
     /// The mesh of `world` ranks.
     ///
     /// # Errors
-    /// A degree that is 0 or does not divide what the degrees before it leave of `world`, checked in the order tensor, pipeline, context, shard, data;
-    /// with the nearest degrees that do.
+    /// A degree that is 0 or does not divide what the degrees before it leave of `world`, checked
+    /// in the order tensor, pipeline, context, shard, data; with the nearest degrees that do.
     pub fn new(world: usize, degrees: Degrees, placement: Placement) -> Result<Self, Invalid> {
         at_least_one("world", world)?;
         let mut left = world;
-        for (axis, degree) in [(Tensor, degrees.tensor), (Pipeline, degrees.pipeline), (Context, degrees.context), (Shard, degrees.shard)] {
+        for (axis, degree) in
+            [(Tensor, degrees.tensor), (Pipeline, degrees.pipeline), (Context, degrees.context), (Shard, degrees.shard)]
+        {
             let field = axis.name();
             at_least_one(field, degree)?;
             if !left.is_multiple_of(degree) {
@@ -143,14 +151,19 @@ impl Mesh {
                 } else {
                     format!("the {left} that the other degrees leave of {world} ranks")
                 };
-                return Err(Invalid::new(field, format!("{degree} does not divide {of}")).nearest(nearest_divisors(left, degree)));
+                return Err(Invalid::new(field, format!("{degree} does not divide {of}"))
+                    .nearest(nearest_divisors(left, degree)));
             }
             left /= degree;
         }
         let data = degrees.data.unwrap_or(left);
         if data != left {
             let taken = world / left;
-            return Err(Invalid::new(Data.name(), format!("{data} x {taken} (the other degrees) is not {world} ranks")).nearest([left]));
+            return Err(Invalid::new(
+                Data.name(),
+                format!("{data} x {taken} (the other degrees) is not {world} ranks"),
+            )
+            .nearest([left]));
         }
         let degrees = [data, degrees.shard, degrees.context, degrees.pipeline, degrees.tensor];
         let mut strides = [0; 5];
@@ -219,13 +232,16 @@ mod tests {
     use crate::random::Rng;
 
     fn mesh(world: usize, pipeline: usize, tensor: usize, placement: &str) -> Mesh {
-        Mesh::new(world, Degrees { pipeline, tensor, ..Degrees::default() }, Placement::named(placement).unwrap()).unwrap()
+        Mesh::new(world, Degrees { pipeline, tensor, ..Degrees::default() }, Placement::named(placement).unwrap())
+            .unwrap()
     }
 
     /// The documentation of smp v1: rank = 4 rdp + 2 pp + tp for DPT, and so on.
     #[test]
     fn placements_are_those_of_smp() {
-        for (word, weights) in [("DPT", [4, 2, 1]), ("PTD", [1, 4, 2]), ("TPD", [1, 2, 4]), ("cluster", [4, 2, 1]), ("spread", [1, 2, 4])] {
+        for (word, weights) in
+            [("DPT", [4, 2, 1]), ("PTD", [1, 4, 2]), ("TPD", [1, 2, 4]), ("cluster", [4, 2, 1]), ("spread", [1, 2, 4])]
+        {
             let mesh = mesh(8, 2, 2, word);
             for rank in 0..8 {
                 let [data, _, _, pipeline, tensor] = mesh.coordinates(rank);
@@ -248,7 +264,8 @@ mod tests {
             let [data, shard, context, pipeline, tensor] = std::array::from_fn(|_| rng.from(1, 3));
             let world = data * shard * context * pipeline * tensor;
             let placement = Placement::named(rng.pick(&["cluster", "spread", "PDT", "TDP", "SPCTD"])).unwrap();
-            let mesh = Mesh::new(world, Degrees { data: Some(data), shard, context, pipeline, tensor }, placement).unwrap();
+            let mesh =
+                Mesh::new(world, Degrees { data: Some(data), shard, context, pipeline, tensor }, placement).unwrap();
             let axes: Vec<Axis> = AXES.into_iter().filter(|_| rng.unit() < 0.5).collect();
             let others: Vec<Axis> = AXES.into_iter().filter(|axis| !axes.contains(axis)).collect();
             let mut seen = vec![0; world];

@@ -1,5 +1,6 @@
-//! What collectives cost by latency and bandwidth, in seconds: ring algorithms, after Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-//! Operations in MPICH" (2005). N ranks, M bytes on each.
+//! What collectives cost by latency and bandwidth, in seconds: ring algorithms, after Thakur,
+//! Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH" (2005). N
+//! ranks, M bytes on each.
 
 use serde::{Deserialize, Serialize};
 

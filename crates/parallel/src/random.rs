@@ -1,6 +1,8 @@
-//! Random numbers and random orders from a seed. Ours, so that the order of an epoch never changes under a stored seed.
+//! Random numbers and random orders from a seed. Ours, so that the order of an epoch never changes
+//! under a stored seed.
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): 64 bits to 64 mixed bits.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014): 64 bits to 64 mixed bits.
 pub(crate) fn mix(bits: u64) -> u64 {
     let z = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -13,8 +15,9 @@ fn below(bits: u64, n: u64) -> u64 {
     ((u128::from(bits) * u128::from(n)) >> 64) as u64
 }
 
-/// A random permutation of 0..n whose members are computed one by one, so that an order of a billion samples needs no memory: swap-or-not
-/// (Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", 2012).
+/// A random permutation of 0..n whose members are computed one by one, so that an order of a
+/// billion samples needs no memory: swap-or-not (Hoang, Morris and Rogaway, "An enciphering scheme
+/// based on a card shuffle", 2012).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permutation {
     n: u64,
@@ -23,7 +26,8 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// Of 0..`n`, by a seed and the number of the epoch: other seeds and epochs give unrelated orders.
+    /// Of 0..`n`, by a seed and the number of the epoch: other seeds and epochs give unrelated
+    /// orders.
     pub fn new(n: u64, seed: u64, epoch: u64) -> Self {
         // The paper's bound for an adversary who sees most of the order: a few times lg n rounds.
         let rounds = 6 * u64::from(64 - n.leading_zeros()) + 16;

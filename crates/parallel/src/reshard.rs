@@ -1,6 +1,8 @@
-//! State from one layout to another: from any degrees of data, tensor and pipeline parallelism with or without ZeRO's shards to any other, as copies of ranges of
-//! bytes between ranks. The ideas are those of PyTorch's distributed checkpoints and of universal checkpoints (Lian et al., 2024): both layouts are
-//! described by where each piece of a whole tensor lies, and what is common to two pieces is a copy.
+//! State from one layout to another: from any degrees of data, tensor and pipeline parallelism with
+//! or without ZeRO's shards to any other, as copies of ranges of bytes between ranks. The ideas are
+//! those of PyTorch's distributed checkpoints and of universal checkpoints (Lian et al., 2024):
+//! both layouts are described by where each piece of a whole tensor lies, and what is common to two
+//! pieces is a copy.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -12,7 +14,8 @@ use crate::{
     shard::{Flat, Tensor},
 };
 
-/// Where ranks keep the tensors of a model: one flat memory each, with the parts that are its own, in the order of the tensors.
+/// Where ranks keep the tensors of a model: one flat memory each, with the parts that are its own,
+/// in the order of the tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The ranks.
@@ -60,7 +63,8 @@ pub struct Transfer {
 pub struct Change {
     /// Old ranks that cannot be read any more.
     pub lost: Vec<usize>,
-    /// Of each new rank, its number in the old layout, so that it keeps what it has; `None`: it is new. Ranks behind the list's end keep their numbers.
+    /// Of each new rank, its number in the old layout, so that it keeps what it has; `None`: it is
+    /// new. Ranks behind the list's end keep their numbers.
     pub was: Vec<Option<usize>>,
 }
 
@@ -80,7 +84,8 @@ impl Layout {
     /// How many bytes a rank keeps.
     ///
     /// # Errors
-    /// Lists of other lengths than the tensors', a stage that does not exist, or a split that is none.
+    /// Lists of other lengths than the tensors', a stage that does not exist, or a split that is
+    /// none.
     pub fn bytes(&self, tensors: &[Tensor], rank: usize) -> Result<u64, Invalid> {
         let Own { flat, .. } = self.own(tensors, rank)?;
         let own = flat.shard(self.mesh.coordinates(rank)[Axis::Shard as usize] % flat.shards);
@@ -119,15 +124,20 @@ impl Layout {
         }
         let pipeline = self.mesh.degree(Axis::Pipeline);
         if let Some(wrong) = self.stages.iter().find(|stage| **stage >= pipeline) {
-            return Err(Invalid::new("stages", format!("there is no stage {wrong} of {pipeline}")).nearest([pipeline - 1]));
+            return Err(
+                Invalid::new("stages", format!("there is no stage {wrong} of {pipeline}")).nearest([pipeline - 1])
+            );
         }
         if let Some(wrong) = tensors.iter().find(|tensor| !self.align.is_multiple_of(tensor.element.max(1))) {
             let problem = format!("{} would cut elements of {} bytes", self.align, wrong.element);
             return Err(Invalid::new("align", problem));
         }
         let at = self.mesh.coordinates(rank);
-        let own: Vec<usize> = (0..tensors.len()).filter(|tensor| self.stages[*tensor] == at[Axis::Pipeline as usize]).collect();
-        let part = |tensor: &usize| tensors[*tensor].part(self.splits[*tensor], self.mesh.degree(Axis::Tensor), at[Axis::Tensor as usize]);
+        let own: Vec<usize> =
+            (0..tensors.len()).filter(|tensor| self.stages[*tensor] == at[Axis::Pipeline as usize]).collect();
+        let part = |tensor: &usize| {
+            tensors[*tensor].part(self.splits[*tensor], self.mesh.degree(Axis::Tensor), at[Axis::Tensor as usize])
+        };
         let parts = own.iter().map(part).collect::<Result<Vec<_>, _>>()?;
         let sizes: Vec<u64> = parts.iter().map(|runs| runs.iter().map(|run| run.end - run.start).sum()).collect();
         let shards = if self.sharded { self.mesh.degree(Axis::Shard) } else { 1 };
@@ -135,17 +145,23 @@ impl Layout {
     }
 }
 
-/// The copies that make the new layout's memories of the old one's. Every byte of a tensor in the new layout is written once; bytes that fill a
-/// shard up are not. Where several old ranks have a byte, a rank takes its own, otherwise the ranks take turns.
+/// The copies that make the new layout's memories of the old one's. Every byte of a tensor in the
+/// new layout is written once; bytes that fill a shard up are not. Where several old ranks have a
+/// byte, a rank takes its own, otherwise the ranks take turns.
 ///
 /// # Errors
 /// As [`Layout::bytes`], and if all ranks with some part of a tensor are lost.
 pub fn reshard(tensors: &[Tensor], from: &Layout, to: &Layout, change: &Change) -> Result<Vec<Transfer>, Invalid> {
-    // Pieces of the old layout by tensor and place; those of several ranks are the same or do not touch, as their memories are cut in the same way.
+    // Pieces of the old layout by tensor and place; those of several ranks are the same or do not
+    // touch, as their memories are cut in the same way.
     let mut sources: BTreeMap<(usize, u64), Held> = BTreeMap::new();
     for rank in (0..from.mesh.world()).filter(|rank| !change.lost.contains(rank)) {
         for piece in from.pieces(tensors, rank)? {
-            sources.entry((piece.tensor, piece.from)).or_insert_with(|| (piece.bytes, Vec::new())).1.push((rank, piece.at));
+            sources
+                .entry((piece.tensor, piece.from))
+                .or_insert_with(|| (piece.bytes, Vec::new()))
+                .1
+                .push((rank, piece.at));
         }
     }
     let mut copies: Vec<Transfer> = Vec::new();
@@ -164,8 +180,13 @@ pub fn reshard(tensors: &[Tensor], from: &Layout, to: &Layout, change: &Change) 
                 let own = holders.iter().find(|(rank, _)| Some(*rank) == was);
                 let (from_rank, at) = *own.unwrap_or(&holders[to_rank % holders.len()]);
                 let upto = end.min(begin + bytes);
-                let copy =
-                    Transfer { from_rank, from_at: at + next - begin, to_rank, to_at: piece.at + next - piece.from, bytes: upto - next };
+                let copy = Transfer {
+                    from_rank,
+                    from_at: at + next - begin,
+                    to_rank,
+                    to_at: piece.at + next - piece.from,
+                    bytes: upto - next,
+                };
                 next = upto;
                 match copies.last_mut() {
                     Some(last) if last.continues(&copy) => last.bytes += copy.bytes,

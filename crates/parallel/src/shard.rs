@@ -1,5 +1,6 @@
-//! State in flat memory, and who keeps which part of it: shards of ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-//! Models", 2020) and of tensor parallelism (Shoeybi et al., "Megatron-LM", 2019). All positions and sizes are in bytes.
+//! State in flat memory, and who keeps which part of it: shards of ZeRO (Rajbhandari et al., "ZeRO:
+//! Memory Optimizations Toward Training Trillion Parameter Models", 2020) and of tensor parallelism
+//! (Shoeybi et al., "Megatron-LM", 2019). All positions and sizes are in bytes.
 
 use std::ops::Range;
 
@@ -22,13 +23,17 @@ impl Tensor {
         self.shape.iter().product::<u64>() * self.element
     }
 
-    /// Where the part of one tensor rank lies in the whole tensor, in the order in which the part keeps it. `split`: the dimension that is cut into
-    /// `degree` equal parts; `None`: every rank has all. Columns of a linear layer's weight are its dimension 0 (Megatron's column-parallel, of [out, in]), rows 1.
+    /// Where the part of one tensor rank lies in the whole tensor, in the order in which the part
+    /// keeps it. `split`: the dimension that is cut into `degree` equal parts; `None`: every rank
+    /// has all. Columns of a linear layer's weight are its dimension 0 (Megatron's column-parallel,
+    /// of [out, in]), rows 1.
     ///
     /// # Errors
     /// There is no such dimension, or the degree does not divide it.
     pub fn part(&self, split: Option<usize>, degree: usize, index: usize) -> Result<Vec<Range<u64>>, Invalid> {
-        let Some(dimension) = split.filter(|_| degree > 1) else { return Ok(std::iter::once(0..self.bytes()).collect()) };
+        let Some(dimension) = split.filter(|_| degree > 1) else {
+            return Ok(std::iter::once(0..self.bytes()).collect());
+        };
         let Some(&length) = self.shape.get(dimension) else {
             let problem = format!("there is no dimension {dimension} in {:?}", self.shape);
             return Err(Invalid::new("split", problem).nearest(self.shape.len().checked_sub(1)));
@@ -84,7 +89,8 @@ impl Flat {
         each * index as u64..each * (index as u64 + 1)
     }
 
-    /// The tensors of which something lies in a range of the flat memory: the tensor, what of it, and where this begins in the range.
+    /// The tensors of which something lies in a range of the flat memory: the tensor, what of it,
+    /// and where this begins in the range.
     pub fn within(&self, range: Range<u64>) -> Vec<(usize, Range<u64>, u64)> {
         let first = self.offsets.partition_point(|offset| *offset <= range.start).saturating_sub(1);
         let overlap = |tensor: usize| {
@@ -150,11 +156,15 @@ impl Zero {
     pub fn bytes(self, parameters: u64, precision: Precision, shards: usize) -> u64 {
         let sizes = [precision.parameter, precision.gradient, precision.state];
         let own = parameters.div_ceil(shards as u64);
-        self.shards().into_iter().zip(sizes).map(|(is_sharded, size)| size * if is_sharded { own } else { parameters }).sum()
+        self.shards()
+            .into_iter()
+            .zip(sizes)
+            .map(|(is_sharded, size)| size * if is_sharded { own } else { parameters })
+            .sum()
     }
 
-    /// How many times the size of the gradients, less an N-th, a rank sends in each step (section 7): reduce-scatter, then one all-gather, or two of
-    /// parameters that nobody keeps whole.
+    /// How many times the size of the gradients, less an N-th, a rank sends in each step (section
+    /// 7): reduce-scatter, then one all-gather, or two of parameters that nobody keeps whole.
     pub fn volume(self) -> u64 {
         if self == Self::Parameters { 3 } else { 2 }
     }
@@ -168,7 +178,9 @@ mod tests {
     /// The paper, figure 1: 7.5 billion parameters on 64 ranks.
     #[test]
     fn memory_is_that_of_the_paper() {
-        for (zero, gigabytes) in [(Zero::None, 120.0), (Zero::State, 31.4), (Zero::Gradients, 16.6), (Zero::Parameters, 1.9)] {
+        for (zero, gigabytes) in
+            [(Zero::None, 120.0), (Zero::State, 31.4), (Zero::Gradients, 16.6), (Zero::Parameters, 1.9)]
+        {
             let bytes = zero.bytes(7_500_000_000, Precision::MIXED_ADAM, 64);
             assert!((bytes as f64 / 1e9 - gigabytes).abs() < 0.05, "{zero:?}: {bytes}");
         }
@@ -193,7 +205,9 @@ mod tests {
                 }
             }
             assert!(seen.concat().iter().all(|times| *times == 1));
-            assert!(flat.bytes < sizes.iter().map(|size| size.next_multiple_of(align)).sum::<u64>() + align * shards as u64);
+            assert!(
+                flat.bytes < sizes.iter().map(|size| size.next_multiple_of(align)).sum::<u64>() + align * shards as u64
+            );
         }
     }
 
@@ -215,7 +229,8 @@ mod tests {
             let degree = rng.from(1, 4);
             let dimensions = rng.from(1, 4);
             let split = rng.from(0, dimensions - 1);
-            let shape = (0..dimensions).map(|at| (rng.from(1, 4) * if at == split { degree } else { 1 }) as u64).collect();
+            let shape =
+                (0..dimensions).map(|at| (rng.from(1, 4) * if at == split { degree } else { 1 }) as u64).collect();
             let tensor = Tensor { shape, element: rng.pick(&[1, 2, 4]) };
             let mut seen = vec![0; tensor.bytes() as usize];
             for index in 0..degree {

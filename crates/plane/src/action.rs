@@ -1,4 +1,5 @@
-//! Effects that the core asks for. All are idempotent: the shell's are named by the attempt, the tuner's by the tuning job and a number.
+//! Effects that the core asks for. All are idempotent: the shell's are named by the attempt, the
+//! tuner's by the tuning job and a number.
 
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
@@ -8,7 +9,8 @@ use crate::TrialLaunch;
 /// Something for the shell to do, after the events are durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Prepare the channels and start the agents; answered by reports or [`crate::Command::LaunchFailed`].
+    /// Prepare the channels and start the agents; answered by reports or
+    /// [`crate::Command::LaunchFailed`].
     Launch {
         /// Training job's name.
         job: String,
@@ -20,7 +22,8 @@ pub enum Action {
         placement: crate::Placement,
         /// How many there are.
         instances: u32,
-        /// Host numbers, from 1, of those to start: all at first, later those that are added to an attempt that runs.
+        /// Host numbers, from 1, of those to start: all at first, later those that are added to an
+        /// attempt that runs.
         hosts: Vec<u32>,
         /// They are added to an attempt whose others run.
         joins: bool,
@@ -33,15 +36,16 @@ pub enum Action {
     StopInstances {
         /// Which.
         attempt: String,
-        /// Host numbers: those that still run, and in a stop also those whose artifacts are awaited.
+        /// Host numbers: those that still run, and in a stop also those whose artifacts are
+        /// awaited.
         hosts: Vec<u32>,
         /// Seconds between SIGTERM and SIGKILL.
         grace_s: u32,
         /// For the log.
         reason: String,
     },
-    /// Order these hosts to leave an attempt whose others continue: their programs have a notice, then SIGTERM and the grace. Answered by reports of
-    /// their ends.
+    /// Order these hosts to leave an attempt whose others continue: their programs have a notice,
+    /// then SIGTERM and the grace. Answered by reports of their ends.
     InterruptInstances {
         /// Attempt id.
         attempt: String,
@@ -54,7 +58,8 @@ pub enum Action {
         /// For the log.
         reason: String,
     },
-    /// Remove what is left of these instances; the others continue. Answered by [`crate::Command::InstancesCleared`].
+    /// Remove what is left of these instances; the others continue. Answered by
+    /// [`crate::Command::InstancesCleared`].
     ClearInstances {
         /// Attempt id.
         attempt: String,
@@ -68,7 +73,8 @@ pub enum Action {
         /// Host numbers.
         hosts: Vec<u32>,
     },
-    /// Join the hosts' artifacts and store them; answered by [`crate::Command::ArtifactsStored`] or `ArtifactsFailed`.
+    /// Join the hosts' artifacts and store them; answered by [`crate::Command::ArtifactsStored`] or
+    /// `ArtifactsFailed`.
     StoreArtifacts {
         /// Training job's name.
         job: String,
@@ -76,24 +82,26 @@ pub enum Action {
         attempt: String,
         /// Its number among the job's, from 1.
         number: u32,
-        /// Hosts whose artifacts are complete; what others sent (hosts lost while they were stopped) must not be used.
+        /// Hosts whose artifacts are complete; what others sent (hosts lost while they were
+        /// stopped) must not be used.
         hosts: Vec<u32>,
     },
-    /// The attempt is over: release the agents, end what is left of them, remove their directory; answered by
-    /// [`crate::Command::Released`].
+    /// The attempt is over: release the agents, end what is left of them, remove their directory;
+    /// answered by [`crate::Command::Released`].
     Release {
         /// Training job's name.
         job: String,
         /// Which.
         attempt: String,
     },
-    /// Let the attempt's programs stand still: they keep their memory. It stands until [`Action::Resume`] or the release.
+    /// Let the attempt's programs stand still: they keep their memory. It stands until
+    /// [`Action::Resume`] or the release.
     Freeze {
         /// Which.
         attempt: String,
     },
-    /// Let the attempt's programs run up to so many units of resource, in all attempts together; wake them if they stand still. It stands
-    /// until the next one, or [`Action::Freeze`].
+    /// Let the attempt's programs run up to so many units of resource, in all attempts together;
+    /// wake them if they stand still. It stands until the next one, or [`Action::Freeze`].
     Resume {
         /// Which.
         attempt: String,
@@ -119,8 +127,8 @@ impl Action {
     }
 }
 
-/// What the tuner is asked and told, after the events are durable. Requests of one tuning job are answered in the order of their numbers, so
-/// that the same order of events gives the same study.
+/// What the tuner is asked and told, after the events are durable. Requests of one tuning job are
+/// answered in the order of their numbers, so that the same order of events gives the same study.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TunerRequest {
     /// Suggest trials; answered by [`crate::Command::Suggested`].
@@ -165,7 +173,8 @@ impl TunerRequest {
     }
 }
 
-/// What follows from events: for the shell, and for the tuner. The two are independent of each other.
+/// What follows from events: for the shell, and for the tuner. The two are independent of each
+/// other.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effects {
     /// In order.

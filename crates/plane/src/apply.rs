@@ -8,8 +8,8 @@ use crate::{
     tuning::job::{TuningJob, Turnout},
 };
 
-/// Changes the state and returns what is to be done, once the event is durable. Total and deterministic: it never panics, and events of unknown
-/// jobs or attempts change nothing.
+/// Changes the state and returns what is to be done, once the event is durable. Total and
+/// deterministic: it never panics, and events of unknown jobs or attempts change nothing.
 pub fn apply(state: &mut State, event: &Event) -> Effects {
     state.clock = state.clock.max(event.at);
     if event.fact.is_of_tuning() {

@@ -1,17 +1,24 @@
 //! What this machine has, and what an instance gets of it.
 //!
-//! - **CPUs are over-committed.** An instance competes by the weight of its type's cores, capped to the machine's. It counts on its share of the
-//!   cores when it starts ([`Placement::share_cores`]): threads of one instance wait for each other, and a thread whose core another
-//!   instance has holds up all of its own. The share of an instance that runs never changes, as programs start their threads once.
-//! - **Memory is limited by the type.** A type that is too large for the machine is capped, and the job's status says so: each of N instances
-//!   gets the smaller of the type's memory and an N-th of the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each. N
-//!   counts the instances of all groups of a job, so one job alone never needs more than the machine has.
-//! - **What a job holds of the memory** is what it uses and a reserve ([`Packing::Use`]): most programs use a fraction of what AWS calls their
-//!   type. Limits may add up to more than the machine has; if the machine runs short, the attempt that started last is ended and goes back to the
-//!   queue ([`crate::pressure`]). Next time it holds what it used then. The oldest attempt is never ended, so work always gets on.
-//! - An owner who wants no such end promises each instance its limit ([`Packing::Promise`]): limits never add up to more than the machine's
-//!   memory, and a second training job of one `ml.m5.xlarge` on 24 GiB waits until the first is over, with the reason in its status.
-//! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused at creation.
+//! - **CPUs are over-committed.** An instance competes by the weight of its type's cores, capped to
+//!   the machine's. It counts on its share of the cores when it starts
+//!   ([`Placement::share_cores`]): threads of one instance wait for each other, and a thread whose
+//!   core another instance has holds up all of its own. The share of an instance that runs never
+//!   changes, as programs start their threads once.
+//! - **Memory is limited by the type.** A type that is too large for the machine is capped, and the
+//!   job's status says so: each of N instances gets the smaller of the type's memory and an N-th of
+//!   the machine's. So three `ml.m5.xlarge` (16 GiB each) on 24 GiB get 8 GiB each. N counts the
+//!   instances of all groups of a job, so one job alone never needs more than the machine has.
+//! - **What a job holds of the memory** is what it uses and a reserve ([`Packing::Use`]): most
+//!   programs use a fraction of what AWS calls their type. Limits may add up to more than the
+//!   machine has; if the machine runs short, the attempt that started last is ended and goes back
+//!   to the queue ([`crate::pressure`]). Next time it holds what it used then. The oldest attempt
+//!   is never ended, so work always gets on.
+//! - An owner who wants no such end promises each instance its limit ([`Packing::Promise`]): limits
+//!   never add up to more than the machine's memory, and a second training job of one
+//!   `ml.m5.xlarge` on 24 GiB waits until the first is over, with the reason in its status.
+//! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused
+//!   at creation.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +35,8 @@ pub enum Packing {
     Promise,
 }
 
-/// Memory of an instance that is held for it beyond what it is measured to use: an eighth of its limit, but at least this.
+/// Memory of an instance that is held for it beyond what it is measured to use: an eighth of its
+/// limit, but at least this.
 const LEAST_RESERVE_BYTES: u64 = 256 << 20;
 
 /// What there is to give.
@@ -50,7 +58,8 @@ pub struct Capacity {
 /// What each instance of a job gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Cores that it counts on: the type's, capped to the machine's and to its share of them when it starts.
+    /// Cores that it counts on: the type's, capped to the machine's and to its share of them when
+    /// it starts.
     pub cpus: u32,
     /// cgroup v2 weight (100 per core).
     pub cpu_weight: u32,
@@ -60,10 +69,12 @@ pub struct Placement {
     pub gpus: Vec<Vec<u32>>,
     /// What was capped, as a sentence for the status message and the log.
     pub capped: Option<String>,
-    /// Of several instance groups, what those behind the first get; the members above are the first one's then.
+    /// Of several instance groups, what those behind the first get; the members above are the first
+    /// one's then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Share>,
-    /// Memory that the job holds beyond what it is measured to use; none: it holds the limits of its instances.
+    /// Memory that the job holds beyond what it is measured to use; none: it holds the limits of
+    /// its instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve_bytes: Option<u64>,
 }
@@ -121,7 +132,8 @@ impl Resources {
         }
     }
 
-    /// Nothing is ever below zero: a capacity that was lowered under running jobs is simply used up.
+    /// Nothing is ever below zero: a capacity that was lowered under running jobs is simply used
+    /// up.
     pub(crate) fn minus(&self, other: &Resources) -> Resources {
         Resources {
             memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
@@ -141,7 +153,8 @@ impl Placement {
     /// What the instances of each group get, in the order of the instances.
     pub fn shares(&self) -> impl Iterator<Item = Share> {
         let Self { cpus, cpu_weight, memory_bytes, .. } = *self;
-        let instances = self.others.iter().fold(count(self.gpus.len()), |left, share| left.saturating_sub(share.instances));
+        let instances =
+            self.others.iter().fold(count(self.gpus.len()), |left, share| left.saturating_sub(share.instances));
         let first = Share { instances, cpus, cpu_weight, memory_bytes };
         std::iter::once(first).chain(self.others.iter().copied())
     }
@@ -161,11 +174,13 @@ impl Placement {
         self.shares().map(|share| u64::from(share.cpu_weight) * u64::from(share.instances)).sum()
     }
 
-    /// Caps the cores of each instance to its share of the machine's, where the instances that run have `weight` together, these included.
-    /// Whole cores, rounded down, so that the instances that start together never count on more than there are; one at least.
+    /// Caps the cores of each instance to its share of the machine's, where the instances that run
+    /// have `weight` together, these included. Whole cores, rounded down, so that the instances
+    /// that start together never count on more than there are; one at least.
     pub(crate) fn share_cores(&mut self, machine_cpus: u32, weight: u64) {
         let share = |cpu_weight: u32| u64::from(machine_cpus) * u64::from(cpu_weight) / weight.max(1);
-        let capped = |cpus: u32, cpu_weight: u32| u32::try_from(share(cpu_weight).max(1)).map_or(cpus, |share| cpus.min(share));
+        let capped =
+            |cpus: u32, cpu_weight: u32| u32::try_from(share(cpu_weight).max(1)).map_or(cpus, |share| cpus.min(share));
         self.cpus = capped(self.cpus, self.cpu_weight);
         for of_group in &mut self.others {
             of_group.cpus = capped(of_group.cpus, of_group.cpu_weight);
@@ -232,8 +247,16 @@ pub(crate) fn cut(spec: &GangSpec, capacity: &Capacity, catalog: &Catalog) -> Re
 ///
 /// # Errors
 /// As [`cut`].
-pub(crate) fn cut_after(spec: &GangSpec, used_bytes: u64, capacity: &Capacity, catalog: &Catalog) -> Result<Cut, Rejection> {
-    let groups = spec.groups().map(|(name, instances)| Ok((catalog.find(name)?, instances))).collect::<Result<Vec<_>, Rejection>>()?;
+pub(crate) fn cut_after(
+    spec: &GangSpec,
+    used_bytes: u64,
+    capacity: &Capacity,
+    catalog: &Catalog,
+) -> Result<Cut, Rejection> {
+    let groups = spec
+        .groups()
+        .map(|(name, instances)| Ok((catalog.find(name)?, instances)))
+        .collect::<Result<Vec<_>, Rejection>>()?;
     if spec.instances == 0 {
         return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
     }
@@ -288,7 +311,8 @@ fn capped(kind: &InstanceType, cpus: u32, memory: u64) -> Option<String> {
     if memory < kind.memory_bytes {
         parts.push(format!("{} of memory instead of {}", gib(memory), gib(kind.memory_bytes)));
     }
-    (!parts.is_empty()).then(|| format!("{} capped to this machine: each instance has {}", kind.name, parts.join(" and ")))
+    (!parts.is_empty())
+        .then(|| format!("{} capped to this machine: each instance has {}", kind.name, parts.join(" and ")))
 }
 
 impl Cut {
@@ -314,13 +338,28 @@ impl Cut {
         };
         let mut shares = self.groups.iter().map(share);
         let Share { cpus, cpu_weight, memory_bytes, .. } = shares.next().expect("one at least");
-        Placement { cpus, cpu_weight, memory_bytes, gpus, capped: self.capped, others: shares.collect(), reserve_bytes: self.reserve_bytes }
+        Placement {
+            cpus,
+            cpu_weight,
+            memory_bytes,
+            gpus,
+            capped: self.capped,
+            others: shares.collect(),
+            reserve_bytes: self.reserve_bytes,
+        }
     }
 }
 
-/// What a user should know who asks for more training jobs at once than the machine runs, even when it does nothing else.
-pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &Capacity, catalog: &Catalog) -> Option<String> {
-    let cuts = definitions.iter().filter_map(|definition| cut(&GangSpec::from(&definition.training), capacity, catalog).ok());
+/// What a user should know who asks for more training jobs at once than the machine runs, even when
+/// it does nothing else.
+pub fn parallel_notice(
+    definitions: &[DefinitionSpec],
+    wanted: u32,
+    capacity: &Capacity,
+    catalog: &Catalog,
+) -> Option<String> {
+    let cuts =
+        definitions.iter().filter_map(|definition| cut(&GangSpec::from(&definition.training), capacity, catalog).ok());
     let most = |demand: &Resources| {
         let all = capacity.resources();
         let of = |needs: u64, has: u64| has.checked_div(needs).unwrap_or(u64::MAX);
@@ -329,7 +368,11 @@ pub fn parallel_notice(definitions: &[DefinitionSpec], wanted: u32, capacity: &C
         [
             (of(demand.memory_bytes, all.memory_bytes), gib(demand.memory_bytes) + " of memory", gib(all.memory_bytes)),
             (of(demand.gpus.into(), all.gpus.into()), gpus(demand.gpus.into()), all.gpus.to_string()),
-            (of(demand.instances.into(), all.instances.into()), instances(demand.instances.into()), all.instances.to_string()),
+            (
+                of(demand.instances.into(), all.instances.into()),
+                instances(demand.instances.into()),
+                all.instances.to_string(),
+            ),
         ]
         .into_iter()
         .min_by_key(|(fit, ..)| *fit)

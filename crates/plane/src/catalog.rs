@@ -1,7 +1,7 @@
 //! Instance types: sizes and prices.
 //!
-//! The table that comes with Shoal is `catalog.txt`; a user's file of the same form is merged over it. One type a line, columns separated by
-//! blanks, `#` starts a comment:
+//! The table that comes with Shoal is `catalog.txt`; a user's file of the same form is merged over
+//! it. One type a line, columns separated by blanks, `#` starts a comment:
 //!
 //! ```text
 //! # name        vcpus  memory_gib  gpus  gpu_kind  usd_per_hour
@@ -122,8 +122,12 @@ impl Catalog {
 
     /// Up to three names within three edits, nearest first.
     fn near(&self, name: &str) -> Vec<&str> {
-        let mut near: Vec<_> =
-            self.types.keys().map(|known| (edits(known, name), known.as_str())).filter(|(distance, _)| *distance <= 3).collect();
+        let mut near: Vec<_> = self
+            .types
+            .keys()
+            .map(|known| (edits(known, name), known.as_str()))
+            .filter(|(distance, _)| *distance <= 3)
+            .collect();
         near.sort_unstable();
         near.into_iter().take(3).map(|(_, known)| known).collect()
     }
@@ -153,9 +157,11 @@ fn row(line: usize, columns: &[&str]) -> Result<InstanceType, CatalogError> {
     if !name.starts_with("ml.") {
         return Err(CatalogError::Name { line, name: name.to_owned() });
     }
-    let wrong = |column, value: &str, expected| CatalogError::Number { line, column, value: value.to_owned(), expected };
+    let wrong =
+        |column, value: &str, expected| CatalogError::Number { line, column, value: value.to_owned(), expected };
     let real = |value: &str| value.parse::<f64>().ok().filter(|number| (0.0..1e6).contains(number));
-    let memory_gib = real(memory).filter(|gib| *gib > 0.0).ok_or_else(|| wrong("memory_gib", memory, "a positive number"))?;
+    let memory_gib =
+        real(memory).filter(|gib| *gib > 0.0).ok_or_else(|| wrong("memory_gib", memory, "a positive number"))?;
     Ok(InstanceType {
         name: name.to_owned(),
         cpus: cpus.parse().ok().filter(|n| *n > 0).ok_or_else(|| wrong("vcpus", cpus, "a positive whole number"))?,
@@ -188,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_users_lines_win_and_may_add() {
-        let catalog =
-            Catalog::parse("# ours\nml.m5.xlarge 2 1.5 0 - 0 # a small one\n\nml.box.large 4 8 1 RTX 0.5\n").expect("a good table");
+        let catalog = Catalog::parse("# ours\nml.m5.xlarge 2 1.5 0 - 0 # a small one\n\nml.box.large 4 8 1 RTX 0.5\n")
+            .expect("a good table");
         assert_eq!(catalog.get("ml.m5.xlarge").map(|kind| (kind.cpus, kind.memory_bytes)), Some((2, 3 << 29)));
         assert_eq!(catalog.get("ml.box.large").map(|kind| kind.gpu_kind.as_str()), Some("RTX"));
         assert!(catalog.get("ml.m5.large").is_some());

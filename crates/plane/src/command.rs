@@ -18,7 +18,8 @@ pub enum Command {
         /// An ended job of this name exists (the shell knows; live ones the core knows itself).
         name_taken: bool,
     },
-    /// Instances that serve until they are stopped ([`crate::Form::Serves`]). No operation of AWS's leads to it yet; it has a training job's statuses.
+    /// Instances that serve until they are stopped ([`crate::Form::Serves`]). No operation of AWS's
+    /// leads to it yet; it has a training job's statuses.
     CreateService {
         /// Its name among the training jobs.
         name: String,
@@ -33,15 +34,17 @@ pub enum Command {
     StopTrainingJob {
         /// Training job's name.
         name: String,
-        /// Status of an ended job of this name that is no longer in the hot state (the shell knows from its row).
+        /// Status of an ended job of this name that is no longer in the hot state (the shell knows
+        /// from its row).
         ended: Option<JobStatus>,
     },
-    /// Take the instances of a managed spot training away, as its provider would: its programs have the grace to save checkpoints, and it goes on
-    /// from those when it has instances again.
+    /// Take the instances of a managed spot training away, as its provider would: its programs have
+    /// the grace to save checkpoints, and it goes on from those when it has instances again.
     InterruptTrainingJob {
         /// Training job's name.
         name: String,
-        /// Take only this number of instances away; the others continue. None: one of a job that can live with fewer, else all.
+        /// Take only this number of instances away; the others continue. None: one of a job that
+        /// can live with fewer, else all.
         instances: Option<u32>,
         /// As in `StopTrainingJob`.
         ended: Option<JobStatus>,
@@ -54,14 +57,16 @@ pub enum Command {
         uid: String,
         /// What the core decides on.
         spec: Box<TuningSpec>,
-        /// An ended tuning job of this name exists (the shell knows; live ones the core knows itself).
+        /// An ended tuning job of this name exists (the shell knows; live ones the core knows
+        /// itself).
         name_taken: bool,
     },
     /// `StopHyperParameterTuningJob`.
     StopTuningJob {
         /// Tuning job's name.
         name: String,
-        /// Status of an ended tuning job of this name that is no longer in the hot state (the shell knows from its row).
+        /// Status of an ended tuning job of this name that is no longer in the hot state (the shell
+        /// knows from its row).
         ended: Option<TuningStatus>,
     },
     /// Raise or lower how many trials may run at once.
@@ -73,9 +78,10 @@ pub enum Command {
         /// As in `StopTuningJob`.
         ended: Option<TuningStatus>,
     },
-    /// The tuner's answer to [`crate::TunerRequest::Ask`]: what its studies recorded. Trials that it starts or lets go on are read off the records; an
-    /// [`shoal_tuner::Ask::End`] says that there will be none of that definition any more. With fewer trials than wanted and no `waits` it is
-    /// asked again. An answer that is not awaited, or not any more, changes nothing.
+    /// The tuner's answer to [`crate::TunerRequest::Ask`]: what its studies recorded. Trials that
+    /// it starts or lets go on are read off the records; an [`shoal_tuner::Ask::End`] says that
+    /// there will be none of that definition any more. With fewer trials than wanted and no `waits`
+    /// it is asked again. An answer that is not awaited, or not any more, changes nothing.
     Suggested {
         /// Tuning job's name.
         tuning: String,
@@ -99,8 +105,9 @@ pub enum Command {
         /// The best is unlikely to be improved by 1 % or more.
         converged: bool,
     },
-    /// The tuner cannot answer, and never will: no training job can be made of what was suggested, or the study cannot be opened. The tuning job
-    /// fails. An answer that is not awaited, or not any more, changes nothing.
+    /// The tuner cannot answer, and never will: no training job can be made of what was suggested,
+    /// or the study cannot be opened. The tuning job fails. An answer that is not awaited, or not
+    /// any more, changes nothing.
     SearchFailed {
         /// Tuning job's name.
         tuning: String,
@@ -109,11 +116,13 @@ pub enum Command {
         /// For the failure reason: a sentence.
         reason: String,
     },
-    /// How much memory attempts use now, and how much the machine lacks. Seldom journalled: only what is decided of it is.
+    /// How much memory attempts use now, and how much the machine lacks. Seldom journalled: only
+    /// what is decided of it is.
     MemoryMeasured {
         /// By attempt, in bytes; those that are not named are taken to use what they did.
         used: BTreeMap<String, u64>,
-        /// Bytes that must be given back, or the kernel will choose what to kill; 0 if the machine has enough.
+        /// Bytes that must be given back, or the kernel will choose what to kill; 0 if the machine
+        /// has enough.
         lacking: u64,
     },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
@@ -122,22 +131,25 @@ pub enum Command {
     LaunchFailed {
         /// Which.
         attempt: String,
-        /// For the failure reason; one that starts with `ClientError: ` or `AlgorithmError: ` keeps its kind, anything else is an
-        /// `InternalServerError`.
+        /// For the failure reason; one that starts with `ClientError: ` or `AlgorithmError: ` keeps
+        /// its kind, anything else is an `InternalServerError`.
         reason: String,
     },
-    /// An attempt's agents cannot be started yet, through no fault of theirs: the time to report counts from now on. Said again while that lasts.
+    /// An attempt's agents cannot be started yet, through no fault of theirs: the time to report
+    /// counts from now on. Said again while that lasts.
     LaunchDelayed {
         /// Which.
         attempt: String,
         /// For the status message.
         reason: String,
     },
-    /// The attempt's agents wait for capacity elsewhere, in the queue of a compute target: that has no time limit but the job's own.
+    /// The attempt's agents wait for capacity elsewhere, in the queue of a compute target: that has
+    /// no time limit but the job's own.
     LaunchQueued {
         /// Attempt id.
         attempt: String,
-        /// The target's reason; `None`: its agents are being started, and the time to report counts from now on. The same reason again is no event.
+        /// The target's reason; `None`: its agents are being started, and the time to report counts
+        /// from now on. The same reason again is no event.
         reason: Option<String>,
     },
     /// An agent says something. Late, repeated and unknown reports are fine: they yield no event.

@@ -11,8 +11,9 @@ use crate::{
     training::{TrainingJob, follow::completed, messages, reason::internal_error},
 };
 
-/// What a command does to the job or tuning job that it is about; changes nothing by itself. Reports that are late, repeated or of unknown attempts
-/// yield no events. What follows for others is [`crate::step`]'s.
+/// What a command does to the job or tuning job that it is about; changes nothing by itself.
+/// Reports that are late, repeated or of unknown attempts yield no events. What follows for others
+/// is [`crate::step`]'s.
 ///
 /// # Errors
 /// The request cannot be granted; nothing happens.
@@ -21,19 +22,31 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
     let now = now.max(state.clock);
     let mut decision = Decision::new(state, now);
     match command {
-        Command::CreateTrainingJob { name, uid, spec, name_taken } => decision.create(name, uid, spec.into(), *name_taken)?,
-        Command::CreateService { name, uid, spec, name_taken } => decision.create(name, uid, spec.clone(), *name_taken)?,
+        Command::CreateTrainingJob { name, uid, spec, name_taken } => {
+            decision.create(name, uid, spec.into(), *name_taken)?;
+        }
+        Command::CreateService { name, uid, spec, name_taken } => {
+            decision.create(name, uid, spec.clone(), *name_taken)?;
+        }
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
         Command::InterruptTrainingJob { name, instances, ended } => decision.interrupt(name, *instances, *ended)?,
-        Command::CreateTuningJob { name, uid, spec, name_taken } => decision.create_tuning(name, uid, spec, *name_taken)?,
+        Command::CreateTuningJob { name, uid, spec, name_taken } => {
+            decision.create_tuning(name, uid, spec, *name_taken)?;
+        }
         Command::StopTuningJob { name, ended } => decision.stop_tuning(name, *ended)?,
-        Command::ChangeParallel { name, max_parallel, ended } => decision.change_parallel(name, *max_parallel, *ended)?,
-        Command::Suggested { tuning, seq, records, children, waits } => decision.suggested(tuning, *seq, records, children, *waits)?,
+        Command::ChangeParallel { name, max_parallel, ended } => {
+            decision.change_parallel(name, *max_parallel, *ended)?;
+        }
+        Command::Suggested { tuning, seq, records, children, waits } => {
+            decision.suggested(tuning, *seq, records, children, *waits)?;
+        }
         Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
         Command::SearchFailed { tuning, seq, reason } => decision.search_failed(tuning, *seq, reason),
         Command::MemoryMeasured { used, lacking } => decision.relieve(used, *lacking),
         Command::Tick => decision.tick(),
-        Command::LaunchFailed { attempt, reason } if decision.joining(attempt).is_some() => decision.not_joined(attempt, reason),
+        Command::LaunchFailed { attempt, reason } if decision.joining(attempt).is_some() => {
+            decision.not_joined(attempt, reason);
+        }
         Command::LaunchFailed { attempt, reason } => {
             decision.of_attempt(attempt, Stage::Running, |job, attempt| {
                 let matters = job.gang.in_progress() && attempt.failed.is_none();
@@ -50,7 +63,11 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             decision.of_attempt(attempt, Stage::Running, |job, attempt| launch_queued(job, attempt, reason.as_deref()));
         }
         // At any stage: the last files of a failed job are saved while it is being released.
-        Command::InstanceReported { attempt, host, report: InstanceReport::CheckpointSaved { path, bytes, sha256 } } => {
+        Command::InstanceReported {
+            attempt,
+            host,
+            report: InstanceReport::CheckpointSaved { path, bytes, sha256 },
+        } => {
             if let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) {
                 let (attempt, path, sha256) = (attempt.clone(), path.clone(), sha256.clone());
                 decision.happens(job, Fact::CheckpointSaved { attempt, host: *host, path, bytes: *bytes, sha256 });
@@ -80,7 +97,8 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
             })
         }),
         Command::Released { attempt } => {
-            decision.of_attempt(attempt, Stage::Releasing, |_, _| Some(Fact::Released { attempt: Some(attempt.clone()) }));
+            decision
+                .of_attempt(attempt, Stage::Releasing, |_, _| Some(Fact::Released { attempt: Some(attempt.clone()) }));
         }
     }
     Ok(decision.events)
@@ -107,7 +125,9 @@ impl<'a> Decision<'a> {
         match job.status() {
             JobStatus::InProgress => self.happens(job, job.stop_for(StopCause::User, self.now)),
             JobStatus::Stopping => {}
-            status @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped) => return Err(Rejection::AlreadyEnded(status.name())),
+            status @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped) => {
+                return Err(Rejection::AlreadyEnded(status.name()));
+            }
         }
         Ok(())
     }
@@ -130,7 +150,11 @@ impl<'a> Decision<'a> {
         }
         if job.gang.spec.max_wait_s.is_none() {
             let not_dispensable = Rejection::NotDispensable { name: name.to_owned(), dispensable: 0, wanted: 1 };
-            return Err(if job.gang.spec.min_instances.is_some() { not_dispensable } else { Rejection::NotSpot(name.to_owned()) });
+            return Err(if job.gang.spec.min_instances.is_some() {
+                not_dispensable
+            } else {
+                Rejection::NotSpot(name.to_owned())
+            });
         }
         let Some(attempt) = job.gang.running().filter(|attempt| can_be_interrupted(&job.gang, attempt)) else {
             return Err(Rejection::NothingToInterrupt { name: name.to_owned(), secondary: job.secondary().name() });
@@ -143,7 +167,10 @@ impl<'a> Decision<'a> {
     /// Instances that are added to this attempt and have not reported.
     fn joining(&self, attempt: &str) -> Option<(&'a TrainingJob, Vec<u32>)> {
         let job = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name))?;
-        let current = job.gang.running().filter(|current| current.complete && current.failed.is_none() && job.gang.in_progress())?;
+        let current = job
+            .gang
+            .running()
+            .filter(|current| current.complete && current.failed.is_none() && job.gang.in_progress())?;
         Some((job, current.joining()))
     }
 

@@ -1,18 +1,19 @@
 //! What happened. The journal is a list of these, and the state is their fold.
 //!
-//! An event carries all that applying it needs, texts included: a later version words or decides otherwise without contradicting an old journal.
+//! An event carries all that applying it needs, texts included: a later version words or decides
+//! otherwise without contradicting an old journal.
 
 use serde::{Deserialize, Serialize};
 
 use shoal_tuner::Outcome;
 
 use crate::{
-    GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time, TrialEnd,
-    TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time,
+    TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
-/// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an event; new kinds and new optional
-/// fields do not change it.
+/// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an
+/// event; new kinds and new optional fields do not change it.
 pub const EVENT_FORMAT: u32 = 1;
 
 /// Something that happened to a training job or to a tuning job.
@@ -54,8 +55,8 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// The job's secondary status followed its instances, or it has to wait. `Starting` while it holds capacity: its launch is delayed, and
-    /// counts from here.
+    /// The job's secondary status followed its instances, or it has to wait. `Starting` while it
+    /// holds capacity: its launch is delayed, and counts from here.
     JobMoved {
         /// To where.
         secondary: SecondaryStatus,
@@ -82,7 +83,8 @@ pub enum Fact {
         /// Last value of every metric of this host.
         final_metrics: Vec<MetricValue>,
     },
-    /// A checkpoint file is durable in the object store: its receipt, whose time is the event's. Changes nothing here.
+    /// A checkpoint file is durable in the object store: its receipt, whose time is the event's.
+    /// Changes nothing here.
     CheckpointSaved {
         /// Which attempt.
         attempt: String,
@@ -123,7 +125,8 @@ pub enum Fact {
         /// Which attempt.
         attempt: String,
     },
-    /// The job has its final status. Its row is final but for metrics of hosts that are still being stopped.
+    /// The job has its final status. Its row is final but for metrics of hosts that are still being
+    /// stopped.
     JobEnded {
         /// `Completed`, `Failed` or `Stopped`.
         status: JobStatus,
@@ -146,23 +149,27 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replaced: bool,
     },
-    /// The instances of a managed spot training are taken away: its programs receive SIGTERM, and another attempt follows when this one is released.
+    /// The instances of a managed spot training are taken away: its programs receive SIGTERM, and
+    /// another attempt follows when this one is released.
     AttemptInterrupted {
         /// Which attempt.
         attempt: String,
         /// Status message.
         message: String,
     },
-    /// The machine's memory ran short, and this attempt is ended: its programs receive SIGTERM, and another attempt follows when there is room.
+    /// The machine's memory ran short, and this attempt is ended: its programs receive SIGTERM, and
+    /// another attempt follows when there is room.
     AttemptEvicted {
         /// Which attempt.
         attempt: String,
-        /// Memory that its instances used together, in bytes: what the next attempt holds from its start.
+        /// Memory that its instances used together, in bytes: what the next attempt holds from its
+        /// start.
         used_bytes: u64,
         /// Status message.
         message: String,
     },
-    /// These instances are taken away, and the others continue: their programs receive SIGTERM after a notice.
+    /// These instances are taken away, and the others continue: their programs receive SIGTERM
+    /// after a notice.
     InstancesInterrupted {
         /// Attempt id.
         attempt: String,
@@ -171,7 +178,8 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// These instances were lost or have left, and the others continue: what is left of them is to be removed.
+    /// These instances were lost or have left, and the others continue: what is left of them is to
+    /// be removed.
     InstancesVacated {
         /// Attempt id.
         attempt: String,
@@ -214,7 +222,8 @@ pub enum Fact {
         /// Which attempt.
         attempt: String,
     },
-    /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed or was interrupted waits for the next.
+    /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed or
+    /// was interrupted waits for the next.
     Released {
         /// Which attempt; none for a job that was in the queue.
         attempt: Option<String>,
@@ -237,14 +246,16 @@ pub enum Fact {
     TrialPaused {
         /// Which attempt, if it is on instances.
         attempt: Option<String>,
-        /// Its programs are frozen and hold their memory; otherwise they are ended, and the attempt is released.
+        /// Its programs are frozen and hold their memory; otherwise they are ended, and the attempt
+        /// is released.
         frozen: bool,
         /// Status message.
         message: String,
         /// What its hosts upload is stored before the release.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stores: bool,
-        /// Its secondary status stays what it is, though its attempt is ended, and through the start of the next one.
+        /// Its secondary status stays what it is, though its attempt is ended, and through the
+        /// start of the next one.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unseen: bool,
     },
@@ -347,7 +358,8 @@ pub enum Fact {
         /// At least 1.
         max_parallel: u32,
     },
-    /// The tuning job comes to its end: no trial is started any more, and those that live are stopped in the same turn.
+    /// The tuning job comes to its end: no trial is started any more, and those that live are
+    /// stopped in the same turn.
     TuningStopping {
         /// Why.
         end: TuningEnd,
@@ -389,7 +401,9 @@ impl Fact {
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     /// Written by a newer version.
-    #[error("event of format {found}, and this version reads formats up to {EVENT_FORMAT}: use the version that wrote it or a newer one")]
+    #[error(
+        "event of format {found}, and this version reads formats up to {EVENT_FORMAT}: use the version that wrote it or a newer one"
+    )]
     Format {
         /// Its `v`.
         found: u32,
@@ -412,8 +426,9 @@ struct Version {
 }
 
 impl Event {
-    /// The training job whose view this event changed. Take the view after applying this event and before applying the next one: after
-    /// [`Fact::Released`] there is none, and the row stays as it was.
+    /// The training job whose view this event changed. Take the view after applying this event and
+    /// before applying the next one: after [`Fact::Released`] there is none, and the row stays as
+    /// it was.
     pub fn job(&self) -> Option<&str> {
         (!self.fact.is_of_tuning()).then_some(&self.job)
     }
@@ -453,7 +468,8 @@ impl Event {
 
     /// One line of JSON: `{"v":1,"at":..,"job":..,"type":..}` and the fact's own fields.
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(&Envelope { v: EVENT_FORMAT, event: self }).expect("strings, numbers and lists always serialise")
+        serde_json::to_vec(&Envelope { v: EVENT_FORMAT, event: self })
+            .expect("strings, numbers and lists always serialise")
     }
 
     /// The event of these bytes.

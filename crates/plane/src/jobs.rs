@@ -1,12 +1,13 @@
-//! Live training jobs by name, in a map whose copies share what has not changed since: a snapshot of 100,000 jobs is taken in microseconds, and
-//! the first change after it copies a few hundred pointers and one job.
+//! Live training jobs by name, in a map whose copies share what has not changed since: a snapshot
+//! of 100,000 jobs is taken in microseconds, and the first change after it copies a few hundred
+//! pointers and one job.
 
 use std::sync::Arc;
 
 use crate::training::TrainingJob;
 
-/// How many parts are shared or copied each as a whole. A copy of the map costs one reference count per shard, the first change of a shard one
-/// per job in it.
+/// How many parts are shared or copied each as a whole. A copy of the map costs one reference count
+/// per shard, the first change of a shard one per job in it.
 const SHARDS: usize = 1024;
 
 #[derive(Debug, Clone)]
@@ -15,9 +16,12 @@ pub(crate) struct Jobs {
     shards: Vec<Arc<Vec<Arc<TrainingJob>>>>,
 }
 
-/// FNV-1a (Fowler, Noll, Vo): the same everywhere, and names are not chosen to collide on one's own machine.
+/// FNV-1a (Fowler, Noll, Vo): the same everywhere, and names are not chosen to collide on one's own
+/// machine.
 fn shard_of(name: &str) -> usize {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     usize::try_from((hash ^ (hash >> 32)) % SHARDS as u64).expect("less than the number of shards")
 }
 

@@ -1,20 +1,24 @@
-//! The control core: what a training job is, which states it goes through, who gets capacity when. Pure: no clock, no I/O, no
-//! async, no randomness.
+//! The control core: what a training job is, which states it goes through, who gets capacity when.
+//! Pure: no clock, no I/O, no async, no randomness.
 //!
-//! State is a fold of events: [`decide()`] turns a [`Command`] into [`Event`]s (or a [`Rejection`]) and changes nothing;
-//! [`apply()`] is total and deterministic, changes the [`State`] and returns the [`Effects`] to be done. The caller
+//! State is a fold of events: [`decide()`] turns a [`Command`] into [`Event`]s (or a [`Rejection`])
+//! and changes nothing; [`apply()`] is total and deterministic, changes the [`State`] and returns
+//! the [`Effects`] to be done. The caller
 //! - journals the events before it does anything or answers anybody;
-//! - writes a job's row from [`State::view`] after *each* event, not after the last one of a decision: [`Fact::Released`] takes the job out of the
-//!   hot state, and its row stays as it was then. Views of waiting jobs change with others' events ([`Event::moves_queue`]): ask for them, or for
-//!   [`State::waiting`], when they are read;
+//! - writes a job's row from [`State::view`] after *each* event, not after the last one of a
+//!   decision: [`Fact::Released`] takes the job out of the hot state, and its row stays as it was
+//!   then. Views of waiting jobs change with others' events ([`Event::moves_queue`]): ask for them,
+//!   or for [`State::waiting`], when they are read;
 //! - says [`Command::Tick`] when [`State::next_deadline`] has come.
 //!
-//! After a restart it folds the journal again and does [`State::pending`]: effects are idempotent. Then it says one Tick, since capacity
-//! and catalogue may have changed; not before agents have had a few seconds to say what they kept for it, since deadlines that passed
-//! meanwhile are due at once.
+//! After a restart it folds the journal again and does [`State::pending`]: effects are idempotent.
+//! Then it says one Tick, since capacity and catalogue may have changed; not before agents have had
+//! a few seconds to say what they kept for it, since deadlines that passed meanwhile are due at
+//! once.
 //!
-//! Where to look: `gang` has the state machine of instances that start and end together, `training` gives it AWS's statuses, `queue` decides who
-//! starts next, `capacity` what an instance gets, `pressure` what is ended when the machine's memory runs short, `tuning` has tuning jobs.
+//! Where to look: `gang` has the state machine of instances that start and end together, `training`
+//! gives it AWS's statuses, `queue` decides who starts next, `capacity` what an instance gets,
+//! `pressure` what is ended when the machine's memory runs short, `tuning` has tuning jobs.
 
 mod action;
 mod apply;
@@ -50,9 +54,10 @@ pub use command::{Child, Command, InstanceReport};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
-    BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue, Objective, ObjectiveCounters,
-    Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord, TrainingCounters, TrainingSpec, Transition, TrialEnd,
-    TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd, TuningSpec, TuningStatus, TuningView, trial_state,
+    BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue,
+    Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord,
+    TrainingCounters, TrainingSpec, Transition, TrialEnd, TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd,
+    TuningSpec, TuningStatus, TuningView, trial_state,
 };
 pub use rejection::Rejection;
 pub use saved::SnapshotError;

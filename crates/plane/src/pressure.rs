@@ -1,12 +1,14 @@
-//! What is ended when the machine's memory runs short: attempts together use more than there is, as admission counts what they use and not what they
-//! may come to use.
+//! What is ended when the machine's memory runs short: attempts together use more than there is, as
+//! admission counts what they use and not what they may come to use.
 //!
-//! Trials that rest frozen go first, the longest rest before all others: they go on from their checkpoints anyway. Then the attempt that started
-//! last, and the one before it, until what they use is as much as the machine lacks. The oldest attempt is never ended: it always gets on, and no
-//! job alone may use more than the machine has. An attempt that stores its artifacts already is not ended either, as it is about to give its
-//! memory back.
+//! Trials that rest frozen go first, the longest rest before all others: they go on from their
+//! checkpoints anyway. Then the attempt that started last, and the one before it, until what they
+//! use is as much as the machine lacks. The oldest attempt is never ended: it always gets on, and
+//! no job alone may use more than the machine has. An attempt that stores its artifacts already is
+//! not ended either, as it is about to give its memory back.
 //!
-//! Whoever grows faster than that is looked at, the kernel ends, in the same order as far as it can be told ([`State::memory_order`]).
+//! Whoever grows faster than that is looked at, the kernel ends, in the same order as far as it can
+//! be told ([`State::memory_order`]).
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -55,8 +57,10 @@ impl Decision<'_> {
         }
     }
 
-    /// A program was killed for memory before anybody could be ended in order: all instances together had none left. Its attempt is ended as if the
-    /// core had done it, but for one that was alone or held nearly all there is before others came: it needs more than the machine has.
+    /// A program was killed for memory before anybody could be ended in order: all instances
+    /// together had none left. Its attempt is ended as if the core had done it, but for one that
+    /// was alone or held nearly all there is before others came: it needs more than the machine
+    /// has.
     pub(crate) fn crowded_out(&mut self, attempt: &str, host: u32, report: &InstanceReport) {
         let state = self.state;
         let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
@@ -73,14 +77,16 @@ impl Decision<'_> {
             (end.out_of_memory, end.crowded_out) = (true, None);
         }
         let mut job = job.clone();
-        let is_ended = !needs_all && !current.is_leaving() && can_be_interrupted(&job.gang, current) && job.gang.stop.is_none();
+        let is_ended =
+            !needs_all && !current.is_leaving() && can_be_interrupted(&job.gang, current) && job.gang.stop.is_none();
         // First, so that nobody is told to end who has ended.
         self.record(&mut job, Fact::RankEnded { attempt: attempt.clone(), host, end, final_metrics });
         if is_ended {
             let used_bytes = killed.max(state.measured(attempt.as_str())).unwrap_or(0);
             let whose = if is_oldest { "is the oldest" } else { "started after others that run" };
-            let who =
-                format!("this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could end any,");
+            let who = format!(
+                "this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could end any,"
+            );
             self.record(&mut job, evicted(current, used_bytes, &who));
         }
         self.follow(job);
@@ -110,7 +116,8 @@ impl<'a> Order<'a> {
 }
 
 impl State {
-    /// The attempts that hold memory, those first that are to be ended first if there is none left: for a kernel that cannot wait to be told.
+    /// The attempts that hold memory, those first that are to be ended first if there is none left:
+    /// for a kernel that cannot wait to be told.
     pub fn memory_order(&self) -> Vec<String> {
         let Order { frozen, others } = Order::of(self);
         frozen.into_iter().chain(others).map(|(_, attempt)| attempt.id.clone()).collect()
@@ -121,7 +128,8 @@ fn evicted(attempt: &Attempt, used_bytes: u64, who: &str) -> Fact {
     Fact::AttemptEvicted { attempt: attempt.id.clone(), used_bytes, message: messages::evicted(used_bytes, who) }
 }
 
-/// A program of it may still need memory. One that is being stopped is about to give its own back, so the next one is the oldest.
+/// A program of it may still need memory. One that is being stopped is about to give its own back,
+/// so the next one is the oldest.
 fn computes(gang: &Gang, attempt: &Attempt) -> bool {
     !gang.is_frozen() && gang.stop.is_none() && attempt.failed.is_none() && !attempt.all_over()
 }

@@ -1,22 +1,29 @@
 //! Who gets capacity when.
 //!
-//! Training jobs wait in order of creation; one that comes back for a retry, or after an interruption, has its old place. A job gets all its instances at once or none. The first job that does not fit is the *head*; it is never
-//! starved: from the latest ends of the running jobs follows the time at which it will fit at the latest, and a later job may start before
-//! it only if it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D. Lifka, "The ANL/IBM SP
-//! scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the user's estimate, which is enforced here.)
+//! Training jobs wait in order of creation; one that comes back for a retry, or after an
+//! interruption, has its old place. A job gets all its instances at once or none. The first job
+//! that does not fit is the *head*; it is never starved: from the latest ends of the running jobs
+//! follows the time at which it will fit at the latest, and a later job may start before it only if
+//! it is over by then, or uses only what the head leaves free at that time. (EASY back-filling: D.
+//! Lifka, "The ANL/IBM SP scheduling system", 1995, section 3; with MaxRuntimeInSeconds as the
+//! user's estimate, which is enforced here.)
 //!
-//! Training jobs of tuning jobs take turns: the next place goes to whoever holds least of the machine (its dominant share: A. Ghodsi and others, "Dominant
-//! Resource Fairness", 2011, section 4.1), where a training job of its own counts as one that holds nothing. So two tuning jobs share what there is,
-//! however many trials one of them has queued first, and a training job waits for no tuning job's whole queue.
+//! Training jobs of tuning jobs take turns: the next place goes to whoever holds least of the
+//! machine (its dominant share: A. Ghodsi and others, "Dominant Resource Fairness", 2011, section
+//! 4.1), where a training job of its own counts as one that holds nothing. So two tuning jobs share
+//! what there is, however many trials one of them has queued first, and a training job waits for no
+//! tuning job's whole queue.
 //!
-//! A job that can live with fewer instances gives some to the head of the queue, down to its least number, the youngest such job first. It gets
-//! instances again when no job waits for what is free.
+//! A job that can live with fewer instances gives some to the head of the queue, down to its least
+//! number, the youngest such job first. It gets instances again when no job waits for what is free.
 //!
-//! A trial that rests frozen holds its memory until the head of the queue lacks it: then the ones that rest for longest are ended.
+//! A trial that rests frozen holds its memory until the head of the queue lacks it: then the ones
+//! that rest for longest are ended.
 //!
-//! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no limit and are not counted; a job
-//! that has outlived its latest end is taken to end at any moment, so nobody is started at the head's cost. What serves has no latest end: a head that
-//! needs its capacity delays no job that ends, and one that would serve starts only beside the head.
+//! A job's latest end counts its launch, its MaxRuntimeInSeconds and its stop. Uploads have no
+//! limit and are not counted; a job that has outlived its latest end is taken to end at any moment,
+//! so nobody is started at the head's cost. What serves has no latest end: a head that needs its
+//! capacity delays no job that ends, and one that would serve starts only beside the head.
 
 use std::{collections::BTreeSet, iter::Peekable};
 
@@ -46,7 +53,8 @@ struct Round<'a> {
     state: &'a State,
     now: Time,
     free: Resources,
-    /// Latest ends of those that were started in this round, and what each gives back then; none: it gives nothing back.
+    /// Latest ends of those that were started in this round, and what each gives back then; none:
+    /// it gives nothing back.
     ends: Vec<(Option<Time>, Resources)>,
     /// Set by the first job that does not fit.
     head: Option<Reservation>,
@@ -83,7 +91,10 @@ impl Round<'_> {
     }
 
     fn reserve(&self, demand: &Resources) -> Reservation {
-        let running = self.state.holders().map(|(job, attempt)| (job.gang.latest_end(attempt), self.state.held(&job.gang, attempt)));
+        let running = self
+            .state
+            .holders()
+            .map(|(job, attempt)| (job.gang.latest_end(attempt), self.state.held(&job.gang, attempt)));
         let (mut ends, mut serving) = (Vec::new(), false);
         for (end, held) in running.chain(self.ends.iter().copied()) {
             match end {
@@ -124,16 +135,22 @@ struct Line<'a> {
 
 /// The larger of the shares of each resource, in millionths.
 fn share(state: &State, held: &Resources) -> u64 {
-    let part = |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
+    let part =
+        |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
     let Capacity { memory_bytes, gpus, instances, .. } = state.capacity;
-    let parts = [part(held.memory_bytes, memory_bytes), part(held.gpus.into(), gpus.into()), part(held.instances.into(), instances.into())];
+    let parts = [
+        part(held.memory_bytes, memory_bytes),
+        part(held.gpus.into(), gpus.into()),
+        part(held.instances.into(), instances.into()),
+    ];
     parts.into_iter().max().unwrap_or(0)
 }
 
 fn lines(state: &State) -> Vec<Line<'_>> {
     let line = |(tuning, waiting)| {
         let (tuning, waiting): (&Option<String>, &BTreeSet<(u64, String)>) = (tuning, waiting);
-        let jobs: Box<dyn Iterator<Item = &TrainingJob>> = Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
+        let jobs: Box<dyn Iterator<Item = &TrainingJob>> =
+            Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
         Line { tuning: tuning.as_deref(), jobs: jobs.peekable(), share: 0 }
     };
     state.index.lines.iter().map(line).collect()
@@ -156,7 +173,8 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
         return Vec::new();
     }
     let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
-    // Where one owner waits it is its turn, whatever it holds; so a machine without GPUs is not looked over for each trial of a lone tuning job.
+    // Where one owner waits it is its turn, whatever it holds; so a machine without GPUs is not
+    // looked over for each trial of a lone tuning job.
     if lines.len() > 1 || !free_gpus.is_empty() {
         for (job, attempt) in state.holders() {
             free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
@@ -232,7 +250,8 @@ fn elastic(state: &State) -> impl DoubleEndedIterator<Item = (&Gang, &Attempt)> 
     jobs.filter_map(|job| Some((&job.gang, job.gang.attempt.as_ref()?)))
 }
 
-/// Tells each attempt that starts its share of the cores, beside those that run and those that start with it.
+/// Tells each attempt that starts its share of the cores, beside those that run and those that
+/// start with it.
 fn share_cores(state: &State, events: &mut [Event]) {
     let mut placements: Vec<_> = events
         .iter_mut()
@@ -254,8 +273,8 @@ fn share_cores(state: &State, events: &mut [Event]) {
     }
 }
 
-/// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that makes room for the head of the queue and what is
-/// leaving already does not.
+/// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that
+/// makes room for the head of the queue and what is leaving already does not.
 fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Room {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
@@ -266,7 +285,8 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
         room = room.plus(&attempt.of_each().times(count(attempt.hosts(leaves).len())));
     }
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
-    // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would keep from it what it waits for.
+    // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would
+    // keep from it what it waits for.
     frozen.sort_by_key(|(job, _)| (!job.gang.is_unwanted(), job.gang.rests_since(), job.gang.order));
     let (mut events, mut is_from_others) = (Vec::new(), room.instances > before.instances);
     for (job, attempt) in frozen {
@@ -335,7 +355,9 @@ fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) 
     }
     let placement = cut.place(free_gpus);
     let tuning = job.tuning().and_then(|name| state.tunings.get(name));
-    let notice = tuning.and_then(|tuning| parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog));
+    let notice = tuning.and_then(|tuning| {
+        parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog)
+    });
     let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));
     let message = messages::launched(job, &notes);
     Fact::AttemptLaunched { attempt: job.gang.next_attempt(), placement, lease_s: job.gang.lease_s(), message }

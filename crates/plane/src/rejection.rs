@@ -55,7 +55,8 @@ pub enum Rejection {
     /// `ValidationException`.
     #[error("MaxParallelTrainingJobs must be at least 1: to run no more trials, stop the hyperparameter tuning job")]
     NoParallel,
-    /// `ResourceLimitExceeded`: can never run here (a GPU that the machine lacks, more memory than there is).
+    /// `ResourceLimitExceeded`: can never run here (a GPU that the machine lacks, more memory than
+    /// there is).
     #[error("{0}")]
     NeverFits(String),
 }

@@ -1,4 +1,5 @@
-//! A state as bytes. The layout is that of format 1 and not that of the state: what is in memory may be arranged otherwise.
+//! A state as bytes. The layout is that of format 1 and not that of the state: what is in memory
+//! may be arranged otherwise.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -19,7 +20,9 @@ const SNAPSHOT_FORMAT: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// Written by a newer version.
-    #[error("snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or a newer one")]
+    #[error(
+        "snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or a newer one"
+    )]
     Format {
         /// Its `v`.
         found: u32,
@@ -92,8 +95,10 @@ fn is_empty(metrics: &Cow<'_, BTreeMap<String, MetricValue>>) -> bool {
 impl<'a> From<&'a TrainingJob> for SavedJob<'a> {
     fn from(job: &'a TrainingJob) -> Self {
         let gang = &job.gang;
-        let retry =
-            gang.retry.as_deref().map(|retry| SavedRetry { retry: Cow::Borrowed(retry), measured: Cow::Borrowed(&job.earlier_metrics) });
+        let retry = gang
+            .retry
+            .as_deref()
+            .map(|retry| SavedRetry { retry: Cow::Borrowed(retry), measured: Cow::Borrowed(&job.earlier_metrics) });
         let rest = gang.rest.as_ref().map(Cow::Borrowed);
         Self {
             name: Cow::Borrowed(&gang.name),
@@ -166,6 +171,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Restored, SnapshotError> {
         return Err(SnapshotError::Format { found: v });
     }
     let jobs: Jobs = jobs.into_iter().map(TrainingJob::from).collect();
-    let tunings = tunings.into_iter().map(Cow::into_owned).map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
+    let tunings =
+        tunings.into_iter().map(Cow::into_owned).map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
     Ok(Restored { clock, created, jobs, tunings })
 }

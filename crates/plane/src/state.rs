@@ -1,4 +1,5 @@
-//! All that the core knows: live training jobs, in the queue or on instances. Ended jobs leave it when their capacity is free.
+//! All that the core knows: live training jobs, in the queue or on instances. Ended jobs leave it
+//! when their capacity is free.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -15,7 +16,8 @@ use crate::{
     tuning::job::TuningJob,
 };
 
-/// The fold of all events so far, beside this machine's capacity and catalogue, which are configuration: given at the start, not events.
+/// The fold of all events so far, beside this machine's capacity and catalogue, which are
+/// configuration: given at the start, not events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub(crate) capacity: Capacity,
@@ -31,13 +33,15 @@ pub struct State {
     pub(crate) measured: Measured,
 }
 
-/// The most memory that each live attempt was measured to use, in bytes. Like the capacity it is an observation of the machine and no fold of events:
-/// what is decided of it is an event. So states that differ in it alone are equal.
+/// The most memory that each live attempt was measured to use, in bytes. Like the capacity it is an
+/// observation of the machine and no fold of events: what is decided of it is an event. So states
+/// that differ in it alone are equal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured(BTreeMap<String, u64>);
 
 impl Measured {
-    /// An attempt has some of its instances left: it is taken to use as much less, until it is measured again.
+    /// An attempt has some of its instances left: it is taken to use as much less, until it is
+    /// measured again.
     pub(crate) fn scale(&mut self, attempt: &str, left: usize, before: usize) {
         if let Some(used) = self.0.get_mut(attempt) {
             *used = *used / before.max(1) as u64 * left as u64;
@@ -54,7 +58,8 @@ impl PartialEq for Measured {
 /// What follows from the jobs alone, kept so that no decision looks at all of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Index {
-    /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for more often than it changes.
+    /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for
+    /// more often than it changes.
     pub(crate) queue: VecDeque<(u64, String)>,
     /// The same by tuning job, and those that are nobody's trials. No list is empty.
     pub(crate) lines: BTreeMap<Option<String>, BTreeSet<(u64, String)>>,
@@ -123,8 +128,8 @@ impl Index {
     }
 }
 
-/// A state as it was, without capacity and catalogue. Taking one costs microseconds and shares memory with the state, which goes on; so it can be
-/// written elsewhere, however large it is.
+/// A state as it was, without capacity and catalogue. Taking one costs microseconds and shares
+/// memory with the state, which goes on; so it can be written elsewhere, however large it is.
 #[derive(Debug, Clone)]
 pub struct Frozen {
     clock: Time,
@@ -144,7 +149,16 @@ impl State {
     /// Nothing has happened yet.
     pub fn new(capacity: Capacity, catalog: Catalog) -> State {
         let (jobs, tunings, index) = (Jobs::new(), BTreeMap::new(), Index::default());
-        State { capacity, catalog, clock: Time::default(), created: 0, jobs, tunings, index, measured: Measured::default() }
+        State {
+            capacity,
+            catalog,
+            clock: Time::default(),
+            created: 0,
+            jobs,
+            tunings,
+            index,
+            measured: Measured::default(),
+        }
     }
 
     /// The state as it is now, to be encoded elsewhere.
@@ -188,7 +202,8 @@ impl State {
         self.clock
     }
 
-    /// When a [`crate::Command::Tick`] is due, if any: the earliest of all jobs' deadlines. It may lie in the past.
+    /// When a [`crate::Command::Tick`] is due, if any: the earliest of all jobs' deadlines. It may
+    /// lie in the past.
     pub fn next_deadline(&self) -> Option<Time> {
         let of_jobs = self.index.deadlines.first().map(|(at, _)| *at);
         self.tunings.values().filter_map(|tuning| tuning.deadline()).chain(of_jobs).min()
@@ -213,14 +228,22 @@ impl State {
         self.jobs.iter().map(|job| job.gang.name.as_str())
     }
 
-    /// The live jobs that are not over, with where they are and when they were created, in no order that means anything.
+    /// The live jobs that are not over, with where they are and when they were created, in no order
+    /// that means anything.
     pub fn in_progress(&self) -> impl Iterator<Item = (&str, SecondaryStatus, Time)> {
-        self.jobs.iter().filter(|job| job.gang.end.is_none()).map(|job| (job.gang.name.as_str(), job.secondary(), job.gang.created))
+        self.jobs
+            .iter()
+            .filter(|job| job.gang.end.is_none())
+            .map(|job| (job.gang.name.as_str(), job.secondary(), job.gang.created))
     }
 
     /// What no job holds.
     pub(crate) fn free(&self) -> Resources {
-        let used = self.measured.0.keys().filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.gang.attempt.as_ref());
+        let used = self
+            .measured
+            .0
+            .keys()
+            .filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.gang.attempt.as_ref());
         let memory_bytes = used.map(|attempt| self.used_beyond(attempt)).sum();
         self.capacity.resources().minus(&self.index.held).minus(&Resources { memory_bytes, ..Resources::default() })
     }
@@ -235,7 +258,8 @@ impl State {
     fn used_beyond(&self, attempt: &Attempt) -> u64 {
         let placement = &attempt.placement;
         let used = || self.measured.0.get(&attempt.id).copied().unwrap_or(0);
-        // What an earlier attempt used is in the reserve of this one, which so may be counted twice, up to the limit.
+        // What an earlier attempt used is in the reserve of this one, which so may be counted
+        // twice, up to the limit.
         placement.reserve_bytes.map_or(0, |reserve| used().min(placement.limit_bytes().saturating_sub(reserve)))
     }
 
@@ -255,6 +279,10 @@ impl State {
 
     /// Jobs that hold capacity.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &Attempt)> {
-        self.index.attempts.values().filter_map(|name| self.jobs.get(name)).filter_map(|job| Some((job, job.gang.attempt.as_ref()?)))
+        self.index
+            .attempts
+            .values()
+            .filter_map(|name| self.jobs.get(name))
+            .filter_map(|job| Some((job, job.gang.attempt.as_ref()?)))
     }
 }

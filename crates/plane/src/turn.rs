@@ -1,14 +1,16 @@
-//! One turn of the shell's loop: commands that are decided together, and all that leaves the loop when their events are durable.
+//! One turn of the shell's loop: commands that are decided together, and all that leaves the loop
+//! when their events are durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue, training::TrainingJob,
-    tuning::follow::follow,
+    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue,
+    training::TrainingJob, tuning::follow::follow,
 };
 
-/// What a turn gathers. The shell appends `events`, `records` and the rows of `views` and `tunings` in one transaction, and only then does the
-/// effects and gives the answers. If the append fails, nothing has happened: the shell folds its state again from what is durable.
+/// What a turn gathers. The shell appends `events`, `records` and the rows of `views` and `tunings`
+/// in one transaction, and only then does the effects and gives the answers. If the append fails,
+/// nothing has happened: the shell folds its state again from what is durable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Turn {
     /// In order.
@@ -52,7 +54,10 @@ impl Turn {
         let changes_view = !matches!(event.fact, Fact::CheckpointSaved { .. });
         if let (true, Some(view)) = (changes_view, event.job().and_then(|job| state.view(job))) {
             if let Some(trial) = &view.trial
-                && !matches!(event.fact, Fact::ObjectiveReported { .. } | Fact::InstanceMoved { .. } | Fact::RankEnded { .. })
+                && !matches!(
+                    event.fact,
+                    Fact::ObjectiveReported { .. } | Fact::InstanceMoved { .. } | Fact::RankEnded { .. }
+                )
                 && let Some(tuning) = state.tuning(&trial.tuning)
             {
                 self.tunings.insert(trial.tuning.clone(), tuning);
@@ -66,17 +71,26 @@ impl Turn {
         if let Fact::Suggested { records, .. } | Fact::Judged { records, .. } = &event.fact {
             let first = job.records - records.len() as u64;
             let stored = (first..).zip(records);
-            self.records.extend(stored.map(|(number, record)| Stored { tuning: job.name.clone(), number, record: record.clone() }));
+            self.records.extend(stored.map(|(number, record)| Stored {
+                tuning: job.name.clone(),
+                number,
+                record: record.clone(),
+            }));
         }
     }
 }
 
-/// Decides a command, folds its events into the state, and all that follows from them: for tuning jobs, then for the queue. `each` is told every event
-/// once it is folded, with its effects.
+/// Decides a command, folds its events into the state, and all that follows from them: for tuning
+/// jobs, then for the queue. `each` is told every event once it is folded, with its effects.
 ///
 /// # Errors
 /// The core refuses; nothing happens.
-pub fn step(state: &mut State, command: &Command, now: Time, each: &mut dyn FnMut(&State, Event, Effects)) -> Result<(), Rejection> {
+pub fn step(
+    state: &mut State,
+    command: &Command,
+    now: Time,
+    each: &mut dyn FnMut(&State, Event, Effects),
+) -> Result<(), Rejection> {
     if let Command::MemoryMeasured { used, .. } = command {
         state.measure(used);
     }
@@ -116,7 +130,8 @@ impl Wake {
         self.schedule |= event.moves_capacity();
         // From when all its programs run it can give some instances to the head of the queue.
         let may_shrink = |job: &TrainingJob| job.gang.spec.min_instances.is_some();
-        self.schedule |= matches!(event.fact, Fact::InstanceMoved { .. }) && state.jobs.get(&event.job).is_some_and(may_shrink);
+        self.schedule |=
+            matches!(event.fact, Fact::InstanceMoved { .. }) && state.jobs.get(&event.job).is_some_and(may_shrink);
         let tuning = match &event.fact {
             Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| trial.tuning.as_str()),
             fact if fact.is_of_tuning() => Some(event.job.as_str()),

@@ -1,8 +1,10 @@
-//! The receiving end of a connection on which an agent mirrors files: checkpoints, or the intermediate output.
+//! The receiving end of a connection on which an agent mirrors files: checkpoints, or the
+//! intermediate output.
 //!
-//! A file becomes an object first, then (of checkpoints) its receipt an event, then the agent is answered, in the order
-//! of the files. Whatever is lost in between, the agent sends again what was not answered: the object is replaced by an
-//! equal one, and there is a receipt for it. Receipts of files that arrive together share a commit.
+//! A file becomes an object first, then (of checkpoints) its receipt an event, then the agent is
+//! answered, in the order of the files. Whatever is lost in between, the agent sends again what was
+//! not answered: the object is replaced by an equal one, and there is a receipt for it. Receipts of
+//! files that arrive together share a commit.
 
 use shoal_link::{Frame, ToAgent, ToServer};
 
@@ -19,7 +21,8 @@ pub enum Event {
     Committed,
 }
 
-/// What the driver does. If it fails, the connection ends, and the agent sends again what was not answered.
+/// What the driver does. If it fails, the connection ends, and the agent sends again what was not
+/// answered.
 #[derive(Debug, PartialEq)]
 pub enum Io {
     /// A file begins; not answered.
@@ -39,8 +42,8 @@ pub enum Io {
     Commit(Vec<String>),
     /// Not answered.
     Send(ToAgent),
-    /// Take the next message: bring [`Event::Arrived`], or [`Event::Drained`] if there is none and none was brought
-    /// since the last.
+    /// Take the next message: bring [`Event::Arrived`], or [`Event::Drained`] if there is none and
+    /// none was brought since the last.
     Read,
     /// End the connection: this is not what agents send on it.
     Refuse,
@@ -91,10 +94,13 @@ impl FileReceiver {
                 self.state = State::Receiving { path, bytes: bytes + chunk.len() as u64 };
                 vec![Io::Append(chunk), Io::Read]
             }
-            (Event::Arrived(Frame::Message(ToServer::FileDropped)), State::Idle | State::Receiving { .. }) => vec![Io::Drop, Io::Read],
-            (Event::Arrived(Frame::Message(ToServer::FileEnds { bytes })), State::Receiving { path, bytes: arrived })
-                if bytes == arrived =>
-            {
+            (Event::Arrived(Frame::Message(ToServer::FileDropped)), State::Idle | State::Receiving { .. }) => {
+                vec![Io::Drop, Io::Read]
+            }
+            (
+                Event::Arrived(Frame::Message(ToServer::FileEnds { bytes })),
+                State::Receiving { path, bytes: arrived },
+            ) if bytes == arrived => {
                 self.state = State::Storing { path };
                 vec![Io::Store]
             }
@@ -103,7 +109,9 @@ impl FileReceiver {
                 self.stored.push(path);
                 vec![Io::Read]
             }
-            (Event::Stored(Err(reason)), State::Storing { path }) => self.answer(Some(ToAgent::FileRefused { path, reason })),
+            (Event::Stored(Err(reason)), State::Storing { path }) => {
+                self.answer(Some(ToAgent::FileRefused { path, reason }))
+            }
             (Event::Drained, State::Idle) if !self.stored.is_empty() => self.answer(None),
             (Event::Committed, State::Committing { paths, refused }) => answers(paths, refused),
             // An answer that no state awaits, or nothing to do.

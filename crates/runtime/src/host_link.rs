@@ -1,7 +1,9 @@
-//! The connections of one host of an attempt: which one counts, what is sent to a new one, how long the agent has been silent.
+//! The connections of one host of an attempt: which one counts, what is sent to a new one, how long
+//! the agent has been silent.
 //!
-//! An agent that reconnects is not served before everything that its older connection has delivered is stored: the number up to
-//! which the server has its reports is read after that. The same holds for each kind of files that it mirrors.
+//! An agent that reconnects is not served before everything that its older connection has delivered
+//! is stored: the number up to which the server has its reports is read after that. The same holds
+//! for each kind of files that it mirrors.
 
 use std::time::Duration;
 
@@ -126,8 +128,9 @@ struct Mirror {
 #[derive(Debug, Default)]
 pub struct HostLink {
     turn: Turn,
-    /// Until all agents of a warm instance have connected none is served: otherwise a program would run, and its
-    /// reports would be stored, of an attempt that another instance may yet have to serve.
+    /// Until all agents of a warm instance have connected none is served: otherwise a program would
+    /// run, and its reports would be stored, of an attempt that another instance may yet have to
+    /// serve.
     awaits_instance: bool,
     /// The served connection has been welcomed; whether its agent has visits.
     welcomed: Option<bool>,
@@ -156,7 +159,9 @@ impl HostLink {
                     return self.turn.serving.map(Io::Admit).into_iter().collect();
                 }
             }
-            Event::InstanceGivenUp => return [self.turn.serving, self.turn.next].into_iter().flatten().map(Io::Close).collect(),
+            Event::InstanceGivenUp => {
+                return [self.turn.serving, self.turn.next].into_iter().flatten().map(Io::Close).collect();
+            }
             Event::Welcomed { conn, has_visits } => return self.on_welcomed(conn, has_visits),
             Event::Closed(conn) => {
                 if self.turn.serving == Some(conn) {
@@ -243,8 +248,8 @@ impl HostLink {
         self.orders.iter().any(|order| matches!(order, Order::Stop { .. } | Order::Release))
     }
 
-    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that it sent is still to
-    /// be read. Otherwise the next check for lost agents finds it.
+    /// Whether the end of the agent's process is news at once: it was not ordered, and nothing that
+    /// it sent is still to be read. Otherwise the next check for lost agents finds it.
     pub fn is_end_news(&self) -> bool {
         !self.is_stopping() && self.connected().is_none()
     }

@@ -1,9 +1,10 @@
-//! The reports of one agent's connection: what becomes durable in which order before they are acknowledged.
+//! The reports of one agent's connection: what becomes durable in which order before they are
+//! acknowledged.
 //!
-//! Steps are sequential. Facts go through the core first, then the number up to which everything is stored; a reader
-//! who sees the job ended must find its last lines, and parts that are stored must not be sent again, so both become
-//! durable before a fact that follows them. All facts of a batch that nothing separates share a commit. Reports that
-//! come again are ignored.
+//! Steps are sequential. Facts go through the core first, then the number up to which everything is
+//! stored; a reader who sees the job ended must find its last lines, and parts that are stored must
+//! not be sent again, so both become durable before a fact that follows them. All facts of a batch
+//! that nothing separates share a commit. Reports that come again are ignored.
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,8 @@ pub enum Event {
     Stored(u64),
 }
 
-/// What the driver does. If it fails, the connection ends, and the agent sends again what was not acknowledged.
+/// What the driver does. If it fails, the connection ends, and the agent sends again what was not
+/// acknowledged.
 #[derive(Debug, PartialEq)]
 pub enum Io {
     /// A sign of life was among what arrived; not answered.
@@ -37,7 +39,8 @@ pub enum Io {
         /// Its bytes.
         bytes: Vec<u8>,
     },
-    /// Keep the handle of the job's network, and send it to the other hosts; answered by [`Event::Done`].
+    /// Keep the handle of the job's network, and send it to the other hosts; answered by
+    /// [`Event::Done`].
     Network(String),
     /// Make the parts durable, then all of this in one transaction; answered by [`Event::Stored`].
     Store(Batch),
@@ -113,8 +116,8 @@ impl Ingestion {
         io
     }
 
-    /// Divides what arrived into steps; returns whether there was a sign of life, or nothing if it must not come on
-    /// this connection.
+    /// Divides what arrived into steps; returns whether there was a sign of life, or nothing if it
+    /// must not come on this connection.
     fn plan(&mut self, frames: Vec<Frame<ToServer>>) -> Option<bool> {
         let (mut last, mut batch, mut facts) = (self.acked, Batch::default(), Vec::new());
         let (mut has_parts, mut has_sign) = (false, false);
@@ -133,11 +136,19 @@ impl Ingestion {
                     last = report.seq;
                     match report.body {
                         ReportBody::Logs { lines } => {
-                            batch.lines.extend(lines.into_iter().map(|it| Line { is_own: false, at_ms: it.at_ms, text: it.text }));
+                            batch.lines.extend(lines.into_iter().map(|it| Line {
+                                is_own: false,
+                                at_ms: it.at_ms,
+                                text: it.text,
+                            }));
                         }
                         ReportBody::Metrics { points } => batch.points.extend(points),
                         ReportBody::Note { text } => {
-                            batch.lines.push(Line { is_own: true, at_ms: report.at_ms, text: format!("[shoal] {text}") });
+                            batch.lines.push(Line {
+                                is_own: true,
+                                at_ms: report.at_ms,
+                                text: format!("[shoal] {text}"),
+                            });
                         }
                         ReportBody::Network { handle } => self.steps.push_back(Io::Network(handle)),
                         ReportBody::ArtifactSent { .. } => {}

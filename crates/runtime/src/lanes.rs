@@ -1,15 +1,19 @@
 //! The order of actions: one lane per attempt, whose actions run sequentially.
 //!
-//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every second; artifacts that found
-//!   none are written again after pauses that double.
-//! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a release cancels a launch that is
-//!   preparing. The core requests no launch any more once it has requested either.
-//! - Instances of an attempt that runs which cannot be added or removed yet hold up nothing of the others.
-//! - Orders to stop are sent to agents that are connected while a launch still runs, and again after it.
-//! - A launch is prepared, then gets a warm instance or starts a new one. A release has its instance retained, or waits for a
-//!   moment until the agents have exited, and removes what is left.
-//! - An outcome is submitted to the core until its journal has taken it: the action would not be requested again before the
-//!   next start.
+//! - What lacks disk space waits for a timer and holds no thread: a launch checks again every
+//!   second; artifacts that found none are written again after pauses that double.
+//! - A stop or a release ends a launch that waits, and a release also artifacts that wait; a
+//!   release cancels a launch that is preparing. The core requests no launch any more once it has
+//!   requested either.
+//! - Instances of an attempt that runs which cannot be added or removed yet hold up nothing of the
+//!   others.
+//! - Orders to stop are sent to agents that are connected while a launch still runs, and again
+//!   after it.
+//! - A launch is prepared, then gets a warm instance or starts a new one. A release has its
+//!   instance retained, or waits for a moment until the agents have exited, and removes what is
+//!   left.
+//! - An outcome is submitted to the core until its journal has taken it: the action would not be
+//!   requested again before the next start.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,7 +36,8 @@ mod messages;
 const COMMIT_RETRY: Duration = Duration::from_secs(1);
 /// Between two checks for disk space.
 const SPACE_CHECK: Duration = Duration::from_secs(1);
-/// Between two reports to the core of a launch that waits; much less than the core waits for a report.
+/// Between two reports to the core of a launch that waits; much less than the core waits for a
+/// report.
 const DELAY_REPORT: Duration = Duration::from_secs(60);
 /// How long artifacts wait for disk space; as long as the core waits for their upload.
 const ARTIFACTS_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -142,7 +147,9 @@ impl Lanes {
             Event::ExitChecked { attempt, is_running, is_mirroring } => {
                 self.on_exit_checked(attempt, is_running, is_mirroring, now.mono).into_iter().collect()
             }
-            Event::Timeout => self.lanes.iter_mut().filter_map(|(attempt, lane)| lane.on_timeout(attempt, now.mono)).collect(),
+            Event::Timeout => {
+                self.lanes.iter_mut().filter_map(|(attempt, lane)| lane.on_timeout(attempt, now.mono)).collect()
+            }
         }
     }
 
@@ -160,18 +167,25 @@ impl Lanes {
 
     fn on_requested(&mut self, action: Action) -> Vec<Io> {
         let attempt = action.attempt().to_owned();
-        let lane = self.lanes.entry(attempt.clone()).or_insert(Lane { state: State::Idle, queue: VecDeque::new(), wait: None });
+        let lane = self.lanes.entry(attempt.clone()).or_insert(Lane {
+            state: State::Idle,
+            queue: VecDeque::new(),
+            wait: None,
+        });
         let mut io = Vec::new();
         if matches!(action, Action::StopInstances { .. } | Action::Release { .. }) {
             lane.queue.retain(|queued| !matches!(queued, Action::Launch { .. }));
             match (&lane.state, &action) {
-                (State::AwaitingSpace { action: Action::Launch { .. }, .. }, _) | (State::AwaitingSpace { .. }, Action::Release { .. }) => {
+                (State::AwaitingSpace { action: Action::Launch { .. }, .. }, _)
+                | (State::AwaitingSpace { .. }, Action::Release { .. }) => {
                     lane.end_action();
                 }
                 (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), Action::Release { .. }) => {
                     io.push(Io::Cancel { attempt: attempt.clone() });
                 }
-                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), _) => io.push(Io::Order(action.clone())),
+                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), _) => {
+                    io.push(Io::Order(action.clone()));
+                }
                 _ => {}
             }
         }
@@ -211,10 +225,15 @@ impl Lanes {
                 return vec![Io::Pool(warm_pool::Event::Retain { attempt: attempt.to_owned(), retention })];
             }
             Outcome::Leaving => {
-                lane.state = State::Leaving(action, Exit { until: now + EXIT_TIMEOUT, check: Some(now + EXIT_CHECK), pause: EXIT_CHECK });
+                lane.state = State::Leaving(
+                    action,
+                    Exit { until: now + EXIT_TIMEOUT, check: Some(now + EXIT_CHECK), pause: EXIT_CHECK },
+                );
                 Vec::new()
             }
-            Outcome::NoSpace { reason, has_written } if !lane.is_obsolete(&action) => lane.await_space(action, reason, has_written, now),
+            Outcome::NoSpace { reason, has_written } if !lane.is_obsolete(&action) => {
+                lane.await_space(action, reason, has_written, now)
+            }
             Outcome::NoSpace { .. } | Outcome::Done => self.end_action(attempt),
             Outcome::Commit(command) => {
                 lane.wait = None;
@@ -238,7 +257,11 @@ impl Lanes {
                 return Vec::new();
             }
         }
-        if grant.is_none() { cold_start(attempt) } else { vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(grant) }] }
+        if grant.is_none() {
+            cold_start(attempt)
+        } else {
+            vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(grant) }]
+        }
     }
 
     fn on_retained(&mut self, attempt: &str, step: Step) -> Vec<Io> {
@@ -313,14 +336,22 @@ pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
             let order = Order::Leave { notice_s: *notice_s, grace_s: *grace_s, reason: reason.clone() };
             hosts.iter().map(|host| (*host, order.clone())).collect()
         }
-        Action::SetMembers { hosts, .. } => hosts.iter().map(|host| (*host, Order::Members { hosts: hosts.clone() })).collect(),
-        Action::Launch { .. } | Action::ClearInstances { .. } | Action::StoreArtifacts { .. } | Action::Release { .. } => Vec::new(),
+        Action::SetMembers { hosts, .. } => {
+            hosts.iter().map(|host| (*host, Order::Members { hosts: hosts.clone() })).collect()
+        }
+        Action::Launch { .. }
+        | Action::ClearInstances { .. }
+        | Action::StoreArtifacts { .. }
+        | Action::Release { .. } => Vec::new(),
     }
 }
 
 /// Starts a new instance; warm ones that only save time make room for it.
 fn cold_start(attempt: &str) -> Vec<Io> {
-    vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(None) }, Io::Pool(warm_pool::Event::CapacityNeeded)]
+    vec![
+        Io::Continue { attempt: attempt.to_owned(), step: Step::Start(None) },
+        Io::Pool(warm_pool::Event::CapacityNeeded),
+    ]
 }
 
 impl Lane {
@@ -331,11 +362,13 @@ impl Lane {
         }
     }
 
-    /// An action that waits to add or to remove instances beside others that run makes way for this one. Returns what is tried again behind it.
+    /// An action that waits to add or to remove instances beside others that run makes way for this
+    /// one. Returns what is tried again behind it.
     fn make_way(&mut self, action: &Action) -> Option<Action> {
         let is_withdrawn = |host: &u32| match action {
             Action::ClearInstances { hosts, .. } => hosts.contains(host),
-            // What is to be added has no part in the artifacts, and what is to be removed is left to the release.
+            // What is to be added has no part in the artifacts, and what is to be removed is left
+            // to the release.
             Action::StoreArtifacts { .. } => true,
             _ => false,
         };
@@ -348,8 +381,10 @@ impl Lane {
             _ => true,
         };
         self.queue.retain_mut(is_left);
-        let State::AwaitingSpace { action: waiting @ (Action::Launch { joins: true, .. } | Action::ClearInstances { .. }), .. } =
-            &mut self.state
+        let State::AwaitingSpace {
+            action: waiting @ (Action::Launch { joins: true, .. } | Action::ClearInstances { .. }),
+            ..
+        } = &mut self.state
         else {
             return None;
         };
@@ -370,8 +405,9 @@ impl Lane {
     /// Whether another action was requested meanwhile that this one must not delay.
     fn is_obsolete(&self, action: &Action) -> bool {
         let is_launch = matches!(action, Action::Launch { .. });
-        let ends =
-            |queued: &Action| matches!(queued, Action::Release { .. }) || is_launch && matches!(queued, Action::StopInstances { .. });
+        let ends = |queued: &Action| {
+            matches!(queued, Action::Release { .. }) || is_launch && matches!(queued, Action::StopInstances { .. })
+        };
         self.queue.iter().any(ends)
     }
 
@@ -383,7 +419,8 @@ impl Lane {
             SpaceWait { since: now, reported: None, write_pause: SPACE_CHECK, next_write: now }
         });
         if has_written {
-            // It needed more space than there seemed to be, and others may have lacked what it took meanwhile.
+            // It needed more space than there seemed to be, and others may have lacked what it took
+            // meanwhile.
             wait.next_write = now + wait.write_pause;
             wait.write_pause = (2 * wait.write_pause).min(MAX_WRITE_PAUSE);
         }
@@ -405,7 +442,11 @@ impl Lane {
         match &self.state {
             State::AwaitingSpace { until, .. } | State::AwaitingJournal { until, .. } => Some(*until),
             State::Leaving(_, exit) => exit.check,
-            State::Idle | State::Performing(_) | State::Committing(_) | State::AwaitingInstance(_) | State::Retaining(_) => None,
+            State::Idle
+            | State::Performing(_)
+            | State::Committing(_)
+            | State::AwaitingInstance(_)
+            | State::Retaining(_) => None,
         }
     }
 

@@ -1,9 +1,12 @@
-//! What the server does around an attempt, as state machines without I/O. Pure: no clock, no thread, no file, no socket.
+//! What the server does around an attempt, as state machines without I/O. Pure: no clock, no
+//! thread, no file, no socket.
 //!
-//! Every machine has the same form. `handle(event, now)` takes what happened and returns what is to be done; the outputs of one
-//! call are independent of each other, and what must come later is returned when the completion of the earlier one is handled.
-//! `deadline()` is when the machine wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs
-//! and brings the answers as events. Every event is legal in every state; one that is too late is ignored.
+//! Every machine has the same form. `handle(event, now)` takes what happened and returns what is to
+//! be done; the outputs of one call are independent of each other, and what must come later is
+//! returned when the completion of the earlier one is handled. `deadline()` is when the machine
+//! wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs and
+//! brings the answers as events. Every event is legal in every state; one that is too late is
+//! ignored.
 
 pub mod file_receiver;
 pub mod host_link;

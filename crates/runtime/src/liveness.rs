@@ -1,7 +1,7 @@
 //! When an agent that sends nothing is taken for lost: it was stopped, or its machine hangs.
 //!
-//! Silence counts only while the server reads: neither a server that was stopped itself nor one that is slow to store blames its
-//! agents. The first byte that arrives resets it.
+//! Silence counts only while the server reads: neither a server that was stopped itself nor one
+//! that is slow to store blames its agents. The first byte that arrives resets it.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub enum Loss {
     Silent(Duration),
 }
 
-/// Which hosts are taken for lost, of those whose silence is known. `ended`: those whose process has ended.
+/// Which hosts are taken for lost, of those whose silence is known. `ended`: those whose process
+/// has ended.
 #[must_use]
 pub fn losses(silences: &[(u32, Duration)], ended: &[u32], allowed: Duration) -> Vec<(u32, Loss)> {
     let loss = |(host, silence): &(u32, Duration)| match ended.contains(host) {
@@ -129,13 +130,21 @@ mod tests {
         let cases: [(&str, &[Step], [u64; 2]); 9] = [
             ("it never connects", &[], [1, 2]),
             ("it is started late", &[silence, Liveness::expected], [1, 2]),
-            ("it is started again while it is connected", &[Liveness::connected, signs, silence, Liveness::expected], [61, 62]),
+            (
+                "it is started again while it is connected",
+                &[Liveness::connected, signs, silence, Liveness::expected],
+                [61, 62],
+            ),
             ("it connects and is of a version without signs", &[Liveness::connected, reports], [0, 0]),
             ("it connects and sends a sign of life", &[Liveness::connected, signs], [1, 2]),
             ("then it reports", &[Liveness::connected, signs, reports], [1, 2]),
             ("what it sent is being stored", &[Liveness::connected, signs, Liveness::received], [0, 0]),
             ("its connection ends", &[Liveness::connected, signs, Liveness::disconnected], [1, 2]),
-            ("it connects again and has sent nothing", &[Liveness::connected, signs, Liveness::disconnected, Liveness::connected], [0, 0]),
+            (
+                "it connects again and has sent nothing",
+                &[Liveness::connected, signs, Liveness::disconnected, Liveness::connected],
+                [0, 0],
+            ),
         ];
         for (what, steps, expected) in cases {
             let mut liveness = Liveness::default();

@@ -4,7 +4,8 @@ use std::{ops::Add, time::Duration};
 
 use shoal_plane::Time;
 
-/// Monotonic time, since an origin of the driver's choice. All timers use it: setting the machine's clock expires nothing.
+/// Monotonic time, since an origin of the driver's choice. All timers use it: setting the machine's
+/// clock expires nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Mono(pub Duration);
 

@@ -1,8 +1,8 @@
-//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch that is requested
-//! again continues.
+//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch
+//! that is requested again continues.
 //!
-//! Functions of what is on disk and in the journal: they may run again after a crash in the middle, with the same
-//! result.
+//! Functions of what is on disk and in the journal: they may run again after a crash in the middle,
+//! with the same result.
 
 use std::collections::BTreeSet;
 
@@ -88,15 +88,16 @@ pub enum Relaunch {
 pub fn relaunch(known: Option<KnownPlan>) -> Relaunch {
     match known {
         None => Relaunch::New,
-        // Agents of a warm instance exit with a server that was killed before it could assign them the attempt.
+        // Agents of a warm instance exit with a server that was killed before it could assign them
+        // the attempt.
         Some(plan) if plan.is_warm && !plan.is_complete && !plan.has_reports => Relaunch::Replace,
         Some(plan) => Relaunch::Adopt { submit: !plan.is_warm },
     }
 }
 
-/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and allocation of all
-/// that run: a crash may have come between the assignment of a warm instance and the release of the attempt for which
-/// it was started.
+/// Whether the instance that was started for an attempt serves another one, by pairs of attempt and
+/// allocation of all that run: a crash may have come between the assignment of a warm instance and
+/// the release of the attempt for which it was started.
 pub fn serves_another<'a>(attempt: &str, running: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
     running.into_iter().any(|(other, allocation)| other != attempt && allocation == attempt)
 }
@@ -106,7 +107,10 @@ mod tests {
     use super::*;
 
     fn found(attempt: &str, plan: Option<(&str, Option<&str>)>) -> Found {
-        let plan = plan.map(|(allocation, key)| FoundPlan { allocation: AllocationId(allocation.to_owned()), key: key.map(str::to_owned) });
+        let plan = plan.map(|(allocation, key)| FoundPlan {
+            allocation: AllocationId(allocation.to_owned()),
+            key: key.map(str::to_owned),
+        });
         Found { attempt: attempt.to_owned(), plan }
     }
 

@@ -1,9 +1,11 @@
-//! Instances that are retained between attempts: those of a tuning job's trials, and of training jobs with a `KeepAlivePeriodInSeconds`.
+//! Instances that are retained between attempts: those of a tuning job's trials, and of training
+//! jobs with a `KeepAlivePeriodInSeconds`.
 //!
-//! A warm instance is an allocation of agents that serve no attempt. Each of its agents has a connection (`link::ToServer::Idle`) and exits
-//! when that ends, so the pool holds nothing across a restart. Whatever goes wrong with a warm instance costs a cold start, never a job: it
-//! is assigned only with all its agents connected and the previous attempt cleared away, and ended when they do not connect for the next
-//! attempt immediately. The core knows nothing of this.
+//! A warm instance is an allocation of agents that serve no attempt. Each of its agents has a
+//! connection (`link::ToServer::Idle`) and exits when that ends, so the pool holds nothing across a
+//! restart. Whatever goes wrong with a warm instance costs a cold start, never a job: it is
+//! assigned only with all its agents connected and the previous attempt cleared away, and ended
+//! when they do not connect for the next attempt immediately. The core knows nothing of this.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +26,8 @@ const RETAIN_CHECK: Duration = Duration::from_millis(500);
 const ASSIGN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a launch waits for an instance whose release has begun: less than a new instance takes.
 const GRANT_WAIT: Duration = Duration::from_millis(100);
-/// An instance whose program stays in memory is ended when a new one is started, if it has been idle for this long.
+/// An instance whose program stays in memory is ended when a new one is started, if it has been
+/// idle for this long.
 const EVICTABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long the agents of an ended instance have to exit by themselves.
 const END_DELAY: Duration = Duration::from_millis(500);
@@ -141,7 +144,9 @@ impl WarmPool {
             }
             Event::AgentIdle { allocation, host, conn } => self.on_agent_idle(&allocation, host, conn),
             Event::AgentClosed { allocation, conn } => self.on_agent_closed(&allocation, conn, now),
-            Event::Checked { allocation, is_running, is_mirroring } => self.on_checked(&allocation, is_running, is_mirroring, now),
+            Event::Checked { allocation, is_running, is_mirroring } => {
+                self.on_checked(&allocation, is_running, is_mirroring, now)
+            }
             Event::Cleared { allocation } => self.on_cleared(&allocation, now),
             Event::Assigned { attempt } => self.on_assigned(&attempt, now),
             Event::AssignFailed { attempt } => self.on_assign_failed(&attempt),
@@ -155,7 +160,9 @@ impl WarmPool {
                 Vec::new()
             }
             Event::Unassigned { attempt } => self.on_unassigned(&attempt, now),
-            Event::CapacityNeeded => self.retire_where(now, |it, idle| it.retention.policy.is_loaded && idle >= EVICTABLE_AFTER),
+            Event::CapacityNeeded => {
+                self.retire_where(now, |it, idle| it.retention.policy.is_loaded && idle >= EVICTABLE_AFTER)
+            }
             Event::OwnerEnded { owner } => self.retire_where(now, |it, _| it.retention.policy.owner == owner),
             Event::KeepAlive { job, seconds } => self.on_keep_alive(&job, seconds, now),
             Event::Timeout => self.on_timeout(now),
@@ -180,13 +187,23 @@ impl WarmPool {
         for it in self.instances.values() {
             if let State::Assigned { attempt, .. } = &it.state {
                 assert!(attempts.insert(attempt), "{attempt} has two instances");
-                assert!(self.requests.iter().all(|request| request.attempt != *attempt), "{attempt} has an instance and waits for one");
+                assert!(
+                    self.requests.iter().all(|request| request.attempt != *attempt),
+                    "{attempt} has an instance and waits for one"
+                );
             }
         }
         for (_, retention) in &self.ending {
-            assert!(!self.instances.contains_key(&retention.allocation), "{:?} is ending and retained", retention.allocation);
+            assert!(
+                !self.instances.contains_key(&retention.allocation),
+                "{:?} is ending and retained",
+                retention.allocation
+            );
         }
-        assert!(self.releasing.iter().all(|attempt| self.keys.contains_key(attempt)), "an attempt without a key is releasing");
+        assert!(
+            self.releasing.iter().all(|attempt| self.keys.contains_key(attempt)),
+            "an attempt without a key is releasing"
+        );
     }
 
     fn on_requested(&mut self, attempt: String, key: String, now: Mono) -> Vec<Io> {
@@ -216,7 +233,9 @@ impl WarmPool {
 
     fn on_agent_idle(&mut self, allocation: &AllocationId, host: u32, conn: ConnId) -> Vec<Io> {
         let Some(it) = self.instances.get_mut(allocation) else { return vec![Io::Refuse(conn)] };
-        let (State::Retaining { attempt, .. }, Some(agent)) = (&it.state, it.agents.get_mut((host as usize).wrapping_sub(1))) else {
+        let (State::Retaining { attempt, .. }, Some(agent)) =
+            (&it.state, it.agents.get_mut((host as usize).wrapping_sub(1)))
+        else {
             return vec![Io::Refuse(conn)];
         };
         *agent = Some(conn);
@@ -346,15 +365,20 @@ impl WarmPool {
             }
         }
         late.iter().for_each(|attempt| io.extend(self.give_up(attempt)));
-        let (due, ending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.ending).into_iter().partition(|(at, _)| now >= *at);
+        let (due, ending): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ending).into_iter().partition(|(at, _)| now >= *at);
         self.ending = ending;
         if !due.is_empty() {
             io.push(Io::End(due.into_iter().map(|(_, retention)| retention).collect()));
         }
         if self.owner_check.is_some_and(|at| now >= at) {
             self.owner_check = None;
-            let owners: BTreeSet<_> =
-                self.instances.values().map(|it| &it.retention.policy.owner).filter(|owner| !owner.is_empty()).collect();
+            let owners: BTreeSet<_> = self
+                .instances
+                .values()
+                .map(|it| &it.retention.policy.owner)
+                .filter(|owner| !owner.is_empty())
+                .collect();
             io.extend(owners.into_iter().map(|owner| Io::CheckOwner { owner: owner.clone() }));
         }
         io
@@ -364,7 +388,9 @@ impl WarmPool {
     fn serve_requests(&mut self, now: Mono) -> Vec<Io> {
         let mut io = Vec::new();
         for request in std::mem::take(&mut self.requests) {
-            let fits = |it: &&mut WarmInstance| it.idle_since().is_some() && it.is_complete() && it.retention.policy.key == request.key;
+            let fits = |it: &&mut WarmInstance| {
+                it.idle_since().is_some() && it.is_complete() && it.retention.policy.key == request.key
+            };
             // The one that was used last: the others may be given up.
             let best = self.instances.values_mut().filter(fits).max_by_key(|it| it.idle_since());
             let is_released_soon = || self.releasing.iter().any(|attempt| self.keys.get(attempt) == Some(&request.key));
@@ -396,7 +422,8 @@ impl WarmPool {
         self.requests.retain(|request| request.attempt != attempt);
     }
 
-    /// Ends idle instances; their agents exit with their connections, and what they leave is stopped later.
+    /// Ends idle instances; their agents exit with their connections, and what they leave is
+    /// stopped later.
     fn retire_where(&mut self, now: Mono, which: impl Fn(&WarmInstance, Duration) -> bool) -> Vec<Io> {
         let retires = |it: &WarmInstance| it.idle_since().filter(|since| which(it, now.since(*since)));
         let retired: Vec<_> = self.instances.iter().filter_map(|(id, it)| Some((id.clone(), retires(it)?))).collect();
@@ -404,7 +431,10 @@ impl WarmPool {
         for (allocation, since) in retired {
             let Some(it) = self.instances.remove(&allocation) else { continue };
             self.ending.push((now + END_DELAY, it.retention.clone()));
-            io.push(Io::Retire { conns: it.conns(), retired: Retired { retention: it.retention, idle: now.since(since) } });
+            io.push(Io::Retire {
+                conns: it.conns(),
+                retired: Retired { retention: it.retention, idle: now.since(since) },
+            });
         }
         io
     }
@@ -413,7 +443,10 @@ impl WarmPool {
     fn end(&mut self, allocation: &AllocationId, idle: Duration) -> Vec<Io> {
         let Some(it) = self.instances.remove(allocation) else { return Vec::new() };
         let conns = it.conns();
-        vec![Io::Retire { conns, retired: Retired { retention: it.retention.clone(), idle } }, Io::End(vec![it.retention])]
+        vec![
+            Io::Retire { conns, retired: Retired { retention: it.retention.clone(), idle } },
+            Io::End(vec![it.retention]),
+        ]
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::SystemTime;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
-    CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectVersionsInput, ListObjectsInput, ListObjectsV2Input, UploadPartCopyInput,
+    CopyObjectInput, CopySource, DeleteObjectsInput, ListObjectVersionsInput, ListObjectsInput, ListObjectsV2Input,
+    UploadPartCopyInput,
 };
 use s3s::path::S3Path;
 use s3s::{S3Error, S3Request, S3Result, s3_error};
@@ -80,9 +81,10 @@ impl Scope {
             return true;
         }
         match (operation, path) {
-            ("GetObject" | "HeadObject" | "GetObjectAttributes" | "GetObjectTagging", S3Path::Object { bucket, key }) => {
-                self.may_read(bucket, key)
-            }
+            (
+                "GetObject" | "HeadObject" | "GetObjectAttributes" | "GetObjectTagging",
+                S3Path::Object { bucket, key },
+            ) => self.may_read(bucket, key),
             (
                 "PutObject"
                 | "CopyObject"
@@ -109,7 +111,8 @@ fn covers(prefixes: &[(String, String)], bucket: &str, key: &str) -> bool {
     prefixes.iter().any(|(allowed, prefix)| allowed == bucket && key.starts_with(prefix.as_str()))
 }
 
-/// Called once a request's signature is verified, before its body is read, if it is among the request's extensions.
+/// Called once a request's signature is verified, before its body is read, if it is among the
+/// request's extensions.
 #[derive(Clone)]
 pub struct OnVerified(pub Arc<dyn Fn(&Scope) + Send + Sync>);
 
@@ -121,7 +124,9 @@ impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         match self.0.secret(access_key) {
             Some(secret) => Ok(SecretKey::from(secret)),
-            None => Err(s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")),
+            None => {
+                Err(s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records."))
+            }
         }
     }
 }
@@ -135,21 +140,30 @@ pub(crate) struct ScopedAccess {
 #[async_trait::async_trait]
 impl S3Access for ScopedAccess {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let Some(credentials) = cx.credentials() else { return Err(s3_error!(AccessDenied, "Requests must be signed.")) };
+        let Some(credentials) = cx.credentials() else {
+            return Err(s3_error!(AccessDenied, "Requests must be signed."));
+        };
         signed_headers::check(cx.headers(), cx.uri().query())?;
         presigned::check_expiry(cx.uri().query(), SystemTime::now())?;
-        let scope = self.keys.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
-            KeyFault::Unknown => denied(),
-            KeyFault::WrongToken => s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid."),
-            KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
-        })?;
+        let scope =
+            self.keys.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
+                KeyFault::Unknown => denied(),
+                KeyFault::WrongToken => {
+                    s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
+                }
+                KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+            })?;
         if let Some(OnVerified(report)) = cx.extensions_mut().get::<OnVerified>() {
             report(&scope);
         }
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());
         }
-        let bucket = cx.s3_path().get_bucket_name().filter(|_| refusals::is_refused_always(cx.s3_op().name())).map(str::to_owned);
+        let bucket = cx
+            .s3_path()
+            .get_bucket_name()
+            .filter(|_| refusals::is_refused_always(cx.s3_op().name()))
+            .map(str::to_owned);
         if let Some(bucket) = bucket {
             self.operations.check_bucket(&bucket).await?;
         }
@@ -250,7 +264,8 @@ mod tests {
     #[test]
     fn a_job_sees_its_own_prefixes() {
         let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
-        let scope = Scope::Job { read: vec![pair("data", "train/"), pair("ckpt", "j/")], write: vec![pair("ckpt", "j/")] };
+        let scope =
+            Scope::Job { read: vec![pair("data", "train/"), pair("ckpt", "j/")], write: vec![pair("ckpt", "j/")] };
         let object = |bucket: &str, key: &str| S3Path::Object { bucket: bucket.into(), key: key.into() };
         let bucket = |bucket: &str| S3Path::Bucket { bucket: bucket.into() };
         for (operation, path, expected) in [
@@ -277,7 +292,9 @@ mod tests {
 
     #[test]
     fn tokens_in_urls_are_decoded() {
-        for (text, expected) in [("a%2Fb%3d", Some("a/b=")), ("plain", Some("plain")), ("%2", None), ("%zz", None), ("%ff", None)] {
+        for (text, expected) in
+            [("a%2Fb%3d", Some("a/b=")), ("plain", Some("plain")), ("%2", None), ("%zz", None), ("%ff", None)]
+        {
             assert_eq!(percent_decode(text).as_deref(), expected, "{text}");
         }
     }

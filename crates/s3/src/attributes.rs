@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Method, Request, Response};
-use s3s::dto::{Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, ServerSideEncryption, Timestamp, TimestampFormat};
+use s3s::dto::{
+    Checksum, ETag, GetObjectOutput, HeadObjectOutput, Metadata, ServerSideEncryption, Timestamp, TimestampFormat,
+};
 use s3s::{Body, S3Result, s3_error};
 use shoal_store::{Attributes, ObjectMeta};
 
@@ -17,12 +19,18 @@ const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 const KEPT: [&str; 5] = ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
 
 /// What a request to write an object says about it.
-pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>, tagging: Option<&str>) -> S3Result<Attributes> {
+pub(crate) fn from_request(
+    headers: &HeaderMap,
+    metadata: Option<Metadata>,
+    tagging: Option<&str>,
+) -> S3Result<Attributes> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let mut kept: BTreeMap<String, String> = KEPT.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
+    let mut kept: BTreeMap<String, String> =
+        KEPT.iter().filter_map(|name| Some(((*name).to_owned(), text(name)?))).collect();
     // `aws-chunked` is how the request travelled, not what the object is.
     if let Some(encoding) = kept.remove("content-encoding") {
-        let own: Vec<&str> = encoding.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "aws-chunked").collect();
+        let own: Vec<&str> =
+            encoding.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "aws-chunked").collect();
         if !own.is_empty() {
             kept.insert("content-encoding".to_owned(), own.join(","));
         }
@@ -40,17 +48,16 @@ pub(crate) fn from_request(headers: &HeaderMap, metadata: Option<Metadata>, tagg
 /// What HEAD and GET say about an object.
 pub(crate) fn describe(meta: &ObjectMeta, with_checksums: bool) -> HeadObjectOutput {
     let kept = |name: &str| meta.attributes.headers.get(name).cloned();
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
-        if with_checksums { checksums::to_dto(&meta.attributes.checksums) } else { Checksum::default() };
+    let found = if with_checksums { checksums::to_dto(&meta.attributes.checksums) } else { Checksum::default() };
     HeadObjectOutput {
         accept_ranges: Some("bytes".to_owned()),
         cache_control: kept("cache-control"),
-        checksum_crc32,
-        checksum_crc32c,
-        checksum_crc64nvme,
-        checksum_sha1,
-        checksum_sha256,
-        checksum_type,
+        checksum_crc32: found.checksum_crc32,
+        checksum_crc32c: found.checksum_crc32c,
+        checksum_crc64nvme: found.checksum_crc64nvme,
+        checksum_sha1: found.checksum_sha1,
+        checksum_sha256: found.checksum_sha256,
+        checksum_type: found.checksum_type,
         content_disposition: kept("content-disposition"),
         content_encoding: kept("content-encoding"),
         content_language: kept("content-language"),
@@ -114,12 +121,14 @@ pub(crate) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// What every object has, in AWS's words: who reads the disk is kept out by what encrypts the disk, as with SSE-S3.
+/// What every object has, in AWS's words: who reads the disk is kept out by what encrypts the disk,
+/// as with SSE-S3.
 pub(crate) fn at_rest() -> ServerSideEncryption {
     ServerSideEncryption::from_static(ServerSideEncryption::AES256)
 }
 
-/// What an object gets whose writer asks for this encryption. SageMaker's SDKs always ask for KMS; it is accepted without effect.
+/// What an object gets whose writer asks for this encryption. SageMaker's SDKs always ask for KMS;
+/// it is accepted without effect.
 ///
 /// # Errors
 /// S3 has no such encryption.
@@ -134,14 +143,17 @@ pub(crate) fn encryption(asked: Option<ServerSideEncryption>) -> S3Result<Option
 
 /// Whether a request is a GetObjectAttributes.
 pub(crate) fn is_asked_for<B>(request: &Request<B>) -> bool {
-    let names = request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or_default());
+    let names =
+        request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or_default());
     *request.method() == Method::GET && names.into_iter().any(|name| name == "attributes")
 }
 
 /// GetObjectAttributes alone of all operations writes an entity tag without quotes.
 pub(crate) async fn with_bare_etag(response: Response<Body>) -> Response<Body> {
     let (mut head, mut body) = response.into_parts();
-    let Ok(document) = body.store_all_limited(MAX_DOCUMENT_BYTES).await else { return Response::from_parts(head, body) };
+    let Ok(document) = body.store_all_limited(MAX_DOCUMENT_BYTES).await else {
+        return Response::from_parts(head, body);
+    };
     let bare = String::from_utf8_lossy(&document).replacen("<ETag>\"", "<ETag>", 1).replacen("\"</ETag>", "</ETag>", 1);
     head.headers.remove(http::header::CONTENT_LENGTH);
     Response::from_parts(head, Body::from(bare))

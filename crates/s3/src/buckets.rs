@@ -5,8 +5,9 @@ use std::sync::Arc;
 use http::{Method, Request, Response, StatusCode};
 use s3s::Body;
 use s3s::dto::{
-    Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
-    GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
+    Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
+    ListBucketsOutput, Owner,
 };
 use s3s::{S3ErrorCode, S3Response, S3Result, s3_error};
 
@@ -14,7 +15,8 @@ use crate::attributes::timestamp;
 use crate::errors::{self, blocking};
 use crate::operations::Operations;
 
-/// The region whose buckets have no location constraint, and where making one's own bucket again is no error.
+/// The region whose buckets have no location constraint, and where making one's own bucket again is
+/// no error.
 const FIRST_REGION: &str = "us-east-1";
 
 /// A bucket's configuration has a location at the most, and this is far above it.
@@ -22,7 +24,10 @@ const LARGEST_CONFIGURATION: usize = 64 << 10;
 
 const TAGS: &[u8] = b"<Tags>";
 
-pub(crate) async fn list_buckets(front: &Operations, input: ListBucketsInput) -> S3Result<S3Response<ListBucketsOutput>> {
+pub(crate) async fn list_buckets(
+    front: &Operations,
+    input: ListBucketsInput,
+) -> S3Result<S3Response<ListBucketsOutput>> {
     let objects = Arc::clone(&front.objects);
     let mut buckets = blocking(move || objects.buckets()).await?;
     let prefix = input.prefix.clone().unwrap_or_default();
@@ -47,16 +52,25 @@ pub(crate) async fn list_buckets(front: &Operations, input: ListBucketsInput) ->
     }))
 }
 
-pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) -> S3Result<S3Response<CreateBucketOutput>> {
-    let asked = input.create_bucket_configuration.as_ref().and_then(|configuration| configuration.location_constraint.as_ref());
+pub(crate) async fn create_bucket(
+    front: &Operations,
+    input: CreateBucketInput,
+) -> S3Result<S3Response<CreateBucketOutput>> {
+    let asked =
+        input.create_bucket_configuration.as_ref().and_then(|configuration| configuration.location_constraint.as_ref());
     check_location(&front.options.region, asked.map(BucketLocationConstraint::as_str))?;
-    if input.create_bucket_configuration.as_ref().is_some_and(|asked| asked.bucket.is_some() || asked.location.is_some()) {
+    if input
+        .create_bucket_configuration
+        .as_ref()
+        .is_some_and(|asked| asked.bucket.is_some() || asked.location.is_some())
+    {
         return Err(s3_error!(NotImplemented, "There are no directory buckets: leave out Bucket and Location."));
     }
     let objects = Arc::clone(&front.objects);
     let location = format!("/{}", input.bucket);
     match blocking(move || objects.create_bucket(&input.bucket)).await {
-        Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou && front.options.region == FIRST_REGION => {}
+        Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou && front.options.region == FIRST_REGION => {
+        }
         result => result?,
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
@@ -68,7 +82,8 @@ pub(crate) async fn create_bucket(front: &Operations, input: CreateBucketInput) 
 /// The request has some.
 pub(crate) async fn refuse_tags(request: &mut Request<Body>) -> Result<(), Response<Body>> {
     let path = request.uri().path().trim_matches('/');
-    // A presigned address has its signature in its query; any other parameter makes it another operation.
+    // A presigned address has its signature in its query; any other parameter makes it another
+    // operation.
     let is_signature = |parameter: &str| parameter.starts_with("X-Amz-") || parameter.starts_with("x-id=");
     let is_bare = request.uri().query().is_none_or(|query| query.split('&').all(is_signature));
     if *request.method() != Method::PUT || !is_bare || path.is_empty() || path.contains('/') {
@@ -85,15 +100,17 @@ pub(crate) async fn refuse_tags(request: &mut Request<Body>) -> Result<(), Respo
     Ok(())
 }
 
-/// Buckets are in the server's region: its name is the constraint, but for the first region, which has none.
+/// Buckets are in the server's region: its name is the constraint, but for the first region, which
+/// has none.
 fn check_location(region: &str, asked: Option<&str>) -> S3Result<()> {
     let asked = asked.filter(|asked| !asked.is_empty());
     match asked {
         None if region == FIRST_REGION => Ok(()),
         Some(asked) if asked == region && region != FIRST_REGION => Ok(()),
-        Some(FIRST_REGION) if region == FIRST_REGION => {
-            Err(s3_error!(InvalidLocationConstraint, "The specified location-constraint is not valid: leave it out in us-east-1"))
-        }
+        Some(FIRST_REGION) if region == FIRST_REGION => Err(s3_error!(
+            InvalidLocationConstraint,
+            "The specified location-constraint is not valid: leave it out in us-east-1"
+        )),
         asked => Err(s3_error!(
             IllegalLocationConstraintException,
             "The {} location constraint is incompatible for the region specific endpoint this request was sent to: this server is in {}.",
@@ -106,10 +123,16 @@ fn check_location(region: &str, asked: Option<&str>) -> S3Result<()> {
 pub(crate) async fn head_bucket(front: &Operations, input: HeadBucketInput) -> S3Result<S3Response<HeadBucketOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_bucket(&input.bucket).await?;
-    Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(front.options.region.clone()), ..HeadBucketOutput::default() }))
+    Ok(S3Response::new(HeadBucketOutput {
+        bucket_region: Some(front.options.region.clone()),
+        ..HeadBucketOutput::default()
+    }))
 }
 
-pub(crate) async fn delete_bucket(front: &Operations, input: DeleteBucketInput) -> S3Result<S3Response<DeleteBucketOutput>> {
+pub(crate) async fn delete_bucket(
+    front: &Operations,
+    input: DeleteBucketInput,
+) -> S3Result<S3Response<DeleteBucketOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&front.objects);
     blocking(move || objects.delete_bucket(&input.bucket)).await?;

@@ -1,4 +1,5 @@
-//! Checksums: those that clients send with a body, by header or in its trailer, and those of objects made of parts.
+//! Checksums: those that clients send with a body, by header or in its trailer, and those of
+//! objects made of parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,8 @@ pub(crate) struct Promise {
 impl Promise {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let mut promise = Self { md5: Some(text("content-md5").to_owned()).filter(|md5| !md5.is_empty()), ..Self::default() };
+        let mut promise =
+            Self { md5: Some(text("content-md5").to_owned()).filter(|md5| !md5.is_empty()), ..Self::default() };
         let named = [text("x-amz-sdk-checksum-algorithm"), text("x-amz-checksum-algorithm")];
         let trailers = text("x-amz-trailer").to_ascii_lowercase();
         for algorithm in ALGORITHMS {
@@ -70,7 +72,9 @@ impl Promise {
         trailers.and_then(|trailers| {
             trailers.read(|headers| {
                 for algorithm in ALGORITHMS {
-                    if let Some(value) = headers.get(format!("{PREFIX}{algorithm}")).and_then(|value| value.to_str().ok()) {
+                    if let Some(value) =
+                        headers.get(format!("{PREFIX}{algorithm}")).and_then(|value| value.to_str().ok())
+                    {
                         self.promised.insert(algorithm, value.to_owned());
                     }
                 }
@@ -126,13 +130,17 @@ pub(crate) fn hasher_of(algorithm: Option<&str>) -> ChecksumHasher {
 }
 
 /// What an upload's object will have, from what its beginning asks for.
-pub(crate) fn for_upload(algorithm: Option<&ChecksumAlgorithm>, kind: Option<&ChecksumType>) -> S3Result<Option<UploadChecksum>> {
+pub(crate) fn for_upload(
+    algorithm: Option<&ChecksumAlgorithm>,
+    kind: Option<&ChecksumType>,
+) -> S3Result<Option<UploadChecksum>> {
     let Some(asked) = algorithm else {
         return match kind {
             None => Ok(None),
-            Some(_) => {
-                Err(s3_error!(InvalidRequest, "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."))
-            }
+            Some(_) => Err(s3_error!(
+                InvalidRequest,
+                "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
+            )),
         };
     };
     let Some(algorithm) = known(asked.as_str()) else {
@@ -148,20 +156,25 @@ pub(crate) fn for_upload(algorithm: Option<&ChecksumAlgorithm>, kind: Option<&Ch
         Some(_) => return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
     };
     match (algorithm, composite) {
-        ("crc64nvme", true) => {
-            Err(s3_error!(InvalidRequest, "The COMPOSITE checksum type cannot be used with the crc64nvme checksum algorithm."))
-        }
-        ("sha1" | "sha256", false) => {
-            Err(s3_error!(InvalidRequest, "The FULL_OBJECT checksum type cannot be used with the {} checksum algorithm.", algorithm))
-        }
+        ("crc64nvme", true) => Err(s3_error!(
+            InvalidRequest,
+            "The COMPOSITE checksum type cannot be used with the crc64nvme checksum algorithm."
+        )),
+        ("sha1" | "sha256", false) => Err(s3_error!(
+            InvalidRequest,
+            "The FULL_OBJECT checksum type cannot be used with the {} checksum algorithm.",
+            algorithm
+        )),
         _ => Ok(Some(UploadChecksum { algorithm: algorithm.to_owned(), composite })),
     }
 }
 
-/// The checksum of an object that is made of these parts: of their checksums, with a hyphen and their number, or of the whole content, which
-/// follows from theirs. `None` if a part lacks its own.
+/// The checksum of an object that is made of these parts: of their checksums, with a hyphen and
+/// their number, or of the whole content, which follows from theirs. `None` if a part lacks its
+/// own.
 pub(crate) fn of_parts(wanted: &UploadChecksum, parts: &[&PartMeta]) -> Option<String> {
-    let sums = parts.iter().map(|part| base64_simd::STANDARD.decode_to_vec(part.checksums.get(&wanted.algorithm)?).ok());
+    let sums =
+        parts.iter().map(|part| base64_simd::STANDARD.decode_to_vec(part.checksums.get(&wanted.algorithm)?).ok());
     let sums: Vec<Vec<u8>> = sums.collect::<Option<_>>()?;
     if wanted.composite {
         let mut hasher = hasher_of(Some(&wanted.algorithm));
@@ -235,7 +248,11 @@ mod tests {
             let md5 = base64_simd::STANDARD.decode_to_vec(MD5).unwrap().try_into().unwrap();
             let kept = promise.check(hasher.finalize(), md5, None).map(|kept| kept.into_keys().collect::<Vec<_>>());
             let kept = kept.map_err(|error| error.code().as_str().to_owned());
-            assert_eq!(kept, expected.map(|keys| keys.into_iter().map(str::to_owned).collect()).map_err(str::to_owned), "{headers:?}");
+            assert_eq!(
+                kept,
+                expected.map(|keys| keys.into_iter().map(str::to_owned).collect()).map_err(str::to_owned),
+                "{headers:?}"
+            );
         }
     }
 
@@ -255,7 +272,8 @@ mod tests {
         ] {
             let (named, of_kind) = (algorithm.map(ChecksumAlgorithm::from_static), kind.map(ChecksumType::from_static));
             let found = for_upload(named.as_ref(), of_kind.as_ref()).map_err(|error| error.code().as_str().to_owned());
-            let expected = expected.map(|wanted| wanted.map(|(name, composite)| UploadChecksum { algorithm: name.to_owned(), composite }));
+            let expected = expected
+                .map(|wanted| wanted.map(|(name, composite)| UploadChecksum { algorithm: name.to_owned(), composite }));
             assert_eq!(found, expected.map_err(str::to_owned), "{algorithm:?} {kind:?}");
         }
     }

@@ -1,5 +1,6 @@
-//! Bodies in the encoding `aws-chunked`: whether one is complete. The framework decodes them and verifies the chunks' signatures, but accepts
-//! a body that ends after any chunk, lacks its trailer, or has another length than its headers state; so a body is checked here first.
+//! Bodies in the encoding `aws-chunked`: whether one is complete. The framework decodes them and
+//! verifies the chunks' signatures, but accepts a body that ends after any chunk, lacks its
+//! trailer, or has another length than its headers state; so a body is checked here first.
 //!
 //! Format: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html>.
 
@@ -82,7 +83,8 @@ pub(crate) fn guard(request: Request<Body>) -> Result<(Request<Body>, Finding), 
     Ok((Request::from_parts(head, Body::from(StreamingBlob::wrap(checked))), finding))
 }
 
-/// The length of the content that a request with these headers brings, where they tell it; it brings no more than that.
+/// The length of the content that a request with these headers brings, where they tell it; it
+/// brings no more than that.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_chunked = text("x-amz-content-sha256").starts_with("STREAMING-");
@@ -119,7 +121,8 @@ impl Framing {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = text("x-amz-content-sha256");
         let names = text("x-amz-trailer").to_ascii_lowercase();
-        let announced: BTreeSet<String> = names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        let announced: BTreeSet<String> =
+            names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
         let has_trailer = kind.starts_with("STREAMING-") && kind.ends_with("-TRAILER");
         if !announced.is_empty() && !has_trailer {
             return Err(Fault::Headers("x-amz-trailer needs an x-amz-content-sha256 of STREAMING-...-TRAILER."));
@@ -128,10 +131,13 @@ impl Framing {
             return Ok(None);
         }
         if has_trailer && announced.is_empty() {
-            return Err(Fault::Headers("An x-amz-content-sha256 of STREAMING-...-TRAILER needs the header x-amz-trailer."));
+            return Err(Fault::Headers(
+                "An x-amz-content-sha256 of STREAMING-...-TRAILER needs the header x-amz-trailer.",
+            ));
         }
         let stated = text("x-amz-decoded-content-length").parse();
-        let stated = stated.map_err(|_| Fault::Headers("A chunked body needs x-amz-decoded-content-length: its length in bytes."))?;
+        let stated = stated
+            .map_err(|_| Fault::Headers("A chunked body needs x-amz-decoded-content-length: its length in bytes."))?;
         let signed_trailer = has_trailer && !kind.contains("UNSIGNED");
         Ok(Some(Self { state: State::Line(Vec::new()), stated, found: 0, announced, signed_trailer }))
     }
@@ -196,7 +202,9 @@ impl Framing {
             return Err(Fault::Cut);
         }
         let lines = trailer.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-        let names = lines.map(|line| String::from_utf8_lossy(line.split(|byte| *byte == b':').next().unwrap_or_default()).into_owned());
+        let names = lines.map(|line| {
+            String::from_utf8_lossy(line.split(|byte| *byte == b':').next().unwrap_or_default()).into_owned()
+        });
         let mut names: BTreeSet<String> = names.map(|name| name.trim().to_ascii_lowercase()).collect();
         let signed = names.remove(TRAILER_SIGNATURE);
         if let Some(missing) = self.announced.difference(&names).next() {
@@ -236,7 +244,9 @@ mod tests {
     fn the_length_of_the_content_is_not_that_of_its_encoding() {
         let length = |kind: &str, fields: &[(&'static str, &str)]| {
             let fields = fields.iter().copied().chain([("x-amz-content-sha256", kind)]);
-            content_length(&fields.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>())
+            content_length(
+                &fields.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>(),
+            )
         };
         let both = [("content-length", "90"), ("x-amz-decoded-content-length", "70")];
         assert_eq!(length(UNSIGNED_TRAILER, &both), Some(70));
@@ -249,7 +259,9 @@ mod tests {
     /// What a body of this kind is found to be when it comes in pieces of this many bytes.
     fn check(kind: &str, trailer: &str, stated: &str, body: &str, piece: usize) -> Result<(), Fault> {
         let mut headers = HeaderMap::new();
-        for (name, value) in [("x-amz-content-sha256", kind), ("x-amz-trailer", trailer), ("x-amz-decoded-content-length", stated)] {
+        for (name, value) in
+            [("x-amz-content-sha256", kind), ("x-amz-trailer", trailer), ("x-amz-decoded-content-length", stated)]
+        {
             if !value.is_empty() {
                 headers.insert(name, value.parse().unwrap());
             }
@@ -281,7 +293,12 @@ mod tests {
             (UNSIGNED_TRAILER, CRC, plain.to_owned(), Err(Fault::Cut)),
             // The last chunk came, the trailer did not, or not all of it.
             (SIGNED_TRAILER, CRC, format!("{chunks}{last}\r\n"), trailer("x-amz-checksum-crc32 is missing")),
-            (SIGNED_TRAILER, CRC, format!("{chunks}{last}{CRC}:AAAAAA==\r\n"), trailer("x-amz-trailer-signature is missing")),
+            (
+                SIGNED_TRAILER,
+                CRC,
+                format!("{chunks}{last}{CRC}:AAAAAA==\r\n"),
+                trailer("x-amz-trailer-signature is missing"),
+            ),
             (UNSIGNED_TRAILER, CRC, format!("{plain}0\r\n\r\n"), trailer("x-amz-checksum-crc32 is missing")),
             (UNSIGNED_TRAILER, CRC, format!("{plain}0\r\n{CRC}:AAA"), Err(Fault::Cut)),
             (
@@ -290,14 +307,29 @@ mod tests {
                 format!("{plain}0\r\n{CRC}:AAAAAA==\r\nx-amz-meta-a:b\r\n\r\n"),
                 trailer("x-amz-meta-a was not announced"),
             ),
-            (SIGNED, "", format!("{chunks}{last}{CRC}:AAAAAA==\r\n"), trailer("x-amz-checksum-crc32 was not announced")),
+            (
+                SIGNED,
+                "",
+                format!("{chunks}{last}{CRC}:AAAAAA==\r\n"),
+                trailer("x-amz-checksum-crc32 was not announced"),
+            ),
             // Another length than stated.
             (SIGNED, "", format!("5;{signature}\r\nhello\r\n{last}\r\n"), length(5)),
             (SIGNED, "", format!("{chunks}1;{signature}\r\nx\r\n{last}\r\n"), length(9)),
             (UNSIGNED_TRAILER, CRC, format!("5\r\nhello\r\n0\r\n{CRC}:AAAAAA==\r\n\r\n"), length(5)),
             // Not chunks.
-            (SIGNED, "", "8\nhello..!".to_owned(), Err(Fault::Malformed("a chunk does not begin with its length in hexadecimal digits"))),
-            (SIGNED, "", "8\r\nhello..!0\r\n\r\n".to_owned(), Err(Fault::Malformed("a chunk is not followed by a line's end"))),
+            (
+                SIGNED,
+                "",
+                "8\nhello..!".to_owned(),
+                Err(Fault::Malformed("a chunk does not begin with its length in hexadecimal digits")),
+            ),
+            (
+                SIGNED,
+                "",
+                "8\r\nhello..!0\r\n\r\n".to_owned(),
+                Err(Fault::Malformed("a chunk is not followed by a line's end")),
+            ),
         ] {
             for piece in [1, 3, 4096] {
                 assert_eq!(check(kind, announced, "8", &body, piece), expected, "{kind} {body:?} by {piece}");
@@ -307,7 +339,8 @@ mod tests {
 
     #[test]
     fn headers_that_contradict_each_other_are_refused() {
-        for (kind, trailer, stated) in [(UNSIGNED_TRAILER, "", "1"), (SIGNED, CRC, "1"), ("UNSIGNED-PAYLOAD", CRC, "1"), (SIGNED, "", "1x")]
+        for (kind, trailer, stated) in
+            [(UNSIGNED_TRAILER, "", "1"), (SIGNED, CRC, "1"), ("UNSIGNED-PAYLOAD", CRC, "1"), (SIGNED, "", "1x")]
         {
             assert!(matches!(check(kind, trailer, stated, "", 1), Err(Fault::Headers(_))), "{kind} {trailer} {stated}");
         }

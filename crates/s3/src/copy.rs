@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName};
 use s3s::dto::{
-    Checksum, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition, MetadataDirective,
-    Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
+    Checksum, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition,
+    MetadataDirective, Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{Attributes, StoreError};
@@ -25,7 +25,10 @@ use crate::upload::put_condition;
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+pub(crate) async fn copy_object(
+    front: &Operations,
+    req: S3Request<CopyObjectInput>,
+) -> S3Result<S3Response<CopyObjectOutput>> {
     let S3Request { input, headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_owner(input.expected_source_bucket_owner.as_deref())?;
@@ -80,18 +83,17 @@ pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInp
         objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)
     });
     let meta = meta.await?;
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
-        checksums::to_dto(&meta.attributes.checksums);
+    let found = checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(CopyObjectResult {
             e_tag: Some(attributes::etag(&meta)),
             last_modified: Some(attributes::timestamp(meta.modified_ms)),
-            checksum_crc32,
-            checksum_crc32c,
-            checksum_crc64nvme,
-            checksum_sha1,
-            checksum_sha256,
-            checksum_type,
+            checksum_crc32: found.checksum_crc32,
+            checksum_crc32c: found.checksum_crc32c,
+            checksum_crc64nvme: found.checksum_crc64nvme,
+            checksum_sha1: found.checksum_sha1,
+            checksum_sha256: found.checksum_sha256,
+            checksum_type: found.checksum_type,
         }),
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
@@ -99,7 +101,10 @@ pub(crate) async fn copy_object(front: &Operations, req: S3Request<CopyObjectInp
     }))
 }
 
-pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyInput) -> S3Result<S3Response<UploadPartCopyOutput>> {
+pub(crate) async fn upload_part_copy(
+    front: &Operations,
+    input: UploadPartCopyInput,
+) -> S3Result<S3Response<UploadPartCopyOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
@@ -117,10 +122,11 @@ pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyIn
     let chosen = match &input.copy_source_range {
         None => 0..source.size,
         Some(text) => {
-            let range = Range::parse(text).map_err(|_| s3_error!(InvalidArgument, "The x-amz-copy-source-range value is not valid"))?;
-            range
-                .check(source.size)
-                .map_err(|_| s3_error!(InvalidRange, "The specified copy range is invalid for the source object size"))?
+            let range = Range::parse(text)
+                .map_err(|_| s3_error!(InvalidArgument, "The x-amz-copy-source-range value is not valid"))?;
+            range.check(source.size).map_err(|_| {
+                s3_error!(InvalidRange, "The specified copy range is invalid for the source object size")
+            })?
         }
     };
     let objects = Arc::clone(&front.objects);
@@ -134,7 +140,11 @@ pub(crate) async fn upload_part_copy(front: &Operations, input: UploadPartCopyIn
                 writer.write_all(piece)
             })
         });
-        copied.map_err(|error| StoreError::Io { what: "copy a part of", path: objects.path(&source), source: error })?;
+        copied.map_err(|error| StoreError::Io {
+            what: "copy a part of",
+            path: objects.path(&source),
+            source: error,
+        })?;
         objects.commit_part(writer, &input.upload_id, number, &checksums::from_dto(hasher.finalize()))
     });
     let part = part.await?;

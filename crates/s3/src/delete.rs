@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use s3s::dto::{
-    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition, Error, ObjectIdentifier,
-    Timestamp, TimestampFormat,
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
+    Error, ObjectIdentifier, Timestamp, TimestampFormat,
 };
 use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::{DeleteCondition, Objects};
@@ -19,7 +19,10 @@ const LARGEST_BATCH: usize = 1000;
 /// Bytes of a key; in paths the framework sees to it.
 const LONGEST_KEY: usize = 1024;
 
-pub(crate) async fn delete_object(front: &Operations, input: DeleteObjectInput) -> S3Result<S3Response<DeleteObjectOutput>> {
+pub(crate) async fn delete_object(
+    front: &Operations,
+    input: DeleteObjectInput,
+) -> S3Result<S3Response<DeleteObjectOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let condition = DeleteCondition {
         exists: input.if_match.is_some(),
@@ -32,7 +35,10 @@ pub(crate) async fn delete_object(front: &Operations, input: DeleteObjectInput) 
     Ok(S3Response::new(DeleteObjectOutput::default()))
 }
 
-pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput) -> S3Result<S3Response<DeleteObjectsOutput>> {
+pub(crate) async fn delete_objects(
+    front: &Operations,
+    input: DeleteObjectsInput,
+) -> S3Result<S3Response<DeleteObjectsOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     front.check_bucket(&input.bucket).await?;
     if !(1..=LARGEST_BATCH).contains(&input.delete.objects.len()) {
@@ -46,7 +52,11 @@ pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput
             let done = delete_one(&objects, &input.bucket, &object);
             match done {
                 Ok(()) => {
-                    deleted.push(DeletedObject { key: Some(object.key), version_id: object.version_id, ..DeletedObject::default() });
+                    deleted.push(DeletedObject {
+                        key: Some(object.key),
+                        version_id: object.version_id,
+                        ..DeletedObject::default()
+                    });
                 }
                 Err(error) => {
                     errors.push(Error {
@@ -62,7 +72,11 @@ pub(crate) async fn delete_objects(front: &Operations, input: DeleteObjectsInput
     })
     .await?;
     let deleted = if quiet { Vec::new() } else { deleted };
-    Ok(S3Response::new(DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), ..DeleteObjectsOutput::default() }))
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: Some(deleted),
+        errors: Some(errors),
+        ..DeleteObjectsOutput::default()
+    }))
 }
 
 fn delete_one(objects: &Objects, bucket: &str, object: &ObjectIdentifier) -> S3Result<()> {

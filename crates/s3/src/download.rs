@@ -7,8 +7,9 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{
-    ChecksumMode, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
-    GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range, StorageClass, StreamingBlob, Timestamp,
+    ChecksumMode, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
+    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range,
+    StorageClass, StreamingBlob, Timestamp,
 };
 use s3s::{Body, S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, ObjectReader, StoreError};
@@ -84,8 +85,11 @@ pub(crate) async fn get_object_attributes(
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let meta = find(front, input.bucket, input.key).await?;
     // Some clients send a header each, others one with all.
-    let asked = |name: &str| input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name);
-    let checksum = Some(checksums::to_dto(&meta.attributes.checksums)).filter(|_| !meta.attributes.checksums.is_empty());
+    let asked = |name: &str| {
+        input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name)
+    };
+    let checksum =
+        Some(checksums::to_dto(&meta.attributes.checksums)).filter(|_| !meta.attributes.checksums.is_empty());
     let parts = (asked(ObjectAttributes::OBJECT_PARTS) && !meta.attributes.parts.is_empty())
         .then(|| parts_page(&meta, input.part_number_marker.unwrap_or(0), input.max_parts.unwrap_or(LARGEST_PAGE)));
     Ok(S3Response::new(GetObjectAttributesOutput {
@@ -94,7 +98,8 @@ pub(crate) async fn get_object_attributes(
         last_modified: Some(attributes::timestamp(meta.modified_ms)),
         object_parts: parts,
         object_size: asked(ObjectAttributes::OBJECT_SIZE).then(|| attributes::signed(meta.size)),
-        storage_class: asked(ObjectAttributes::STORAGE_CLASS).then(|| StorageClass::from(storage_class::of(&meta.attributes))),
+        storage_class: asked(ObjectAttributes::STORAGE_CLASS)
+            .then(|| StorageClass::from(storage_class::of(&meta.attributes))),
         ..GetObjectAttributesOutput::default()
     }))
 }
@@ -127,7 +132,10 @@ fn parts_page(meta: &ObjectMeta, marker: i32, most: i32) -> GetObjectAttributesP
 /// Bytes of each part that the object came in; of an object in one piece that is all of it.
 fn part_sizes(meta: &ObjectMeta) -> impl Iterator<Item = u64> {
     let whole = meta.attributes.parts.is_empty().then_some((1, meta.size));
-    whole.into_iter().chain(meta.attributes.parts.iter().copied()).flat_map(|(count, size)| std::iter::repeat_n(size, count as usize))
+    whole
+        .into_iter()
+        .chain(meta.attributes.parts.iter().copied())
+        .flat_map(|(count, size)| std::iter::repeat_n(size, count as usize))
 }
 
 pub(crate) async fn find(front: &Operations, bucket: String, key: String) -> S3Result<ObjectMeta> {
@@ -150,7 +158,9 @@ impl Wanted {
             (None, None) => Ok(Self::All),
             (Some(range), None) => Ok(Self::Range(range)),
             (None, Some(number)) => multipart::part_number(number).map(|number| Self::Part(number as usize)),
-            (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter")),
+            (Some(_), Some(_)) => {
+                Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
+            }
         }
     }
 }
@@ -167,16 +177,24 @@ fn select(head: &mut HeadObjectOutput, meta: &ObjectMeta, wanted: Wanted) -> S3R
         Wanted::Range(range) => range.check(meta.size).map_err(|_| {
             let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
             let mut headers = HeaderMap::new();
-            headers.insert(http::header::CONTENT_RANGE, format!("bytes */{}", meta.size).parse().expect("digits are a header value"));
+            headers.insert(
+                http::header::CONTENT_RANGE,
+                format!("bytes */{}", meta.size).parse().expect("digits are a header value"),
+            );
             error.set_headers(headers);
             error
         })?,
         Wanted::Part(number) => {
             let size = part_sizes(meta).nth(number - 1).ok_or_else(|| {
-                errors::custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
+                errors::custom(
+                    "InvalidPartNumber",
+                    StatusCode::RANGE_NOT_SATISFIABLE,
+                    "The requested partnumber is not satisfiable",
+                )
             })?;
             let start = part_sizes(meta).take(number - 1).sum();
-            head.parts_count = i32::try_from(part_sizes(meta).count()).ok().filter(|_| !meta.attributes.parts.is_empty());
+            head.parts_count =
+                i32::try_from(part_sizes(meta).count()).ok().filter(|_| !meta.attributes.parts.is_empty());
             start..start + size
         }
     };
@@ -198,7 +216,8 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// In the order of RFC 9110, section 13.2.2: an entity tag decides where both it and a date are given.
+    /// In the order of RFC 9110, section 13.2.2: an entity tag decides where both it and a date are
+    /// given.
     pub(crate) fn check(self, meta: &ObjectMeta) -> S3Result<()> {
         let matches = |condition: &ETagCondition| condition.as_etag().is_none_or(|etag| etag.value() == meta.etag);
         let modified = attributes::timestamp(meta.modified_ms);
@@ -220,7 +239,8 @@ impl Conditions {
 
     /// The same for the source of a copy, where an unchanged object is a failed condition.
     pub(crate) fn check_copy(self, source: &ObjectMeta) -> S3Result<()> {
-        self.check(source).map_err(|_| s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
+        self.check(source)
+            .map_err(|_| s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
     }
 }
 
@@ -234,8 +254,9 @@ fn not_modified(meta: &ObjectMeta) -> S3Error {
     error
 }
 
-/// These bytes of an object, a piece at a time and only as fast as the client takes them. The first piece is read now, while a damaged object can
-/// still be answered with an error; damage that is found later ends the connection, and the server's log names the object.
+/// These bytes of an object, a piece at a time and only as fast as the client takes them. The first
+/// piece is read now, while a damaged object can still be answered with an error; damage that is
+/// found later ends the connection, and the server's log names the object.
 async fn pieces(reader: ObjectReader, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
     let (start, end) = (range.start, range.end);
     let reader = Arc::new(reader);

@@ -1,4 +1,5 @@
-//! What error documents have besides the framework's code and message: AWS's names the thing concerned, and clients show it.
+//! What error documents have besides the framework's code and message: AWS's names the thing
+//! concerned, and clients show it.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, Response};
@@ -35,10 +36,14 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
         let resource = percent_decode(request.uri().path()).unwrap_or_default();
-        let (bucket, key) = resource.trim_start_matches('/').split_once('/').unwrap_or((resource.trim_start_matches('/'), ""));
+        let (bucket, key) =
+            resource.trim_start_matches('/').split_once('/').unwrap_or((resource.trim_start_matches('/'), ""));
         let pairs = request.uri().query().unwrap_or_default().split('&');
-        let upload = pairs.into_iter().find_map(|pair| percent_decode(pair.strip_prefix("uploadId=")?)).unwrap_or_default();
-        let text = |headers: &HeaderMap, name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let upload =
+            pairs.into_iter().find_map(|pair| percent_decode(pair.strip_prefix("uploadId=")?)).unwrap_or_default();
+        let text = |headers: &HeaderMap, name: &str| {
+            headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
         Self {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
@@ -52,9 +57,11 @@ impl Subject {
     /// The elements that a document with this code has.
     fn elements(&self, code: &str) -> String {
         let own: &[(&str, &str)] = match code {
-            "NoSuchBucket" | "BucketNotEmpty" | "BucketAlreadyOwnedByYou" | "BucketAlreadyExists" | "InvalidBucketName" => {
-                &[("BucketName", &self.bucket)]
-            }
+            "NoSuchBucket"
+            | "BucketNotEmpty"
+            | "BucketAlreadyOwnedByYou"
+            | "BucketAlreadyExists"
+            | "InvalidBucketName" => &[("BucketName", &self.bucket)],
             "NoSuchKey" | "NoSuchVersion" | "ObjectDamaged" => &[("Key", &self.key)],
             "NoSuchUpload" => &[("UploadId", &self.upload)],
             "PreconditionFailed" => &[("Condition", self.condition)],
@@ -67,7 +74,8 @@ impl Subject {
     }
 }
 
-/// Adds the subject to an error's document, and to the framework's own errors what their code means: clients show "Unknown" without.
+/// Adds the subject to an error's document, and to the framework's own errors what their code
+/// means: clients show "Unknown" without.
 pub(crate) async fn complete(response: Response<Body>, subject: &Subject) -> Response<Body> {
     if response.status().is_success() || response.status().is_redirection() {
         return response;
@@ -77,7 +85,11 @@ pub(crate) async fn complete(response: Response<Body>, subject: &Subject) -> Res
     let text = String::from_utf8_lossy(&document);
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     let Some((code, _)) = code else { return Response::from_parts(head, Body::from(document)) };
-    let message = if text.contains("<Message>") { String::new() } else { format!("<Message>{}</Message>", errors::meaning(code)) };
+    let message = if text.contains("<Message>") {
+        String::new()
+    } else {
+        format!("<Message>{}</Message>", errors::meaning(code))
+    };
     let explained = text.replacen("</Code>", &format!("</Code>{message}"), 1);
     let explained = explained.replacen("</Error>", &format!("{}</Error>", subject.elements(code)), 1);
     head.headers.remove(CONTENT_LENGTH);
@@ -108,8 +120,18 @@ mod tests {
         for (uri, header, code, expected) in [
             ("/b/a%20%26/k", "", "NoSuchKey", "<Key>a &amp;/k</Key><Resource>/b/a &amp;/k</Resource>"),
             ("/b", "", "NoSuchBucket", "<BucketName>b</BucketName><Resource>/b</Resource>"),
-            ("/b/k?partNumber=1&uploadId=1%2B2", "", "NoSuchUpload", "<UploadId>1+2</UploadId><Resource>/b/k</Resource>"),
-            ("/b/k", "if-none-match", "PreconditionFailed", "<Condition>If-None-Match</Condition><Resource>/b/k</Resource>"),
+            (
+                "/b/k?partNumber=1&uploadId=1%2B2",
+                "",
+                "NoSuchUpload",
+                "<UploadId>1+2</UploadId><Resource>/b/k</Resource>",
+            ),
+            (
+                "/b/k",
+                "if-none-match",
+                "PreconditionFailed",
+                "<Condition>If-None-Match</Condition><Resource>/b/k</Resource>",
+            ),
             ("/b/k", "range", "InvalidRange", "<RangeRequested>x</RangeRequested><Resource>/b/k</Resource>"),
             ("/", "", "AccessDenied", "<Resource>/</Resource>"),
         ] {

@@ -5,7 +5,9 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use shoal_store::StoreError;
 
 /// Runs the store's synchronous code where it may block.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> S3Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> S3Result<T> {
     blocking_s3(move || work().map_err(from_store)).await
 }
 
@@ -71,17 +73,23 @@ fn own_code(error: StoreError, code: &'static str, status: StatusCode) -> S3Erro
     translated
 }
 
-/// What went wrong while a request's body was read. The framework's stream errors are private types; their texts name the case.
+/// What went wrong while a request's body was read. The framework's stream errors are private
+/// types; their texts name the case.
 pub(crate) fn from_body(error: &StdError) -> S3Error {
     let text = error.to_string();
     if text.contains("Sha256Mismatch") {
         let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
         custom("XAmzContentSHA256Mismatch", StatusCode::BAD_REQUEST, message)
     } else if let Some((_, why)) = text.split_once("RequestTimeout: ") {
-        let message = format!("Your socket connection to the server was not read from or written to within the timeout period: {why}");
+        let message = format!(
+            "Your socket connection to the server was not read from or written to within the timeout period: {why}"
+        );
         S3Error::with_message(S3ErrorCode::RequestTimeout, message)
     } else if text.contains("SignatureMismatch") {
-        S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "The signature of a chunk of the body does not match.")
+        S3Error::with_message(
+            S3ErrorCode::SignatureDoesNotMatch,
+            "The signature of a chunk of the body does not match.",
+        )
     } else {
         S3Error::with_message(S3ErrorCode::IncompleteBody, format!("The body could not be read: {text}"))
     }
@@ -89,7 +97,9 @@ pub(crate) fn from_body(error: &StdError) -> S3Error {
 
 /// An error of our own in place of the framework's answer. Neither text needs escaping.
 pub(crate) fn document(status: StatusCode, code: &str, message: &str) -> Response<Body> {
-    let xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    );
     let mut response = Response::new(Body::from(xml));
     *response.status_mut() = status;
     response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -98,7 +108,11 @@ pub(crate) fn document(status: StatusCode, code: &str, message: &str) -> Respons
 
 /// The answer to a form upload whose memory is needed for others; clients send it again.
 pub fn slow_down() -> Response<Body> {
-    document(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate: many unfinished uploads by forms are open.")
+    document(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "SlowDown",
+        "Please reduce your request rate: many unfinished uploads by forms are open.",
+    )
 }
 
 /// The answer to whoever speaks plain HTTP where only TLS is spoken.

@@ -62,7 +62,8 @@ impl S3Front {
         let mut request = request.map(Into::into);
         // The framework would take one of any age.
         if request.headers().get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS ")) {
-            let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
+            let message =
+                "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
             return errors::document(StatusCode::BAD_REQUEST, "InvalidRequest", message);
         }
         restore_amz_headers(&mut request);
@@ -118,8 +119,8 @@ impl S3Front {
     }
 }
 
-/// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the query. The framework looks for
-/// them where they were.
+/// Clients that sign a URL in the old way (SigV2) sign `x-amz-` headers and then move them into the
+/// query. The framework looks for them where they were.
 fn restore_amz_headers(request: &mut Request<Body>) {
     let Some(query) = request.uri().query().filter(|query| query.contains("AWSAccessKeyId=")) else { return };
     let moved: Vec<(HeaderName, HeaderValue)> = query

@@ -1,8 +1,10 @@
-//! The S3 front: the `s3s` framework over `store`'s objects. It verifies signatures (SigV4 by header, by URL and by chunk; SigV2 by
-//! URL), checks every operation against the key's scope, and streams objects both ways in bounded memory.
+//! The S3 front: the `s3s` framework over `store`'s objects. It verifies signatures (SigV4 by
+//! header, by URL and by chunk; SigV2 by URL), checks every operation against the key's scope, and
+//! streams objects both ways in bounded memory.
 //!
-//! It keeps no versions, policies, locks or customers' keys: requests that ask for them are refused with a sentence (`refusals`). What is
-//! accepted without effect is in docs/accepted.md; answers name it, or a strict front refuses it.
+//! It keeps no versions, policies, locks or customers' keys: requests that ask for them are refused
+//! with a sentence (`refusals`). What is accepted without effect is in docs/accepted.md; answers
+//! name it, or a strict front refuses it.
 
 mod access;
 mod attributes;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
-    CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
-    Owner,
+    CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
+    ObjectStorageClass, Owner,
 };
 use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::{Listing, ObjectMeta};
@@ -18,12 +18,16 @@ use crate::storage_class;
 /// S3 never lists more at once.
 const LARGEST_PAGE: i32 = 1000;
 
-pub(crate) async fn list_objects(front: &Operations, input: ListObjectsInput) -> S3Result<S3Response<ListObjectsOutput>> {
+pub(crate) async fn list_objects(
+    front: &Operations,
+    input: ListObjectsInput,
+) -> S3Result<S3Response<ListObjectsOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
     let max_keys = page_size(input.max_keys)?;
     let marker = input.marker.clone().filter(|marker| !marker.is_empty());
-    let listing = read(front, &input.bucket, input.prefix.as_deref(), marker, input.delimiter.as_deref(), max_keys).await?;
+    let listing =
+        read(front, &input.bucket, input.prefix.as_deref(), marker, input.delimiter.as_deref(), max_keys).await?;
     let owner = front.options.account.clone();
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
@@ -41,7 +45,10 @@ pub(crate) async fn list_objects(front: &Operations, input: ListObjectsInput) ->
     }))
 }
 
-pub(crate) async fn list_objects_v2(front: &Operations, input: ListObjectsV2Input) -> S3Result<S3Response<ListObjectsV2Output>> {
+pub(crate) async fn list_objects_v2(
+    front: &Operations,
+    input: ListObjectsV2Input,
+) -> S3Result<S3Response<ListObjectsV2Output>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
     let max_keys = page_size(input.max_keys)?;
@@ -49,7 +56,8 @@ pub(crate) async fn list_objects_v2(front: &Operations, input: ListObjectsV2Inpu
         Some(token) => Some(place_of(token)?),
         None => input.start_after.clone().filter(|start| !start.is_empty()),
     };
-    let listing = read(front, &input.bucket, input.prefix.as_deref(), start, input.delimiter.as_deref(), max_keys).await?;
+    let listing =
+        read(front, &input.bucket, input.prefix.as_deref(), start, input.delimiter.as_deref(), max_keys).await?;
     let owner = input.fetch_owner.unwrap_or_default().then(|| front.options.account.clone());
     let count = listing.objects.len() + listing.common_prefixes.len();
     Ok(S3Response::new(ListObjectsV2Output {
@@ -86,7 +94,9 @@ async fn read(
 
 pub(crate) fn page_size(asked: Option<i32>) -> S3Result<i32> {
     match asked {
-        Some(negative) if negative < 0 => Err(s3_error!(InvalidArgument, "Argument maxKeys must be an integer between 0 and 2147483647")),
+        Some(negative) if negative < 0 => {
+            Err(s3_error!(InvalidArgument, "Argument maxKeys must be an integer between 0 and 2147483647"))
+        }
         asked => Ok(asked.unwrap_or(LARGEST_PAGE).min(LARGEST_PAGE)),
     }
 }
@@ -127,7 +137,9 @@ impl Encoding {
 
     pub(crate) fn text(self, text: String) -> String {
         match self {
-            Self::Plain if text.contains(|letter| !in_xml(letter)) => text.replace(|letter| !in_xml(letter), "\u{fffd}"),
+            Self::Plain if text.contains(|letter| !in_xml(letter)) => {
+                text.replace(|letter| !in_xml(letter), "\u{fffd}")
+            }
             Self::Plain => text,
             Self::Url => url_encode(&text),
         }
@@ -150,13 +162,16 @@ impl Encoding {
     }
 }
 
-/// XML 1.0 has no way to write other characters; clients whose keys may have them ask for the encoding.
+/// XML 1.0 has no way to write other characters; clients whose keys may have them ask for the
+/// encoding.
 pub(crate) fn in_xml(letter: char) -> bool {
     letter >= ' ' && !matches!(letter, '\u{fffe}' | '\u{ffff}') || matches!(letter, '\t' | '\n' | '\r')
 }
 
-/// What stays as it is in an encoded key. A space is `%20`: some clients read a `+` as a space and some do not.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'*');
+/// What stays as it is in an encoded key. A space is `%20`: some clients read a `+` as a space and
+/// some do not.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'*');
 
 fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()

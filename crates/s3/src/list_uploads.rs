@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use s3s::dto::{
-    Checksum, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
-    MultipartUpload, Owner, Part, StorageClass,
+    Checksum, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput,
+    ListPartsOutput, MultipartUpload, Owner, Part, StorageClass,
 };
 use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::UploadMeta;
@@ -108,7 +108,10 @@ pub(crate) async fn list_multipart_uploads(
         max_uploads: Some(max_uploads),
         uploads: Some(listed.collect()),
         common_prefixes: Some(
-            page.common_prefixes.into_iter().map(|common| CommonPrefix { prefix: Some(encoding.text(common)) }).collect(),
+            page.common_prefixes
+                .into_iter()
+                .map(|common| CommonPrefix { prefix: Some(encoding.text(common)) })
+                .collect(),
         ),
         is_truncated: Some(next_key_marker.is_some()),
         next_key_marker: next_key_marker.map(|key| encoding.text(key)),
@@ -139,7 +142,8 @@ struct Page {
     next: Option<(String, String)>,
 }
 
-/// At most `most` uploads and common prefixes, of uploads in the order of key and id. With a key's marker alone the key itself is behind it.
+/// At most `most` uploads and common prefixes, of uploads in the order of key and id. With a key's
+/// marker alone the key itself is behind it.
 fn page(
     uploads: Vec<UploadMeta>,
     prefix: &str,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType, CompleteMultipartUploadInput,
-    CompleteMultipartUploadOutput, CompletedPart, CreateMultipartUploadInput, CreateMultipartUploadOutput,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
+    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput,
 };
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
@@ -29,7 +30,8 @@ pub(crate) fn part_number(number: i32) -> S3Result<u32> {
     }
 }
 
-/// An upload's id opens that upload only under its own bucket and key, which the scope was checked for.
+/// An upload's id opens that upload only under its own bucket and key, which the scope was checked
+/// for.
 pub(crate) async fn check_upload(front: &Operations, upload: &str, bucket: &str, key: &str) -> S3Result<UploadMeta> {
     let (objects, id) = (Arc::clone(&front.objects), upload.to_owned());
     let meta = blocking(move || objects.upload(&id)).await?;
@@ -71,7 +73,8 @@ pub(crate) fn named(checksum: Option<&UploadChecksum>) -> (Option<ChecksumAlgori
     (algorithm, checksum.map(|checksum| ChecksumType::from_static(kind(checksum.composite))))
 }
 
-/// Joins an upload's parts. Said again, as clients do that have not heard the answer, it is answered again.
+/// Joins an upload's parts. Said again, as clients do that have not heard the answer, it is
+/// answered again.
 pub(crate) async fn complete_multipart_upload(
     front: &Operations,
     input: CompleteMultipartUploadInput,
@@ -83,7 +86,8 @@ pub(crate) async fn complete_multipart_upload(
     match join(front, input).await {
         Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
             let (objects, place) = (Arc::clone(&front.objects), (bucket.clone(), key.clone()));
-            // The same parts in the same order have the same entity tag, and no other content has it.
+            // The same parts in the same order have the same entity tag, and no other content has
+            // it.
             let there = blocking(move || objects.get(&place.0, &place.1)).await?;
             match there.filter(|meta| uploaded_etag(&chosen).as_ref() == Some(&meta.etag)) {
                 Some(meta) => Ok(S3Response::new(completed(bucket, key, &meta))),
@@ -94,7 +98,10 @@ pub(crate) async fn complete_multipart_upload(
     }
 }
 
-async fn join(front: &Operations, input: CompleteMultipartUploadInput) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+async fn join(
+    front: &Operations,
+    input: CompleteMultipartUploadInput,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let upload = check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
@@ -109,13 +116,22 @@ async fn join(front: &Operations, input: CompleteMultipartUploadInput) -> S3Resu
     if let Some(asked) = input.mpu_object_size
         && attributes::signed(parts.iter().map(|part| part.size).sum()) != asked
     {
-        return Err(s3_error!(InvalidRequest, "The provided 'x-amz-mp-object-size' header does not match what was computed."));
+        return Err(s3_error!(
+            InvalidRequest,
+            "The provided 'x-amz-mp-object-size' header does not match what was computed."
+        ));
     }
     let (_, kind) = named(upload.checksum.as_ref());
     if input.checksum_type.is_some_and(|asked| Some(asked) != kind) {
-        return Err(s3_error!(InvalidRequest, "The upload was created using a different checksum type than the complete request names."));
+        return Err(s3_error!(
+            InvalidRequest,
+            "The upload was created using a different checksum type than the complete request names."
+        ));
     }
-    let whole = upload.checksum.as_ref().and_then(|wanted| Some((wanted.algorithm.clone(), checksums::of_parts(wanted, &parts)?)));
+    let whole = upload
+        .checksum
+        .as_ref()
+        .and_then(|wanted| Some((wanted.algorithm.clone(), checksums::of_parts(wanted, &parts)?)));
     let whole: BTreeMap<String, String> = whole.into_iter().collect();
     let promised = checksums::from_dto(Checksum {
         checksum_crc32: input.checksum_crc32,
@@ -137,25 +153,24 @@ async fn join(front: &Operations, input: CompleteMultipartUploadInput) -> S3Resu
 }
 
 fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
-        checksums::to_dto(&meta.attributes.checksums);
+    let found = checksums::to_dto(&meta.attributes.checksums);
     CompleteMultipartUploadOutput {
         location: Some(format!("/{bucket}/{key}")),
         bucket: Some(bucket),
         key: Some(key),
         e_tag: Some(attributes::etag(meta)),
-        checksum_crc32,
-        checksum_crc32c,
-        checksum_crc64nvme,
-        checksum_sha1,
-        checksum_sha256,
-        checksum_type,
+        checksum_crc32: found.checksum_crc32,
+        checksum_crc32c: found.checksum_crc32c,
+        checksum_crc64nvme: found.checksum_crc64nvme,
+        checksum_sha1: found.checksum_sha1,
+        checksum_sha256: found.checksum_sha256,
+        checksum_type: found.checksum_type,
         ..CompleteMultipartUploadOutput::default()
     }
 }
 
-/// The stored parts that completion lists; each has to be there, to have the checksums that are listed, and to be large enough. Their order
-/// and entity tags are the store's to check.
+/// The stored parts that completion lists; each has to be there, to have the checksums that are
+/// listed, and to be large enough. Their order and entity tags are the store's to check.
 fn parts_of(stored: &[PartMeta], listed: Vec<CompletedPart>) -> S3Result<Vec<&PartMeta>> {
     let stored: BTreeMap<u32, &PartMeta> = stored.iter().map(|part| (part.number, part)).collect();
     let last = listed.len() - 1;
@@ -164,7 +179,8 @@ fn parts_of(stored: &[PartMeta], listed: Vec<CompletedPart>) -> S3Result<Vec<&Pa
         let (number, etag) = chosen_part(&part)?;
         let promised = checksums_of(part);
         let found = stored.get(&number).copied().filter(|found| {
-            found.etag == etag && promised.iter().all(|(name, sum)| found.checksums.get(name).is_none_or(|kept| kept == sum))
+            found.etag == etag
+                && promised.iter().all(|(name, sum)| found.checksums.get(name).is_none_or(|kept| kept == sum))
         });
         let found = found.ok_or_else(|| from_store(StoreError::InvalidPart(number)))?;
         if at < last && found.size < SMALLEST_PART {

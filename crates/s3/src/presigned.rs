@@ -1,4 +1,5 @@
-//! For how long presigned URLs may be good: a week, as at AWS, so that one that got lost does not open things for ever.
+//! For how long presigned URLs may be good: a week, as at AWS, so that one that got lost does not
+//! open things for ever.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +11,8 @@ use crate::errors;
 /// A week, in seconds.
 const MAX_EXPIRY_S: u64 = 604_800;
 
-/// Checks the expiry that a presigned URL states: seconds from its date (SigV4), or seconds since the epoch (SigV2). That it has not passed is
-/// the framework's check.
+/// Checks the expiry that a presigned URL states: seconds from its date (SigV4), or seconds since
+/// the epoch (SigV2). That it has not passed is the framework's check.
 ///
 /// # Errors
 /// `AuthorizationQueryParametersError`: it is more than a week.
@@ -23,7 +24,9 @@ pub(crate) fn check_expiry(query: Option<&str>, now: SystemTime) -> S3Result<()>
     let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let by_date = value("X-Amz-Expires");
     let by_epoch = query.filter(|query| query.contains("AWSAccessKeyId=")).and_then(|_| value("Expires"));
-    if by_date.is_some_and(|seconds| seconds > MAX_EXPIRY_S) || by_epoch.is_some_and(|end_s| end_s > now_s + MAX_EXPIRY_S) {
+    if by_date.is_some_and(|seconds| seconds > MAX_EXPIRY_S)
+        || by_epoch.is_some_and(|end_s| end_s > now_s + MAX_EXPIRY_S)
+    {
         let message = "X-Amz-Expires must be less than a week (in seconds) that is 604800";
         return Err(errors::custom("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message));
     }

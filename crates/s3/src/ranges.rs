@@ -1,6 +1,7 @@
-//! `Range` headers that are not one range of bytes. S3 ignores them, as RFC 9110 (section 14.2) has it; the framework refuses them, and as the
-//! header may be signed it cannot be left out before the signature is verified. So such a request is answered in two steps: the framework
-//! checks it and refuses the range, then it is served without the header.
+//! `Range` headers that are not one range of bytes. S3 ignores them, as RFC 9110 (section 14.2) has
+//! it; the framework refuses them, and as the header may be signed it cannot be left out before the
+//! signature is verified. So such a request is answered in two steps: the framework checks it and
+//! refuses the range, then it is served without the header.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

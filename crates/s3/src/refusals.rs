@@ -1,5 +1,6 @@
-//! Requests of S3 that are understood and not served: each is refused with a sentence, because a client that hears "done" relies on it. What
-//! is declared in AWS with another code (access control lists, object lock) has that code.
+//! Requests of S3 that are understood and not served: each is refused with a sentence, because a
+//! client that hears "done" relies on it. What is declared in AWS with another code (access control
+//! lists, object lock) has that code.
 
 use http::{HeaderMap, Method, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -12,7 +13,10 @@ pub(crate) const ONLY_VERSION: &str = "null";
 /// Operations that configure what this server does not do.
 const OPERATIONS: [(&str, &str); 22] = [
     ("PutBucketPolicy", "Bucket policies are not evaluated: the access keys alone decide who may do what."),
-    ("PutBucketCors", "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect."),
+    (
+        "PutBucketCors",
+        "Requests of browsers from other origins are not answered, so a CORS configuration would have no effect.",
+    ),
     ("PutBucketWebsite", "Buckets are not served as web sites."),
     ("PutBucketLifecycleConfiguration", "Objects do not expire by themselves: delete them."),
     ("PutBucketLifecycle", "Objects do not expire by themselves: delete them."),
@@ -35,21 +39,32 @@ const OPERATIONS: [(&str, &str); 22] = [
     ("RestoreObject", "Storage classes are labels: every object can be read at any time."),
 ];
 
-/// Whether the operation is refused whatever its headers say: AWS names a bucket that does not exist first.
+/// Whether the operation is refused whatever its headers say: AWS names a bucket that does not
+/// exist first.
 pub(crate) fn is_refused_always(operation: &str) -> bool {
     OPERATIONS.iter().any(|(name, _)| *name == operation) || ABSENT.iter().any(|(name, ..)| *name == operation)
 }
 
 /// Configurations that a bucket never has: status, code and message are AWS's for one without.
 const ABSENT: [(&str, StatusCode, &str, &str); 5] = [
-    ("GetBucketWebsite", StatusCode::NOT_FOUND, "NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration"),
+    (
+        "GetBucketWebsite",
+        StatusCode::NOT_FOUND,
+        "NoSuchWebsiteConfiguration",
+        "The specified bucket does not have a website configuration",
+    ),
     (
         "GetBucketLifecycleConfiguration",
         StatusCode::NOT_FOUND,
         "NoSuchLifecycleConfiguration",
         "The lifecycle configuration does not exist",
     ),
-    ("GetBucketReplication", StatusCode::NOT_FOUND, "ReplicationConfigurationNotFoundError", "The replication configuration was not found"),
+    (
+        "GetBucketReplication",
+        StatusCode::NOT_FOUND,
+        "ReplicationConfigurationNotFoundError",
+        "The replication configuration was not found",
+    ),
     (
         "GetObjectLockConfiguration",
         StatusCode::NOT_FOUND,
@@ -87,7 +102,11 @@ pub const NO_EFFECT: [NoEffect; 9] = [
     NoEffect { header: "x-amz-request-payer", usual: &[], why: "nobody pays for requests" },
     NoEffect { header: "x-amz-mfa", usual: &[], why: NO_LOCKS },
     NoEffect { header: "x-amz-bypass-governance-retention", usual: &["false"], why: NO_LOCKS },
-    NoEffect { header: "x-amz-optional-object-attributes", usual: &[], why: "no object is archived, so none has a state of restoration" },
+    NoEffect {
+        header: "x-amz-optional-object-attributes",
+        usual: &[],
+        why: "no object is archived, so none has a state of restoration",
+    },
 ];
 
 /// The headers of a request that change nothing.
@@ -104,7 +123,8 @@ pub(crate) fn without_effect(headers: &HeaderMap) -> Vec<&'static NoEffect> {
 /// # Errors
 /// There are some; the message names each with its reason.
 pub(crate) fn refuse_without_effect(headers: &HeaderMap) -> S3Result<()> {
-    let found: Vec<String> = without_effect(headers).iter().map(|row| format!("{} ({})", row.header, row.why)).collect();
+    let found: Vec<String> =
+        without_effect(headers).iter().map(|row| format!("{} ({})", row.header, row.why)).collect();
     if found.is_empty() {
         return Ok(());
     }
@@ -146,18 +166,28 @@ fn header(name: &str, headers: &HeaderMap, method: &Method) -> S3Result<()> {
         _ if name.contains(CUSTOMER_KEY) && matches!(*method, Method::GET | Method::HEAD) => {
             Err(invalid_request("The encryption parameters are not applicable to this object."))
         }
-        _ if name.contains(CUSTOMER_KEY) => {
-            Err(not_implemented("Encryption with a key of the customer (SSE-C) is not served: the object would be stored without it."))
-        }
+        _ if name.contains(CUSTOMER_KEY) => Err(not_implemented(
+            "Encryption with a key of the customer (SSE-C) is not served: the object would be stored without it.",
+        )),
         // What holds for every object: it belongs to the account, and nobody else has access.
         "x-amz-acl" if matches!(value, "private" | "bucket-owner-full-control") => Ok(()),
         "x-amz-acl" => Err(no_lists()),
         _ if name.starts_with("x-amz-grant-") => Err(no_lists()),
-        "x-amz-bucket-object-lock-enabled" if value.eq_ignore_ascii_case("true") => Err(not_implemented("Objects cannot be locked.")),
-        _ if name.starts_with("x-amz-object-lock-") => Err(invalid_request("Bucket is missing Object Lock Configuration")),
-        "x-amz-object-ownership" if value != "BucketOwnerEnforced" => Err(not_implemented("All objects belong to this server's account.")),
-        "x-amz-website-redirect-location" => Err(not_implemented("Buckets are not served as web sites, so no request is redirected.")),
-        "x-amz-write-offset-bytes" => Err(not_implemented("Nothing is appended to an object: write it again, or in parts.")),
+        "x-amz-bucket-object-lock-enabled" if value.eq_ignore_ascii_case("true") => {
+            Err(not_implemented("Objects cannot be locked."))
+        }
+        _ if name.starts_with("x-amz-object-lock-") => {
+            Err(invalid_request("Bucket is missing Object Lock Configuration"))
+        }
+        "x-amz-object-ownership" if value != "BucketOwnerEnforced" => {
+            Err(not_implemented("All objects belong to this server's account."))
+        }
+        "x-amz-website-redirect-location" => {
+            Err(not_implemented("Buckets are not served as web sites, so no request is redirected."))
+        }
+        "x-amz-write-offset-bytes" => {
+            Err(not_implemented("Nothing is appended to an object: write it again, or in parts."))
+        }
         _ => Ok(()),
     }
 }
@@ -231,7 +261,13 @@ mod tests {
         let source_key: Headers = &[("x-amz-copy-source-server-side-encryption-customer-key", "0")];
         for (operation, method, headers, query, expected) in [
             ("PutObject", "PUT", &[] as Headers, "", None),
-            ("PutObject", "PUT", &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")], "", None),
+            (
+                "PutObject",
+                "PUT",
+                &[("x-amz-acl", "bucket-owner-full-control"), ("x-amz-storage-class", "STANDARD")],
+                "",
+                None,
+            ),
             ("PutObject", "PUT", &[("x-amz-acl", "public-read")], "", Some("AccessControlListNotSupported")),
             ("CreateBucket", "PUT", &[("x-amz-grant-read", "id=1")], "", Some("AccessControlListNotSupported")),
             ("PutObjectAcl", "PUT", &[], "acl", Some("AccessControlListNotSupported")),
@@ -251,8 +287,12 @@ mod tests {
             ("DeleteObject", "DELETE", &[], "versionId=3%2F4", Some("NoSuchVersion")),
         ] {
             let mut map = HeaderMap::new();
-            map.extend(headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())));
-            let found = check(operation, &method.parse().unwrap(), &map, Some(query)).err().map(|error| error.code().as_str().to_owned());
+            map.extend(
+                headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())),
+            );
+            let found = check(operation, &method.parse().unwrap(), &map, Some(query))
+                .err()
+                .map(|error| error.code().as_str().to_owned());
             assert_eq!(found.as_deref(), expected, "{operation} {headers:?} {query}");
         }
     }

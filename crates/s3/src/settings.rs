@@ -1,5 +1,6 @@
-//! A bucket's settings. What is read is what holds for every bucket: keys alone decide about access, nothing is public, and all objects belong to
-//! the account. What would change that is refused (here and in `refusals`); what asks for just that is done already.
+//! A bucket's settings. What is read is what holds for every bucket: keys alone decide about
+//! access, nothing is public, and all objects belong to the account. What would change that is
+//! refused (here and in `refusals`); what asks for just that is done already.
 
 use std::sync::Arc;
 
@@ -17,17 +18,26 @@ async fn check(front: &Operations, bucket: &str, expected_owner: Option<&str>) -
     front.check_bucket(bucket).await
 }
 
-pub(crate) async fn get_bucket_cors(front: &Operations, input: GetBucketCorsInput) -> S3Result<S3Response<GetBucketCorsOutput>> {
+pub(crate) async fn get_bucket_cors(
+    front: &Operations,
+    input: GetBucketCorsInput,
+) -> S3Result<S3Response<GetBucketCorsOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Err(s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist"))
 }
 
-pub(crate) async fn delete_bucket_cors(front: &Operations, input: DeleteBucketCorsInput) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+pub(crate) async fn delete_bucket_cors(
+    front: &Operations,
+    input: DeleteBucketCorsInput,
+) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(DeleteBucketCorsOutput::default()))
 }
 
-pub(crate) async fn get_bucket_policy(front: &Operations, input: GetBucketPolicyInput) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+pub(crate) async fn get_bucket_policy(
+    front: &Operations,
+    input: GetBucketPolicyInput,
+) -> S3Result<S3Response<GetBucketPolicyOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Err(s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))
 }
@@ -54,7 +64,10 @@ pub(crate) async fn put_bucket_encryption(
         ));
     }
     if rules.iter().any(|rule| rule.bucket_key_enabled == Some(true)) {
-        return Err(s3_error!(NotImplemented, "There are no bucket keys, as there is no key management: leave out BucketKeyEnabled."));
+        return Err(s3_error!(
+            NotImplemented,
+            "There are no bucket keys, as there is no key management: leave out BucketKeyEnabled."
+        ));
     }
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
@@ -65,7 +78,10 @@ pub(crate) async fn get_bucket_encryption(
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let default = ServerSideEncryptionByDefault { kms_master_key_id: None, sse_algorithm: attributes::at_rest() };
-    let rule = ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(default), bucket_key_enabled: Some(false) };
+    let rule = ServerSideEncryptionRule {
+        apply_server_side_encryption_by_default: Some(default),
+        bucket_key_enabled: Some(false),
+    };
     let server_side_encryption_configuration = Some(ServerSideEncryptionConfiguration { rules: vec![rule] });
     Ok(S3Response::new(GetBucketEncryptionOutput { server_side_encryption_configuration }))
 }
@@ -92,8 +108,12 @@ pub(crate) async fn put_public_access_block(
     input: PutPublicAccessBlockInput,
 ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    let PublicAccessBlockConfiguration { block_public_acls, block_public_policy, ignore_public_acls, restrict_public_buckets } =
-        input.public_access_block_configuration;
+    let PublicAccessBlockConfiguration {
+        block_public_acls,
+        block_public_policy,
+        ignore_public_acls,
+        restrict_public_buckets,
+    } = input.public_access_block_configuration;
     if [block_public_acls, block_public_policy, ignore_public_acls, restrict_public_buckets].contains(&Some(false)) {
         return Err(s3_error!(NotImplemented, "Public access stays blocked: every request needs a signature."));
     }
@@ -124,7 +144,10 @@ pub(crate) async fn get_bucket_ownership_controls(
     Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
 }
 
-pub(crate) async fn get_bucket_logging(front: &Operations, input: GetBucketLoggingInput) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+pub(crate) async fn get_bucket_logging(
+    front: &Operations,
+    input: GetBucketLoggingInput,
+) -> S3Result<S3Response<GetBucketLoggingOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketLoggingOutput::default()))
 }
@@ -153,13 +176,19 @@ pub(crate) async fn get_bucket_request_payment(
     Ok(S3Response::new(GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) }))
 }
 
-pub(crate) async fn get_bucket_acl(front: &Operations, input: GetBucketAclInput) -> S3Result<S3Response<GetBucketAclOutput>> {
+pub(crate) async fn get_bucket_acl(
+    front: &Operations,
+    input: GetBucketAclInput,
+) -> S3Result<S3Response<GetBucketAclOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let (owner, grants) = owners_alone(front);
     Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
 }
 
-pub(crate) async fn get_object_acl(front: &Operations, input: GetObjectAclInput) -> S3Result<S3Response<GetObjectAclOutput>> {
+pub(crate) async fn get_object_acl(
+    front: &Operations,
+    input: GetObjectAclInput,
+) -> S3Result<S3Response<GetObjectAclOutput>> {
     check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let (objects, bucket, key) = (Arc::clone(&front.objects), input.bucket, input.key);
     blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await?;
@@ -170,8 +199,13 @@ pub(crate) async fn get_object_acl(front: &Operations, input: GetObjectAclInput)
 /// The access control list of everything: the account has full control, and nobody else has any.
 fn owners_alone(front: &Operations) -> (Owner, Grants) {
     let id = Some(front.options.account.clone());
-    let grantee =
-        Grantee { display_name: None, email_address: None, id: id.clone(), type_: Type::from_static(Type::CANONICAL_USER), uri: None };
+    let grantee = Grantee {
+        display_name: None,
+        email_address: None,
+        id: id.clone(),
+        type_: Type::from_static(Type::CANONICAL_USER),
+        uri: None,
+    };
     let grant = Grant { grantee: Some(grantee), permission: Some(Permission::from_static(Permission::FULL_CONTROL)) };
     (Owner { display_name: None, id }, vec![grant])
 }

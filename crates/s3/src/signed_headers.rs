@@ -1,11 +1,13 @@
-//! Which headers a signature of version 4 must cover: `Host`, and all that mean something to S3. The framework verifies those that it names and leaves
-//! the rest to us; a header that somebody put in on the way could make another request of it (`x-amz-copy-source`).
+//! Which headers a signature of version 4 must cover: `Host`, and all that mean something to S3.
+//! The framework verifies those that it names and leaves the rest to us; a header that somebody put
+//! in on the way could make another request of it (`x-amz-copy-source`).
 
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// # Errors
-/// `AccessDenied` that names the headers which are not signed, `SignatureDoesNotMatch` for one that is signed and not there.
+/// `AccessDenied` that names the headers which are not signed, `SignatureDoesNotMatch` for one that
+/// is signed and not there.
 pub(crate) fn check(headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
     let Some(signed) = signed(headers, query) else { return Ok(()) };
     let signed: Vec<&str> = signed.split(';').collect();
@@ -24,7 +26,8 @@ pub(crate) fn check(headers: &HeaderMap, query: Option<&str>) -> S3Result<()> {
     Err(S3Error::with_message(S3ErrorCode::AccessDenied, message))
 }
 
-/// The list, of the header or of a presigned URL; none with other versions, which sign every such header.
+/// The list, of the header or of a presigned URL; none with other versions, which sign every such
+/// header.
 fn signed(headers: &HeaderMap, query: Option<&str>) -> Option<String> {
     if let Some(authorization) = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok()) {
         let parts = authorization.strip_prefix("AWS4-HMAC-SHA256")?.split(',');
@@ -47,9 +50,19 @@ mod tests {
         let no_host = v4.replace("host;", "");
         let cases: [(Option<&str>, Headers, &str, Option<&str>); 10] = [
             (Some(&no_host), &[("x-amz-date", "now")], "", Some("not signed: host")),
-            (None, &[("x-amz-meta-a", "1")], "X-Amz-SignedHeaders=x-amz-meta-a&X-Amz-Signature=0", Some("not signed: host")),
+            (
+                None,
+                &[("x-amz-meta-a", "1")],
+                "X-Amz-SignedHeaders=x-amz-meta-a&X-Amz-Signature=0",
+                Some("not signed: host"),
+            ),
             (Some(v4), &[("x-amz-date", "now"), ("range", "0-1")], "", None),
-            (Some(v4), &[("x-amz-date", "now"), ("x-amz-copy-source", "b/k")], "", Some("not signed: x-amz-copy-source")),
+            (
+                Some(v4),
+                &[("x-amz-date", "now"), ("x-amz-copy-source", "b/k")],
+                "",
+                Some("not signed: x-amz-copy-source"),
+            ),
             (Some(v4), &[("date", "now")], "", Some("'x-amz-date' is among the signed headers")),
             (Some(v2), &[("x-amz-copy-source", "b/k")], "", None),
             (None, &[("x-amz-meta-a", "1")], presigned, None),
@@ -60,7 +73,9 @@ mod tests {
         for (authorization, given, query, expected) in cases {
             let mut headers = HeaderMap::new();
             headers.extend(authorization.map(|text| (http::header::AUTHORIZATION, text.parse().unwrap())));
-            headers.extend(given.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())));
+            headers.extend(
+                given.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())),
+            );
             let said = check(&headers, Some(query)).err().map(|error| error.message().unwrap_or_default().to_owned());
             match (&said, expected) {
                 (None, None) => {}

@@ -1,4 +1,5 @@
-//! Storage classes: labels that an object keeps and gives back. All objects lie on the same disk and can be read at any time.
+//! Storage classes: labels that an object keeps and gives back. All objects lie on the same disk
+//! and can be read at any time.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,10 @@ pub(crate) fn of_request(headers: &HeaderMap) -> S3Result<Option<(String, String
 }
 
 /// The headers of a source with the class of the request that copies it.
-pub(crate) fn replaced(mut source: BTreeMap<String, String>, request: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(crate) fn replaced(
+    mut source: BTreeMap<String, String>,
+    request: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     source.remove(HEADER);
     source.extend(request.get_key_value(HEADER).map(|(name, class)| (name.clone(), class.clone())));
     source

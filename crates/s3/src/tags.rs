@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use s3s::dto::{
-    DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetBucketTaggingInput,
-    GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput,
-    PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
+    DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput,
+    GetBucketTaggingInput, GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
+    PutBucketTaggingInput, PutBucketTaggingOutput, PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
 };
 use s3s::{S3Response, S3Result, s3_error};
 
@@ -22,16 +22,23 @@ const MAX_BUCKET_TAGS: usize = 50;
 const LONGEST_KEY: usize = 128;
 const LONGEST_VALUE: usize = 256;
 
-pub(crate) async fn get_object_tagging(front: &Operations, input: GetObjectTaggingInput) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+pub(crate) async fn get_object_tagging(
+    front: &Operations,
+    input: GetObjectTaggingInput,
+) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let tags = find(front, input.bucket, input.key).await?.attributes.tags;
     let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
 }
 
-pub(crate) async fn put_object_tagging(front: &Operations, input: PutObjectTaggingInput) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+pub(crate) async fn put_object_tagging(
+    front: &Operations,
+    input: PutObjectTaggingInput,
+) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let pairs = input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
+    let pairs =
+        input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs, MAX_OBJECT_TAGS)?;
     let objects = Arc::clone(&front.objects);
     blocking(move || objects.set_tags(&input.bucket, &input.key, &tags)).await?;
@@ -48,7 +55,10 @@ pub(crate) async fn delete_object_tagging(
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 
-pub(crate) async fn get_bucket_tagging(front: &Operations, input: GetBucketTaggingInput) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+pub(crate) async fn get_bucket_tagging(
+    front: &Operations,
+    input: GetBucketTaggingInput,
+) -> S3Result<S3Response<GetBucketTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let objects = Arc::clone(&front.objects);
     let tags = blocking(move || objects.bucket_tags(&input.bucket)).await?;
@@ -59,9 +69,13 @@ pub(crate) async fn get_bucket_tagging(front: &Operations, input: GetBucketTaggi
     Ok(S3Response::new(GetBucketTaggingOutput { tag_set }))
 }
 
-pub(crate) async fn put_bucket_tagging(front: &Operations, input: PutBucketTaggingInput) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+pub(crate) async fn put_bucket_tagging(
+    front: &Operations,
+    input: PutBucketTaggingInput,
+) -> S3Result<S3Response<PutBucketTaggingOutput>> {
     front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let pairs = input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
+    let pairs =
+        input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs, MAX_BUCKET_TAGS)?;
     set_bucket_tags(front, input.bucket, tags).await?;
     Ok(S3Response::new(PutBucketTaggingOutput::default()))
@@ -100,10 +114,16 @@ fn checked(pairs: impl IntoIterator<Item = (String, String)>, most: usize) -> S3
     let mut tags = BTreeMap::new();
     for (key, value) in pairs {
         if key.is_empty() || key.chars().count() > LONGEST_KEY {
-            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid: it needs 1 to 128 characters."));
+            return Err(s3_error!(
+                InvalidTag,
+                "The TagKey you have provided is invalid: it needs 1 to 128 characters."
+            ));
         }
         if value.chars().count() > LONGEST_VALUE {
-            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid: it may have 256 characters."));
+            return Err(s3_error!(
+                InvalidTag,
+                "The TagValue you have provided is invalid: it may have 256 characters."
+            ));
         }
         if key.starts_with("aws:") {
             return Err(s3_error!(InvalidTag, "Your TagKey cannot be prefixed with aws:"));
@@ -113,8 +133,11 @@ fn checked(pairs: impl IntoIterator<Item = (String, String)>, most: usize) -> S3
         }
     }
     if tags.len() > most {
-        let message =
-            if most == MAX_OBJECT_TAGS { "Object tags cannot be greater than 10" } else { "Bucket tag count cannot be greater than 50" };
+        let message = if most == MAX_OBJECT_TAGS {
+            "Object tags cannot be greater than 10"
+        } else {
+            "Bucket tag count cannot be greater than 50"
+        };
         return Err(custom("BadRequest", StatusCode::BAD_REQUEST, message));
     }
     Ok(tags)
@@ -140,7 +163,9 @@ mod tests {
             (&eleven, Err("BadRequest")),
         ] {
             let read = of_header(Some(header)).map_err(|error| error.code().as_str().to_owned());
-            let owned = |pairs: Vec<(&str, &str)>| pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+            let owned = |pairs: Vec<(&str, &str)>| {
+                pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+            };
             assert_eq!(read, expected.map(owned).map_err(str::to_owned), "{header}");
         }
     }

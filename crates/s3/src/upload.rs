@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use s3s::dto::{Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
+use s3s::dto::{
+    Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput,
+};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 use shoal_store::{Attributes, ObjectFile, ObjectWriter, Objects, PutCondition, StoreError};
 use tokio::runtime::Handle;
@@ -23,7 +25,10 @@ const QUEUE: usize = 64;
 /// Bodies up to this length are taken in whole before anything is done with them.
 const SMALL: usize = 64 * 1024;
 
-pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+pub(crate) async fn put_object(
+    front: &Operations,
+    req: S3Request<PutObjectInput>,
+) -> S3Result<S3Response<PutObjectOutput>> {
     let S3Request { input, headers, trailing_headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
@@ -32,7 +37,8 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
     let (bucket, key) = (input.bucket, input.key);
     let objects = Arc::clone(&front.objects);
     let open = move || objects.writer();
-    let received = Received::of(open, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
+    let received =
+        Received::of(open, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
     let objects = Arc::clone(&front.objects);
     let meta = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
@@ -41,30 +47,33 @@ pub(crate) async fn put_object(front: &Operations, req: S3Request<PutObjectInput
     })
     .await?;
 
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, checksum_type } =
-        checksums::to_dto(&meta.attributes.checksums);
+    let found = checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(PutObjectOutput {
         e_tag: Some(attributes::etag(&meta)),
-        checksum_crc32,
-        checksum_crc32c,
-        checksum_crc64nvme,
-        checksum_sha1,
-        checksum_sha256,
-        checksum_type,
+        checksum_crc32: found.checksum_crc32,
+        checksum_crc32c: found.checksum_crc32c,
+        checksum_crc64nvme: found.checksum_crc64nvme,
+        checksum_sha1: found.checksum_sha1,
+        checksum_sha256: found.checksum_sha256,
+        checksum_type: found.checksum_type,
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
         ..PutObjectOutput::default()
     }))
 }
 
-pub(crate) async fn upload_part(front: &Operations, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+pub(crate) async fn upload_part(
+    front: &Operations,
+    req: S3Request<UploadPartInput>,
+) -> S3Result<S3Response<UploadPartOutput>> {
     let S3Request { input, headers, trailing_headers, .. } = req;
     front.check_owner(input.expected_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
     let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
-    let (objects, id, length) = (Arc::clone(&front.objects), input.upload_id.clone(), chunked::content_length(&headers));
+    let (objects, id, length) =
+        (Arc::clone(&front.objects), input.upload_id.clone(), chunked::content_length(&headers));
     let open = move || objects.part_writer(&id, number, length);
     let received = Received::of(open, input.body, promise, trailing_headers, async { Ok(()) }).await?;
     let objects = Arc::clone(&front.objects);
@@ -88,7 +97,10 @@ pub(crate) async fn upload_part(front: &Operations, req: S3Request<UploadPartInp
 }
 
 /// Which present object, if any, may be replaced.
-pub(crate) fn put_condition(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> S3Result<PutCondition> {
+pub(crate) fn put_condition(
+    if_match: Option<ETagCondition>,
+    if_none_match: Option<ETagCondition>,
+) -> S3Result<PutCondition> {
     match (if_match, if_none_match) {
         (None, None) => Ok(PutCondition::Always),
         (None, Some(ETagCondition::Any)) => Ok(PutCondition::Absent),
@@ -112,7 +124,8 @@ enum Content {
 }
 
 impl Received {
-    /// Takes a body in. `before_long` is asked before a long one is written to what `open` gives; that goes when anything is wrong.
+    /// Takes a body in. `before_long` is asked before a long one is written to what `open` gives;
+    /// that goes when anything is wrong.
     async fn of(
         open: impl FnOnce() -> Result<ObjectWriter, StoreError> + Send + 'static,
         body: Option<StreamingBlob>,
@@ -195,7 +208,8 @@ async fn write_long(
     Ok((file.claim().with(hash), computed))
 }
 
-/// The file of a body that may have been given up meanwhile. Clearing a part's place waits for the disk.
+/// The file of a body that may have been given up meanwhile. Clearing a part's place waits for the
+/// disk.
 struct Unclaimed(Option<ObjectFile>);
 
 impl Unclaimed {

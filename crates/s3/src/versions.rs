@@ -25,7 +25,8 @@ pub(crate) async fn list_object_versions(
         return Err(s3_error!(InvalidArgument, "A version-id marker cannot be specified without a key marker."));
     }
     let objects = Arc::clone(&front.objects);
-    let (bucket, prefix, delimiter) = (input.bucket.clone(), input.prefix.clone().unwrap_or_default(), input.delimiter.clone());
+    let (bucket, prefix, delimiter) =
+        (input.bucket.clone(), input.prefix.clone().unwrap_or_default(), input.delimiter.clone());
     let most = usize::try_from(max_keys).expect("a page size is not negative");
     // A key has no version after its only one, so both markers together lead past the key, too.
     let page = blocking(move || objects.list(&bucket, &prefix, marker.as_deref(), delimiter.as_deref(), most)).await?;

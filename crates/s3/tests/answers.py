@@ -1,4 +1,6 @@
-"""The same where clients' suites found a difference from AWS, and for what is refused: run as `answers.py CASE ENDPOINT`."""
+"""The same where clients' suites found a difference from AWS, and for what is refused: run as
+`answers.py CASE ENDPOINT`.
+"""
 
 import base64
 import concurrent.futures
@@ -13,25 +15,39 @@ from signing import put_chunked, send, sign
 
 
 def cut_bodies():
-    """Bodies in aws-chunked that end at the border of a chunk, lack their trailer, or have another length than stated, as objects and as parts."""
+    """Bodies in aws-chunked that end at the border of a chunk, lack their trailer, or have
+    another length than stated, as objects and as parts.
+    """
     s3.create_bucket(Bucket="data")
     upload = s3.create_multipart_upload(Bucket="data", Key="parts")["UploadId"]
     body = os.urandom(150_000)
     crc = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
     signed, signed_trailer, trailer = (
-        f"STREAMING-{kind}" for kind in ("AWS4-HMAC-SHA256-PAYLOAD", "AWS4-HMAC-SHA256-PAYLOAD-TRAILER", "UNSIGNED-PAYLOAD-TRAILER")
+        f"STREAMING-{kind}"
+        for kind in ("AWS4-HMAC-SHA256-PAYLOAD", "AWS4-HMAC-SHA256-PAYLOAD-TRAILER", "UNSIGNED-PAYLOAD-TRAILER")
     )
     forms = [
         *((kind, ("last", "trailer"), None, "IncompleteBody") for kind in (signed, signed_trailer, trailer)),
         *((kind, (2, "last", "trailer"), None, "IncompleteBody") for kind in (signed, signed_trailer, trailer)),
         *((kind, (0, 1, 2, "last", "trailer"), None, "IncompleteBody") for kind in (signed, signed_trailer, trailer)),
-        *((kind, (), len(body) + change, "IncompleteBody") for kind in (signed, signed_trailer, trailer) for change in (-1, 1)),
+        *(
+            (kind, (), len(body) + change, "IncompleteBody")
+            for kind in (signed, signed_trailer, trailer)
+            for change in (-1, 1)
+        ),
         *((kind, ("trailer",), None, "MalformedTrailerError") for kind in (signed_trailer, trailer)),
     ]
     for kind, drop, stated, expected in forms:
         for path in ("/data/whole", f"/data/parts?partNumber=1&uploadId={upload}"):
             status, answer = put_chunked(ENDPOINT, OWN, path, body, kind, crc, drop, stated)
-            assert (status, f"<Code>{expected}</Code>" in answer) == (400, True), (kind, drop, stated, path, status, answer)
+            assert (status, f"<Code>{expected}</Code>" in answer) == (400, True), (
+                kind,
+                drop,
+                stated,
+                path,
+                status,
+                answer,
+            )
     assert not exists("data", "whole")
     assert "Parts" not in s3.list_parts(Bucket="data", Key="parts", UploadId=upload)
     for kind in (signed, signed_trailer, trailer):
@@ -84,7 +100,9 @@ def refusals():
         else:
             raise AssertionError(f"{call.__name__} of {arguments} is not refused")
     answer = s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "a", "VersionId": "x"}]})
-    assert [(item["Key"], item["VersionId"], item["Code"]) for item in answer["Errors"]] == [("a", "x", "NoSuchVersion")]
+    assert [(item["Key"], item["VersionId"], item["Code"]) for item in answer["Errors"]] == [
+        ("a", "x", "NoSuchVersion")
+    ]
     assert read("data", "a", VersionId="null") == b"1" and not exists("data", "b")
     with refused("NotImplemented"):
         s3.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
@@ -105,7 +123,9 @@ def refusals():
         s3.get_object_acl(Bucket="data", Key="absent")
     assert "LoggingEnabled" not in s3.get_bucket_logging(Bucket="data")
     assert "Status" not in s3.get_bucket_accelerate_configuration(Bucket="data")
-    assert not {"TopicConfigurations", "QueueConfigurations"} & set(s3.get_bucket_notification_configuration(Bucket="data"))
+    assert not {"TopicConfigurations", "QueueConfigurations"} & set(
+        s3.get_bucket_notification_configuration(Bucket="data")
+    )
     assert s3.get_bucket_request_payment(Bucket="data")["Payer"] == "BucketOwner"
     s3.delete_object(Bucket="data", Key="a", VersionId="null")
     assert not exists("data", "a")
@@ -122,7 +142,9 @@ def conditional_deletions():
         assert [item["Code"] for item in answer["Errors"]] == ["PreconditionFailed"], (wrong, answer)
     assert read("data", "a") == b"1"
     right = dict(ETag=etag, Size=1, LastModifiedTime=found["LastModified"])
-    assert [item["Key"] for item in s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "a", **right}]})["Deleted"]] == ["a"]
+    assert [
+        item["Key"] for item in s3.delete_objects(Bucket="data", Delete={"Objects": [{"Key": "a", **right}]})["Deleted"]
+    ] == ["a"]
     assert not exists("data", "a")
     for condition in ("*", etag):
         with refused("PreconditionFailed", 412):
@@ -133,15 +155,22 @@ def conditional_deletions():
 
 
 def completions_at_once():
-    """Identical completions at the same time are all answered like the first: none hears NoSuchUpload before the object exists."""
+    """Identical completions at the same time are all answered like the first: none hears
+    NoSuchUpload before the object exists.
+    """
     s3.create_bucket(Bucket="data")
     clients = [connect(max_pool_connections=1) for _ in range(12)]
     for turn in range(5):
         upload = dict(Bucket="data", Key=f"m{turn}")
         upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
-        parts = [{"PartNumber": n, "ETag": s3.upload_part(**upload, PartNumber=n, Body=bytes(size))["ETag"]} for n, size in ((1, 5 << 20), (2, 1))]
+        parts = [
+            {"PartNumber": n, "ETag": s3.upload_part(**upload, PartNumber=n, Body=bytes(size))["ETag"]}
+            for n, size in ((1, 5 << 20), (2, 1))
+        ]
         with concurrent.futures.ThreadPoolExecutor(len(clients)) as pool:
-            complete = lambda client: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})["ETag"]
+            complete = lambda client: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})[
+                "ETag"
+            ]
             etags = set(pool.map(complete, clients))
         assert etags == {s3.head_object(Bucket="data", Key=f"m{turn}")["ETag"]}
     with refused("NoSuchUpload", 404):
@@ -153,12 +182,19 @@ def versions_and_tags():
     for key in ("a", "b/1", "b/2", "c"):
         s3.put_object(Bucket="data", Key=key, Body=b"12")
     listed = s3.list_object_versions(Bucket="data")
-    assert [(item["Key"], item["VersionId"], item["IsLatest"], item["Size"]) for item in listed["Versions"]][1] == ("b/1", "null", True, 2)
+    assert [(item["Key"], item["VersionId"], item["IsLatest"], item["Size"]) for item in listed["Versions"]][1] == (
+        "b/1",
+        "null",
+        True,
+        2,
+    )
     assert len(listed["Versions"]) == 4 and not listed["IsTruncated"]
     rolled = s3.list_object_versions(Bucket="data", Delimiter="/")
     assert ([item["Key"] for item in rolled["Versions"]], rolled["CommonPrefixes"]) == (["a", "c"], [{"Prefix": "b/"}])
     for size in (1, 2, 3):
-        pages = list(s3.get_paginator("list_object_versions").paginate(Bucket="data", PaginationConfig={"PageSize": size}))
+        pages = list(
+            s3.get_paginator("list_object_versions").paginate(Bucket="data", PaginationConfig={"PageSize": size})
+        )
         assert [item["Key"] for page in pages for item in page["Versions"]] == ["a", "b/1", "b/2", "c"], size
     with refused("InvalidArgument", 400):
         s3.list_object_versions(Bucket="data", VersionIdMarker="null")
@@ -180,7 +216,9 @@ def versions_and_tags():
     assert set(blocked.values()) == {True}
     s3.put_public_access_block(Bucket="data", PublicAccessBlockConfiguration=blocked)
     with refused("NotImplemented"):
-        s3.put_public_access_block(Bucket="data", PublicAccessBlockConfiguration={**blocked, "BlockPublicPolicy": False})
+        s3.put_public_access_block(
+            Bucket="data", PublicAccessBlockConfiguration={**blocked, "BlockPublicPolicy": False}
+        )
     encryption = s3.get_bucket_encryption(Bucket="data")["ServerSideEncryptionConfiguration"]
     assert encryption["Rules"][0]["ApplyServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
     s3.put_bucket_encryption(Bucket="data", ServerSideEncryptionConfiguration=encryption)
@@ -194,18 +232,24 @@ def as_aws_answers():
     s3.create_bucket(Bucket="data")
     body = b"0123456789" * 10
     etag = s3.put_object(Bucket="data", Key="a", Body=body, StorageClass="STANDARD_IA")["ETag"]
-    # A range that is none is ignored: for signed headers, for URLs, and not for what may not be read.
+    # A range that is none is ignored: for signed headers, for URLs, and not for what may not be
+    # read.
     for text in ("bytes=", "bytes=5", "bytes=5-2", "bytes=a-b", "5-9", "bytes=0-1,4-5", "lines=1-2"):
         got = s3.get_object(Bucket="data", Key="a", Range=text)
         assert (got["ResponseMetadata"]["HTTPStatusCode"], got["Body"].read()) == (200, body), text
         assert s3.head_object(Bucket="data", Key="a", Range=text)["ContentLength"] == 100
     for version in ("s3", "s3v4"):
-        url = connect(signature_version=version).generate_presigned_url("get_object", Params={"Bucket": "data", "Key": "a"})
+        url = connect(signature_version=version).generate_presigned_url(
+            "get_object", Params={"Bucket": "data", "Key": "a"}
+        )
         assert send(ENDPOINT, "GET", url.removeprefix(ENDPOINT), {"range": "bytes=x"}) == (200, body.decode())
     with refused("NoSuchKey", 404):
         s3.get_object(Bucket="data", Key="none", Range="bytes=x")
     job = connect(JOB)
-    for call in (lambda: job.get_object(Bucket="data", Key="a", Range="bytes=x"), lambda: job.list_objects_v2(Bucket="data")):
+    for call in (
+        lambda: job.get_object(Bucket="data", Key="a", Range="bytes=x"),
+        lambda: job.list_objects_v2(Bucket="data"),
+    ):
         with refused("AccessDenied", 403):
             call()
     wrong = connect({**OWN, "aws_secret_access_key": "wrong"})
@@ -217,8 +261,14 @@ def as_aws_answers():
     assert s3.list_objects_v2(Bucket="data")["Contents"][0]["StorageClass"] == "STANDARD_IA"
     s3.copy_object(Bucket="data", Key="b", CopySource="data/a")
     assert "StorageClass" not in s3.head_object(Bucket="data", Key="b")
-    attributes = s3.get_object_attributes(Bucket="data", Key="a", ObjectAttributes=["ETag", "StorageClass", "ObjectSize"])
-    assert (attributes["ETag"], attributes["StorageClass"], attributes["ObjectSize"]) == (etag.strip('"'), "STANDARD_IA", 100)
+    attributes = s3.get_object_attributes(
+        Bucket="data", Key="a", ObjectAttributes=["ETag", "StorageClass", "ObjectSize"]
+    )
+    assert (attributes["ETag"], attributes["StorageClass"], attributes["ObjectSize"]) == (
+        etag.strip('"'),
+        "STANDARD_IA",
+        100,
+    )
     part = s3.head_object(Bucket="data", Key="a", PartNumber=1)
     assert (part["ResponseMetadata"]["HTTPStatusCode"], part["ContentLength"]) == (206, 100)
     assert s3.head_object(Bucket="data", Key="a", Range="bytes=0-1")["ResponseMetadata"]["HTTPStatusCode"] == 206
@@ -251,5 +301,6 @@ def as_aws_answers():
             assert error.response["Error"].get(member) == value, error.response
         else:
             raise AssertionError(f"{arguments} is not refused")
+
 
 globals()[sys.argv[1]]()

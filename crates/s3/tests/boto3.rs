@@ -1,4 +1,5 @@
-//! The real boto3 against the front over real HTTP. What is expected stands in `client.py` and `answers.py`, a function per test.
+//! The real boto3 against the front over real HTTP. What is expected stands in `client.py` and
+//! `answers.py`, a function per test.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 

@@ -1,4 +1,6 @@
-"""The client's side of the tests in boto3.rs: one function per test, run as `client.py CASE ENDPOINT`."""
+"""The client's side of the tests in boto3.rs: one function per test, run as
+`client.py CASE ENDPOINT`.
+"""
 
 import base64
 import concurrent.futures
@@ -28,7 +30,9 @@ def buckets():
     s3.create_bucket(Bucket="data")
     s3.create_bucket(Bucket="data")  # as in us-east-1
     with refused("IllegalLocationConstraintException", 400):
-        connect(region="eu-west-1").create_bucket(Bucket="other.data", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        connect(region="eu-west-1").create_bucket(
+            Bucket="other.data", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+        )
     s3.create_bucket(Bucket="other.data")
     listed = s3.list_buckets()
     assert [bucket["Name"] for bucket in listed["Buckets"]] == ["data", "other.data"]
@@ -104,8 +108,26 @@ def objects_and_their_attributes():
 def odd_keys():
     s3.create_bucket(Bucket="data")
     keys = [
-        "plain", "with space", "a+b", "a%20b", "ünï/cödé/日本語.csv", "\U0001f600", "a//b", "/leading", "trailing/", "dots/../x", "./y",
-        "quote'\"&<>", "tab\tand\nline", "a=b&c=d", "?query#fragment", "*(!)~:@$,;", "k" * 1024, "back\\slash", "a/b", "a",
+        "plain",
+        "with space",
+        "a+b",
+        "a%20b",
+        "ünï/cödé/日本語.csv",
+        "\U0001f600",
+        "a//b",
+        "/leading",
+        "trailing/",
+        "dots/../x",
+        "./y",
+        "quote'\"&<>",
+        "tab\tand\nline",
+        "a=b&c=d",
+        "?query#fragment",
+        "*(!)~:@$,;",
+        "k" * 1024,
+        "back\\slash",
+        "a/b",
+        "a",
     ]
     for key in keys:
         s3.put_object(Bucket="data", Key=key, Body=key.encode())
@@ -127,8 +149,14 @@ def ranges():
     body = os.urandom(600_000)
     s3.put_object(Bucket="data", Key="a", Body=body)
     for text, expected in [
-        ("0-0", body[:1]), ("5-9", body[5:10]), ("100-", body[100:]), ("-7", body[-7:]), ("599999-", body[-1:]),
-        ("0-9999999", body), ("-9999999", body), ("1000-599000", body[1000:599_001]),
+        ("0-0", body[:1]),
+        ("5-9", body[5:10]),
+        ("100-", body[100:]),
+        ("-7", body[-7:]),
+        ("599999-", body[-1:]),
+        ("0-9999999", body),
+        ("-9999999", body),
+        ("1000-599000", body[1000:599_001]),
     ]:
         got = s3.get_object(Bucket="data", Key="a", Range=f"bytes={text}")
         assert got["Body"].read() == expected, text
@@ -181,7 +209,9 @@ def listings():
         pages = list(s3.get_paginator(operation).paginate(Bucket="data"))
         assert [item["Key"] for page in pages for item in page["Contents"]] == sorted(keys)
         assert len(pages) == 2 and len(pages[0]["Contents"]) == 1000
-        pages = list(s3.get_paginator(operation).paginate(Bucket="data", Delimiter="/", PaginationConfig={"PageSize": 2}))
+        pages = list(
+            s3.get_paginator(operation).paginate(Bucket="data", Delimiter="/", PaginationConfig={"PageSize": 2})
+        )
         found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", [])]
         assert found == ["a b/", "part/", "zz/"], found
         found = [item["Key"] for page in pages for item in page.get("Contents", [])]
@@ -196,7 +226,12 @@ def listings():
     assert s3.list_objects_v2(Bucket="data", MaxKeys=0)["KeyCount"] == 0
     with refused("InvalidArgument"):
         s3.list_objects_v2(Bucket="data", ContinuationToken="?")
-    names = [item.key for item in boto3.resource("s3", endpoint_url=ENDPOINT, region_name="us-east-1", **OWN).Bucket("data").objects.filter(Prefix="a")]
+    names = [
+        item.key
+        for item in boto3.resource("s3", endpoint_url=ENDPOINT, region_name="us-east-1", **OWN)
+        .Bucket("data")
+        .objects.filter(Prefix="a")
+    ]
     assert names == ["a b/1", "a b/2", "a+b"]
 
 
@@ -207,7 +242,12 @@ def multipart_uploads():
         up, down = os.path.join(folder, "up"), os.path.join(folder, "down")
         with open(up, "wb") as file:
             file.write(os.urandom(size))
-        s3.upload_file(up, "data", "big", ExtraArgs={"ContentType": "x/y", "Metadata": {"k": "v"}, "ServerSideEncryption": "aws:kms"})
+        s3.upload_file(
+            up,
+            "data",
+            "big",
+            ExtraArgs={"ContentType": "x/y", "Metadata": {"k": "v"}, "ServerSideEncryption": "aws:kms"},
+        )
         head = s3.head_object(Bucket="data", Key="big")
         assert head["ContentLength"] == size and head["ETag"].endswith('-4"')
         assert (head["ContentType"], head["Metadata"]) == ("x/y", {"k": "v"})
@@ -287,7 +327,14 @@ def copies():
     source = {"Bucket": "data", "Key": "a ü+"}
     copied = s3.copy_object(Bucket="other", Key="b", CopySource=source)
     assert copied["CopyObjectResult"]["ETag"] == etag
-    s3.copy_object(Bucket="other", Key="c", CopySource=source, MetadataDirective="REPLACE", Metadata={"new": "1"}, ContentType="n/n")
+    s3.copy_object(
+        Bucket="other",
+        Key="c",
+        CopySource=source,
+        MetadataDirective="REPLACE",
+        Metadata={"new": "1"},
+        ContentType="n/n",
+    )
     s3.delete_object(**source)
     got = s3.get_object(Bucket="other", Key="b")
     assert (got["Body"].read(), got["ContentType"], got["Metadata"]) == (b"content", "x/y", {"k": "v"})
@@ -302,7 +349,12 @@ def copies():
     # The transfer manager copies large objects in parts.
     body = os.urandom(11 * 1024 * 1024)
     s3.put_object(Bucket="data", Key="large", Body=body)
-    s3.copy({"Bucket": "data", "Key": "large"}, "other", "large", Config=TransferConfig(multipart_threshold=5 * 1024 * 1024, multipart_chunksize=5 * 1024 * 1024))
+    s3.copy(
+        {"Bucket": "data", "Key": "large"},
+        "other",
+        "large",
+        Config=TransferConfig(multipart_threshold=5 * 1024 * 1024, multipart_chunksize=5 * 1024 * 1024),
+    )
     assert s3.head_object(Bucket="other", Key="large")["ETag"].endswith('-3"')
     assert read("other", "large") == body
 
@@ -328,7 +380,9 @@ def checksums():
     put = s3.put_object(Bucket="data", Key="a", Body=b"hello")
     assert put["ChecksumCRC32"] == crc
     assert s3.get_object(Bucket="data", Key="a", ChecksumMode="ENABLED")["ChecksumCRC32"] == crc
-    assert "ChecksumCRC32" not in connect(response_checksum_validation="when_required").head_object(Bucket="data", Key="a")
+    assert "ChecksumCRC32" not in connect(response_checksum_validation="when_required").head_object(
+        Bucket="data", Key="a"
+    )
     assert "ChecksumCRC32" not in s3.get_object(Bucket="data", Key="a", ChecksumMode="ENABLED", Range="bytes=0-1")
     put = s3.put_object(Bucket="data", Key="b", Body=b"hello", ChecksumAlgorithm="SHA256")
     assert put["ChecksumSHA256"] == sha
@@ -337,14 +391,20 @@ def checksums():
     with refused("BadDigest", 400):
         s3.put_object(Bucket="data", Key="d", Body=b"hello", ChecksumCRC32="AAAAAA==")
     with refused("BadDigest", 400):
-        s3.put_object(Bucket="data", Key="d", Body=b"hello", ContentMD5=base64.b64encode(hashlib.md5(b"x").digest()).decode())
-    s3.put_object(Bucket="data", Key="e", Body=b"hello", ContentMD5=base64.b64encode(hashlib.md5(b"hello").digest()).decode())
+        s3.put_object(
+            Bucket="data", Key="d", Body=b"hello", ContentMD5=base64.b64encode(hashlib.md5(b"x").digest()).decode()
+        )
+    s3.put_object(
+        Bucket="data", Key="e", Body=b"hello", ContentMD5=base64.b64encode(hashlib.md5(b"hello").digest()).decode()
+    )
     # What was refused is not there.
     assert not exists("data", "d") and exists("data", "e")
 
 
 def chunked_bodies():
-    """Bodies in aws-chunked, signed chunk by chunk and unsigned with a trailer; botocore sends them over TLS only."""
+    """Bodies in aws-chunked, signed chunk by chunk and unsigned with a trailer; botocore sends
+    them over TLS only.
+    """
     s3.create_bucket(Bucket="data")
     body = os.urandom(300_000)
     good = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
@@ -390,9 +450,13 @@ def presigned_urls():
     # Temporary keys bring their token in the URL.
     s3.put_object(Bucket="data", Key="train/x", Body=b"mine")
     for version in ("s3", "s3v4"):
-        url = connect(JOB, signature_version=version).generate_presigned_url("get_object", Params={"Bucket": "data", "Key": "train/x"})
+        url = connect(JOB, signature_version=version).generate_presigned_url(
+            "get_object", Params={"Bucket": "data", "Key": "train/x"}
+        )
         assert open_url(url) == (200, b"mine"), version
-        url = connect(JOB, signature_version=version).generate_presigned_url("get_object", Params={"Bucket": "data", "Key": "a b/ü"})
+        url = connect(JOB, signature_version=version).generate_presigned_url(
+            "get_object", Params={"Bucket": "data", "Key": "a b/ü"}
+        )
         assert open_url(url)[0] == 403
 
 
@@ -411,7 +475,14 @@ def signatures_are_verified():
         anonymous.put_object(Bucket="data", Key="a", Body=b"x")
     for minutes, expected in [(0, 200), (-14, 200), (-16, 403), (16, 403)]:
         headers = {"x-amz-content-sha256": hashlib.sha256(b"").hexdigest()}
-        sign(ENDPOINT, OWN, "GET", "/", headers, datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=minutes))
+        sign(
+            ENDPOINT,
+            OWN,
+            "GET",
+            "/",
+            headers,
+            datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=minutes),
+        )
         status, text = send(ENDPOINT, "GET", "/", headers)
         assert status == expected and (status == 200 or "RequestTimeTooSkewed" in text), (minutes, status, text)
     assert s3.list_objects_v2(Bucket="data")["KeyCount"] == 0
@@ -474,5 +545,6 @@ def large_object():
         assert chunk == block
         size -= len(chunk)
     assert size == 0
+
 
 globals()[sys.argv[1]]()

@@ -1,4 +1,6 @@
-"""What the client's side of the tests shares: clients of the server, keys, and how refusals are looked at."""
+"""What the client's side of the tests shares: clients of the server, keys, and how refusals are
+looked at.
+"""
 
 import contextlib
 import sys

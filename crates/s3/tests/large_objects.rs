@@ -1,4 +1,5 @@
-//! Objects stream in bounded memory. Alone in its binary, since the process's peak is what is measured.
+//! Objects stream in bounded memory. Alone in its binary, since the process's peak is what is
+//! measured.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 

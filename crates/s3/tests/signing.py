@@ -8,7 +8,9 @@ import urllib.parse
 
 
 def sign(endpoint, keys, method, path, headers, now):
-    """Adds SigV4's headers to `headers`; returns what the chunks' signatures continue: the scope, the key's signer, the signature."""
+    """Adds SigV4's headers to `headers`; returns what the chunks' signatures continue: the
+    scope, the key's signer, the signature.
+    """
     now = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{now[:8]}/us-east-1/s3/aws4_request"
     headers.update({"host": urllib.parse.urlsplit(endpoint).netloc, "x-amz-date": now})
@@ -37,13 +39,16 @@ def send(endpoint, method, path, headers, body=None):
 
 
 def put_chunked(endpoint, keys, path, body, kind, crc, drop=(), stated=None):
-    """Puts a body in chunks of 64 KiB. `drop` names what is left out, as if cut there: numbers of chunks, "last" and "trailer". The query of a path is
-    written with its pairs sorted."""
+    """Puts a body in chunks of 64 KiB. `drop` names what is left out, as if cut there: numbers
+    of chunks, "last" and "trailer". The query of a path is written with its pairs sorted.
+    """
     headers = {"content-encoding": "aws-chunked", "x-amz-content-sha256": kind}
     headers["x-amz-decoded-content-length"] = str(len(body) if stated is None else stated)
     if "TRAILER" in kind:
         headers["x-amz-trailer"] = "x-amz-checksum-crc32"
-    scope, signature_of, signature = sign(endpoint, keys, "PUT", path, headers, datetime.datetime.now(datetime.timezone.utc))
+    scope, signature_of, signature = sign(
+        endpoint, keys, "PUT", path, headers, datetime.datetime.now(datetime.timezone.utc)
+    )
     empty = hashlib.sha256(b"").hexdigest()
     pieces = {}
     for number, start in enumerate(list(range(0, len(body), 65_536)) + [len(body)]):

@@ -1,4 +1,5 @@
-//! What an instance costs here: `cargo run --release -p shoal-sandbox --example start_times [ROUNDS]`.
+//! What an instance costs here:
+//! `cargo run --release -p shoal-sandbox --example start_times [ROUNDS]`.
 
 use std::time::Instant;
 
@@ -17,7 +18,9 @@ fn main() -> Result<(), SandboxError> {
             list.push(pair[1] - pair[0]);
         }
     }
-    for (what, list) in ["network made", "program started", "program ended and gone", "network gone"].iter().zip(&mut times) {
+    for (what, list) in
+        ["network made", "program started", "program ended and gone", "network gone"].iter().zip(&mut times)
+    {
         list.sort();
         println!("{what:>24}: median {:>6.1?}, least {:>6.1?}", list[list.len() / 2], list[0]);
     }

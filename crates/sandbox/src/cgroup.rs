@@ -1,8 +1,9 @@
-//! Memory, CPU and process limits of an instance: a control group of its own below ours, version 1 or 2, whichever this machine lets
-//! us make. Removed with the instance; [`crate::sweep()`] removes what crashes leave.
+//! Memory, CPU and process limits of an instance: a control group of its own below ours, version 1
+//! or 2, whichever this machine lets us make. Removed with the instance; [`crate::sweep()`] removes
+//! what crashes leave.
 //!
-//! Instances that have a memory limit in common ([`crate::Together`]) have their groups in one that has that limit: none of them can make
-//! the kernel look for memory outside of it.
+//! Instances that have a memory limit in common ([`crate::Together`]) have their groups in one that
+//! has that limit: none of them can make the kernel look for memory outside of it.
 
 mod out_of_memory;
 
@@ -20,7 +21,8 @@ use out_of_memory::Witness;
 
 /// All groups of ours have a parent of this name.
 pub(crate) const PARENT: &str = "shoal";
-/// Before the name of a group for instances that have a limit in common. No instance's id begins so.
+/// Before the name of a group for instances that have a limit in common. No instance's id begins
+/// so.
 const TOGETHER: &str = "together-";
 /// What an instance is limited in.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
@@ -54,27 +56,31 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Below the group of this process; its limits stay in force. For version 2 the nearest group above whose children may have limits, as a
-    /// group with processes of its own cannot have such children.
+    /// Below the group of this process; its limits stay in force. For version 2 the nearest group
+    /// above whose children may have limits, as a group with processes of its own cannot have such
+    /// children.
     pub(crate) fn find(layout: CgroupLayout) -> Option<Place> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         match layout {
             CgroupLayout::V1 => {
-                let parents = CONTROLLERS.iter().filter_map(|name| Some((*name, own_directory(&mounts, &own, Some(name))?.0)));
+                let parents =
+                    CONTROLLERS.iter().filter_map(|name| Some((*name, own_directory(&mounts, &own, Some(name))?.0)));
                 let parents: Vec<_> = parents.collect();
                 parents.iter().any(|(name, _)| *name == "memory").then_some(Place { layout, parents })
             }
             CgroupLayout::V2 => {
                 let (own, top) = own_directory(&mounts, &own, None)?;
-                let parent = own.ancestors().take_while(|path| path.starts_with(&top)).find(|path| delegate(path).is_ok())?;
+                let parent =
+                    own.ancestors().take_while(|path| path.starts_with(&top)).find(|path| delegate(path).is_ok())?;
                 Some(Place { layout, parents: vec![("memory", parent.to_owned())] })
             }
         }
     }
 }
 
-/// Where this process's group is, and the top of what is mounted of its hierarchy: that of a version 1 controller, or version 2.
+/// Where this process's group is, and the top of what is mounted of its hierarchy: that of a
+/// version 1 controller, or version 2.
 fn own_directory(mounts: &str, own: &str, controller: Option<&str>) -> Option<(PathBuf, PathBuf)> {
     let group = own.lines().find_map(|line| {
         let (names, path) = line.split_once(':')?.1.split_once(':')?;
@@ -94,7 +100,8 @@ fn own_directory(mounts: &str, own: &str, controller: Option<&str>) -> Option<(P
             Some(controller) => kind == "cgroup" && options.split(',').any(|name| name == controller),
             None => kind == "cgroup2",
         };
-        // In a container the hierarchy's top may be mounted from somewhere below, of which `own` then speaks in full.
+        // In a container the hierarchy's top may be mounted from somewhere below, of which `own`
+        // then speaks in full.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         wanted.then(|| (Path::new(point).join(below.strip_prefix("/").unwrap_or(below)), PathBuf::from(point)))
     })
@@ -130,7 +137,8 @@ fn make_parent(layout: CgroupLayout, directory: &Path) -> io::Result<()> {
     match layout {
         CgroupLayout::V2 => enable(directory),
         CgroupLayout::V1 => {
-            // Its limit is for its children, too; where that is so anyway, or for other controllers, it cannot be said.
+            // Its limit is for its children, too; where that is so anyway, or for other
+            // controllers, it cannot be said.
             let _ = fs::write(directory.join("memory.use_hierarchy"), "1");
             Ok(())
         }
@@ -149,7 +157,8 @@ impl Cgroup {
             let directory = parents[parents.len() - 1].join(&spec.id);
             let shown = directory.display().to_string();
             match make_fresh(place.layout, &parents, &directory) {
-                // Version 1 hierarchies have each their own permissions; the probe says which limits are missing.
+                // Version 1 hierarchies have each their own permissions; the probe says which
+                // limits are missing.
                 Err(_) if *controller != "memory" => {}
                 made => {
                     made.map_err(SandboxError::io(format!("make control group {shown}")))?;
@@ -176,7 +185,9 @@ impl Cgroup {
                 ("cpu", "cpu.shares", (u64::from(spec.cpu_weight) * 1024 / 100).max(2)),
                 ("pids", "pids.max", u64::from(spec.pids)),
             ],
-            CgroupLayout::V2 => &[("memory", "pids.max", u64::from(spec.pids)), ("memory", "cpu.weight", u64::from(spec.cpu_weight))],
+            CgroupLayout::V2 => {
+                &[("memory", "pids.max", u64::from(spec.pids)), ("memory", "cpu.weight", u64::from(spec.cpu_weight))]
+            }
         };
         for (controller, file, value) in limits {
             let Some(directory) = group.directory(controller) else { continue };
@@ -278,7 +289,8 @@ impl Drop for Cgroup {
 /// A group of this name that a crash has left is replaced; one that is in use is not.
 fn make_fresh(layout: CgroupLayout, parents: &[PathBuf], directory: &Path) -> io::Result<()> {
     for _ in 0..100 {
-        match parents.iter().try_for_each(|parent| make_parent(layout, parent)).and_then(|()| fs::create_dir(directory)) {
+        match parents.iter().try_for_each(|parent| make_parent(layout, parent)).and_then(|()| fs::create_dir(directory))
+        {
             // Another instance has ended and taken a parent away as empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_dir(directory)?,
@@ -288,12 +300,14 @@ fn make_fresh(layout: CgroupLayout, parents: &[PathBuf], directory: &Path) -> io
     Err(io::Error::other("its parents are removed again and again"))
 }
 
-/// Removes a group and whoever is still in it, and its parents as far as they are ours and empty then.
+/// Removes a group and whoever is still in it, and its parents as far as they are ours and empty
+/// then.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let mut patience = 200;
     loop {
         match fs::remove_dir(directory) {
-            // The dead leave their group a moment after they have been waited for, the living when they are killed.
+            // The dead leave their group a moment after they have been waited for, the living when
+            // they are killed.
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && patience > 0 => {
                 kill_members(directory);
                 patience -= 1;

@@ -10,8 +10,8 @@ use crate::{SandboxError, SandboxSpec, Support};
 pub struct Confined(Option<Cgroup>);
 
 impl Confined {
-    /// Of an instance's description the id, which no other group may have, and the limits count. Where this machine lets us make no
-    /// control group there are no limits.
+    /// Of an instance's description the id, which no other group may have, and the limits count.
+    /// Where this machine lets us make no control group there are no limits.
     ///
     /// # Errors
     /// The machine refuses a limit.

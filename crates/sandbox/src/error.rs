@@ -19,7 +19,8 @@ pub enum SandboxError {
     Program {
         /// What, where, and what to do.
         message: String,
-        /// What a shell would answer: 127 for a program that is not there, 126 for one that cannot be run.
+        /// What a shell would answer: 127 for a program that is not there, 126 for one that cannot
+        /// be run.
         code: i32,
     },
     /// A helper process reported why it could not go on.

@@ -1,5 +1,5 @@
-//! Another command in a running instance, for whoever looks after it from outside: its first process starts it, so that it is where the program
-//! is and may do what the program may.
+//! Another command in a running instance, for whoever looks after it from outside: its first
+//! process starts it, so that it is where the program is and may do what the program may.
 #![allow(unsafe_code, reason = "a terminal's size and owner are set by ioctl, which has no safe wrapper")]
 
 use std::fs::File;
@@ -45,7 +45,8 @@ enum Report {
     Ended { code: Option<i32>, signal: Option<i32> },
 }
 
-/// A command that runs beside an instance's program. When this is dropped it is killed, with the processes of its group.
+/// A command that runs beside an instance's program. When this is dropped it is killed, with the
+/// processes of its group.
 #[derive(Debug)]
 pub struct Guest {
     line: UnixStream,
@@ -59,8 +60,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// `tell` hands the guest's descriptors to the instance's first process: its line, and without a terminal its standard input, output and error.
-    pub(crate) fn start(with_terminal: bool, tell: impl FnOnce(&[OwnedFd]) -> Result<(), SandboxError>) -> Result<Self, SandboxError> {
+    /// `tell` hands the guest's descriptors to the instance's first process: its line, and without
+    /// a terminal its standard input, output and error.
+    pub(crate) fn start(
+        with_terminal: bool,
+        tell: impl FnOnce(&[OwnedFd]) -> Result<(), SandboxError>,
+    ) -> Result<Self, SandboxError> {
         let (line, theirs) = UnixStream::pair().map_err(SandboxError::io("make a socket pair"))?;
         let mut guest = Guest { line, stdin: None, stdout: None, stderr: None, terminal: None };
         let mut given = vec![OwnedFd::from(theirs)];
@@ -76,8 +81,12 @@ impl Guest {
         match receive(&guest.line).map_err(SandboxError::io("hear of a command"))? {
             Some((Report::Running, fds)) => {
                 if let Some(terminal) = fds.into_iter().next() {
-                    let copy =
-                        || terminal.try_clone().map(|fd| Some(File::from(fd))).map_err(SandboxError::io("copy a terminal's descriptor"));
+                    let copy = || {
+                        terminal
+                            .try_clone()
+                            .map(|fd| Some(File::from(fd)))
+                            .map_err(SandboxError::io("copy a terminal's descriptor"))
+                    };
                     (guest.stdin, guest.stdout) = (copy()?, copy()?);
                     guest.terminal = Some(terminal);
                 }
@@ -163,7 +172,8 @@ impl Guests {
     /// Kills those whose lines say that nobody wants them: in the order of [`Self::lines`].
     pub(crate) fn let_go(&self, polled: &[PollFd<'_>]) {
         for ((pid, _), _) in self.0.iter().zip(polled).filter(|(_, fd)| fd.any().unwrap_or(true)) {
-            // It leads a group. Fails if all of that is gone; until it is reaped the number is its own.
+            // It leads a group. Fails if all of that is gone; until it is reaped the number is its
+            // own.
             let _ = kill(Pid::from_raw(-pid.as_raw()), Signal::SIGKILL);
         }
     }
@@ -183,13 +193,17 @@ fn begin(spec: &SandboxSpec, terminal: Option<Terminal>, streams: &[OwnedFd]) ->
     if let Some(size) = terminal {
         let pair = openpty(&Winsize::from(size), None).map_err(SandboxError::io("open a terminal in the instance"))?;
         for side in [&pair.master, &pair.slave] {
-            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(SandboxError::io("keep a terminal to its command"))?;
+            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
+                .map_err(SandboxError::io("keep a terminal to its command"))?;
         }
         let side = &pair.slave;
         return Ok(program::start_at(spec, || sit_at(side))?.map(|pid| (pid, Some(pair.master))));
     }
     let [stdin, stdout, stderr] = streams else {
-        return Ok(Err(NotStarted { message: "a command without a terminal needs three streams".to_owned(), code: 126 }));
+        return Ok(Err(NotStarted {
+            message: "a command without a terminal needs three streams".to_owned(),
+            code: 126,
+        }));
     };
     let started = program::start_at(spec, || {
         dup2_stdin(stdin)?;

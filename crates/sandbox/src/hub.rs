@@ -1,5 +1,6 @@
-//! A network's helper: owner of the user namespaces of its instances and of the network namespace with the bridge. It does nothing once
-//! these exist but live as long as the process that started it.
+//! A network's helper: owner of the user namespaces of its instances and of the network namespace
+//! with the bridge. It does nothing once these exist but live as long as the process that started
+//! it.
 
 use std::fs;
 use std::io;
@@ -27,7 +28,8 @@ pub(crate) fn run(stream: &UnixStream, _id: &str) -> ! {
 }
 
 fn build(stream: &UnixStream) -> Result<(), SandboxError> {
-    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("make a user and a network namespace"))?;
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
+        .map_err(SandboxError::io("make a user and a network namespace"))?;
     send(stream, &Report::NeedsMaps, &[]).map_err(SandboxError::io("ask for the user namespace's maps"))?;
     match receive(stream).map_err(SandboxError::io("hear of the user namespace's maps"))? {
         Some((Order::Mapped, _)) => {}
@@ -35,12 +37,15 @@ fn build(stream: &UnixStream) -> Result<(), SandboxError> {
     }
     become_root_of_namespace().map_err(SandboxError::io("become root of the new user namespace"))?;
     let links = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
-    links.add_bridge(network::BRIDGE_NAME).map_err(SandboxError::io("add a bridge (is the kernel's bridge module there?)"))?;
+    links
+        .add_bridge(network::BRIDGE_NAME)
+        .map_err(SandboxError::io("add a bridge (is the kernel's bridge module there?)"))?;
 
     unshare(CloneFlags::CLONE_NEWUSER).map_err(SandboxError::io("make the program's user namespace"))?;
     write_inner_maps().map_err(SandboxError::io("map the program's user"))?;
-    // A program in a user namespace of its own would have every capability there, and with it far more of the kernel to attack.
-    // Kernels without the setting are as safe as their user namespaces.
+    // A program in a user namespace of its own would have every capability there, and with it far
+    // more of the kernel to attack. Kernels without the setting are as safe as their user
+    // namespaces.
     let _ = fs::write("/proc/sys/user/max_user_namespaces", "0");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The first process of an instance once the program runs: reaps, passes SIGTERM on, ends with its owner.
+//! The first process of an instance once the program runs: reaps, passes SIGTERM on, ends with its
+//! owner.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -25,13 +26,14 @@ impl Reaper {
         let mut set = SigSet::empty();
         set.add(Signal::SIGCHLD);
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).map_err(SandboxError::io("block SIGCHLD"))?;
-        let signals =
-            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(SandboxError::io("make a signalfd"))?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+            .map_err(SandboxError::io("make a signalfd"))?;
         Ok(Reaper { signals })
     }
 }
 
-/// Until the program ends, the owner says kill, or the owner is gone. Then nothing of the instance is left.
+/// Until the program ends, the owner says kill, or the owner is gone. Then nothing of the instance
+/// is left.
 pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> ! {
     let ended = watch(stream, reaper, program, mode);
     if let Some(report) = ended {
@@ -84,7 +86,9 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Opti
 fn reap(program: Pid, guests: &mut Guests) -> Option<Report> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == program => return Some(Report::Ended { code: Some(code), signal: None }),
+            Ok(WaitStatus::Exited(pid, code)) if pid == program => {
+                return Some(Report::Ended { code: Some(code), signal: None });
+            }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => {
                 return Some(Report::Ended { code: None, signal: Some(signal as i32) });
             }
@@ -101,11 +105,13 @@ fn signal_all(signal: Signal, mode: Mode) {
     if mode == Mode::Processes {
         return signal_descendants(signal);
     }
-    // In a PID namespace of its own -1 means everybody else in it, at one moment: who forks then forks afterwards. Fails if there is nobody.
+    // In a PID namespace of its own -1 means everybody else in it, at one moment: who forks then
+    // forks afterwards. Fails if there is nobody.
     let _ = kill(Pid::from_raw(-1), signal);
 }
 
-/// Without a PID namespace, again until nobody has come whom the signal has not reached: who was just born may have missed it.
+/// Without a PID namespace, again until nobody has come whom the signal has not reached: who was
+/// just born may have missed it.
 fn signal_descendants(signal: Signal) {
     let mut told = BTreeSet::new();
     loop {
@@ -113,7 +119,9 @@ fn signal_descendants(signal: Signal) {
         while let Some(parent) = waiting.pop() {
             let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
             let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-            for child in lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()) {
+            for child in
+                lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+            {
                 if told.insert(child) {
                     // It may be dead already.
                     let _ = kill(Pid::from_raw(child.cast_signed()), signal);
@@ -127,11 +135,15 @@ fn signal_descendants(signal: Signal) {
     }
 }
 
-/// Without a PID namespace: orphans come to this process (a child subreaper), so killing its children until it has none kills all.
+/// Without a PID namespace: orphans come to this process (a child subreaper), so killing its
+/// children until it has none kills all.
 fn kill_descendants() {
     let own = std::process::id();
     let children = format!("/proc/self/task/{own}/children");
-    while !matches!(waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT), Err(nix::Error::ECHILD)) {
+    while !matches!(
+        waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT),
+        Err(nix::Error::ECHILD)
+    ) {
         let list = std::fs::read_to_string(&children).unwrap_or_default();
         for pid in list.split_whitespace().filter_map(|pid| pid.parse().ok()) {
             // It may be dead already.

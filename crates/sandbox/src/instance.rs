@@ -46,7 +46,8 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
     let (mut introduced, introduction) = io::pipe().map_err(SandboxError::io("make a pipe"))?;
     match fork_sibling().map_err(SandboxError::io("fork"))? {
         Fork::Parent(pid) => {
-            send(stream, &Report::Forked { pid: pid.as_raw() }, &[]).map_err(SandboxError::io("report the first process"))?;
+            send(stream, &Report::Forked { pid: pid.as_raw() }, &[])
+                .map_err(SandboxError::io("report the first process"))?;
             std::process::exit(0)
         }
         Fork::Child => {
@@ -61,13 +62,17 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
 fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxError> {
     setns(bridge, CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("enter the network"))?;
     let at_bridge = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
-    let all =
-        CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNET;
+    let all = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWNET;
     unshare(all).map_err(SandboxError::io("make namespaces"))?;
     let here = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
     let address = private_address(spec.host);
     let [a, b, c, d] = address.octets();
-    // The name differs from that of a dead instance at the same place, which the kernel may not have cleared away yet.
+    // The name differs from that of a dead instance at the same place, which the kernel may not
+    // have cleared away yet.
     let peer = format!("h{}-{}", spec.host, std::process::id());
     let connected = here
         .add_pair([2, 0, a, b, c, d], &peer, bridge.as_fd())
@@ -112,7 +117,8 @@ fn first_process(
     start_and_supervise(stream, spec, mode, shortfalls, listeners, line)
 }
 
-/// So that the program can open `/dev/stdout` and `/dev/stderr`, which are pipes of their own owner and mode.
+/// So that the program can open `/dev/stdout` and `/dev/stderr`, which are pipes of their own owner
+/// and mode.
 fn give_output(owner: u32) -> Result<(), nix::Error> {
     let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
     nix::unistd::fchown(io::stdout(), Some(user), Some(group))?;

@@ -1,7 +1,8 @@
-//! Pieces of the machine that can be put somewhere else: detached mounts (open_tree(2), mount_setattr(2), move_mount(2); Linux 5.12).
+//! Pieces of the machine that can be put somewhere else: detached mounts (open_tree(2),
+//! mount_setattr(2), move_mount(2); Linux 5.12).
 //!
-//! A piece is taken while the machine's own root is still there, and put into the instance's root later, so no path of one is ever
-//! resolved in the other.
+//! A piece is taken while the machine's own root is still there, and put into the instance's root
+//! later, so no path of one is ever resolved in the other.
 #![allow(unsafe_code, reason = "the calls of the new mount interface have no safe wrapper")]
 
 use std::ffi::CString;
@@ -61,14 +62,23 @@ impl Piece {
             Access::Device => MOUNT_ATTR_NOSUID,
         };
         // Never shared with the machine's mounts.
-        set_attributes(piece.tree.as_raw_fd(), c"", &Attributes { set, propagation: libc::MS_PRIVATE, ..Attributes::default() })?;
+        set_attributes(
+            piece.tree.as_raw_fd(),
+            c"",
+            &Attributes { set, propagation: libc::MS_PRIVATE, ..Attributes::default() },
+        )?;
         Ok(piece)
     }
 
-    /// What belongs to root of that user namespace on disk is shown as belonging to whom it maps to. Not all file systems can.
+    /// What belongs to root of that user namespace on disk is shown as belonging to whom it maps
+    /// to. Not all file systems can.
     pub(crate) fn show_as(&self, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
         let user_namespace = user_namespace.as_raw_fd() as u64;
-        set_attributes(self.tree.as_raw_fd(), c"", &Attributes { set: MOUNT_ATTR_IDMAP, user_namespace, ..Attributes::default() })
+        set_attributes(
+            self.tree.as_raw_fd(),
+            c"",
+            &Attributes { set: MOUNT_ATTR_IDMAP, user_namespace, ..Attributes::default() },
+        )
     }
 
     /// Puts it where it belongs.
@@ -76,7 +86,14 @@ impl Piece {
         let name = CString::new(target.as_os_str().as_bytes())?;
         // SAFETY: both paths are C strings that outlive the call.
         let done = unsafe {
-            libc::syscall(libc::SYS_move_mount, self.tree.as_raw_fd(), c"".as_ptr(), libc::AT_FDCWD, name.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
+            libc::syscall(
+                libc::SYS_move_mount,
+                self.tree.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_FDCWD,
+                name.as_ptr(),
+                MOVE_MOUNT_F_EMPTY_PATH,
+            )
         };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -95,6 +112,7 @@ fn set_attributes(fd: i32, path: &std::ffi::CStr, attributes: &Attributes) -> io
 fn attributes_at(fd: i32, path: &std::ffi::CStr, flags: libc::c_int, attributes: &Attributes) -> io::Result<()> {
     let pointer = std::ptr::from_ref(attributes);
     // SAFETY: path and attributes outlive the call, which is told the size of the latter.
-    let done = unsafe { libc::syscall(libc::SYS_mount_setattr, fd, path.as_ptr(), flags, pointer, size_of::<Attributes>()) };
+    let done =
+        unsafe { libc::syscall(libc::SYS_mount_setattr, fd, path.as_ptr(), flags, pointer, size_of::<Attributes>()) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,4 +1,5 @@
-//! Just enough rtnetlink to build a bridge with instances on it (linux/rtnetlink.h, rtnetlink(7)); needs no `ip` program.
+//! Just enough rtnetlink to build a bridge with instances on it (linux/rtnetlink.h, rtnetlink(7));
+//! needs no `ip` program.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,8 +14,9 @@ pub(crate) const ETH0: i32 = 2;
 /// Interface number of `lo` in every network namespace.
 pub(crate) const LOOPBACK: i32 = 1;
 
-/// Most bytes of a packet on a job's network, the most that its links take. They are this machine's memory, and large packets reach the other
-/// instance in a third of the time: at 1500, half a megabyte there and back took 420 us on a machine whose loopback takes 140, with this 170.
+/// Most bytes of a packet on a job's network, the most that its links take. They are this machine's
+/// memory, and large packets reach the other instance in a third of the time: at 1500, half a
+/// megabyte there and back took 420 us on a machine whose loopback takes 140, with this 170.
 const MTU: u32 = 65_535;
 
 // Names as in the kernel's headers.
@@ -60,7 +62,8 @@ impl Netlink {
         self.call(request)
     }
 
-    /// Adds a pair of interfaces: `eth0` here, under the number [`ETH0`], and `peer` in another network namespace.
+    /// Adds a pair of interfaces: `eth0` here, under the number [`ETH0`], and `peer` in another
+    /// network namespace.
     pub(crate) fn add_pair(&self, address: [u8; 6], peer: &str, peer_namespace: BorrowedFd<'_>) -> io::Result<()> {
         let mut request = Request::link(libc::RTM_NEWLINK, NLM_F_CREATE_NEW, ETH0, false);
         request.attribute(IFLA_IFNAME, b"eth0");
@@ -104,16 +107,28 @@ impl Netlink {
         self.call(request)
     }
 
-    /// Has what comes over the interface with this address acknowledged at once, from its network and from itself; the interface is up. TCP waits 40 ms for an answer
-    /// to send the acknowledgement with, and a program that writes a length and then what is so long waits for it (Nagle).
+    /// Has what comes over the interface with this address acknowledged at once, from its network
+    /// and from itself; the interface is up. TCP waits 40 ms for an answer to send the
+    /// acknowledgement with, and a program that writes a length and then what is so long waits for
+    /// it (Nagle).
     pub(crate) fn acknowledge_at_once(&self, index: i32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let network = Ipv4Addr::from(u32::from(address) & !(u32::MAX.checked_shr(prefix.into()).unwrap_or(0)));
         let to_network = (network, prefix, libc::RT_TABLE_MAIN, libc::RT_SCOPE_LINK, libc::RTN_UNICAST);
         let to_itself = (address, 32, libc::RT_TABLE_LOCAL, libc::RT_SCOPE_HOST, libc::RTN_LOCAL);
         for (target, length, table, scope, kind) in [to_network, to_itself] {
             let mut request = Request::new(libc::RTM_NEWROUTE, NLM_F_CREATE_REPLACE);
-            // struct rtmsg: family, lengths of target and source, tos, table, who made it, scope, type; flags. As the kernel made the route itself, to replace that one.
-            request.bytes.extend_from_slice(&[libc::AF_INET as u8, length, 0, 0, table, libc::RTPROT_KERNEL, scope, kind]);
+            // struct rtmsg: family, lengths of target and source, tos, table, who made it, scope,
+            // type; flags. As the kernel made the route itself, to replace that one.
+            request.bytes.extend_from_slice(&[
+                libc::AF_INET as u8,
+                length,
+                0,
+                0,
+                table,
+                libc::RTPROT_KERNEL,
+                scope,
+                kind,
+            ]);
             request.bytes.extend_from_slice(&0_u32.to_ne_bytes());
             request.attribute(RTA_DST, &target.octets());
             request.attribute(RTA_OIF, &index.to_ne_bytes());
@@ -129,7 +144,8 @@ impl Netlink {
         send(self.socket.as_raw_fd(), &request.finish(), MsgFlags::empty())?;
         let mut answer = [0_u8; 4096];
         let length = recv(self.socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // struct nlmsghdr, then struct nlmsgerr, which begins with the error: 0, or a negative errno.
+        // struct nlmsghdr, then struct nlmsgerr, which begins with the error: 0, or a negative
+        // errno.
         match answer[..length].get(NLMSG_HEADER..NLMSG_HEADER + 4) {
             Some(code) => match i32::from_ne_bytes(code.try_into().expect("four bytes were asked for")) {
                 0 => Ok(()),
@@ -202,7 +218,8 @@ mod tests {
     /// An attribute of a route that acknowledges at once.
     const QUICK: [u8; 8] = [8, 0, RTAX_QUICKACK as u8, 0, 1, 0, 0, 0];
 
-    /// How many of this namespace's routes acknowledge at once: all of them are in the answer's first part.
+    /// How many of this namespace's routes acknowledge at once: all of them are in the answer's
+    /// first part.
     fn quick_routes() -> usize {
         let Netlink { socket } = Netlink::open().unwrap();
         let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16);

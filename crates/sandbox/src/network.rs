@@ -16,9 +16,11 @@ const MOST_HOSTS: u32 = 1023;
 /// Loopback addresses that plain processes get: 127.0.1.K.
 const MOST_PLAIN_HOSTS: u32 = 254;
 
-/// A bridge of its own for the instances of one training job, with no way out; or, where no namespaces can be had, loopback addresses.
+/// A bridge of its own for the instances of one training job, with no way out; or, where no
+/// namespaces can be had, loopback addresses.
 ///
-/// One process makes it (the agent of the first instance) and it goes with that process; others join by its handle.
+/// One process makes it (the agent of the first instance) and it goes with that process; others
+/// join by its handle.
 #[derive(Debug)]
 pub struct Network {
     kind: Kind,
@@ -51,7 +53,8 @@ impl Drop for Owner {
 }
 
 impl Network {
-    /// Makes a network for `hosts` instances. `id` names its helper in the process list and must be unique on this machine.
+    /// Makes a network for `hosts` instances. `id` names its helper in the process list and must be
+    /// unique on this machine.
     ///
     /// # Errors
     /// The machine refuses namespaces or a bridge, or there are too many hosts.
@@ -91,7 +94,8 @@ impl Network {
         }
     }
 
-    /// Joins the network that another process of the same user has made. It still ends with its maker.
+    /// Joins the network that another process of the same user has made. It still ends with its
+    /// maker.
     ///
     /// # Errors
     /// The maker is gone.
@@ -103,15 +107,17 @@ impl Network {
         let (pid, started) = handle.split_once(':').ok_or_else(gone)?;
         let (pid, started) = (pid.parse::<u32>().map_err(|_| gone())?, started.parse::<u64>().map_err(|_| gone())?);
         let namespaces = Namespaces::of(pid).map_err(|_| gone())?;
-        // Asked after the namespaces were opened: a process that began then has not been replaced by another one since.
+        // Asked after the namespaces were opened: a process that began then has not been replaced
+        // by another one since.
         if start_time(pid) != Some(started) {
             return Err(gone());
         }
         Ok(Network { kind: Kind::Private { handle: handle.to_owned(), namespaces, _owner: None } })
     }
 
-    /// The address of instance number `host` (from 1): what `algo-<host>` resolves to inside an instance. Plain processes bind it to stay
-    /// out of each other's way, and names do not resolve for them.
+    /// The address of instance number `host` (from 1): what `algo-<host>` resolves to inside an
+    /// instance. Plain processes bind it to stay out of each other's way, and names do not resolve
+    /// for them.
     #[must_use]
     pub fn address(&self, host: u32) -> Ipv4Addr {
         match self.kind {
@@ -149,17 +155,21 @@ impl Namespaces {
 
 /// Root of the helper's user namespace is `user` and `group` on the machine.
 fn write_maps(pid: u32, (user, group): (u32, u32)) -> Result<(), SandboxError> {
-    for (file, text) in [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {user} 1")), ("gid_map", format!("0 {group} 1"))] {
+    for (file, text) in
+        [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {user} 1")), ("gid_map", format!("0 {group} 1"))]
+    {
         let path = format!("/proc/{pid}/{file}");
         fs::write(&path, &text).map_err(SandboxError::io(format!("write \"{text}\" to {path}")))?;
     }
     Ok(())
 }
 
-/// When a process began, in clock ticks since the machine did: with the pid, a name that is never given twice.
+/// When a process began, in clock ticks since the machine did: with the pid, a name that is never
+/// given twice.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses and may contain anything; the start time is the 20th after it.
+    // The second field is the program's name in parentheses and may contain anything; the start
+    // time is the 20th after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

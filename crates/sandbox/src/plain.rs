@@ -1,7 +1,8 @@
 //! Instances where no namespaces can be had: plain processes that find their mounts elsewhere.
 //!
-//! What would be mounted stays where it is; what would be mounted inside of something writable is linked into it. So a program that
-//! takes the base directory of its files from its environment finds everything below that.
+//! What would be mounted stays where it is; what would be mounted inside of something writable is
+//! linked into it. So a program that takes the base directory of its files from its environment
+//! finds everything below that.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{Mount, SandboxError, SandboxSpec};
 
-/// In the environment of plain processes: the instance's id, by which [`crate::sweep()`] finds those that nothing else leads to.
+/// In the environment of plain processes: the instance's id, by which [`crate::sweep()`] finds
+/// those that nothing else leads to.
 pub(crate) const MARK: &str = "SHOAL_INSTANCE";
 
 /// Where a path of the instance is on the machine.
@@ -43,11 +45,19 @@ pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
     for (index, mount) in spec.mounts.iter().enumerate() {
         let place = on_machine(mount);
         if let Mount::Overlay { lower, .. } = mount {
-            copy(lower, &place).map_err(SandboxError::io(format!("copy {} to {}", lower.display(), place.display())))?;
+            copy(lower, &place).map_err(SandboxError::io(format!(
+                "copy {} to {}",
+                lower.display(),
+                place.display()
+            )))?;
         }
         let around = path_of(&spec.mounts[..index], mount.target());
         if around != mount.target() {
-            link(&place, &around).map_err(SandboxError::io(format!("link {} to {}", around.display(), place.display())))?;
+            link(&place, &around).map_err(SandboxError::io(format!(
+                "link {} to {}",
+                around.display(),
+                place.display()
+            )))?;
         }
     }
     Ok(find(spec))
@@ -76,7 +86,8 @@ fn link(to: &Path, at: &Path) -> io::Result<()> {
     symlink(to, at)
 }
 
-/// Follows links: the tree may consist of them. `fs::copy` shares the blocks where the file system can.
+/// Follows links: the tree may consist of them. `fs::copy` shares the blocks where the file system
+/// can.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if !fs::metadata(from)?.is_dir() {
         return fs::copy(from, to).map(drop);
@@ -96,7 +107,11 @@ mod tests {
     fn mounts() -> Vec<Mount> {
         vec![
             Mount::Bind { source: "/data/ml".into(), target: "/opt/ml".into() },
-            Mount::Overlay { lower: "/data/tree".into(), scratch: "/data/s".into(), target: "/opt/ml/input/data/train".into() },
+            Mount::Overlay {
+                lower: "/data/tree".into(),
+                scratch: "/data/s".into(),
+                target: "/opt/ml/input/data/train".into(),
+            },
             Mount::ReadOnly { source: "/cache/xgb".into(), target: "/cache/xgb".into() },
         ]
     }

@@ -13,7 +13,8 @@ use crate::users::PROGRAM_ID;
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Enters the program's user namespace as the program's user, without any capability and without a way to get one back.
+/// Enters the program's user namespace as the program's user, without any capability and without a
+/// way to get one back.
 pub(crate) fn become_program(user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     leave_keys();
     setns(user_namespace, CloneFlags::CLONE_NEWUSER)?;
@@ -31,15 +32,18 @@ pub(crate) fn become_program(user_namespace: BorrowedFd<'_>) -> io::Result<()> {
 /// Whoever has a session keyring may read the keys in it, as whatever user.
 fn leave_keys() {
     const JOIN_SESSION_KEYRING: libc::c_int = 1;
-    // SAFETY: takes a number and a null pointer, which stands for a new keyring without a name. Fails on kernels without keys.
+    // SAFETY: takes a number and a null pointer, which stands for a new keyring without a name.
+    // Fails on kernels without keys.
     unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
 }
 
 /// Nothing that is executed from now on can have a capability.
 fn drop_bounding_set() {
-    // SAFETY: this prctl takes numbers only; it fails with EINVAL after the last capability that the kernel knows.
+    // SAFETY: this prctl takes numbers only; it fails with EINVAL after the last capability that
+    // the kernel knows.
     while_ok(|capability| unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) });
-    // SAFETY: takes numbers only. Fails on kernels without ambient capabilities, which then have none.
+    // SAFETY: takes numbers only. Fails on kernels without ambient capabilities, which then have
+    // none.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
 }
 
@@ -51,7 +55,8 @@ fn while_ok(mut call: impl FnMut(libc::c_ulong) -> libc::c_int) {
 }
 
 fn drop_capabilities() -> io::Result<()> {
-    // struct __user_cap_header_struct, and two struct __user_cap_data_struct of effective, permitted, inheritable.
+    // struct __user_cap_header_struct, and two struct __user_cap_data_struct of effective,
+    // permitted, inheritable.
     let header = [CAPABILITY_VERSION, 0];
     let none = [0_u32; 6];
     // SAFETY: both point to arrays of the size that this version of the call reads.
@@ -74,10 +79,13 @@ pub(crate) enum Fork {
     Parent(Pid),
 }
 
-/// Like fork, but the child's parent is our parent, so that it can wait for it and we can go. The caller has one thread.
+/// Like fork, but the child's parent is our parent, so that it can wait for it and we can go. The
+/// caller has one thread.
 pub(crate) fn fork_sibling() -> io::Result<Fork> {
-    // SAFETY: without CLONE_VM this is a fork; this process has a single thread, so no lock is held by one that is not copied.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD), 0, 0, 0, 0) };
+    // SAFETY: without CLONE_VM this is a fork; this process has a single thread, so no lock is held
+    // by one that is not copied.
+    let pid =
+        unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD), 0, 0, 0, 0) };
     match pid {
         0 => Ok(Fork::Child),
         pid if pid > 0 => Ok(Fork::Parent(Pid::from_raw(pid as i32))),
@@ -94,7 +102,8 @@ pub(crate) fn fork_child() -> io::Result<Fork> {
     }
 }
 
-/// The program's output is at its end when the program and its children have let go of it, not when we do.
+/// The program's output is at its end when the program and its children have let go of it, not when
+/// we do.
 pub(crate) fn forget_output() -> io::Result<()> {
     let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     nix::unistd::dup2_stdout(&nothing)?;

@@ -21,9 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::privileges::{Fork, fork_child};
 use crate::{SandboxError, SandboxSpec, seccomp};
 
-/// Most programs are content with this many open files, and some walk over all that they could open.
+/// Most programs are content with this many open files, and some walk over all that they could
+/// open.
 const OPEN_FILES: u64 = 65_536;
-/// The instance's first process waits so long for the start of a program that another one may hold up; nothing else happens in the instance meanwhile.
+/// The instance's first process waits so long for the start of a program that another one may hold
+/// up; nothing else happens in the instance meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Where programs are looked for when the environment does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -36,16 +38,22 @@ pub(crate) struct NotStarted {
     pub code: i32,
 }
 
-/// In the environment of a program that has a line to the instance's owner: the descriptor's number.
+/// In the environment of a program that has a line to the instance's owner: the descriptor's
+/// number.
 pub(crate) const LINE: &str = "SHOAL_LINE";
 
-/// Starts the program as a child of this process, in a session of its own. Its standard output and error are ours; `line` becomes its alone.
+/// Starts the program as a child of this process, in a session of its own. Its standard output and
+/// error are ours; `line` becomes its alone.
 pub(crate) fn start(spec: &SandboxSpec, line: Option<OwnedFd>) -> Result<Result<Pid, NotStarted>, SandboxError> {
     start_with(spec, line, None, || Ok(()))
 }
 
-/// The same with other streams, while a program runs that may hold it up: `place` puts them into their places, in the child.
-pub(crate) fn start_at(spec: &SandboxSpec, place: impl FnOnce() -> io::Result<()>) -> Result<Result<Pid, NotStarted>, SandboxError> {
+/// The same with other streams, while a program runs that may hold it up: `place` puts them into
+/// their places, in the child.
+pub(crate) fn start_at(
+    spec: &SandboxSpec,
+    place: impl FnOnce() -> io::Result<()>,
+) -> Result<Result<Pid, NotStarted>, SandboxError> {
     start_with(spec, None, Some(PATIENCE), place)
 }
 
@@ -66,17 +74,23 @@ fn start_with(
         }
         Fork::Parent(child) => {
             drop((question, line));
-            let heard = hear(&mut answer, patience).map_err(SandboxError::io("hear whether the program has started"))?;
+            let heard =
+                hear(&mut answer, patience).map_err(SandboxError::io("hear whether the program has started"))?;
             let Some(text) = heard else {
                 // It fails if it has just ended.
                 let _ = kill(child, Signal::SIGKILL);
-                let message = format!("the program did not start within {} s: something in the instance stops it", PATIENCE.as_secs());
+                let message = format!(
+                    "the program did not start within {} s: something in the instance stops it",
+                    PATIENCE.as_secs()
+                );
                 return Ok(Err(NotStarted { message, code: 126 }));
             };
             if text.is_empty() {
                 return Ok(Ok(child));
             }
-            serde_json::from_slice(&text).map(Err).map_err(SandboxError::io("understand why the program has not started"))
+            serde_json::from_slice(&text)
+                .map(Err)
+                .map_err(SandboxError::io("understand why the program has not started"))
         }
     }
 }
@@ -106,7 +120,10 @@ fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>, place: impl FnOnce
         return NotStarted { message: format!("could not prepare a process: {error}"), code: 126 };
     }
     if let Err(error) = chdir(&spec.cwd) {
-        return NotStarted { message: format!("working directory {} of the program: {}", spec.cwd.display(), error.desc()), code: 126 };
+        return NotStarted {
+            message: format!("working directory {} of the program: {}", spec.cwd.display(), error.desc()),
+            code: 126,
+        };
     }
     let Some(line) = line else { return execute(spec) };
     if let Err(error) = fcntl(line, FcntlArg::F_SETFD(FdFlag::empty())) {
@@ -117,7 +134,8 @@ fn become_program(spec: &SandboxSpec, line: Option<&OwnedFd>, place: impl FnOnce
     execute(&spec)
 }
 
-/// A process like one that a login shell starts, without the system calls that programs may not make. `no_new_privs` is set already.
+/// A process like one that a login shell starts, without the system calls that programs may not
+/// make. `no_new_privs` is set already.
 fn prepare() -> io::Result<()> {
     setsid()?;
     let parent = getppid();
@@ -150,17 +168,25 @@ fn execute(spec: &SandboxSpec) -> NotStarted {
     let Some(name) = spec.command.first().filter(|name| !name.is_empty()) else {
         return NotStarted { message: "the program's command is empty: name a program".to_owned(), code: 127 };
     };
-    let strings = |texts: &[String]| texts.iter().map(|text| CString::new(text.as_bytes())).collect::<Result<Vec<_>, _>>();
+    let strings =
+        |texts: &[String]| texts.iter().map(|text| CString::new(text.as_bytes())).collect::<Result<Vec<_>, _>>();
     let variables: Vec<String> = spec.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let (Ok(arguments), Ok(environment)) = (strings(&spec.command), strings(&variables)) else {
-        return NotStarted { message: format!("the arguments or the environment of {name} contain a zero byte"), code: 126 };
+        return NotStarted {
+            message: format!("the arguments or the environment of {name} contain a zero byte"),
+            code: 126,
+        };
     };
     let search = spec.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value);
     let Some(path) = locate(name, search) else {
         let message = if name.contains('/') {
-            format!("program {name} does not exist in the instance: give a path under a mounted directory or the machine's /usr")
+            format!(
+                "program {name} does not exist in the instance: give a path under a mounted directory or the machine's /usr"
+            )
         } else {
-            format!("program {name} is in none of the instance's directories {search}: install it under the machine's /usr or give a path")
+            format!(
+                "program {name} is in none of the instance's directories {search}: install it under the machine's /usr or give a path"
+            )
         };
         return NotStarted { message, code: 127 };
     };
@@ -176,7 +202,8 @@ fn locate(name: &str, search: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return fs::metadata(name).is_ok().then(|| PathBuf::from(name));
     }
-    let found: Vec<PathBuf> = search.split(':').map(|dir| Path::new(dir).join(name)).filter(|path| path.is_file()).collect();
+    let found: Vec<PathBuf> =
+        search.split(':').map(|dir| Path::new(dir).join(name)).filter(|path| path.is_file()).collect();
     let executable = |path: &&PathBuf| fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
     found.iter().find(executable).or(found.first()).cloned()
 }
@@ -186,21 +213,29 @@ fn explain(path: &Path, error: nix::Error) -> NotStarted {
     let interpreter = interpreter(path);
     let (message, code) = match (error, interpreter) {
         (nix::Error::ENOENT, Some(name)) => (
-            format!("{shown} asks for the interpreter {name} in its first line, which does not exist in the instance: correct the line"),
+            format!(
+                "{shown} asks for the interpreter {name} in its first line, which does not exist in the instance: correct the line"
+            ),
             127,
         ),
-        (nix::Error::ENOENT, None) => {
-            (format!("{shown} needs a loader that does not exist in the instance: was it built for another system?"), 127)
-        }
+        (nix::Error::ENOENT, None) => (
+            format!("{shown} needs a loader that does not exist in the instance: was it built for another system?"),
+            127,
+        ),
         (nix::Error::EACCES, _) if path.is_dir() => (format!("{shown} is a directory, not a program"), 126),
         (nix::Error::EACCES, Some(name)) if is_executable(path) => {
             (format!("{shown} asks for the interpreter {name} in its first line, which may not be executed"), 126)
         }
-        (nix::Error::EACCES, _) => (format!("{shown} may not be executed: chmod +x it, or name its interpreter before it"), 126),
-        (nix::Error::ENOEXEC, _) => {
-            (format!("{shown} is neither a program of this machine nor a script with a first line such as #!/bin/sh"), 126)
+        (nix::Error::EACCES, _) => {
+            (format!("{shown} may not be executed: chmod +x it, or name its interpreter before it"), 126)
         }
-        (nix::Error::E2BIG, _) => (format!("the arguments and the environment of {shown} are too large for this machine"), 126),
+        (nix::Error::ENOEXEC, _) => (
+            format!("{shown} is neither a program of this machine nor a script with a first line such as #!/bin/sh"),
+            126,
+        ),
+        (nix::Error::E2BIG, _) => {
+            (format!("the arguments and the environment of {shown} are too large for this machine"), 126)
+        }
         (error, _) => (format!("could not execute {shown}: {}", error.desc()), 126),
     };
     NotStarted { message, code }
@@ -213,7 +248,8 @@ fn is_executable(path: &Path) -> bool {
 /// What stands after `#!`. A carriage return at its end, the usual mistake, is shown.
 fn interpreter(path: &Path) -> Option<String> {
     let mut start = [0; 256];
-    // What is no file may be waited for without end, and who wants it opened is not always who trusts it.
+    // What is no file may be waited for without end, and who wants it opened is not always who
+    // trusts it.
     let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     file.metadata().is_ok_and(|it| it.is_file()).then_some(())?;
     let length = file.read(&mut start).ok()?;

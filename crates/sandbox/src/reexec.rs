@@ -19,7 +19,8 @@ pub(crate) const NETWORK: &str = "shoal-net:";
 /// Set by [`reexec_entry`]: without it a helper would be another run of somebody's `main`.
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// First thing in `main`, before any thread: if this process was started as one of this crate's helpers, does that work and never returns.
+/// First thing in `main`, before any thread: if this process was started as one of this crate's
+/// helpers, does that work and never returns.
 pub fn reexec_entry() {
     let name = std::env::args_os().next().unwrap_or_default();
     let name = name.to_string_lossy();
@@ -50,14 +51,18 @@ fn begin(short: &str) -> io::Result<UnixStream> {
 
 #[allow(unsafe_code, reason = "close_range has no safe wrapper")]
 fn close_all_from(first: u32) -> io::Result<()> {
-    // SAFETY: at the very start of main nothing of this process owns a descriptor above standard error.
+    // SAFETY: at the very start of main nothing of this process owns a descriptor above standard
+    // error.
     if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
         return Ok(());
     }
     // Linux before 5.9, which runs plain processes only.
     for entry in std::fs::read_dir("/proc/self/fd")?.collect::<Vec<_>>() {
-        if let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()).filter(|fd| *fd >= first as i32) {
-            // SAFETY: as above; the directory that was listed is closed already, and closing it again fails.
+        if let Some(fd) =
+            entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()).filter(|fd| *fd >= first as i32)
+        {
+            // SAFETY: as above; the directory that was listed is closed already, and closing it
+            // again fails.
             unsafe { libc::close(fd) };
         }
     }
@@ -87,12 +92,15 @@ pub(crate) fn start(kind: &str, id: &str, output: Option<(OwnedFd, OwnedFd)>) ->
     let name = format!("{kind}{id}");
     let (stream, theirs) = UnixStream::pair().map_err(SandboxError::io("make a socket pair"))?;
     let mut command = Command::new("/proc/self/exe");
-    // A group of its own: Ctrl-C at the owner's terminal is for the owner, who then ends its instances in order.
+    // A group of its own: Ctrl-C at the owner's terminal is for the owner, who then ends its
+    // instances in order.
     command.arg0(&name).env_clear().process_group(0).stdin(OwnedFd::from(theirs));
     match output {
         Some((stdout, stderr)) => command.stdout(stdout).stderr(stderr),
         None => command.stdout(Stdio::null()).stderr(Stdio::inherit()),
     };
-    let child = command.spawn().map_err(SandboxError::io(format!("start {name} (this executable again, through /proc/self/exe)")))?;
+    let child = command
+        .spawn()
+        .map_err(SandboxError::io(format!("start {name} (this executable again, through /proc/self/exe)")))?;
     Ok(Helper { name, stream, child })
 }

@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Removes a directory and everything in it; nothing is there is fine. Symbolic links are removed, never followed.
+/// Removes a directory and everything in it; nothing is there is fine. Symbolic links are removed,
+/// never followed.
 ///
-/// Memory and path lengths do not grow with depth, as they do with [`fs::remove_dir_all`], which a chain of some ten thousand
-/// directories makes overflow the stack: directories within are moved up to the top before they are looked into, each once.
+/// Memory and path lengths do not grow with depth, as they do with [`fs::remove_dir_all`], which a
+/// chain of some ten thousand directories makes overflow the stack: directories within are moved up
+/// to the top before they are looked into, each once.
 ///
 /// # Errors
 /// The first thing that could not be removed; what else could be is gone.
@@ -101,7 +103,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("a/b/c")).unwrap();
-        // Names that are used for moving may be taken, by files and by directories that are not empty.
+        // Names that are used for moving may be taken, by files and by directories that are not
+        // empty.
         fs::create_dir_all(root.join(".moved-1/x")).unwrap();
         fs::write(root.join(".moved-2"), "").unwrap();
         fs::write(root.join("a/b/file"), "").unwrap();

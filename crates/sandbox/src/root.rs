@@ -1,4 +1,5 @@
-//! The minimal root of an instance: an allow-list of the machine's files on a file system of its own, and what the caller mounts on top.
+//! The minimal root of an instance: an allow-list of the machine's files on a file system of its
+//! own, and what the caller mounts on top.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,11 +17,12 @@ use crate::{Mount, SandboxError, SandboxSpec, Support};
 
 mod image;
 
-/// The new root is put together here, on top of a directory that every machine has; all that is needed of the machine has been taken
-/// in hand before.
+/// The new root is put together here, on top of a directory that every machine has; all that is
+/// needed of the machine has been taken in hand before.
 const STAGE: &str = "/usr";
 
-/// Directories of the machine's root that are shown: links as the links that they are (`/bin -> usr/bin`), directories read-only.
+/// Directories of the machine's root that are shown: links as the links that they are
+/// (`/bin -> usr/bin`), directories read-only.
 const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Entries of `/etc` that programs and libraries read, none of them secret.
@@ -62,7 +64,8 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 pub(crate) struct Builder<'a> {
     /// The program's user and group.
     pub owner: u32,
-    /// When the program is not who owns the caller's files: the user namespace whose root it is, to show them as its own.
+    /// When the program is not who owns the caller's files: the user namespace whose root it is, to
+    /// show them as its own.
     pub show_as: Option<BorrowedFd<'a>>,
 }
 
@@ -75,8 +78,8 @@ pub(crate) struct Shortfalls {
     pub read_only: bool,
 }
 
-/// Makes the instance's root and changes into it. The caller is root in a mount namespace of its own and in the instance's PID and
-/// network namespaces.
+/// Makes the instance's root and changes into it. The caller is root in a mount namespace of its
+/// own and in the instance's PID and network namespaces.
 pub(crate) fn enter(spec: &SandboxSpec, builder: Builder<'_>) -> Result<Shortfalls, SandboxError> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(SandboxError::io("part from the machine's mounts"))?;
@@ -221,7 +224,8 @@ fn make_writable_places(owner: u32) -> Result<(), SandboxError> {
     let secure = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     for path in OWN_PLACES.into_iter().filter(|path| !path.starts_with("/dev")) {
         make_target(Path::new(path), true, 0)?;
-        let options = if path.ends_with("tmp") { "mode=1777".to_owned() } else { format!("mode=0755,uid={owner},gid={owner}") };
+        let options =
+            if path.ends_with("tmp") { "mode=1777".to_owned() } else { format!("mode=0755,uid={owner},gid={owner}") };
         file_system("tmpfs", path, secure, &options)?;
     }
     match symlink("/run", staged("var/run")) {
@@ -234,7 +238,8 @@ fn make_writable_places(owner: u32) -> Result<(), SandboxError> {
 /// `/proc`, `/sys` and the rest of `/dev`.
 fn kernel_file_systems() -> Result<Vec<String>, SandboxError> {
     let secure = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    let links = [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];
+    let links =
+        [("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];
     for (name, to) in links {
         symlink(to, staged("dev").join(name)).map_err(SandboxError::io(format!("make /dev/{name}")))?;
     }
@@ -244,7 +249,8 @@ fn kernel_file_systems() -> Result<Vec<String>, SandboxError> {
     file_system("devpts", "dev/pts", secure, "newinstance,ptmxmode=0666,mode=0620")?;
     file_system("tmpfs", "dev/shm", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=1777")?;
     file_system("proc", "proc", secure | MsFlags::MS_NODEV, "")?;
-    // Some settings belong to whoever made a namespace, and that can be the program's own user outside.
+    // Some settings belong to whoever made a namespace, and that can be the program's own user
+    // outside.
     for name in ["proc/sys", "proc/sysrq-trigger", "proc/irq", "proc/bus", "proc/fs"].map(staged) {
         match Piece::take(&name, Access::ReadOnly) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -298,9 +304,10 @@ impl<'a> Taken<'a> {
             ));
         }
         let layer = match wanted {
-            Mount::Overlay { scratch, .. } => {
-                Some(make_layer(scratch, builder.owner).map_err(SandboxError::io(format!("make a layer in {}", scratch.display())))?)
-            }
+            Mount::Overlay { scratch, .. } => Some(
+                make_layer(scratch, builder.owner)
+                    .map_err(SandboxError::io(format!("make a layer in {}", scratch.display())))?,
+            ),
             Mount::Bind { .. } | Mount::ReadOnly { .. } => None,
         };
         Ok(Taken { wanted, piece, directory: metadata.is_dir(), layer, notes })
@@ -335,21 +342,25 @@ fn make_layer(scratch: &Path, owner: u32) -> io::Result<[File; 2]> {
     Ok([open("upper")?, open("work")?])
 }
 
-/// Over the read-only piece that lies at `path` already. Descriptors instead of paths, because commas and colons mean something in options.
+/// Over the read-only piece that lies at `path` already. Descriptors instead of paths, because
+/// commas and colons mean something in options.
 fn put_layer(path: &Path, [upper, work]: &[File; 2], builder: Builder<'_>) -> io::Result<()> {
     let lower = File::open(path)?;
     let by_number = |file: &File| format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let mut options = format!("lowerdir={},upperdir={},workdir={}", by_number(&lower), by_number(upper), by_number(work));
+    let mut options =
+        format!("lowerdir={},upperdir={},workdir={}", by_number(&lower), by_number(upper), by_number(work));
     if builder.show_as.is_none() {
         // Only the machine's root may write trusted.* attributes.
         options.push_str(",userxattr");
     }
     mount(Some("overlay"), path, Some("overlay"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(&*options))?;
-    // The kernel has made a directory in it that nobody may read, which would puzzle whoever removes the scratch directory.
+    // The kernel has made a directory in it that nobody may read, which would puzzle whoever
+    // removes the scratch directory.
     fs::set_permissions(format!("{}/work", by_number(work)), fs::Permissions::from_mode(0o700))
 }
 
-/// Makes a tree on the machine belong to the program's user, as [`Mount::Bind`] does with what it shows: for what is put there later.
+/// Makes a tree on the machine belong to the program's user, as [`Mount::Bind`] does with what it
+/// shows: for what is put there later.
 ///
 /// # Errors
 /// The operating system refuses.
@@ -361,15 +372,16 @@ pub fn give(tree: &Path, support: &Support) -> io::Result<()> {
     }
 }
 
-/// Makes a tree belong to the program's user. Links are not followed, and a file with several names is left alone: it may be somebody's
-/// stored object.
+/// Makes a tree belong to the program's user. Links are not followed, and a file with several names
+/// is left alone: it may be somebody's stored object.
 fn give_to(path: &Path, owner: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let shared = metadata.is_file() && metadata.nlink() > 1;
     if !shared && (metadata.uid(), metadata.gid()) != (owner, owner) {
         lchown(path, Some(owner), Some(owner))?;
         if !metadata.is_symlink() && metadata.mode() & 0o6000 != 0 {
-            // As the kernel does for everybody but root: what ran as its owner must not run as the new one.
+            // As the kernel does for everybody but root: what ran as its owner must not run as the
+            // new one.
             fs::set_permissions(path, fs::Permissions::from_mode(metadata.mode() & 0o1777))?;
         }
     }
@@ -381,8 +393,8 @@ fn give_to(path: &Path, owner: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an empty directory or file to mount on, and its parents, in the staged root. The way there may lead through trees that a program
-/// has written, so nothing on it may be a link.
+/// Makes an empty directory or file to mount on, and its parents, in the staged root. The way there
+/// may lead through trees that a program has written, so nothing on it may be a link.
 fn make_target(target: &Path, directory: bool, owner: u32) -> Result<(), SandboxError> {
     let failed = |source| SandboxError::Io { what: format!("make {} to mount on", target.display()), source };
     let mut path = PathBuf::from(STAGE);
@@ -395,7 +407,10 @@ fn make_target(target: &Path, directory: bool, owner: u32) -> Result<(), Sandbox
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.is_symlink() => {
                 let link = inside(&path);
-                return Err(failed(io::Error::other(format!("{} is a symbolic link; replace it by what it points to", link.display()))));
+                return Err(failed(io::Error::other(format!(
+                    "{} is a symbolic link; replace it by what it points to",
+                    link.display()
+                ))));
             }
             Ok(_) => {}
             Err(_) if parts.peek().is_none() && !directory => File::create(&path).map(drop).map_err(failed)?,

@@ -18,7 +18,8 @@ use crate::reexec::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
 use crate::{Exit, Network, OutOfMemory, SandboxError, SandboxSpec, Support, sweep, zygote};
 
-/// A running instance. It ends with its program, when it is dropped, and when the process that owns it dies of whatever.
+/// A running instance. It ends with its program, when it is dropped, and when the process that owns
+/// it dies of whatever.
 #[derive(Debug)]
 pub struct Sandbox {
     id: String,
@@ -52,7 +53,8 @@ struct Line {
     helper: String,
     stream: UnixStream,
     first: u32,
-    /// Of the instance's process 1. Without a PID namespace there is nothing that takes the whole tree along, so the helper is asked.
+    /// Of the instance's process 1. Without a PID namespace there is nothing that takes the whole
+    /// tree along, so the helper is asked.
     process: Option<OwnedFd>,
 }
 
@@ -105,8 +107,8 @@ impl Control {
         self
     }
 
-    /// Asks the program to end: SIGTERM to it alone, as a container engine does. Nothing happens if it has ended. One that is frozen hears
-    /// of it when it is thawed.
+    /// Asks the program to end: SIGTERM to it alone, as a container engine does. Nothing happens if
+    /// it has ended. One that is frozen hears of it when it is thawed.
     ///
     /// # Errors
     /// The instance cannot be told.
@@ -119,7 +121,8 @@ impl Control {
         Ok(())
     }
 
-    /// Stops everything in the instance where it is, until [`Self::thaw`] or the instance's end. Nothing happens if it is frozen or has ended.
+    /// Stops everything in the instance where it is, until [`Self::thaw`] or the instance's end.
+    /// Nothing happens if it is frozen or has ended.
     ///
     /// # Errors
     /// The instance cannot be told.
@@ -135,17 +138,19 @@ impl Control {
         self.tell(&Order::Thaw, "thaw")
     }
 
-    /// The instance's first process (not the program), as this machine numbers it. It is there while the instance is.
+    /// The instance's first process (not the program), as this machine numbers it. It is there
+    /// while the instance is.
     #[must_use]
     pub fn first_process(&self) -> u32 {
         self.0.first
     }
 
-    /// Starts another command where the program is: as its user, with its limits, in its namespaces. Of `spec` the command, the environment and
-    /// the working directory count.
+    /// Starts another command where the program is: as its user, with its limits, in its
+    /// namespaces. Of `spec` the command, the environment and the working directory count.
     ///
     /// # Errors
-    /// [`SandboxError::Program`] if it cannot be started or the instance has ended, else what the machine refused.
+    /// [`SandboxError::Program`] if it cannot be started or the instance has ended, else what the
+    /// machine refused.
     pub fn start_guest(&self, spec: &SandboxSpec, terminal: Option<Terminal>) -> Result<Guest, SandboxError> {
         let order = Order::Guest { spec: Box::new(spec.clone()), terminal };
         Guest::start(terminal.is_some(), |fds| self.tell_with(&order, fds, "start a command beside"))
@@ -179,12 +184,14 @@ impl Sandbox {
     /// Makes the instance and starts its program in it; returns when that runs.
     ///
     /// # Errors
-    /// [`SandboxError::Program`] if the program cannot be started, else what the machine refused. Nothing is left then.
+    /// [`SandboxError::Program`] if the program cannot be started, else what the machine refused.
+    /// Nothing is left then.
     pub fn start(spec: &SandboxSpec, network: &Network, support: &Support) -> Result<Sandbox, SandboxError> {
         Self::start_with(spec, network, support, None)
     }
 
-    /// The same with a line to the program: a descriptor that it finds under the number in [`crate::program::LINE`]. Not for plain processes.
+    /// The same with a line to the program: a descriptor that it finds under the number in
+    /// [`crate::program::LINE`]. Not for plain processes.
     pub(crate) fn start_with(
         spec: &SandboxSpec,
         network: &Network,
@@ -209,11 +216,15 @@ impl Sandbox {
         }
         send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
             .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
-        let Started { process, listener, proxy_listener, notes, read_only } = hear_start(&stream, &name, first, cgroup.as_ref())?;
+        let Started { process, listener, proxy_listener, notes, read_only } =
+            hear_start(&stream, &name, first, cgroup.as_ref())?;
         let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
         Ok(Sandbox {
             id: spec.id.clone(),
-            control: Control(Arc::new(Line { helper: name, stream, first: process.pid.as_raw().cast_unsigned(), process: handle }), None),
+            control: Control(
+                Arc::new(Line { helper: name, stream, first: process.pid.as_raw().cast_unsigned(), process: handle }),
+                None,
+            ),
             process,
             stdout: Some(OwnedFd::from(stdout).into()),
             stderr: Some(OwnedFd::from(stderr).into()),
@@ -226,7 +237,8 @@ impl Sandbox {
         })
     }
 
-    /// What the program writes to its standard output: taken once, at its end when every process that has it is gone.
+    /// What the program writes to its standard output: taken once, at its end when every process
+    /// that has it is gone.
     pub fn stdout(&mut self) -> Option<File> {
         self.stdout.take()
     }
@@ -236,8 +248,9 @@ impl Sandbox {
         self.stderr.take()
     }
 
-    /// Accepts what the program connects to 127.0.0.1:[`crate::FORWARDER_PORT`]: with [`Self::proxy_listener`] the only way out that an instance
-    /// has. Taken once; `None` for plain processes, who reach the machine's own loopback.
+    /// Accepts what the program connects to 127.0.0.1:[`crate::FORWARDER_PORT`]: with
+    /// [`Self::proxy_listener`] the only way out that an instance has. Taken once; `None` for plain
+    /// processes, who reach the machine's own loopback.
     pub fn listener(&mut self) -> Option<TcpListener> {
         self.listener.take()
     }
@@ -289,7 +302,8 @@ impl Sandbox {
         self.process.pid.as_raw() as u32
     }
 
-    /// Blocks until the program has ended and nothing of the instance is left. Says the same when asked again.
+    /// Blocks until the program has ended and nothing of the instance is left. Says the same when
+    /// asked again.
     ///
     /// # Errors
     /// The machine does not let us wait.
@@ -299,7 +313,9 @@ impl Sandbox {
         }
         let mut exit = None;
         let stream = &self.control.0.stream;
-        while let Some((report, _)) = receive(stream).map_err(SandboxError::io(format!("hear from {}", self.control.0.helper)))? {
+        while let Some((report, _)) =
+            receive(stream).map_err(SandboxError::io(format!("hear from {}", self.control.0.helper)))?
+        {
             if let Report::Ended { code, signal } = report {
                 exit = Some(Exit { code, signal, out_of_memory: None });
             }
@@ -342,7 +358,12 @@ struct Started {
     read_only: bool,
 }
 
-fn hear_start(stream: &UnixStream, name: &str, mut process: Process, cgroup: Option<&Cgroup>) -> Result<Started, SandboxError> {
+fn hear_start(
+    stream: &UnixStream,
+    name: &str,
+    mut process: Process,
+    cgroup: Option<&Cgroup>,
+) -> Result<Started, SandboxError> {
     let mut failure = SandboxError::Silent { helper: name.to_owned() };
     // After a failure to the end, so that the process that is to be reaped is known.
     while let Some((report, fds)) = receive(stream).map_err(SandboxError::io(format!("hear from {name}")))? {
@@ -351,7 +372,8 @@ fn hear_start(stream: &UnixStream, name: &str, mut process: Process, cgroup: Opt
             Report::Forked { pid } => {
                 let mut helper = std::mem::replace(&mut process, Process { pid: Pid::from_raw(pid), reaped: false });
                 helper.reap()?;
-                // The kernel lets us wait some milliseconds for this; the instance builds its root meanwhile.
+                // The kernel lets us wait some milliseconds for this; the instance builds its root
+                // meanwhile.
                 if let Some(Err(error)) = cgroup.map(|cgroup| cgroup.add(process.pid)) {
                     process.kill();
                     failure = error;
@@ -384,6 +406,15 @@ pub(crate) fn open_process(pid: Pid) -> Result<OwnedFd, SandboxError> {
 
 #[allow(unsafe_code, reason = "pidfd_send_signal has no safe wrapper")]
 fn send_kill(process: &OwnedFd) {
-    // SAFETY: takes numbers and a null pointer, which stands for a signal as kill(2) sends it. Fails only if the process is gone.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), libc::SIGKILL, std::ptr::null::<libc::siginfo_t>(), 0) };
+    // SAFETY: takes numbers and a null pointer, which stands for a signal as kill(2) sends it.
+    // Fails only if the process is gone.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            libc::SIGKILL,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
 }

@@ -15,8 +15,9 @@ pub struct SandboxSpec {
     pub host: u32,
     /// All host names, in order; resolved by `/etc/hosts` inside.
     pub hosts: Vec<String>,
-    /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`, `/dev/shm`, `/proc`, `/sys`). What has the
-    /// target `/` takes the place of the machine's own files in it: the tree of an image.
+    /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`,
+    /// `/dev/shm`, `/proc`, `/sys`). What has the target `/` takes the place of the machine's own
+    /// files in it: the tree of an image.
     pub mounts: Vec<Mount>,
     /// Program and arguments; looked up in the given `PATH`.
     pub command: Vec<String>,
@@ -36,7 +37,8 @@ pub struct SandboxSpec {
     pub has_proxy: bool,
 }
 
-/// Instances that have a memory limit in common: when they reach it together, the kernel looks for what to kill among them and nowhere else.
+/// Instances that have a memory limit in common: when they reach it together, the kernel looks for
+/// what to kill among them and nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Together {
     /// The same for all of them; no other instances' on this machine.
@@ -113,9 +115,11 @@ pub struct Exit {
 pub enum OutOfMemory {
     /// The instance had reached its own limit.
     Own,
-    /// It had not: all instances together had reached theirs ([`Together`]), or the machine had no memory left.
+    /// It had not: all instances together had reached theirs ([`Together`]), or the machine had no
+    /// memory left.
     Together {
-        /// What the instance held at most, files that it had read among it; 0 if the kernel does not tell.
+        /// What the instance held at most, files that it had read among it; 0 if the kernel does
+        /// not tell.
         used_bytes: u64,
     },
 }

@@ -29,22 +29,24 @@ pub enum Isolation {
     Processes,
 }
 
-/// What instances on this machine can have. It can be written down and given to another process of the same user.
+/// What instances on this machine can have. It can be written down and given to another process of
+/// the same user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Support {
     /// How they are kept apart.
     pub isolation: Isolation,
     /// Whether memory is a limit (and processes, and CPU time by weight), and how.
     pub cgroup: Option<CgroupLayout>,
-    /// Whether [`Mount::Overlay`] is writable. Probed in the directory for temporary files; another file system may differ.
+    /// Whether [`Mount::Overlay`] is writable. Probed in the directory for temporary files; another
+    /// file system may differ.
     pub overlay: bool,
     /// What is missing and what it means, in sentences.
     pub notes: Vec<String>,
 }
 
 impl Support {
-    /// Finds out by making a throw-away instance. What it finds is the same for all processes of this user on this machine, so once
-    /// per process is enough.
+    /// Finds out by making a throw-away instance. What it finds is the same for all processes of
+    /// this user on this machine, so once per process is enough.
     #[must_use]
     pub fn probe() -> Support {
         let asked = std::env::var(VARIABLE).unwrap_or_default();
@@ -62,7 +64,12 @@ impl Support {
         }
         let cgroup = probe_cgroup(&mut notes);
         for rootless in candidates {
-            let support = Support { isolation: Isolation::Full { rootless: *rootless }, cgroup: None, overlay: false, notes: Vec::new() };
+            let support = Support {
+                isolation: Isolation::Full { rootless: *rootless },
+                cgroup: None,
+                overlay: false,
+                notes: Vec::new(),
+            };
             match trial(&support) {
                 Ok(trial) => {
                     notes.extend(trial.notes);
@@ -91,8 +98,12 @@ impl Support {
     #[must_use]
     pub fn report(&self) -> Vec<(String, bool, String)> {
         let (isolated, how) = match self.isolation {
-            Isolation::Full { rootless: false } => (true, format!("own namespaces, as root; programs run as user {UNPRIVILEGED_ID}")),
-            Isolation::Full { rootless: true } => (true, "own namespaces, rootless; programs run as your user".to_owned()),
+            Isolation::Full { rootless: false } => {
+                (true, format!("own namespaces, as root; programs run as user {UNPRIVILEGED_ID}"))
+            }
+            Isolation::Full { rootless: true } => {
+                (true, "own namespaces, rootless; programs run as your user".to_owned())
+            }
             Isolation::Processes => (false, "plain processes on loopback addresses".to_owned()),
         };
         let limits = match self.cgroup {
@@ -103,8 +114,11 @@ impl Support {
                      may end any program"
             }
         };
-        let layers =
-            if self.overlay { "channels are writable, changes are thrown away" } else { "no overlay: channels are read-only or copied" };
+        let layers = if self.overlay {
+            "channels are writable, changes are thrown away"
+        } else {
+            "no overlay: channels are read-only or copied"
+        };
         let mut report = vec![
             ("isolation".to_owned(), isolated, how),
             ("limits".to_owned(), self.cgroup.is_some(), limits.to_owned()),
@@ -114,7 +128,8 @@ impl Support {
         report
     }
 
-    /// Where a path of an instance with these mounts is: itself, unless instances are plain processes.
+    /// Where a path of an instance with these mounts is: itself, unless instances are plain
+    /// processes.
     #[must_use]
     pub fn path_of(&self, mounts: &[Mount], path: &Path) -> PathBuf {
         match self.isolation {
@@ -167,7 +182,8 @@ impl Scratch {
         let parent = std::env::temp_dir();
         for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let pid = name.to_str().and_then(|name| name.strip_prefix("shoal-probe-")?.split_once('-')).map(|(pid, _)| pid);
+            let pid =
+                name.to_str().and_then(|name| name.strip_prefix("shoal-probe-")?.split_once('-')).map(|(pid, _)| pid);
             if pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
                 // Another user's stays.
                 let _ = fs::remove_dir_all(entry.path());
@@ -209,7 +225,11 @@ fn trial(support: &Support) -> Result<Trial, SandboxError> {
         };
         return Err(SandboxError::Program { message: format!("`true` {how}"), code: 126 });
     }
-    let notes = if asked { sandbox.notes().to_vec() } else { vec!["no directory for temporary files: overlays were not tried".to_owned()] };
+    let notes = if asked {
+        sandbox.notes().to_vec()
+    } else {
+        vec!["no directory for temporary files: overlays were not tried".to_owned()]
+    };
     Ok(Trial { overlay: asked && !sandbox.overlay_failed(), notes })
 }
 
@@ -245,14 +265,21 @@ fn probe_cgroup(notes: &mut Vec<String>) -> Option<CgroupLayout> {
         let Some(place) = Place::find(layout) else { continue };
         match Cgroup::make(&place, &spec) {
             Ok(group) => {
-                let missing = [("pids", "processes are"), ("cpu", "CPU time is")].iter().filter(|(what, _)| !group.limits(what));
-                notes.extend(missing.map(|(what, are)| format!("{are} not limited: this machine has no {what} control group for us")));
+                let missing =
+                    [("pids", "processes are"), ("cpu", "CPU time is")].iter().filter(|(what, _)| !group.limits(what));
+                notes.extend(
+                    missing.map(|(what, are)| {
+                        format!("{are} not limited: this machine has no {what} control group for us")
+                    }),
+                );
                 return Some(layout);
             }
             Err(error) => refused.push(error.chain()),
         }
     }
     let why = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
-    notes.push(format!("memory, processes and CPU time of instances are not limited: no control group can be made{why}"));
+    notes.push(format!(
+        "memory, processes and CPU time of instances are not limited: no control group can be made{why}"
+    ));
     None
 }

@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 
 use crate::{cgroup, plain, reexec};
 
-/// Kills every instance and network whose id begins with one of these, and removes their control groups. For a caller whose own are all ended: those of
-/// living ones are killed as well. Says what it did, in sentences; what belongs to other users stays.
+/// Kills every instance and network whose id begins with one of these, and removes their control
+/// groups. For a caller whose own are all ended: those of living ones are killed as well. Says what
+/// it did, in sentences; what belongs to other users stays.
 pub fn sweep(id_prefixes: &[impl AsRef<str>]) -> Vec<String> {
     let is_meant = |id: &str| id_prefixes.iter().any(|prefix| id.starts_with(prefix.as_ref()));
     let mut done = kill_all(is_meant);
@@ -26,7 +27,8 @@ pub fn sweep(id_prefixes: &[impl AsRef<str>]) -> Vec<String> {
 pub(crate) fn kill_all(mut is_meant: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut done = Vec::new();
     for _ in 0..200 {
-        let killed: Vec<_> = processes(&mut is_meant).into_iter().filter(|(pid, _)| kill(*pid, Signal::SIGKILL).is_ok()).collect();
+        let killed: Vec<_> =
+            processes(&mut is_meant).into_iter().filter(|(pid, _)| kill(*pid, Signal::SIGKILL).is_ok()).collect();
         if killed.is_empty() {
             break;
         }
@@ -38,7 +40,8 @@ pub(crate) fn kill_all(mut is_meant: impl FnMut(&str) -> bool) -> Vec<String> {
     done
 }
 
-/// Helpers by name, plain processes by their mark. The dead who have not been waited for have neither.
+/// Helpers by name, plain processes by their mark. The dead who have not been waited for have
+/// neither.
 fn processes(is_meant: &mut impl FnMut(&str) -> bool) -> Vec<(Pid, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

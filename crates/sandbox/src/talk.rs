@@ -1,7 +1,7 @@
 //! Messages between this process and its helpers over an inherited Unix socket.
 //!
-//! `u32` little-endian length, JSON; descriptors travel with the first byte. A message is one `sendmsg`, so that two helpers can share
-//! an end of the socket: small messages do not mix.
+//! `u32` little-endian length, JSON; descriptors travel with the first byte. A message is one
+//! `sendmsg`, so that two helpers can share an end of the socket: small messages do not mix.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,8 +16,8 @@ use crate::spec::SandboxSpec;
 /// To a helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Make this instance. With namespaces, the descriptors are the program's user namespace, the network's network namespace, and the line
-    /// that the program is to have, if it is to have one.
+    /// Make this instance. With namespaces, the descriptors are the program's user namespace, the
+    /// network's network namespace, and the line that the program is to have, if it is to have one.
     Start { spec: Box<SandboxSpec>, mode: Mode },
     /// To a network's helper: your user namespace has its maps now.
     Mapped,
@@ -31,8 +31,9 @@ pub(crate) enum Order {
     Freeze,
     /// SIGCONT to everything but the first process.
     Thaw,
-    /// Start the command of this description beside the program, as [`crate::Guest`] has it; of the rest only the environment and the working
-    /// directory count. The descriptors are the guest's line and, without a terminal, its standard input, output and error.
+    /// Start the command of this description beside the program, as [`crate::Guest`] has it; of the
+    /// rest only the environment and the working directory count. The descriptors are the guest's
+    /// line and, without a terminal, its standard input, output and error.
     Guest { spec: Box<SandboxSpec>, terminal: Option<Terminal> },
 }
 
@@ -56,8 +57,8 @@ pub(crate) enum Report {
     NeedsMaps,
     /// A network is up.
     Up,
-    /// The program runs, with these shortfalls (see [`crate::root::Shortfalls`]). With namespaces, the descriptors are the listeners: the forwarder's,
-    /// and the proxy's if the instance has one.
+    /// The program runs, with these shortfalls (see [`crate::root::Shortfalls`]). With namespaces,
+    /// the descriptors are the listeners: the forwarder's, and the proxy's if the instance has one.
     Running { notes: Vec<String>, read_only: bool },
     /// The program could not be started.
     NotStarted { message: String, code: i32 },
@@ -94,7 +95,8 @@ pub(crate) fn receive<M: DeserializeOwned>(stream: &UnixStream) -> io::Result<Op
                 for control in message.cmsgs().map_err(io::Error::from)? {
                     if let ControlMessageOwned::ScmRights(raw) = control {
                         #[allow(unsafe_code, reason = "received descriptors arrive as bare numbers")]
-                        // SAFETY: the kernel has just made these descriptors for us; nobody else knows their numbers.
+                        // SAFETY: the kernel has just made these descriptors for us; nobody else
+                        // knows their numbers.
                         fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
                     }
                 }

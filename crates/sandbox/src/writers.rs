@@ -7,14 +7,16 @@ use std::os::fd::AsRawFd;
 /// As in fcntl.h; which signal tells of a lease that is to end.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether anybody has this file, opened for reading only, open for writing. `None` where the file system or the machine does not tell.
+/// Whether anybody has this file, opened for reading only, open for writing. `None` where the file
+/// system or the machine does not tell.
 ///
 /// The kernel gives a read lease on a file only while nobody does; the lease is given back at once.
 #[must_use]
 pub fn is_being_written(file: &File) -> Option<bool> {
     let fd = file.as_raw_fd();
-    // SAFETY: the calls take numbers only, and the descriptor is open for as long as `file` is borrowed. Should somebody open the file between
-    // the last two, the kernel says so by SIGURG, which is ignored, instead of SIGIO, which would end us.
+    // SAFETY: the calls take numbers only, and the descriptor is open for as long as `file` is
+    // borrowed. Should somebody open the file between the last two, the kernel says so by SIGURG,
+    // which is ignored, instead of SIGIO, which would end us.
     unsafe {
         if libc::fcntl(fd, F_SETSIG, libc::SIGURG) < 0 {
             return None;

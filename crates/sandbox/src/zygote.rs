@@ -1,8 +1,11 @@
-//! A program that is started once and forked for each run: what it has loaded and read is there when a run begins.
+//! A program that is started once and forked for each run: what it has loaded and read is there
+//! when a run begins.
 //!
-//! Only for programs that are trusted to leave nothing in each other's way but processes and files: all runs share one instance. After each of
-//! them the zygote kills every process of the instance but itself and process 1, which needs a PID namespace, and empties the instance's own
-//! writable places; what the caller mounted is the caller's affair. When anything is odd the zygote ends, and the instance with it.
+//! Only for programs that are trusted to leave nothing in each other's way but processes and files:
+//! all runs share one instance. After each of them the zygote kills every process of the instance
+//! but itself and process 1, which needs a PID namespace, and empties the instance's own writable
+//! places; what the caller mounted is the caller's affair. When anything is odd the zygote ends,
+//! and the instance with it.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -86,7 +89,8 @@ impl Zygote {
         Ok(Self { sandbox, run: Arc::new(Run { stream, began: AtomicBool::new(false) }) })
     }
 
-    /// Begins a run; gives its standard output and error. [`Self::wait`] is to be called before the next one.
+    /// Begins a run; gives its standard output and error. [`Self::wait`] is to be called before the
+    /// next one.
     ///
     /// # Errors
     /// The zygote has ended, or there are no pipes.
@@ -118,7 +122,8 @@ impl Zygote {
         Ok(Ran::Gone { exit: self.sandbox.wait()?, began: self.run.began.load(Ordering::Acquire) })
     }
 
-    /// See [`Sandbox::control`]: to terminate is for the run alone once it has begun; to kill is for the whole instance.
+    /// See [`Sandbox::control`]: to terminate is for the run alone once it has begun; to kill is
+    /// for the whole instance.
     #[must_use]
     pub fn control(&self) -> Control {
         self.sandbox.control().with_run(self.run.clone())
@@ -130,22 +135,26 @@ impl Zygote {
     }
 }
 
-/// In a program that was started as a zygote: the line to its owner. Called once, before anything is started.
+/// In a program that was started as a zygote: the line to its owner. Called once, before anything
+/// is started.
 #[must_use]
 #[allow(unsafe_code, reason = "an inherited descriptor arrives as a bare number")]
 pub fn line_of_zygote() -> Option<UnixStream> {
     let number: i32 = std::env::var(LINE).ok()?.parse().ok().filter(|number| *number > 2)?;
-    // SAFETY: whoever set the variable has left this descriptor for us, and nothing else of this process has looked for it.
+    // SAFETY: whoever set the variable has left this descriptor for us, and nothing else of this
+    // process has looked for it.
     let line = unsafe { OwnedFd::from_raw_fd(number) };
     // What is started from here must not have it.
     nix::fcntl::fcntl(&line, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC)).ok()?;
     Some(line.into())
 }
 
-/// Is the zygote: forks for each run until its owner is gone. `prepare` is called before each fork, with the run's environment set, and must
-/// start no thread; if it has, the run is this program executed anew. `program` is the run; it gives the exit code. Returns the zygote's own.
+/// Is the zygote: forks for each run until its owner is gone. `prepare` is called before each fork,
+/// with the run's environment set, and must start no thread; if it has, the run is this program
+/// executed anew. `program` is the run; it gives the exit code. Returns the zygote's own.
 pub fn serve(line: &UnixStream, mut prepare: impl FnMut(), program: impl Fn() -> i32) -> i32 {
-    // Everybody else is killed after each run: this must be an instance's own PID namespace, and our parent its process 1.
+    // Everybody else is killed after each run: this must be an instance's own PID namespace, and
+    // our parent its process 1.
     if getppid() != Pid::from_raw(1) || std::process::id() == 1 {
         eprintln!("a zygote runs as the program of an instance with a PID namespace only");
         return 2;
@@ -161,7 +170,8 @@ pub fn serve(line: &UnixStream, mut prepare: impl FnMut(), program: impl Fn() ->
         set_environment(&env);
         // What cannot be prepared is found again, and told, by the run itself.
         let _ = catch_unwind(AssertUnwindSafe(&mut prepare));
-        // After the fork there is one in any case, and what waits for the others would wait forever.
+        // After the fork there is one in any case, and what waits for the others would wait
+        // forever.
         let is_alone = threads() == Some(1);
         let child = match fork_child() {
             Ok(Fork::Child) => become_run(&stdout, &stderr, is_alone, &program),
@@ -185,7 +195,9 @@ fn set_environment(env: &[(String, String)]) {
     // SAFETY: a zygote has a single thread.
     unsafe {
         old.iter().filter(|name| !name.is_empty()).for_each(|name| std::env::remove_var(name));
-        env.iter().filter(|(name, _)| !name.is_empty() && !name.contains('=')).for_each(|(name, value)| std::env::set_var(name, value));
+        env.iter()
+            .filter(|(name, _)| !name.is_empty() && !name.contains('='))
+            .for_each(|(name, value)| std::env::set_var(name, value));
     }
 }
 
@@ -227,7 +239,9 @@ fn watch(line: &UnixStream, child: Pid) -> Option<Report> {
         if ended {
             return match waitpid(child, None) {
                 Ok(WaitStatus::Exited(_, code)) => Some(Report::Ended { code: Some(code), signal: None }),
-                Ok(WaitStatus::Signaled(_, signal, _)) => Some(Report::Ended { code: None, signal: Some(signal as i32) }),
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    Some(Report::Ended { code: None, signal: Some(signal as i32) })
+                }
                 _ => None,
             };
         }
@@ -283,7 +297,8 @@ fn empty(directory: &Path, mounts: &[PathBuf]) -> bool {
 fn unescaped(path: &str) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
     while let Some((first, after)) = rest.split_first() {
-        let digits = if *first == b'\\' { after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok()) } else { None };
+        let digits =
+            if *first == b'\\' { after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok()) } else { None };
         match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);

@@ -1,4 +1,5 @@
-//! `cargo run --release -p shoal-server --example snapshot_delays -- [JOBS]`: how long commands wait while a large state is snapshot.
+//! `cargo run --release -p shoal-server --example snapshot_delays -- [JOBS]`: how long commands
+//! wait while a large state is snapshot.
 
 use std::{env, error::Error};
 

@@ -1,10 +1,11 @@
-//! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are not there.
+//! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are
+//! not there.
 
 use shoal_store::{ResourceKind, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, S3Uri,
-    TuningDefinition, check_warm_start,
+    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective,
+    S3Uri, TuningDefinition, check_warm_start,
 };
 
 use crate::{
@@ -19,12 +20,12 @@ use crate::{
 /// Refuses what could only fail later. Blocks on the store.
 ///
 /// # Errors
-/// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while the disk is full.
+/// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while the
+/// disk is full.
 pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
-    world
-        .data_dir
-        .ensure_room()
-        .map_err(|error| Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some")))?;
+    world.data_dir.ensure_room().map_err(|error| {
+        Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
+    })?;
     partition(&world.region, &request.role_arn)?;
     world.network.check(&request.tags)?;
     image(world, request)?;
@@ -61,7 +62,8 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
     for name in &warm_start.parents {
-        let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| internal(&error))? else {
+        let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| internal(&error))?
+        else {
             return Err(no_tuning_job(name));
         };
         if !parent.ended {
@@ -79,8 +81,13 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
 /// What of a definition needs no storage.
 ///
 /// # Errors
-/// `ValidationException`: a hyperparameter that the algorithm does not have, or an address of checkpoints that leaves no room for names.
-pub(crate) fn check_definition(images: &dyn Images, request: &CreateTuningJob, definition: &TuningDefinition) -> Result<(), Error> {
+/// `ValidationException`: a hyperparameter that the algorithm does not have, or an address of
+/// checkpoints that leaves no room for names.
+pub(crate) fn check_definition(
+    images: &dyn Images,
+    request: &CreateTuningJob,
+    definition: &TuningDefinition,
+) -> Result<(), Error> {
     if let Some(Image::Builtin(algorithm)) = known_image_of(images, &definition.training) {
         let tuned = definition.ranges.iter().map(|range| &range.name);
         known_hyperparameters(&algorithm, tuned, &format!("{}.hyperParameterRanges", definition.path))?;
@@ -93,10 +100,12 @@ pub(crate) fn check_definition(images: &dyn Images, request: &CreateTuningJob, d
 
 /// Longest S3 URI of the API, and longest key of S3, in bytes.
 const MOST_URI: usize = 1024;
-/// What follows a tuning job's name in its training jobs' (`-1000000-0123abcd`), and then the name of a file.
+/// What follows a tuning job's name in its training jobs' (`-1000000-0123abcd`), and then the name
+/// of a file.
 const BELOW: usize = 17 + 64;
 
-/// Each training job keeps its checkpoints below the given place, under its own name: there is room for that.
+/// Each training job keeps its checkpoints below the given place, under its own name: there is room
+/// for that.
 fn room_below(uri: &S3Uri, name: &str, path: &str) -> Result<(), Error> {
     let (length, most) = (uri.to_string().len(), MOST_URI - BELOW - name.len());
     if length <= most {
@@ -108,7 +117,8 @@ fn room_below(uri: &S3Uri, name: &str, path: &str) -> Result<(), Error> {
     )))
 }
 
-/// Something ends the tuning job: a limit, a criterion, or a grid that has been walked through. Strategies of ours are known only here.
+/// Something ends the tuning job: a limit, a criterion, or a grid that has been walked through.
+/// Strategies of ours are known only here.
 ///
 /// # Errors
 /// `ValidationException` that says what could end it.
@@ -126,14 +136,22 @@ pub(crate) fn check_end(request: &CreateTuningJob, designs: &[Design]) -> Result
 
 /// There is no such tuning job, in AWS's words.
 pub(crate) fn no_tuning_job(name: &str) -> Error {
-    Error::new(ErrorCode::ResourceNotFound, format!("Amazon SageMaker can't find a tuning job called {name}. Type another name."))
+    Error::new(
+        ErrorCode::ResourceNotFound,
+        format!("Amazon SageMaker can't find a tuning job called {name}. Type another name."),
+    )
 }
 
-/// What the tuning job optimises can be: metrics that are read from the trials' lines, and of a built-in algorithm one that it tells a tuning job.
+/// What the tuning job optimises can be: metrics that are read from the trials' lines, and of a
+/// built-in algorithm one that it tells a tuning job.
 ///
 /// # Errors
 /// `ValidationException` that names the metric, and those that there are.
-pub(crate) fn check_objectives(images: &dyn Images, request: &CreateTuningJob, designs: &[Design]) -> Result<(), Error> {
+pub(crate) fn check_objectives(
+    images: &dyn Images,
+    request: &CreateTuningJob,
+    designs: &[Design],
+) -> Result<(), Error> {
     request.definitions.iter().zip(designs).try_for_each(|(definition, design)| {
         let image = known_image_of(images, &definition.training);
         if let Some(Image::Builtin(algorithm)) = &image {
@@ -147,7 +165,8 @@ pub(crate) fn check_objectives(images: &dyn Images, request: &CreateTuningJob, d
             }
             given => given.iter().map(|metric| metric.name.clone()).collect(),
         };
-        let Some(unknown) = design.objectives.iter().find(|objective| !names.contains(&objective.metric)) else { return Ok(()) };
+        let mut objectives = design.objectives.iter();
+        let Some(unknown) = objectives.find(|objective| !names.contains(&objective.metric)) else { return Ok(()) };
         let hint = near(&unknown.metric, names.iter().map(String::as_str));
         let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}{hint}", names.join(", ")) };
         let known = if known.ends_with('?') { known } else { format!("{known}.") };
@@ -160,16 +179,25 @@ pub(crate) fn check_objectives(images: &dyn Images, request: &CreateTuningJob, d
 }
 
 /// The image would refuse the objective in each trial.
-fn objective_of_builtin(request: &CreateTuningJob, definition: &TuningDefinition, objectives: &[BuiltinObjective]) -> Result<(), Error> {
+fn objective_of_builtin(
+    request: &CreateTuningJob,
+    definition: &TuningDefinition,
+    objectives: &[BuiltinObjective],
+) -> Result<(), Error> {
     let Objective { metric, goal } = &definition.objective;
     let image = definition.training.algorithm.training_image.as_deref().unwrap_or_default();
-    let field = match request.raw.get("HyperParameterTuningJobConfig").and_then(|config| config.get("HyperParameterTuningJobObjective")) {
+    let field = match request
+        .raw
+        .get("HyperParameterTuningJobConfig")
+        .and_then(|config| config.get("HyperParameterTuningJobObjective"))
+    {
         Some(_) => "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective".to_owned(),
         None => format!("{}.tuningObjective", definition.path),
     };
     let Some(known) = objectives.iter().find(|known| known.objective.metric == *metric) else {
         let names: Vec<&str> = objectives.iter().map(|known| known.objective.metric.as_str()).collect();
-        let hint = Some(near(metric, names.iter().copied())).filter(|hint| !hint.is_empty()).unwrap_or_else(|| ".".to_owned());
+        let hint =
+            Some(near(metric, names.iter().copied())).filter(|hint| !hint.is_empty()).unwrap_or_else(|| ".".to_owned());
         return Err(Error::validation(format!(
             "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, [{metric}], isn't valid for the \
              [{image}] algorithm{hint} Choose a valid objective metric: {}.",
@@ -185,7 +213,9 @@ fn objective_of_builtin(request: &CreateTuningJob, definition: &TuningDefinition
         )));
     }
     let is_given = |name: &String| {
-        [&definition.static_hyperparameters, &definition.training.hyperparameters].iter().any(|given| given.contains_key(name))
+        [&definition.static_hyperparameters, &definition.training.hyperparameters]
+            .iter()
+            .any(|given| given.contains_key(name))
     };
     if let Some(needed) = &known.channel
         && !definition.training.channels.iter().any(|channel| channel.name == *needed)
@@ -234,14 +264,16 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give algorithmSpecification.trainingImage",
         ));
     }
-    let image =
-        image_of(&*world.images, request).map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
+    let image = image_of(&*world.images, request)
+        .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     match image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, or the script that the \
              hyperparameter sagemaker_program names, and there is neither",
         )),
-        Image::Builtin(Builtin { name, .. }) if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() => {
+        Image::Builtin(Builtin { name, .. })
+            if !request.algorithm.entrypoint.is_empty() || !request.algorithm.arguments.is_empty() =>
+        {
             Err(Error::validation(format!(
                 "algorithmSpecification.containerEntrypoint: {name} is a program of its own here and takes no command; \
                  run yours by image shoal/host, or leave containerEntrypoint and containerArguments out"
@@ -258,13 +290,20 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
                 environment.name
             )))
         }
-        Image::Builtin(algorithm) => known_hyperparameters(&algorithm, request.hyperparameters.keys(), "hyperParameters"),
+        Image::Builtin(algorithm) => {
+            known_hyperparameters(&algorithm, request.hyperparameters.keys(), "hyperParameters")
+        }
         Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
     }
 }
 
-/// A built-in algorithm has all of these hyperparameters; it would refuse others when it starts, in the same words.
-fn known_hyperparameters<'a>(algorithm: &Builtin, given: impl IntoIterator<Item = &'a String>, field: &str) -> Result<(), Error> {
+/// A built-in algorithm has all of these hyperparameters; it would refuse others when it starts, in
+/// the same words.
+fn known_hyperparameters<'a>(
+    algorithm: &Builtin,
+    given: impl IntoIterator<Item = &'a String>,
+    field: &str,
+) -> Result<(), Error> {
     let Builtin { name, hyperparameters: known, .. } = algorithm;
     let Some(unknown) = given.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
     // Those that begin with an underscore are the service's own.
@@ -294,7 +333,10 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
         Err(error) if error.is_absent() => Vec::new(),
         Err(ChannelError::Store(error)) => return Err(internal(&error)),
         Err(error @ ChannelError::Manifest { .. }) => {
-            return Err(Error::validation(format!("inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}", index + 1)));
+            return Err(Error::validation(format!(
+                "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}",
+                index + 1
+            )));
         }
     };
     if objects.is_empty() {

@@ -1,8 +1,9 @@
-//! The agents' side of the server: one connection per agent on a Unix socket in the data directory, one thread per connection.
+//! The agents' side of the server: one connection per agent on a Unix socket in the data directory,
+//! one thread per connection.
 //!
-//! Reports are handled in the order that [`Ingestion`] decides and acknowledged when durable: log lines and metric
-//! points together with their number in one transaction; facts through the core first (it drops repeats); artifact
-//! parts in their file first.
+//! Reports are handled in the order that [`Ingestion`] decides and acknowledged when durable: log
+//! lines and metric points together with their number in one transaction; facts through the core
+//! first (it drops repeats); artifact parts in their file first.
 
 mod forward;
 mod inputs;
@@ -73,8 +74,9 @@ impl Callers {
     }
 }
 
-/// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data directory, which no other user may enter and no
-/// program in a sandbox sees; programs that run as plain processes of the server's user reach it, and get no further than the first message.
+/// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data
+/// directory, which no other user may enter and no program in a sandbox sees; programs that run as
+/// plain processes of the server's user reach it, and get no further than the first message.
 pub(crate) fn serve(world: &Arc<World>, callers: &Callers, listener: &UnixListener, stopping: &AtomicBool) {
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
@@ -97,8 +99,12 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     drop(stranger);
     let hello = match first {
         ToServer::Hello(hello) => hello,
-        ToServer::Checkpoints(hello) => return mirror(world, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder),
-        ToServer::Intermediate(hello) => return mirror(world, &hello, MirrorKind::Intermediate, conn, stream, &sender, decoder),
+        ToServer::Checkpoints(hello) => {
+            return mirror(world, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder);
+        }
+        ToServer::Intermediate(hello) => {
+            return mirror(world, &hello, MirrorKind::Intermediate, conn, stream, &sender, decoder);
+        }
         ToServer::Visit { hello, id } => {
             return match admit(&world.attempts, &hello) {
                 Ok(_) => world.visits.receive(&hello, &id, stream, &sender, decoder),
@@ -180,7 +186,11 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.handle(Event::Closed(self.conn));
         let attempt = self.attempt.plan.attempt.clone();
-        self.machines.send(warm_pool::Event::AgentDisconnected { attempt: attempt.clone(), host: self.host, conn: self.conn });
+        self.machines.send(warm_pool::Event::AgentDisconnected {
+            attempt: attempt.clone(),
+            host: self.host,
+            conn: self.conn,
+        });
         if self.attempt.connected() == 0 {
             self.machines.send(lanes::Event::Disconnected { attempt });
         }
@@ -266,7 +276,8 @@ impl Connection<'_> {
         self.world.core.tell_all(facts).map_err(io::Error::other)
     }
 
-    /// Log lines, metric points and the number up to which all is durable, in one transaction; returns that number.
+    /// Log lines, metric points and the number up to which all is durable, in one transaction;
+    /// returns that number.
     fn ingest(&mut self, batch: Batch) -> io::Result<u64> {
         self.link.attempt.sync_plan()?;
         self.sync_parts()?;
@@ -278,17 +289,22 @@ impl Connection<'_> {
         let (job, host) = (&self.link.attempt.plan.job, self.link.host);
         match (&stored, self.link.attempt.waits_for_disk(host, stored.is_err())) {
             // The connection ends, and the agent says it again; once told is enough.
-            (Err(error), true) => tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}"),
+            (Err(error), true) => {
+                tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}");
+            }
             (Ok(_), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
             (_, false) => {}
         }
         stored.map_err(io::Error::other)
     }
 
-    /// The number alone: a job that is stopped on a full disk must end, and its end comes after its last lines.
+    /// The number alone: a job that is stopped on a full disk must end, and its end comes after its
+    /// last lines.
     fn store_without_lines(&mut self, seq: u64) -> Result<u64, StoreError> {
         let (job, host) = (&self.link.attempt.plan.job, self.link.host);
-        tracing::warn!("training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped");
+        tracing::warn!(
+            "training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped"
+        );
         self.store(Batch { seq, ..Batch::default() })
     }
 
@@ -300,7 +316,8 @@ impl Connection<'_> {
                 _ => logs.push(LogLines { stream: self.stream_name(), lines: vec![(at_ms, text)], is_own }),
             }
         }
-        let points = batch.points.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value });
+        let points =
+            batch.points.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value });
         let ingest = Ingest {
             attempt: self.link.attempt.plan.attempt.clone(),
             host: self.link.host,
@@ -317,8 +334,8 @@ impl Connection<'_> {
         Ok(self.acked)
     }
 
-    /// Stores a part. On a full disk the agent sends it again until there is room or the core's limit for uploads is over; a job that is being stopped
-    /// gives up its artifacts instead.
+    /// Stores a part. On a full disk the agent sends it again until there is room or the core's
+    /// limit for uploads is over; a job that is being stopped gives up its artifacts instead.
     fn part(&mut self, artifact: Artifact, seq: u64, bytes: &[u8]) -> io::Result<()> {
         if self.no_space {
             return Ok(());
@@ -347,7 +364,11 @@ impl Connection<'_> {
                 );
                 tracing::error!("training job {}: {reason}", self.link.attempt.plan.job);
                 let report = InstanceReport::Lost { reason };
-                let command = Command::InstanceReported { attempt: self.link.attempt.plan.attempt.clone(), host: self.link.host, report };
+                let command = Command::InstanceReported {
+                    attempt: self.link.attempt.plan.attempt.clone(),
+                    host: self.link.host,
+                    report,
+                };
                 self.world.core.tell(command).map_err(io::Error::other)
             }
             kept => kept,
@@ -372,9 +393,16 @@ impl Connection<'_> {
         let bytes = self.world.log_quota;
         let notice = |what: &str| {
             let limit = format!("the limit of {bytes} bytes for each training job (setting log_quota)");
-            format!("[shoal] this training job has reached {limit}: its further {what} are dropped; the program keeps running")
+            format!(
+                "[shoal] this training job has reached {limit}: its further {what} are dropped; the program keeps running"
+            )
         };
-        Quota { bytes, stream: self.stream_name(), lines_notice: notice("log lines"), points_notice: notice("metric points") }
+        Quota {
+            bytes,
+            stream: self.stream_name(),
+            lines_notice: notice("log lines"),
+            points_notice: notice("metric points"),
+        }
     }
 
     fn stream_name(&self) -> String {

@@ -31,7 +31,8 @@ use crate::{admission::internal, effects::World, keys::Holder, search::Indexes};
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
 
-/// Operations that a training program may call with its job's keys: who it is, and metrics of its own.
+/// Operations that a training program may call with its job's keys: who it is, and metrics of its
+/// own.
 const OPEN_TO_JOBS: [&str; 2] = ["GetCallerIdentity", "BatchPutMetrics"];
 
 /// Who calls, as far as it matters for the answer.
@@ -78,7 +79,10 @@ impl Api {
     /// With the error code that AWS has for it.
     pub(crate) async fn answer(&self, operation: &Operation, answer: Answer, caller: &Caller) -> Result<Reply, Error> {
         if matches!(caller.holder, Holder::Attempt { .. }) && !OPEN_TO_JOBS.contains(&operation.name) {
-            return Err(Error::new(ErrorCode::AccessDenied, "a training job's keys open its channels and outputs only"));
+            return Err(Error::new(
+                ErrorCode::AccessDenied,
+                "a training job's keys open its channels and outputs only",
+            ));
         }
         answer(self, caller).await
     }

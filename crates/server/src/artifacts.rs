@@ -1,8 +1,9 @@
 //! What the hosts of a job leave behind, made into what the client asked for.
 //!
-//! Each host sent gzip members holding tar entries without the end-of-archive blocks. Joined, with one more member that holds
-//! those blocks, they are a `.tar.gz` (RFC 1952 section 2.2: members may follow each other). Nothing is compressed again. The hosts are
-//! joined from the last to the first, so that where two have the same path, unpacking leaves the first host's.
+//! Each host sent gzip members holding tar entries without the end-of-archive blocks. Joined, with
+//! one more member that holds those blocks, they are a `.tar.gz` (RFC 1952 section 2.2: members may
+//! follow each other). Nothing is compressed again. The hosts are joined from the last to the
+//! first, so that where two have the same path, unpacking leaves the first host's.
 
 use std::{
     fmt::Display,
@@ -48,7 +49,9 @@ impl ArtifactError {
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Store { source, .. } => matches!(source, StoreError::Full(_)),
-            Self::Write { source, .. } => matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded),
+            Self::Write { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
             Self::Read { .. } => false,
         }
     }
@@ -63,13 +66,21 @@ pub(crate) fn model_uri(output: &Output, job: &str) -> String {
     arn::output(&output.s3_output_path, job, file).to_string()
 }
 
-/// Stores the model artifact of these hosts (ascending), and the other output if there is any. Repeated, it stores the same again.
+/// Stores the model artifact of these hosts (ascending), and the other output if there is any.
+/// Repeated, it stores the same again.
 ///
 /// # Errors
 /// The S3 bucket is gone, the disk is full, or the parts cannot be read.
-pub(crate) fn store(objects: &Objects, run_dir: &Path, hosts: &[u32], output: &Output, job: &str) -> Result<(), ArtifactError> {
+pub(crate) fn store(
+    objects: &Objects,
+    run_dir: &Path,
+    hosts: &[u32],
+    output: &Output,
+    job: &str,
+) -> Result<(), ArtifactError> {
     for (artifact, name) in [(Artifact::Model, "model"), (Artifact::Output, "output")] {
-        let sent: Vec<u32> = hosts.iter().rev().copied().filter(|host| parts::path(run_dir, *host, artifact).exists()).collect();
+        let sent: Vec<u32> =
+            hosts.iter().rev().copied().filter(|host| parts::path(run_dir, *host, artifact).exists()).collect();
         if sent.is_empty() && artifact == Artifact::Output {
             continue;
         }
@@ -89,9 +100,12 @@ pub(crate) fn has_model(objects: &Objects, output: &Output, job: &str) -> bool {
     objects.get(&output.s3_output_path.bucket, &key).is_ok_and(|found| found.is_some())
 }
 
-/// Bytes that these hosts have sent: what storing them takes, or less where they are stored unpacked.
+/// Bytes that these hosts have sent: what storing them takes, or less where they are stored
+/// unpacked.
 pub(crate) fn sent_bytes(run_dir: &Path, hosts: &[u32]) -> u64 {
-    let paths = hosts.iter().flat_map(|host| [Artifact::Model, Artifact::Output].map(|artifact| parts::path(run_dir, *host, artifact)));
+    let paths = hosts
+        .iter()
+        .flat_map(|host| [Artifact::Model, Artifact::Output].map(|artifact| parts::path(run_dir, *host, artifact)));
     paths.map(|path| path.metadata().map_or(0, |found| found.len())).sum()
 }
 
@@ -122,7 +136,10 @@ impl Target<'_> {
     }
 
     fn commit(&self, writer: ObjectWriter, key: &str, attributes: &Attributes) -> Result<(), ArtifactError> {
-        self.objects.commit(writer, self.bucket, key, attributes, &PutCondition::Always).map(drop).map_err(self.store_error(key))
+        self.objects
+            .commit(writer, self.bucket, key, attributes, &PutCondition::Always)
+            .map(drop)
+            .map_err(self.store_error(key))
     }
 
     fn join(&self, run_dir: &Path, hosts: &[u32], artifact: Artifact, key: &str) -> Result<(), ArtifactError> {
@@ -218,8 +235,11 @@ mod tests {
         send(run, 2, Artifact::Model, &part(&[("model", "second"), ("only-2", "2")]));
         send(run, 3, Artifact::Model, b"half a gzip member, from a host that was lost");
         send(run, 2, Artifact::Output, &part(&[("log", "text")]));
-        let output = |compression| Output { s3_output_path: "s3://bkt/out/".parse().unwrap(), kms_key_id: None, compression };
-        let expected = BTreeMap::from([("model", "first"), ("only-1", "1"), ("only-2", "2")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        let output =
+            |compression| Output { s3_output_path: "s3://bkt/out/".parse().unwrap(), kms_key_id: None, compression };
+        let expected = BTreeMap::from(
+            [("model", "first"), ("only-1", "1"), ("only-2", "2")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+        );
 
         // Each part has a header.
         assert!((part(&[("model", "second"), ("only-2", "2")]).len() as u64..400).contains(&sent_bytes(run, &[2])));
@@ -243,7 +263,9 @@ mod tests {
             assert_eq!(text, content, "{path}");
         }
         objects.delete_bucket("bkt").unwrap_err();
-        let error = store(&objects, run, &[1], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job").unwrap_err();
+        let error =
+            store(&objects, run, &[1], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job")
+                .unwrap_err();
         assert_eq!(error.to_string(), "could not store s3://gone/x/job/output/model/model");
     }
 
@@ -253,7 +275,11 @@ mod tests {
         let dir = DataDir::open(&temp.path().join("data")).unwrap();
         let objects = Objects::open(&dir).unwrap();
         objects.create_bucket("bkt").unwrap();
-        let output = Output { s3_output_path: "s3://bkt".parse().unwrap(), kms_key_id: None, compression: OutputCompression::Gzip };
+        let output = Output {
+            s3_output_path: "s3://bkt".parse().unwrap(),
+            kms_key_id: None,
+            compression: OutputCompression::Gzip,
+        };
         store(&objects, temp.path(), &[1], &output, "job").unwrap();
         assert_eq!(unpacked(&objects, "job/output/model.tar.gz").len(), 0);
         assert_eq!(objects.get("bkt", "job/output/output.tar.gz").unwrap(), None);

@@ -1,5 +1,6 @@
-//! Attempts that run: the assignments of their agents, and the sockets of [`shoal_runtime::HostLink`]s. The part that must survive a
-//! restart is one file in the attempt's run directory, written before the first agent starts.
+//! Attempts that run: the assignments of their agents, and the sockets of
+//! [`shoal_runtime::HostLink`]s. The part that must survive a restart is one file in the attempt's
+//! run directory, written before the first agent starts.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -74,15 +75,16 @@ impl Plan {
         self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
-    /// Writes the plan. It survives the end of the server; that of the machine only after [`Attempt::sync_plan`], before which nothing that agents
-    /// report is durable.
+    /// Writes the plan. It survives the end of the server; that of the machine only after
+    /// [`Attempt::sync_plan`], before which nothing that agents report is durable.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
         let (path, temporary) = (run_dir.join(Self::FILE), run_dir.join("attempt.json.new"));
         fs::write(&temporary, serde_json::to_vec(self)?)?;
         fs::rename(&temporary, &path)
     }
 
-    /// Reads the plan, if there is one. One that was only partly on disk when the machine ended counts as none.
+    /// Reads the plan, if there is one. One that was only partly on disk when the machine ended
+    /// counts as none.
     pub(crate) fn read(run_dir: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(run_dir.join(Self::FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -114,7 +116,8 @@ pub(crate) struct Attempt {
     plan_is_synced: Mutex<bool>,
     /// GPUs of hosts that joined while the attempt ran: their assignments differ from the plan's.
     joined: Mutex<BTreeMap<u32, Vec<u32>>>,
-    /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does not connect, the attempt gets a new instance.
+    /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does
+    /// not connect, the attempt gets a new instance.
     awaits_instance: AtomicBool,
 }
 
@@ -200,7 +203,8 @@ impl Attempt {
         assignment
     }
 
-    /// New instances with these GPUs take the places of hosts. The plan's file has them before they start.
+    /// New instances with these GPUs take the places of hosts. The plan's file has them before they
+    /// start.
     ///
     /// # Errors
     /// The plan cannot be written.
@@ -230,7 +234,8 @@ impl Attempt {
         self.joined.lock().expect("no holder of this lock panics")
     }
 
-    /// Closes the connections of a removed instance, waits until what they delivered is stored, and resets the host for the next instance.
+    /// Closes the connections of a removed instance, waits until what they delivered is stored, and
+    /// resets the host for the next instance.
     pub(crate) fn clear_host(&self, host: u32) {
         self.host(host).connections.values().for_each(|connection| connection.sender.close());
         let until = Instant::now() + LAST_STORED;
@@ -242,7 +247,11 @@ impl Attempt {
 
     /// One that waits for a warm instance.
     pub(crate) fn awaiting_instance(self) -> Self {
-        let hosts = self.hosts.iter().map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() })).collect();
+        let hosts = self
+            .hosts
+            .iter()
+            .map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() }))
+            .collect();
         Self { hosts, awaits_instance: AtomicBool::new(true), ..self }
     }
 
@@ -262,12 +271,14 @@ impl Attempt {
         self.awaits_instance.load(Ordering::Acquire)
     }
 
-    /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's directory.
+    /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's
+    /// directory.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.allocation.dir.with_file_name(&self.plan.attempt)
     }
 
-    /// The first host's agent has made the job's network: its handle goes to those of the others. The next server must know it, too, as it is reported once.
+    /// The first host's agent has made the job's network: its handle goes to those of the others.
+    /// The next server must know it, too, as it is reported once.
     pub(crate) fn set_network(&self, handle: &str) -> io::Result<()> {
         let (path, draft) = (self.run_dir().join(NETWORK_FILE), self.run_dir().join("network.new"));
         fs::write(&draft, handle)?;
@@ -275,7 +286,10 @@ impl Attempt {
         for number in 2..=u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
             let sender = {
                 let host = self.host(number);
-                host.link.connected().and_then(|conn| host.connections.get(&conn)).map(|connection| connection.sender.clone())
+                host.link
+                    .connected()
+                    .and_then(|conn| host.connections.get(&conn))
+                    .map(|connection| connection.sender.clone())
             };
             // One that is not reached gets it after its next hello.
             let _ = sender.map(|sender| sender.send(ToAgent::Network { handle: handle.to_owned() }));

@@ -1,4 +1,5 @@
-//! Bodies of requests: how slowly they may come, and how much memory those have whose signature is not verified yet.
+//! Bodies of requests: how slowly they may come, and how much memory those have whose signature is
+//! not verified yet.
 
 use std::{
     cmp::Reverse,
@@ -21,7 +22,8 @@ use tokio::{
 
 /// What a body may be late by. Bytes give time back, never more than this.
 const SLACK: Duration = Duration::from_secs(30);
-/// The slowest that a body may come for long, in bytes per second: less than a link of the nineties.
+/// The slowest that a body may come for long, in bytes per second: less than a link of the
+/// nineties.
 const MIN_BYTES_PER_S: u64 = 2 << 10;
 /// How long the body of an unverified request may take in all; such bodies are short.
 pub(crate) const UNVERIFIED_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,8 +46,8 @@ impl Pace {
     }
 }
 
-/// A body that ends with an error when it comes too slowly. Only the time counts in which the server waits for it: a slow disk is not the
-/// client's fault.
+/// A body that ends with an error when it comes too slowly. Only the time counts in which the
+/// server waits for it: a slow disk is not the client's fault.
 pub(crate) struct PacedBody<B = Incoming> {
     body: B,
     /// Memory of a body that is gathered before its signature is verified.
@@ -75,7 +77,10 @@ impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for PacedBody<B> 
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => {
                 if let Some((since, _)) = self.waiting.take() {
@@ -110,8 +115,8 @@ impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for PacedBody<B> 
     }
 }
 
-/// Memory for bodies whose signature is not verified yet. When it is used up, the body that has most of it ends: requests of honest clients
-/// are short.
+/// Memory for bodies whose signature is not verified yet. When it is used up, the body that has
+/// most of it ends: requests of honest clients are short.
 pub(crate) struct Unverified {
     timeout: Duration,
     bodies: Mutex<Bodies>,
@@ -143,7 +148,8 @@ impl Unverified {
     /// Reads a whole body of a request whose signature covers it.
     ///
     /// # Errors
-    /// It is longer than any request, comes too slowly, breaks off, or there is no memory for it now.
+    /// It is longer than any request, comes too slowly, breaks off, or there is no memory for it
+    /// now.
     pub(crate) async fn collect<B>(self: &Arc<Self>, headers: &HeaderMap, body: B) -> Result<Bytes, Error>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -230,7 +236,8 @@ where
 
 /// Refuses a body that is declared to be longer than any request.
 fn ensure_short(headers: &HeaderMap) -> Result<(), Error> {
-    let declared = headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let declared =
+        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > MAX_REQUEST_BYTES as u64) { Err(too_large()) } else { Ok(()) }
 }
 
@@ -242,8 +249,9 @@ where
     // Copied: a short frame may hold a long buffer.
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| Error::new(ErrorCode::SerializationException, format!("the request's body broke off: {error}")))?;
+        let frame = frame.map_err(|error| {
+            Error::new(ErrorCode::SerializationException, format!("the request's body broke off: {error}"))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         if all.len() + data.len() > MAX_REQUEST_BYTES {
             return Err(too_large());
@@ -262,7 +270,10 @@ fn too_large() -> Error {
 
 fn too_slow() -> Error {
     let seconds = UNVERIFIED_TIMEOUT.as_secs();
-    Error::new(ErrorCode::RequestTimeout, format!("the request's body took longer than {seconds} s; send the request again"))
+    Error::new(
+        ErrorCode::RequestTimeout,
+        format!("the request's body took longer than {seconds} s; send the request again"),
+    )
 }
 
 fn no_memory() -> Error {

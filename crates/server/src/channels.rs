@@ -1,5 +1,5 @@
-//! A job's channels as trees of links on this machine: which objects belong to a channel, which of them a host sees, and the
-//! tree that is made once for all jobs that read the same objects.
+//! A job's channels as trees of links on this machine: which objects belong to a channel, which of
+//! them a host sees, and the tree that is made once for all jobs that read the same objects.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -40,8 +40,9 @@ impl ChannelError {
 
 /// The objects of a channel, in key order, with their paths below the channel's directory.
 ///
-/// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the prefix, so that `s3://b/data/train.csv` gives
-/// `train.csv` and `s3://b/data/tr` gives `train.csv` as well.
+/// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the
+/// prefix, so that `s3://b/data/train.csv` gives `train.csv` and `s3://b/data/tr` gives `train.csv`
+/// as well.
 pub(crate) fn objects_of(objects: &Objects, channel: &Channel) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     match channel.data_type {
         S3DataType::S3Prefix => Ok(below(objects, &channel.uri)?),
@@ -57,7 +58,8 @@ pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(Stri
 
 fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
     let base = uri.prefix.rfind('/').map_or(0, |slash| slash + 1);
-    // `s3://b/data` that names a folder means what lies in `data/`, as users expect of a prefix without its slash.
+    // `s3://b/data` that names a folder means what lies in `data/`, as users expect of a prefix
+    // without its slash.
     let folder = format!("{}/", uri.prefix);
     let mut found = Vec::new();
     let mut after: Option<String> = None;
@@ -92,13 +94,16 @@ fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, C
     for entry in entries {
         let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
         let key = format!("{}{path}", root.prefix);
-        let meta = objects.get(&root.bucket, &key)?.ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
+        let meta = objects
+            .get(&root.bucket, &key)?
+            .ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
         found.push((path.to_owned(), meta));
     }
     Ok(found)
 }
 
-/// The part that host `host` of `hosts` sees of a channel sharded by key: every `hosts`-th object in key order.
+/// The part that host `host` of `hosts` sees of a channel sharded by key: every `hosts`-th object
+/// in key order.
 fn partition(all: &[(String, ObjectMeta)], host: u32, hosts: u32) -> Vec<(String, ObjectMeta)> {
     all.iter().skip(host as usize - 1).step_by(hosts as usize).cloned().collect()
 }
@@ -108,8 +113,8 @@ const TRIES: u32 = 100;
 /// Between two of these.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// What is made of objects as they are listed. One that is replaced meanwhile (a client uploads its data again, a trial that runs on saves its
-/// checkpoint) is taken as it is then.
+/// What is made of objects as they are listed. One that is replaced meanwhile (a client uploads its
+/// data again, a trial that runs on saves its checkpoint) is taken as it is then.
 fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, ChannelError> {
     let mut tries = 1;
     loop {
@@ -121,7 +126,8 @@ fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, 
     }
 }
 
-/// Trees of links below the data directory, one for each set of objects, kept while a live attempt reads it.
+/// Trees of links below the data directory, one for each set of objects, kept while a live attempt
+/// reads it.
 pub(crate) struct Trees {
     root: PathBuf,
     objects: Arc<Objects>,
@@ -170,12 +176,15 @@ impl Trees {
         self.root.join(tree).join(if is_id { id } else { "no-id" })
     }
 
-    /// The tree of a channel for each host (the same path where all see everything). Made if it is not there.
+    /// The tree of a channel for each host (the same path where all see everything). Made if it is
+    /// not there.
     ///
     /// # Errors
-    /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
+    /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for
+    /// the failure reason.
     pub(crate) fn prepare(&self, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
-        let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, crate::effects::describe(error));
+        let fail =
+            |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, crate::effects::describe(error));
         let made = of_newest(|| {
             let all = objects_of(&self.objects, channel)?;
             if all.is_empty() {
@@ -194,7 +203,10 @@ impl Trees {
             Err(error) => return Err(fail(&error)),
         };
         if trees.is_empty() {
-            return Err(format!("ClientError: channel {}: there is no object below {} any more", channel.name, channel.uri));
+            return Err(format!(
+                "ClientError: channel {}: there is no object below {} any more",
+                channel.name, channel.uri
+            ));
         }
         if trees.len() == 1 {
             trees.resize(hosts as usize, trees[0].clone());
@@ -209,7 +221,9 @@ impl Trees {
     pub(crate) fn prepare_object(&self, attempt: &str, uri: &S3Uri) -> Result<PathBuf, String> {
         let made = of_newest(|| match self.objects.get(&uri.bucket, &uri.prefix)? {
             None => Ok(None),
-            Some(meta) => Ok(Some(self.tree(attempt, &[(uri.prefix.rsplit('/').next().unwrap_or_default().to_owned(), meta)])?)),
+            Some(meta) => {
+                Ok(Some(self.tree(attempt, &[(uri.prefix.rsplit('/').next().unwrap_or_default().to_owned(), meta)])?))
+            }
         });
         match made {
             Ok(Some(tree)) => Ok(tree),
@@ -248,7 +262,12 @@ impl Trees {
     }
 
     /// Links to the objects by id, and the manifest, which is written last.
-    fn tree_of_objects(&self, attempt: &str, name: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
+    fn tree_of_objects(
+        &self,
+        attempt: &str,
+        name: &str,
+        objects: &[(String, ObjectMeta)],
+    ) -> Result<PathBuf, StoreError> {
         let (path, manifest) = (self.root.join(name), self.manifest(name));
         self.claim(&path, attempt);
         if manifest.exists() {

@@ -1,6 +1,7 @@
 //! Files that agents bring while their program runs: checkpoints, and the intermediate output.
 //!
-//! Performs what [`FileReceiver`] requests: the object, then (of checkpoints) its receipt, then the agent's answer.
+//! Performs what [`FileReceiver`] requests: the object, then (of checkpoints) its receipt, then the
+//! agent's answer.
 
 use std::{io, os::unix::net::UnixStream, sync::Arc};
 
@@ -25,7 +26,8 @@ use crate::{
 /// Bytes of the longest key in S3.
 const LONGEST_KEY: usize = 1024;
 
-/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was written with a `/` at its end.
+/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
+/// written with a `/` at its end.
 pub(crate) fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.folder())
 }
@@ -54,7 +56,8 @@ pub(crate) fn receive(
     (|| {
         attempt.admit(hello.host, conn, sender, host_link::Event::MirrorHello(kind, conn))?;
         let files = FileReceiver::new(kind == MirrorKind::Checkpoints);
-        let mut files = Files { world, attempt, host: hello.host, kind, place, sender, files, incoming: None, stored: Vec::new() };
+        let mut files =
+            Files { world, attempt, host: hello.host, kind, place, sender, files, incoming: None, stored: Vec::new() };
         sender.send(ToAgent::Ready)?;
         stream.set_read_timeout(None)?;
         loop {
@@ -165,7 +168,8 @@ impl Files<'_> {
 
     fn commit(&mut self) -> io::Result<()> {
         self.attempt.sync_plan()?;
-        let command = |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
+        let command =
+            |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
         let receipts = std::mem::take(&mut self.stored).into_iter().map(command).collect();
         self.world.core.tell_all(receipts).map_err(io::Error::other)
     }

@@ -30,11 +30,15 @@ mod tests {
 
     #[test]
     fn a_deadline_is_over_when_it_has_passed() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         runtime.block_on(async {
             let begin = now().mono;
             until(Some(begin)).await;
-            assert!(tokio::time::timeout(Duration::from_secs(3600), until(None)).await.is_err(), "no deadline never passes");
+            assert!(
+                tokio::time::timeout(Duration::from_secs(3600), until(None)).await.is_err(),
+                "no deadline never passes"
+            );
         });
     }
 }

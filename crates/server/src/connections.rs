@@ -1,6 +1,7 @@
-//! The connections that are open, and which of them is closed when all places are taken: first one on which nothing was signed yet, the oldest,
-//! then one of a job's program, then an idle one of the owner. A request of the owner that is being answered is never cut off, so strangers who
-//! hold connections only hold each other's, and the owner's next request finds a place.
+//! The connections that are open, and which of them is closed when all places are taken: first one
+//! on which nothing was signed yet, the oldest, then one of a job's program, then an idle one of
+//! the owner. A request of the owner that is being answered is never cut off, so strangers who hold
+//! connections only hold each other's, and the owner's next request finds a place.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -41,7 +42,8 @@ pub(crate) enum Signer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     signer: Signer,
-    /// A request that the owner signed is being answered. Requests of jobs and of strangers protect nothing.
+    /// A request that the owner signed is being answered. Requests of jobs and of strangers protect
+    /// nothing.
     is_protected: bool,
     number: u64,
 }
@@ -65,7 +67,8 @@ impl Connections {
         Arc::new(Self { places, open: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes a place, closing another connection if all are taken; waits only while every one answers the owner.
+    /// Takes a place, closing another connection if all are taken; waits only while every one
+    /// answers the owner.
     pub(crate) async fn admit(self: &Arc<Self>) -> Arc<Connection> {
         loop {
             let freed = self.freed.notified();
@@ -84,7 +87,11 @@ impl Connections {
             if let Some(task) = open.tasks.remove(&first.number) {
                 task.abort();
             }
-            tracing::debug!("all {} connections are taken: one of {:?} is closed for the next", self.places, first.signer);
+            tracing::debug!(
+                "all {} connections are taken: one of {:?} is closed for the next",
+                self.places,
+                first.signer
+            );
         }
         open.last += 1;
         let rank = Rank { signer: Signer::Nobody, is_protected: false, number: open.last };
@@ -129,7 +136,8 @@ impl Connection {
         Answering(self.clone())
     }
 
-    /// A signature of this signer was verified in the request that is being answered. A connection keeps the highest.
+    /// A signature of this signer was verified in the request that is being answered. A connection
+    /// keeps the highest.
     pub(crate) fn signed(&self, signer: Signer) {
         self.change(|rank| {
             rank.signer = rank.signer.max(signer);
@@ -179,7 +187,8 @@ impl Drop for Answering {
     }
 }
 
-/// A socket that ends when a client sends a head without end, or takes nothing of an answer for a minute.
+/// A socket that ends when a client sends a head without end, or takes nothing of an answer for a
+/// minute.
 pub(crate) struct Paced<S> {
     stream: S,
     connection: Arc<Connection>,
@@ -208,10 +217,16 @@ impl<S> Paced<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let is_head = !self.connection.is_answering.load(Ordering::Acquire);
         if is_head && self.connection.head_bytes.load(Ordering::Acquire) > MAX_HEAD_BYTES {
-            return Poll::Ready(Err(io::Error::other(format!("a request's head is longer than {MAX_HEAD_BYTES} bytes"))));
+            return Poll::Ready(Err(io::Error::other(format!(
+                "a request's head is longer than {MAX_HEAD_BYTES} bytes"
+            ))));
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
@@ -228,7 +243,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         self.written(polled, context)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.written(polled, context)
     }

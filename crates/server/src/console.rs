@@ -48,7 +48,9 @@ impl shoal_console::Server for Server {
         let api = self.api.clone();
         Box::pin(async move {
             match stop {
-                Stop::TrainingJob(training_job_name) => api.stop_training_job(NamedTrainingJob { training_job_name }).await?,
+                Stop::TrainingJob(training_job_name) => {
+                    api.stop_training_job(NamedTrainingJob { training_job_name }).await?
+                }
                 Stop::TuningJob(hyper_parameter_tuning_job_name) => {
                     api.stop_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name }).await?
                 }

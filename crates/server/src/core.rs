@@ -1,8 +1,9 @@
-//! The one loop that owns the state: commands in, events to the journal, then actions and answers out.
+//! The one loop that owns the state: commands in, events to the journal, then actions and answers
+//! out.
 //!
-//! Commands that wait are decided together and made durable by one append (group commit without a timer). Nothing leaves
-//! the loop before the append that it rests on: no answer, no action, no change seen by readers (they read rows, which
-//! the same transaction writes).
+//! Commands that wait are decided together and made durable by one append (group commit without a
+//! timer). Nothing leaves the loop before the append that it rests on: no answer, no action, no
+//! change seen by readers (they read rows, which the same transaction writes).
 
 use std::{
     collections::HashMap,
@@ -30,7 +31,8 @@ mod tunings;
 
 /// Most commands that one append carries.
 const BATCH: usize = 512;
-/// After a start agents get this long to say what happened meanwhile, before deadlines that passed meanwhile are looked at.
+/// After a start agents get this long to say what happened meanwhile, before deadlines that passed
+/// meanwhile are looked at.
 const LISTEN_FIRST: Duration = Duration::from_secs(3);
 /// After the journal could not be written.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -87,7 +89,8 @@ struct Envelope {
 }
 
 enum Message {
-    /// All of these in one turn: one append refuses none of them or all, so that no later one is durable without those before it.
+    /// All of these in one turn: one append refuses none of them or all, so that no later one is
+    /// durable without those before it.
     Do(Vec<Envelope>),
     View {
         job: String,
@@ -144,7 +147,8 @@ impl Core {
         answer.blocking_recv().ok()
     }
 
-    /// The attempts that hold memory, those first that are to be ended first; none if the loop has ended.
+    /// The attempts that hold memory, those first that are to be ended first; none if the loop has
+    /// ended.
     pub(crate) fn memory_order(&self) -> Vec<String> {
         let (reply, answer) = oneshot::channel();
         let asked = self.inbox.send(Message::MemoryOrder { reply });
@@ -166,7 +170,8 @@ impl Core {
         self.do_all(commands.into_iter().map(|(command, children)| (command, None, children)))
     }
 
-    /// A live job as it is now. Rows serve all other reads; only a waiting job's place changes without an event of its own.
+    /// A live job as it is now. Rows serve all other reads; only a waiting job's place changes
+    /// without an event of its own.
     pub(crate) async fn view(&self, job: &str) -> Option<JobView> {
         let (reply, answer) = oneshot::channel();
         self.inbox.send(Message::View { job: job.to_owned(), reply }).ok()?;
@@ -194,7 +199,8 @@ struct Loop {
     version: u64,
     snapshot_at: u64,
     last: Time,
-    /// Until when no deadline counts; `None` once that has passed and one tick has taken up what changed while we were away.
+    /// Until when no deadline counts; `None` once that has passed and one tick has taken up what
+    /// changed while we were away.
     listening: Option<Instant>,
     snapshotting: Option<thread::JoinHandle<()>>,
     act: Box<dyn Fn(Effects) + Send>,
@@ -214,7 +220,8 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
     let (mut state, mut version) = match journal.snapshot()? {
         Some((version, bytes)) => {
-            let state = State::from_snapshot(&bytes, capacity.clone(), catalog.clone()).map_err(|error| unreadable("snapshot", &error))?;
+            let state = State::from_snapshot(&bytes, capacity.clone(), catalog.clone())
+                .map_err(|error| unreadable("snapshot", &error))?;
             (state, version)
         }
         None => (State::new(capacity.clone(), catalog.clone()), 0),
@@ -249,7 +256,10 @@ fn missing(known: u64, next: u64) -> ServerError {
 }
 
 fn unreadable(what: &str, error: &impl ToString) -> ServerError {
-    ServerError::Journal(format!("{what} of the journal cannot be read ({}); was it written by a newer shoal?", error.to_string()))
+    ServerError::Journal(format!(
+        "{what} of the journal cannot be read ({}); was it written by a newer shoal?",
+        error.to_string()
+    ))
 }
 
 /// Starts the loop on a thread of its own. `act` must not block.
@@ -345,7 +355,9 @@ impl Loop {
         }
         match self.state.next_deadline() {
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => messages.recv_timeout(Duration::from_millis(deadline.0.saturating_sub(now_ms()).min(60_000))),
+            Some(deadline) => {
+                messages.recv_timeout(Duration::from_millis(deadline.0.saturating_sub(now_ms()).min(60_000)))
+            }
         }
     }
 
@@ -389,8 +401,8 @@ impl Loop {
         }
     }
 
-    /// Makes events durable, and with them what they change in the rows: whole rows of the jobs that are new, with what the core does
-    /// not know of them.
+    /// Makes events durable, and with them what they change in the rows: whole rows of the jobs
+    /// that are new, with what the core does not know of them.
     fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
         let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
         for (name, view) in &turn.views {

@@ -1,5 +1,5 @@
-//! Drives the machines of [`shoal_runtime`]: one task owns them and carries values between them; what they request is performed on
-//! threads and answered by events.
+//! Drives the machines of [`shoal_runtime`]: one task owns them and carries values between them;
+//! what they request is performed on threads and answered by events.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -62,8 +62,8 @@ impl Machines {
     }
 }
 
-/// Passes requests to the tuner and performs actions until the server stops. `pending`: what a previous server may have left undone. `keys`: the reuse
-/// key of each attempt that runs.
+/// Passes requests to the tuner and performs actions until the server stops. `pending`: what a
+/// previous server may have left undone. `keys`: the reuse key of each attempt that runs.
 pub(crate) async fn run(
     world: Arc<World>,
     tuner: Tuner,
@@ -171,15 +171,20 @@ impl Driver {
                 let attempt = action.attempt().to_owned();
                 self.reporting(attempt, move |world| world.perform(action, write))
             }
-            lanes::Io::Continue { attempt, step } => self.reporting(attempt.clone(), move |world| world.go_on(attempt, step)),
+            lanes::Io::Continue { attempt, step } => {
+                self.reporting(attempt.clone(), move |world| world.go_on(attempt, step))
+            }
             lanes::Io::CheckExit { attempt } => {
-                let failed = lanes::Event::ExitChecked { attempt: attempt.clone(), is_running: false, is_mirroring: false };
+                let failed =
+                    lanes::Event::ExitChecked { attempt: attempt.clone(), is_running: false, is_mirroring: false };
                 self.on_thread(Some(failed.into()), move |world| {
                     let (is_running, is_mirroring) = world.exit_of(&attempt);
                     world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
                 })
             }
-            lanes::Io::Order(action) => self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace))),
+            lanes::Io::Order(action) => {
+                self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace)))
+            }
             // At once: it must not come after the release.
             lanes::Io::Cancel { attempt } => {
                 world.trees.cancel(&attempt);
@@ -210,7 +215,8 @@ impl Driver {
     }
 }
 
-/// The answer to a request of the pool whose thread panicked. [`warm_pool::Io::Clear`] has none: an instance that may not be clear is not offered again.
+/// The answer to a request of the pool whose thread panicked. [`warm_pool::Io::Clear`] has none: an
+/// instance that may not be clear is not offered again.
 fn failure_of(io: &warm_pool::Io) -> Option<warm_pool::Event> {
     match io {
         warm_pool::Io::Check { allocation, .. } => {
@@ -230,7 +236,9 @@ fn log_delay(action: &Action, reason: &str) {
         }
         Action::Launch { job, .. } => tracing::error!("training job {job} is not launched yet: {reason}"),
         Action::ClearInstances { attempt, hosts } => {
-            tracing::error!("instances {hosts:?} of {attempt} cannot be removed yet, and their capacity is not free: {reason}");
+            tracing::error!(
+                "instances {hosts:?} of {attempt} cannot be removed yet, and their capacity is not free: {reason}"
+            );
         }
         other => tracing::error!("an action of {} waits for the disk: {reason}", other.attempt()),
     }
@@ -245,7 +253,8 @@ async fn report_delay(world: Arc<World>, attempt: String, reason: String) {
 
 /// Submits the outcome of an action to the core.
 async fn commit(world: Arc<World>, attempt: String, command: Command) {
-    // A disk that loses what is written ends the server, not the job: the next start does the same again.
+    // A disk that loses what is written ends the server, not the job: the next start does the same
+    // again.
     let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
     let is_disk_lost = is_failure && (world.telemetry.failure().is_some() || world.objects.failure().is_some());
     let result = if is_disk_lost { Err(Refusal::Stopping) } else { world.core.ask(command, None).await };

@@ -1,5 +1,6 @@
-//! Creation judged without a server: what follows from the request and the table of images alone, for clients that want to know before they upload
-//! anything. What a server stores (buckets, objects, parents, names) only the server can judge.
+//! Creation judged without a server: what follows from the request and the table of images alone,
+//! for clients that want to know before they upload anything. What a server stores (buckets,
+//! objects, parents, names) only the server can judge.
 
 use serde_json::Value;
 use shoal_wire::{Error, check_tuning_job};

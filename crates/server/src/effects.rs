@@ -1,4 +1,5 @@
-//! Performs the core's actions in the steps that [`shoal_runtime::lanes`] requests; every action may be repeated after a crash.
+//! Performs the core's actions in the steps that [`shoal_runtime::lanes`] requests; every action
+//! may be repeated after a crash.
 
 use std::{
     collections::HashMap,
@@ -105,7 +106,9 @@ impl World {
                 self.launch(&Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial })
             }
             Action::ClearInstances { attempt, hosts } => self.clear_instances(attempt, hosts),
-            Action::StoreArtifacts { job, attempt, number, hosts } => self.store_artifacts(&job, attempt, number, &hosts, write),
+            Action::StoreArtifacts { job, attempt, number, hosts } => {
+                self.store_artifacts(&job, attempt, number, &hosts, write)
+            }
             Action::Release { attempt, .. } => self.release(attempt),
             action => {
                 if let Some(running) = self.attempts.get(action.attempt()) {
@@ -189,7 +192,8 @@ impl World {
         let mut notes = Vec::from_iter(placement.capped.clone());
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
-            let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
+            let fields =
+                no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
         let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());
@@ -243,7 +247,8 @@ impl World {
         spec
     }
 
-    /// Starts instances of an attempt that can live with fewer: those that a crash left unstarted, or others in the places of lost ones.
+    /// Starts instances of an attempt that can live with fewer: those that a crash left unstarted,
+    /// or others in the places of lost ones.
     fn add_instances(&self, plan: &Plan, launch: &Launch) -> Result<(), String> {
         let Launch { attempt, placement, hosts, joins, .. } = launch;
         if let Some(running) = self.attempts.get(attempt).filter(|_| *joins) {
@@ -266,13 +271,17 @@ impl World {
                 return Outcome::NoSpace { reason: describe(&error), has_written: false };
             }
             let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
-            // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
-            let is_alone =
-                |host: &&u32| (1..=running.allocation.instances).all(|it| it == **host || !it.to_string().starts_with(&host.to_string()));
+            // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the
+            // release.
+            let is_alone = |host: &&u32| {
+                (1..=running.allocation.instances)
+                    .all(|it| it == **host || !it.to_string().starts_with(&host.to_string()))
+            };
             self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
             for host in &hosts {
                 running.clear_host(*host);
-                let removed = (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
+                let removed =
+                    (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
                 if let Err(error) = removed {
                     tracing::error!("{}: {error}", dir.display());
                 }
@@ -319,9 +328,21 @@ impl World {
         // An agent that shares no files with this machine has directories of its own.
         let mut args = match &self.route {
             Some(route) if self.is_remote() => {
-                vec![arg("agent"), arg("--server"), route.address.clone(), arg("--fingerprint"), route.fingerprint.clone()]
+                vec![
+                    arg("agent"),
+                    arg("--server"),
+                    route.address.clone(),
+                    arg("--fingerprint"),
+                    route.fingerprint.clone(),
+                ]
             }
-            _ => vec![arg("agent"), arg("--socket"), self.socket.display().to_string(), arg("--run-dir"), dir.display().to_string()],
+            _ => vec![
+                arg("agent"),
+                arg("--socket"),
+                self.socket.display().to_string(),
+                arg("--run-dir"),
+                dir.display().to_string(),
+            ],
         };
         args.extend([arg("--attempt"), attempt.to_owned(), arg("--data-id"), self.data_id.clone()]);
         AllocationSpec {
@@ -366,8 +387,8 @@ impl World {
     pub(crate) fn exit_of(&self, attempt: &str) -> (bool, bool) {
         self.attempts.get(attempt).map_or((false, false), |running| {
             let all = running.allocation.instances as usize - running.absent();
-            let is_running =
-                matches!(self.launcher.status_of(&running.allocation), Ok(AllocationStatus::Running { lost }) if lost.len() < all);
+            let status = self.launcher.status_of(&running.allocation);
+            let is_running = matches!(status, Ok(AllocationStatus::Running { lost }) if lost.len() < all);
             (is_running, running.is_mirroring())
         })
     }

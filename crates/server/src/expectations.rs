@@ -1,6 +1,8 @@
-//! Requests with `Expect: 100-continue` (RFC 9110, 10.1.1): the client sends the body only once it is told to. An answer that comes instead leaves open
-//! whether the body still follows. hyper takes what comes next for it, so that a client which leaves it out (botocore does) and uses the connection
-//! again loses the first bytes of its next request. Such an answer closes its connection.
+//! Requests with `Expect: 100-continue` (RFC 9110, 10.1.1): the client sends the body only once it
+//! is told to. An answer that comes instead leaves open whether the body still follows. hyper takes
+//! what comes next for it, so that a client which leaves it out (botocore does) and uses the
+//! connection again loses the first bytes of its next request. Such an answer closes its
+//! connection.
 
 use std::{
     pin::Pin,
@@ -21,7 +23,8 @@ pub(crate) struct ExpectedBody<B = Incoming> {
     is_read: Option<Arc<AtomicBool>>,
 }
 
-/// What the answer to a request depends on: whether its client waited with the body, and the body was then read.
+/// What the answer to a request depends on: whether its client waited with the body, and the body
+/// was then read.
 pub(crate) struct Expectation {
     /// None where the client does not wait.
     is_read: Option<Arc<AtomicBool>>,

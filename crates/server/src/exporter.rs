@@ -1,5 +1,6 @@
-//! `/metrics`: how the server does, in Prometheus's text format (version 0.0.4). Numbers only: no names of jobs, no keys, nothing of a
-//! request's content. Every reader shows the token in `metrics-token` of the data directory.
+//! `/metrics`: how the server does, in Prometheus's text format (version 0.0.4). Numbers only: no
+//! names of jobs, no keys, nothing of a request's content. Every reader shows the token in
+//! `metrics-token` of the data directory.
 
 mod format;
 mod histogram;
@@ -113,14 +114,22 @@ impl Exporter {
         for (name, help, counter) in [
             ("shoal_log_lines_total", "Log lines of training jobs that were stored.", &self.log_lines),
             ("shoal_metric_points_total", "Metric points of training jobs that were stored.", &self.metric_points),
-            ("shoal_s3_received_bytes_total", "Bytes of S3 requests' bodies, as they announced them.", &self.s3_received),
+            (
+                "shoal_s3_received_bytes_total",
+                "Bytes of S3 requests' bodies, as they announced them.",
+                &self.s3_received,
+            ),
             ("shoal_s3_sent_bytes_total", "Bytes of S3 answers' bodies, as they announced them.", &self.s3_sent),
         ] {
             text.counter(name, help, counter.load(Ordering::Relaxed) as f64);
         }
         let help = "Time until an answer began. DescribeTrainingJob to an SDK includes up to 3 s in which it is held for news.";
         self.requests.write(&mut text, "shoal_http_request_duration_seconds", help);
-        self.appends.write(&mut text, "shoal_journal_append_duration_seconds", "Time of a durable append of events and rows.");
+        self.appends.write(
+            &mut text,
+            "shoal_journal_append_duration_seconds",
+            "Time of a durable append of events and rows.",
+        );
         let help = "Time in which suggestions of trials and judgements of their reports and ends were computed.";
         self.tuner.write(&mut text, "shoal_tuner_answer_duration_seconds", help);
         process.write(&mut text);

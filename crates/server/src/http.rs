@@ -103,7 +103,9 @@ impl Front {
                     self.s3.call(Request::from_parts(head, body)).await
                 }
                 .map(BodyExt::boxed);
-                response.headers_mut().insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
+                response
+                    .headers_mut()
+                    .insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
                 if has_body {
                     self.exporter.sent(response.headers());
                 }
@@ -113,13 +115,18 @@ impl Front {
                 if self.console.is_signed_in(&head.headers) {
                     origin.connection.signed(Signer::Owner);
                 }
-                return (Asked::page(), self.console.answer(head, body.map_err(Into::into).boxed(), origin.source, origin.is_tls).await);
+                return (
+                    Asked::page(),
+                    self.console.answer(head, body.map_err(Into::into).boxed(), origin.source, origin.is_tls).await,
+                );
             }
             Ok(Route::Api(service)) => {
                 let mut asked = Asked::unknown(service);
                 let protocol = Protocol::of(service, &head);
                 let response = match self.call(service, &head, body, &mut asked, &origin.connection).await {
-                    Ok((operation, reply, without_effect)) => noted(respond(operation, &reply, protocol, &request_id), &without_effect),
+                    Ok((operation, reply, without_effect)) => {
+                        noted(respond(operation, &reply, protocol, &request_id), &without_effect)
+                    }
                     Err(mut error) => {
                         if error.code.is_server_fault() {
                             tracing::error!("{request_id}: {error}");
@@ -138,19 +145,26 @@ impl Front {
         (asked, response.map(full))
     }
 
-    /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of that name). Programs of jobs reach this port,
-    /// too, so that nobody may read it without the token.
+    /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of
+    /// that name). Programs of jobs reach this port, too, so that nobody may read it without the
+    /// token.
     fn metrics(&self, head: &Parts) -> Option<Response<Vec<u8>>> {
         let shown = head.headers.get(header::AUTHORIZATION).map(|shown| shown.to_str().unwrap_or_default());
         let token = shown.map(|shown| shown.strip_prefix("Bearer "));
-        if head.method != Method::GET || head.uri.path() != "/metrics" || head.uri.query().is_some() || token == Some(None) {
+        if head.method != Method::GET
+            || head.uri.path() != "/metrics"
+            || head.uri.query().is_some()
+            || token == Some(None)
+        {
             return None;
         }
         let good = token.flatten().is_some_and(|token| self.keys.owner.equal(token, &self.metrics_token));
         let (status, kind, text) = match Process::read() {
-            _ if !good => {
-                (401, "text/plain", "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned())
-            }
+            _ if !good => (
+                401,
+                "text/plain",
+                "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned(),
+            ),
             None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),
             Some(process) => (200, "text/plain; version=0.0.4", self.exporter.page(&self.attempts, &process)),
         };
@@ -171,7 +185,9 @@ impl Front {
         let key = self.keys.find(&key_id, token).map_err(|fault| {
             let (code, why) = match fault {
                 KeyFault::Unknown => {
-                    let why = format!("is invalid: this server does not know access key {key_id}; `shoal env` prints its keys");
+                    let why = format!(
+                        "is invalid: this server does not know access key {key_id}; `shoal env` prints its keys"
+                    );
                     (ErrorCode::UnrecognizedClient, why)
                 }
                 KeyFault::WrongToken => (ErrorCode::UnrecognizedClient, "is invalid".to_owned()),
@@ -185,7 +201,8 @@ impl Front {
             session_token: key.keys.session_token,
         };
         let signer = if matches!(key.holder, Holder::Attempt { .. }) { Signer::Job } else { Signer::Owner };
-        // What the head shows to be wrong costs no body. Few clients but S3's send the body's hash, without which the signature waits for it.
+        // What the head shows to be wrong costs no body. Few clients but S3's send the body's hash,
+        // without which the signature waits for it.
         let body = &if sigv4::verify_head(head, &credentials, now_ms(), self.max_skew_s)? {
             connection.signed(signer);
             if signer == Signer::Owner {
@@ -198,7 +215,8 @@ impl Front {
         };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         connection.signed(signer);
-        let user_agent = head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let user_agent =
+            head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
         let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
@@ -221,7 +239,8 @@ pub(crate) fn guessed(head: &Parts) -> (Service, Protocol) {
     }
 }
 
-/// Whether a browser's form uploads an object: its signature is in its body, which is gathered in memory.
+/// Whether a browser's form uploads an object: its signature is in its body, which is gathered in
+/// memory.
 fn is_form(head: &Parts) -> bool {
     let kind = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     head.method == Method::POST && kind.get(..19).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/form-data"))
@@ -247,7 +266,10 @@ impl hyper::body::Body for AnsweringBody {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

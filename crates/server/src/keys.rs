@@ -1,4 +1,5 @@
-//! Access keys: the owner's, kept in the data directory, and temporary ones of running attempts, derived from it.
+//! Access keys: the owner's, kept in the data directory, and temporary ones of running attempts,
+//! derived from it.
 
 use std::{
     fs,
@@ -41,9 +42,15 @@ impl AccessKeys {
             text.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
                 .map(|value| value.trim().to_owned())
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: no line {name}=", path.display())))
+                .ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidData, format!("{}: no line {name}=", path.display()))
+                })
         };
-        Ok(Self { access_key_id: field("access_key_id")?, secret_access_key: field("secret_access_key")?, session_token: None })
+        Ok(Self {
+            access_key_id: field("access_key_id")?,
+            secret_access_key: field("secret_access_key")?,
+            session_token: None,
+        })
     }
 
     /// Reads the keys, or makes them on first start (mode 0600).
@@ -68,7 +75,8 @@ impl AccessKeys {
         Ok(keys)
     }
 
-    /// The secret by which an attempt's agents are known, 256 bits. Like the temporary keys it is derived, never stored.
+    /// The secret by which an attempt's agents are known, 256 bits. Like the temporary keys it is
+    /// derived, never stored.
     pub(crate) fn agent_token(&self, attempt: &str) -> String {
         self.derive("agent:", attempt)
     }
@@ -87,8 +95,8 @@ impl AccessKeys {
         proof::equal(&self.secret_access_key, one, other)
     }
 
-    /// A token that signs a browser in to the console once, within ten minutes of `now_ms` (since the epoch). Who has the keys makes it;
-    /// the server need not be asked.
+    /// A token that signs a browser in to the console once, within ten minutes of `now_ms` (since
+    /// the epoch). Who has the keys makes it; the server need not be asked.
     ///
     /// # Errors
     /// The system gives no randomness.
@@ -101,7 +109,8 @@ impl AccessKeys {
         Credentials { access_key_id, secret_access_key, session_token }
     }
 
-    /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same keys after a restart.
+    /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same
+    /// keys after a restart.
     #[must_use]
     pub fn of_attempt(&self, attempt: &str) -> Self {
         let derive = |label: &str| self.derive(label, attempt);
@@ -153,7 +162,11 @@ impl KeyRing {
         }
         let secret_access_key = sessions::secret_of(&self.owner, access_key_id).ok_or(KeyFault::Unknown)?;
         let session = Session::of(&self.owner, access_key_id, token, now_ms())?;
-        let keys = AccessKeys { access_key_id: access_key_id.to_owned(), secret_access_key, session_token: token.map(str::to_owned) };
+        let keys = AccessKeys {
+            access_key_id: access_key_id.to_owned(),
+            secret_access_key,
+            session_token: token.map(str::to_owned),
+        };
         Ok(Known { keys, holder: Holder::Session(session) })
     }
 
@@ -226,7 +239,11 @@ mod tests {
 
     #[test]
     fn attempts_have_keys_of_their_own() {
-        let owner = AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None };
+        let owner = AccessKeys {
+            access_key_id: "AKIA0".to_owned(),
+            secret_access_key: "secret".to_owned(),
+            session_token: None,
+        };
         let (one, two) = (owner.of_attempt("a-1"), owner.of_attempt("a-2"));
         assert_eq!(one, owner.of_attempt("a-1"));
         assert_ne!(one.access_key_id, two.access_key_id);

@@ -1,8 +1,10 @@
-//! The shell around the control core: HTTP, keys, timers and workers. Requests become commands, actions become effects.
+//! The shell around the control core: HTTP, keys, timers and workers. Requests become commands,
+//! actions become effects.
 //!
-//! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or a read; `core` is the one
-//! loop that decides, journals and applies; `effects` does what the core asks for; `agents` is where the instances report.
-//! Left out on purpose: what runs on an instance, and which algorithm an image name means ([`Images`] is given by the caller).
+//! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or
+//! a read; `core` is the one loop that decides, journals and applies; `effects` does what the core
+//! asks for; `agents` is where the instances report. Left out on purpose: what runs on an instance,
+//! and which algorithm an image name means ([`Images`] is given by the caller).
 
 mod admission;
 mod agents;
@@ -53,7 +55,9 @@ pub use dry_run::check_tuning_request;
 pub use error::ServerError;
 pub use keys::AccessKeys;
 pub use network::NetworkOptions;
-pub use options::{Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits};
+pub use options::{
+    Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
+};
 pub use serve::Server;
 pub use tls::{TlsError, TlsOptions};
 pub use tuning::near_misses;

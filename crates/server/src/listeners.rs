@@ -1,5 +1,6 @@
-//! Where the server is reached: one port for clients, plain or with TLS; and, where that has TLS, one more on loopback for the jobs of this machine, whose
-//! agents carry what their programs say in plain HTTP. Those bytes never leave the machine.
+//! Where the server is reached: one port for clients, plain or with TLS; and, where that has TLS,
+//! one more on loopback for the jobs of this machine, whose agents carry what their programs say in
+//! plain HTTP. Those bytes never leave the machine.
 
 use std::{
     io,
@@ -57,8 +58,13 @@ impl Listeners {
     ///
     /// # Errors
     /// The address is taken, or there is no certificate to show.
-    pub(crate) async fn open(data_dir: &DataDir, listen: SocketAddr, tls: Option<&TlsOptions>) -> Result<Self, ServerError> {
-        let clients = TcpListener::bind(listen).await.map_err(|source| ServerError::Listen { address: listen, source })?;
+    pub(crate) async fn open(
+        data_dir: &DataDir,
+        listen: SocketAddr,
+        tls: Option<&TlsOptions>,
+    ) -> Result<Self, ServerError> {
+        let clients =
+            TcpListener::bind(listen).await.map_err(|source| ServerError::Listen { address: listen, source })?;
         let address = clients.local_addr().map_err(io_error("ask for the port"))?;
         let tls = match tls {
             None => None,
@@ -84,7 +90,9 @@ impl Listeners {
             return Ok(Caller { stream, peer, door: None });
         };
         tokio::select! {
-            accepted = self.clients.accept() => accepted.map(|(stream, peer)| Caller { stream, peer, door: Some(tls.door.clone()) }),
+            accepted = self.clients.accept() => {
+                accepted.map(|(stream, peer)| Caller { stream, peer, door: Some(tls.door.clone()) })
+            }
             accepted = tls.jobs.accept() => accepted.map(|(stream, peer)| Caller { stream, peer, door: None }),
         }
     }
@@ -159,7 +167,9 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, front: Arc<Front>
 /// Tells a client of plain HTTP where to go.
 async fn turn_away(stream: TcpStream, origin: Origin) {
     let paced = Paced::new(stream, origin.connection);
-    let service = service_fn(async |request: Request<Incoming>| Ok::<_, std::convert::Infallible>(plain::refuse(&request.into_parts().0)));
+    let service = service_fn(async |request: Request<Incoming>| {
+        Ok::<_, std::convert::Infallible>(plain::refuse(&request.into_parts().0))
+    });
     if let Err(error) = protocol().serve_connection(TokioIo::new(paced), service).await {
         tracing::debug!("connection without TLS: {error}");
     }
@@ -167,7 +177,8 @@ async fn turn_away(stream: TcpStream, origin: Origin) {
 
 fn protocol() -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    // A client that opens a connection and sends nothing, or stops in the middle of a head, is not waited for.
+    // A client that opens a connection and sends nothing, or stops in the middle of a head, is not
+    // waited for.
     builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
     builder
 }

@@ -1,9 +1,13 @@
-//! The machine's memory, where instances hold what they use and not what their type has (`shoal_plane::Packing::Use`): what each attempt uses is
-//! measured and reported to the core, with what the machine lacks. What is ended then, and that the oldest attempt is not, is the core's decision.
+//! The machine's memory, where instances hold what they use and not what their type has
+//! (`shoal_plane::Packing::Use`): what each attempt uses is measured and reported to the core, with
+//! what the machine lacks. What is ended then, and that the oldest attempt is not, is the core's
+//! decision.
 //!
-//! Measured is what `/proc` shows of the processes, at each turn of the watch (half a second). A program that takes more than the margin between two
-//! looks can be faster. For that all instances have a limit in common where the machine allows control groups (`shoal_sandbox::Together`), so that the
-//! kernel looks among them alone, and it is told who goes first (`shoal_launch::Launcher::end_first`): the same order as the core's.
+//! Measured is what `/proc` shows of the processes, at each turn of the watch (half a second). A
+//! program that takes more than the margin between two looks can be faster. For that all instances
+//! have a limit in common where the machine allows control groups (`shoal_sandbox::Together`), so
+//! that the kernel looks among them alone, and it is told who goes first
+//! (`shoal_launch::Launcher::end_first`): the same order as the core's.
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
@@ -12,7 +16,8 @@ use shoal_runtime::warm_pool;
 
 use crate::{attempts::Attempt, effects::World};
 
-/// Of all memory for instances, a sixteenth is the margin in which attempts are ended before there is none.
+/// Of all memory for instances, a sixteenth is the margin in which attempts are ended before there
+/// is none.
 const MARGIN_PART: u64 = 16;
 
 impl World {
@@ -24,7 +29,8 @@ impl World {
         }
         let by_allocation = self.launcher.memory(&Vec::from_iter(attempts.iter().map(|attempt| &attempt.allocation)));
         // What instances are measured to use beyond their limits is not theirs.
-        let limit = |attempt: &Attempt| attempt.plan.assignments.iter().map(|assignment| assignment.limits.memory_bytes).sum();
+        let limit =
+            |attempt: &Attempt| attempt.plan.assignments.iter().map(|assignment| assignment.limits.memory_bytes).sum();
         let of_attempt = |attempt: &Arc<Attempt>| {
             let measured = *by_allocation.get(&attempt.allocation.id)?;
             Some((attempt.plan.attempt.clone(), measured.min(limit(attempt))))
@@ -42,7 +48,8 @@ impl World {
         self.rank(self.core.memory_order());
     }
 
-    /// Has the kernel end them in this order, if it must. Said twice, since a process that began while it was said may have missed it.
+    /// Has the kernel end them in this order, if it must. Said twice, since a process that began
+    /// while it was said may have missed it.
     fn rank(&self, order: Vec<String>) {
         let mut ranked = self.ranked.lock().expect("no holder of this lock panics");
         if ranked.order != order {
@@ -63,8 +70,9 @@ pub(crate) struct Ranked {
     times: u32,
 }
 
-/// Bytes that attempts must give back: what they use beyond the memory for instances less its margin, or what the machine has less than the margin.
-/// They use no more than the whole machine does.
+/// Bytes that attempts must give back: what they use beyond the memory for instances less its
+/// margin, or what the machine has less than the margin. They use no more than the whole machine
+/// does.
 fn lacking(memory_bytes: u64, used: u64, machine: Option<Machine>) -> u64 {
     let margin = memory_bytes / MARGIN_PART;
     let over = |used: u64| used.saturating_sub(memory_bytes - margin);
@@ -119,7 +127,8 @@ mod tests {
         ] {
             assert_eq!(lacking(16 * GIB, used, machine), expected, "{used} {machine:?}");
         }
-        let text = "MemTotal:  4096 kB\nMemFree: 9 kB\nMemAvailable:   1024 kB\nSwapTotal: 2048 kB\nSwapFree: 1024 kB\n";
+        let text =
+            "MemTotal:  4096 kB\nMemFree: 9 kB\nMemAvailable:   1024 kB\nSwapTotal: 2048 kB\nSwapFree: 1024 kB\n";
         assert_eq!(Machine::parse(text), Some(Machine { available: 1 << 20, used: 4 << 20 }));
         assert_eq!(Machine::parse("MemTotal:  9 kB\n"), None);
     }

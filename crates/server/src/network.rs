@@ -1,4 +1,5 @@
-//! How far the networks of training jobs reach: the owner's settings, and what a job requests by a tag.
+//! How far the networks of training jobs reach: the owner's settings, and what a job requests by a
+//! tag.
 
 use shoal_link::{Egress, NetworkMode};
 use shoal_wire::{CreateTrainingJob, Error, NETWORK_TAG, Tag};
@@ -31,14 +32,18 @@ impl NetworkOptions {
         let problem = match text.parse::<NetworkMode>() {
             Err(()) => format!("it is one of {}", NetworkMode::NAMES),
             Ok(mode) if mode > self.max => {
-                format!("this server permits at most \"{}\"; its owner can permit more by the setting network_max", self.max.as_str())
+                format!(
+                    "this server permits at most \"{}\"; its owner can permit more by the setting network_max",
+                    self.max.as_str()
+                )
             }
             Ok(_) => return Ok(()),
         };
         Err(Error::validation(format!("Invalid value \"{text}\" of the tag '{NETWORK_TAG}': {problem}.")))
     }
 
-    /// What a job's program may connect to. A job of before the settings changed gets what they permit now.
+    /// What a job's program may connect to. A job of before the settings changed gets what they
+    /// permit now.
     pub(crate) fn egress(&self, request: &CreateTrainingJob) -> Option<Egress> {
         let requested = requested(&request.tags).map(|text| text.parse().unwrap_or(NetworkMode::None));
         let mode = requested.unwrap_or(self.default).min(self.max);

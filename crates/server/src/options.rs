@@ -1,5 +1,5 @@
-//! What a server is told at its start. Whoever starts it (the binary, a test) has already decided; nothing is read from the
-//! environment here.
+//! What a server is told at its start. Whoever starts it (the binary, a test) has already decided;
+//! nothing is read from the environment here.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,8 @@ pub struct Options {
     pub launcher: Arc<dyn Launcher>,
     /// The `shoal` executable that agents are started from.
     pub program: PathBuf,
-    /// Variables that agents get: what was found out once at the start, for instance what this machine allows.
+    /// Variables that agents get: what was found out once at the start, for instance what this
+    /// machine allows.
     pub agent_env: Vec<(String, String)>,
     /// Grace of a stop in seconds: between SIGTERM and SIGKILL.
     pub grace_s: u32,
@@ -52,13 +53,15 @@ pub struct Options {
     pub silence_s: u64,
     /// How much of log lines and metric points is kept.
     pub telemetry: TelemetryLimits,
-    /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not meant to come back.
+    /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not
+    /// meant to come back.
     pub lease_s: Option<u64>,
     /// How far the networks of jobs reach.
     pub network: NetworkOptions,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
-    /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says what it removed.
+    /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says
+    /// what it removed.
     pub sweep: Sweep,
     /// Removes a directory that programs have written in, however deep.
     pub remove_tree: RemoveTree,
@@ -104,12 +107,14 @@ pub type RemoveTree = fn(&Path) -> std::io::Result<()>;
 pub enum Image {
     /// A built-in algorithm.
     Builtin(Builtin),
-    /// A framework: the request's ContainerEntrypoint, or the script that it brings, in a Python environment, which the instance's machine makes if it must.
+    /// A framework: the request's ContainerEntrypoint, or the script that it brings, in a Python
+    /// environment, which the instance's machine makes if it must.
     Python(PythonEnvironment),
-    /// A tree of files that is the instance's root: the request's ContainerEntrypoint in it, or what the image starts by itself; in a directory the
-    /// script that the request brings.
+    /// A tree of files that is the instance's root: the request's ContainerEntrypoint in it, or
+    /// what the image starts by itself; in a directory the script that the request brings.
     Root(Root),
-    /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the machine's own `/usr`.
+    /// `shoal/host`: the request's ContainerEntrypoint, or the script that it brings, on the
+    /// machine's own `/usr`.
     Host,
 }
 
@@ -145,7 +150,8 @@ pub struct BuiltinObjective {
     pub unless: Option<String>,
 }
 
-/// What the image of a request stands for: a built-in algorithm whose image runs scripts, too, is a framework to a request that brings one.
+/// What the image of a request stands for: a built-in algorithm whose image runs scripts, too, is a
+/// framework to a request that brings one.
 ///
 /// # Errors
 /// As [`Images::resolve`].
@@ -156,7 +162,8 @@ pub(crate) fn image_of(images: &dyn Images, request: &CreateTrainingJob) -> Resu
     }
 }
 
-/// The same as far as tables say: `None` for what only a container engine may know, and for what cannot be used.
+/// The same as far as tables say: `None` for what only a container engine may know, and for what
+/// cannot be used.
 pub(crate) fn known_image_of(images: &dyn Images, request: &CreateTrainingJob) -> Option<Image> {
     match framework_of(images, request).ok()? {
         Some(framework) => Some(framework),
@@ -178,9 +185,11 @@ fn name_of(request: &CreateTrainingJob) -> &str {
 #[error("{0}")]
 pub struct ImageError(pub String);
 
-/// Resolves image names: a table of the one who starts the server, so that the server knows no algorithm.
+/// Resolves image names: a table of the one who starts the server, so that the server knows no
+/// algorithm.
 pub trait Images: Send + Sync {
-    /// What `image` stands for by the tables alone; `None` if no row fits it. Cheap: asked whenever a job is described.
+    /// What `image` stands for by the tables alone; `None` if no row fits it. Cheap: asked whenever
+    /// a job is described.
     ///
     /// # Errors
     /// What it stands for cannot be had on this machine, or the tables cannot be read.
@@ -192,16 +201,19 @@ pub trait Images: Send + Sync {
     /// The name is unknown, or what it stands for cannot be had on this machine.
     fn resolve(&self, image: &str) -> Result<Image, ImageError>;
 
-    /// The environment in which a program runs that a request for `image` brings; `None` if there is none for it.
+    /// The environment in which a program runs that a request for `image` brings; `None` if there
+    /// is none for it.
     ///
     /// # Errors
     /// The table cannot be read.
     fn framework(&self, image: &str) -> Result<Option<PythonEnvironment>, ImageError>;
 
-    /// Names and regexes that hold where a request for `image` brings no metric definitions; of a built-in algorithm's image also where it
-    /// runs the request's own program. None for most images.
+    /// Names and regexes that hold where a request for `image` brings no metric definitions; of a
+    /// built-in algorithm's image also where it runs the request's own program. None for most
+    /// images.
     fn metric_definitions(&self, image: &str) -> Vec<(String, String)>;
 
-    /// All hyperparameters by which built-in algorithms are told how long a training is. Scripts use these names, too.
+    /// All hyperparameters by which built-in algorithms are told how long a training is. Scripts
+    /// use these names, too.
     fn resources(&self) -> Vec<String>;
 }

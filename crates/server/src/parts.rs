@@ -1,7 +1,9 @@
-//! Artifacts on their way in: the parts that an agent sends, kept durable until the whole is stored.
+//! Artifacts on their way in: the parts that an agent sends, kept durable until the whole is
+//! stored.
 //!
-//! One file for each host and artifact, a run of records `u64 seq, u32 length, bytes`. A part that comes again after a crash is
-//! recognised by its number; what was never acknowledged, such as a record cut short by a crash, is cut off.
+//! One file for each host and artifact, a run of records `u64 seq, u32 length, bytes`. A part that
+//! comes again after a crash is recognised by its number; what was never acknowledged, such as a
+//! record cut short by a crash, is cut off.
 
 use std::{
     fs::{File, OpenOptions},
@@ -39,8 +41,8 @@ pub(crate) struct PartsWriter {
 }
 
 impl PartsWriter {
-    /// Opens the file and cuts off what follows the last whole record that was acknowledged: nobody knows whether more is on the disk, and it
-    /// comes again.
+    /// Opens the file and cuts off what follows the last whole record that was acknowledged: nobody
+    /// knows whether more is on the disk, and it comes again.
     pub(crate) fn open(path: &Path, acked: u64) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let length = file.metadata()?.len();

@@ -1,4 +1,5 @@
-//! What a client hears that speaks plain HTTP where only TLS is spoken: the reason, in the form that it understands, or for a browser the way.
+//! What a client hears that speaks plain HTTP where only TLS is spoken: the reason, in the form
+//! that it understands, or for a browser the way.
 
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts, uri::Authority};
 use http_body_util::BodyExt;
@@ -9,15 +10,23 @@ use crate::http::{full, guessed, request_id};
 
 /// The answer to any request over plain HTTP.
 pub(crate) fn refuse(head: &Parts) -> Response<Body> {
-    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| host.parse::<Authority>().is_ok());
+    let host = head
+        .headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .filter(|host| host.parse::<Authority>().is_ok());
     let there = host.map_or_else(|| "https://".to_owned(), |host| format!("https://{host}"));
     let message = format!("This server speaks HTTPS only: use {there}. `shoal env` prints what to set for clients.");
     let denied = Error::new(ErrorCode::AccessDenied, message.clone());
     let mut response = match route(head) {
-        Ok(Route::Console) if matches!(head.method, Method::GET | Method::HEAD) && host.is_some() => moved(head, &there, message),
+        Ok(Route::Console) if matches!(head.method, Method::GET | Method::HEAD) && host.is_some() => {
+            moved(head, &there, message)
+        }
         Ok(Route::Console) => Response::new(full(message + "\n")),
         Ok(Route::S3) => shoal_s3::tls_only(&message).map(BodyExt::boxed),
-        Ok(Route::Api(service)) => respond_error(service, Protocol::of(service, head), &denied, &request_id()).map(full),
+        Ok(Route::Api(service)) => {
+            respond_error(service, Protocol::of(service, head), &denied, &request_id()).map(full)
+        }
         Err(_) => {
             let (service, protocol) = guessed(head);
             respond_error(service, protocol, &denied, &request_id()).map(full)
@@ -48,8 +57,9 @@ mod tests {
     use super::*;
 
     async fn refused(method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, Option<String>, String) {
-        let request =
-            headers.iter().fold(Request::builder().method(method).uri(path), |request, (name, value)| request.header(*name, *value));
+        let request = headers
+            .iter()
+            .fold(Request::builder().method(method).uri(path), |request, (name, value)| request.header(*name, *value));
         let response = refuse(&request.body(()).unwrap().into_parts().0);
         let location = response.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
         let status = response.status().as_u16();
@@ -61,7 +71,9 @@ mod tests {
     #[tokio::test]
     async fn everybody_is_told_in_their_own_form() {
         let scope = |service: &str| {
-            format!("AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0")
+            format!(
+                "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0"
+            )
         };
         let host = ("host", "train-box:9777");
         for (method, path, service, expected) in [
@@ -70,8 +82,12 @@ mod tests {
             ("PUT", "/bucket/key", "s3", "<Code>AccessDenied</Code>"),
             ("POST", "/", "braket", "AccessDenied"),
         ] {
-            let (status, _, text) =
-                refused(method, path, &[host, ("authorization", &scope(service)), ("x-amz-target", "SageMaker.ListTrainingJobs")]).await;
+            let (status, _, text) = refused(
+                method,
+                path,
+                &[host, ("authorization", &scope(service)), ("x-amz-target", "SageMaker.ListTrainingJobs")],
+            )
+            .await;
             assert!(text.contains(expected) && text.contains("use https://train-box:9777."), "{service}: {text}");
             assert!((400..500).contains(&status), "{service}: {status}");
         }

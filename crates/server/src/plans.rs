@@ -1,8 +1,11 @@
-//! What the agents of an attempt are told: from the request of its training job, and from where and how far the core has it run.
+//! What the agents of an attempt are told: from the request of its training job, and from where and
+//! how far the core has it run.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use shoal_link::{Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root};
+use shoal_link::{
+    Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
+};
 use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
@@ -53,7 +56,9 @@ impl World {
             Some(config) => Some(shoal_link::Checkpoint {
                 local_path: config.local_path.clone(),
                 uri: config.uri.to_string(),
-                tree: self.checkpoints_before(attempt, &config.uri, trial.as_ref())?.map(|tree| self.trees.input(&tree)),
+                tree: self
+                    .checkpoints_before(attempt, &config.uri, trial.as_ref())?
+                    .map(|tree| self.trees.input(&tree)),
             }),
         };
         let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
@@ -71,12 +76,14 @@ impl World {
             Image::Builtin(Builtin { name, library_dirs, variables, .. }) => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 // On another machine they are somewhere else.
-                let (library_dirs, variables) = if self.is_remote() { Default::default() } else { (library_dirs, variables) };
+                let (library_dirs, variables) =
+                    if self.is_remote() { Default::default() } else { (library_dirs, variables) };
                 Program::Builtin { name, image, library_dirs, variables }
             }
             Image::Host => own()?,
             Image::Root(of) => {
-                let is_own = !request.algorithm.entrypoint.is_empty() || matches!(of, Root::Directory { .. }) && request.script.is_some();
+                let is_own = !request.algorithm.entrypoint.is_empty()
+                    || matches!(of, Root::Directory { .. }) && request.script.is_some();
                 let program = if is_own { own()? } else { of_image(&of, &request.algorithm.arguments) };
                 root = Some(of);
                 program
@@ -90,7 +97,8 @@ impl World {
             [] => self.images.metric_definitions(request.algorithm.training_image.as_deref().unwrap_or_default()),
             given => given.iter().map(|it| (it.name.clone(), it.regex.clone())).collect(),
         };
-        let metric_definitions: Vec<_> = metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
+        let metric_definitions: Vec<_> =
+            metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
         let assignments = (1..=instances)
@@ -100,7 +108,9 @@ impl World {
                 region: self.region.clone(),
                 host,
                 hosts: hosts.clone(),
-                instance_type: group_of(&groups, host).map_or(&request.resources.instance_type, |group| &group.instance_type).clone(),
+                instance_type: group_of(&groups, host)
+                    .map_or(&request.resources.instance_type, |group| &group.instance_type)
+                    .clone(),
                 groups: groups.clone(),
                 hyperparameters: request.hyperparameters.clone(),
                 environment: request.environment.clone(),
@@ -131,7 +141,8 @@ impl World {
                     cpu_weight: placement.share(host).cpu_weight,
                     pids: 4096,
                     // Built-in algorithms write their model and little else.
-                    disk_bytes: Some(u64::from(request.resources.volume_gb) << 30).filter(|_| !matches!(program, Program::Builtin { .. })),
+                    disk_bytes: Some(u64::from(request.resources.volume_gb) << 30)
+                        .filter(|_| !matches!(program, Program::Builtin { .. })),
                     gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
@@ -177,10 +188,18 @@ impl World {
         Ok(plan)
     }
 
-    /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to begin with has.
-    fn checkpoints_before(&self, attempt: &str, uri: &S3Uri, trial: Option<&TrialLaunch>) -> Result<Option<PathBuf>, String> {
+    /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to
+    /// begin with has.
+    fn checkpoints_before(
+        &self,
+        attempt: &str,
+        uri: &S3Uri,
+        trial: Option<&TrialLaunch>,
+    ) -> Result<Option<PathBuf>, String> {
         let own = self.trees.prepare_checkpoints(attempt, uri)?;
-        let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else { return Ok(own) };
+        let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else {
+            return Ok(own);
+        };
         match self.request(origin)?.checkpoint {
             Some(config) => self.trees.prepare_checkpoints(attempt, &config.uri),
             None => Ok(None),
@@ -188,11 +207,14 @@ impl World {
     }
 }
 
-/// What is run of an image when the request names no program: as SageMaker does, the image's own with `train`.
+/// What is run of an image when the request names no program: as SageMaker does, the image's own
+/// with `train`.
 fn of_image(root: &Root, arguments: &[String]) -> Program {
     let train = || vec!["train".to_owned()];
     match root {
-        Root::Engine { .. } => Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } },
+        Root::Engine { .. } => {
+            Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
+        }
         // Nothing says what a directory starts by itself.
         Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
     }
@@ -201,7 +223,8 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
 /// The core's part of a request.
 pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
     let others = request.resources.types().into_iter().skip(1);
-    let group = |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
+    let group =
+        |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
     TrainingSpec {
         instance_type: request.resources.instance_type.clone(),
         instances: request.resources.instance_count,
@@ -233,7 +256,8 @@ fn group_of(groups: &[InstanceGroup], host: u32) -> Option<&InstanceGroup> {
 
 /// Whether an instance has the channel.
 fn is_for(channel: &Channel, groups: &[InstanceGroup], host: u32) -> bool {
-    channel.instance_groups.is_empty() || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
+    channel.instance_groups.is_empty()
+        || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
 }
 
 /// Where a script's intermediate output goes, as SageMaker's toolkit has it.

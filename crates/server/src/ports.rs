@@ -5,8 +5,8 @@ use std::{fs, io, net::SocketAddr, path::Path};
 use shoal_store::DataDir;
 use tokio::net::TcpListener;
 
-/// Listens where the last server of the data directory did if `listen` leaves the port open and it is free: jobs that
-/// run know no other. `path` remembers it.
+/// Listens where the last server of the data directory did if `listen` leaves the port open and it
+/// is free: jobs that run know no other. `path` remembers it.
 pub(crate) async fn at_the_same_port(path: &Path, listen: SocketAddr) -> io::Result<TcpListener> {
     let before = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u16>().ok());
     if let Some(port) = before.filter(|_| listen.port() == 0)

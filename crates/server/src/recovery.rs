@@ -18,8 +18,8 @@ pub(crate) fn attempts(state: &State) -> BTreeSet<String> {
     state.jobs().filter_map(|job| state.view(job)?.attempt).collect()
 }
 
-/// Adopts live attempts that have a plan, and removes the run directories and channel trees of all others. Returns the adopted attempts
-/// whose instances may be retained, with their keys.
+/// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
+/// others. Returns the adopted attempts whose instances may be retained, with their keys.
 pub(crate) fn restore(world: &World, live: &BTreeSet<String>) -> Vec<(String, String)> {
     let entries = match fs::read_dir(&world.runs) {
         Ok(entries) => entries,

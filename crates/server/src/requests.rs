@@ -1,4 +1,5 @@
-//! Stored requests of training jobs and tuning jobs: read from their rows, and converted from the rows of earlier database formats.
+//! Stored requests of training jobs and tuning jobs: read from their rows, and converted from the
+//! rows of earlier database formats.
 
 use shoal_store::{Batch, Journal, ResourceKind, ResourceRow, RowChange, Rows, StoreError};
 use shoal_wire::{CreateTrainingJob, CreateTuningJob, Error, Stored, TuningDefinition};
@@ -24,8 +25,8 @@ pub(crate) fn tuning_job(row: &ResourceRow) -> Result<CreateTuningJob, Error> {
     CreateTuningJob::restore(&row.spec, &row.request)
 }
 
-/// Stores what the server needs of each request that an earlier version stored as JSON alone. A request that this version refuses is left as it is: its
-/// job fails, and no other.
+/// Stores what the server needs of each request that an earlier version stored as JSON alone. A
+/// request that this version refuses is left as it is: its job fails, and no other.
 ///
 /// # Errors
 /// The storage's.
@@ -36,7 +37,9 @@ pub(crate) fn convert(journal: &mut dyn Journal, rows: &dyn Rows, images: &dyn I
             let Some(row) = rows.resource(*kind, name)? else { continue };
             match converted(&row, images) {
                 Ok(spec) => batch.rows.push(RowChange::Put(Box::new(ResourceRow { spec, ..row }))),
-                Err(error) => tracing::error!("{} {name}: its request is not accepted any more: {}", kind.name(), error.message),
+                Err(error) => {
+                    tracing::error!("{} {name}: its request is not accepted any more: {}", kind.name(), error.message);
+                }
             }
         }
         if !batch.rows.is_empty() {
@@ -106,7 +109,8 @@ mod tests {
             old_row(tuning, "tune", request("Random", &autotune)),
         ];
         old.extend(
-            (0..2 * ROWS_PER_BATCH).map(|number| old_row(job, &format!("job-{number:03}"), job_request("File").to_string().into_bytes())),
+            (0..2 * ROWS_PER_BATCH)
+                .map(|number| old_row(job, &format!("job-{number:03}"), job_request("File").to_string().into_bytes())),
         );
         let put = |row: &ResourceRow| RowChange::Put(Box::new(row.clone()));
         journal.append(&Batch { rows: old.iter().map(put).collect(), ..Batch::default() }).unwrap();
@@ -127,7 +131,8 @@ mod tests {
         assert!(training_job(&refused).unwrap_err().message.contains("this one refuses it"));
     }
 
-    /// Whatever the rules have become, a request that was accepted is read: from its typed value, never from its JSON.
+    /// Whatever the rules have become, a request that was accepted is read: from its typed value,
+    /// never from its JSON.
     #[test]
     fn a_stored_request_is_not_judged_again() {
         let accepted = CreateTrainingJob::from_raw(job_request("File")).unwrap();

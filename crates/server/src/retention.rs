@@ -23,7 +23,9 @@ pub(crate) async fn run(telemetry: Arc<Telemetry>, limits: TelemetryLimits) {
         interval.tick().await;
         let telemetry = telemetry.clone();
         let pass = tokio::task::spawn_blocking(move || {
-            let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+            let now_ms = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
             let oldest_ms = limits.days.map_or(0, |days| now_ms.saturating_sub(u64::from(days) * DAY_MS));
             telemetry.tidy(now_ms, &Bounds { bytes: limits.total_bytes, oldest_ms })
         });

@@ -1,7 +1,8 @@
 //! What `Search` looks through: the properties of all resources of a kind, in memory.
 //!
-//! They are derived from the rows alone. [`Indexes::watch`] notes which rows the journal changes; a search first reads those again, and
-//! the first one reads all. A search then compares every resource: some tens of milliseconds for 100,000.
+//! They are derived from the rows alone. [`Indexes::watch`] notes which rows the journal changes; a
+//! search first reads those again, and the first one reads all. A search then compares every
+//! resource: some tens of milliseconds for 100,000.
 
 mod document;
 
@@ -15,7 +16,8 @@ use std::{
 
 use serde_json::Value;
 use shoal_store::{
-    Batch, EachEvent, Journal, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, RowChange, Rows, Snapshots, StoreError,
+    Batch, EachEvent, Journal, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, RowChange, Rows, Snapshots,
+    StoreError,
 };
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
@@ -29,7 +31,9 @@ pub(crate) struct Indexes([Arc<SearchIndex>; 2]);
 
 impl Indexes {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self([ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB].map(|kind| Arc::new(SearchIndex::new(kind)))))
+        Arc::new(Self(
+            [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB].map(|kind| Arc::new(SearchIndex::new(kind))),
+        ))
     }
 
     /// The index of a kind; `None` if it cannot be searched.
@@ -68,7 +72,8 @@ enum Stale {
 struct Contents {
     /// Properties by path; numbers are given once and stay.
     properties: BTreeMap<String, Property>,
-    /// By name, which is also the order in which all are read: what a search looks at one after another lies one after another.
+    /// By name, which is also the order in which all are read: what a search looks at one after
+    /// another lies one after another.
     documents: BTreeMap<String, Document>,
     texts: Texts,
     /// Documents that went, whose texts are still there.
@@ -136,11 +141,16 @@ impl SearchIndex {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what has changed. `record` makes of a row what Search shows; a row of which it makes nothing is not found.
+    /// Reads what has changed. `record` makes of a row what Search shows; a row of which it makes
+    /// nothing is not found.
     ///
     /// # Errors
     /// The rows cannot be read; the next refresh reads all.
-    pub(crate) fn refresh(&self, rows: &dyn Rows, record: &dyn Fn(&ResourceRow) -> Result<Value, Error>) -> Result<(), StoreError> {
+    pub(crate) fn refresh(
+        &self,
+        rows: &dyn Rows,
+        record: &dyn Fn(&ResourceRow) -> Result<Value, Error>,
+    ) -> Result<(), StoreError> {
         if matches!(&*self.stale(), Stale::Some(names) if names.is_empty()) {
             return Ok(());
         }
@@ -168,15 +178,24 @@ impl SearchIndex {
         outcome
     }
 
-    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them. Jobs without the property of the order come last; equal ones come by name.
-    pub(crate) fn find(&self, condition: Condition<String>, sort_by: &str, order: SortOrder, after: Option<&Place>, limit: usize) -> Found {
+    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them. Jobs without
+    /// the property of the order come last; equal ones come by name.
+    pub(crate) fn find(
+        &self,
+        condition: Condition<String>,
+        sort_by: &str,
+        order: SortOrder,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Found {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         let condition = condition.rename(&mut |path| contents.numbers(&path));
         let sort_by = contents.properties.get(sort_by).copied();
         let texts = &contents.texts;
         let compare = |left: &(Key<&str>, &str), right: &(Key<&str>, &str)| directed(order, left, right);
         let place = after.map(|place| (place.key.as_str(), place.name.as_str()));
-        // The first ones so far, and some that may be among them; whatever comes after `last` is not.
+        // The first ones so far, and some that may be among them; whatever comes after `last` is
+        // not.
         let (mut found, mut last, mut total, mut more) = (Vec::new(), None, 0, false);
         for (name, document) in contents.documents.iter().filter(|(_, document)| document.meets(&condition, texts)) {
             total += 1;
@@ -198,7 +217,10 @@ impl SearchIndex {
         found.sort_unstable_by(compare);
         more |= found.len() > limit;
         found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|(key, name)| Place { key: Key::to_owned(*key), name: (*name).to_owned() });
+        let next = found
+            .last()
+            .filter(|_| more)
+            .map(|(key, name)| Place { key: Key::to_owned(*key), name: (*name).to_owned() });
         Found { names: found.into_iter().map(|(_, name)| name.to_owned()).collect(), next, total }
     }
 }
@@ -287,7 +309,10 @@ impl<J: Journal> Journal for Watched<J> {
                 RowChange::Move(progress) => self.indexes.note(progress.kind, &progress.name),
                 RowChange::Delete(kind, name) => self.indexes.note(*kind, name),
                 // Nothing of these is searched for.
-                RowChange::PutCheckpoint(_) | RowChange::PutTrial(_) | RowChange::MoveTrial(_) | RowChange::PutRecord(_) => {}
+                RowChange::PutCheckpoint(_)
+                | RowChange::PutTrial(_)
+                | RowChange::MoveTrial(_)
+                | RowChange::PutRecord(_) => {}
             }
         }
         Ok(version)

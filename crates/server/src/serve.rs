@@ -79,7 +79,8 @@ impl Server {
     /// The data directory is locked, unreadable or full; the address is taken.
     pub async fn start(options: Options) -> Result<Self, ServerError> {
         let data_dir = DataDir::open(&options.data_dir)?;
-        let keys = AccessKeys::read_or_create(&data_dir.keys_path()).map_err(io_error("read or make the access keys"))?;
+        let keys =
+            AccessKeys::read_or_create(&data_dir.keys_path()).map_err(io_error("read or make the access keys"))?;
         let token = data_dir.metrics_token_path();
         if std::fs::read_to_string(&token).map_or(true, |written| written != keys.metrics_token()) {
             DataDir::write_private(&token, keys.metrics_token().as_bytes())?;
@@ -108,8 +109,12 @@ impl Server {
         let (act, effects) = mpsc::unbounded_channel();
         let search = Indexes::new();
         let state = &recovered.state;
-        let tunings = state.tunings().filter_map(|name| Some((name, state.tuning(name)?))).filter(|(_, view)| view.ended.is_none());
-        let exporter = Exporter::new(state.in_progress(), tunings.map(|(name, view)| (name, view.status, view.created)));
+        let tunings = state
+            .tunings()
+            .filter_map(|name| Some((name, state.tuning(name)?)))
+            .filter(|(_, view)| view.ended.is_none());
+        let exporter =
+            Exporter::new(state.in_progress(), tunings.map(|(name, view)| (name, view.status, view.created)));
         let (core, core_thread) = core::start(
             search.watch(exporter.watch(journal)),
             rows.clone(),
@@ -191,7 +196,8 @@ impl Server {
             max_skew: Duration::from_secs(options.max_skew_s),
             strict: options.strict,
         };
-        let api = Arc::new(Api::new(world.clone(), search, Identity { region: options.region, account: options.account }));
+        let api =
+            Arc::new(Api::new(world.clone(), search, Identity { region: options.region, account: options.account }));
         let front = Arc::new(Front {
             console: console::open(&world, &api),
             api,
@@ -228,13 +234,15 @@ impl Server {
         self.listeners.address()
     }
 
-    /// Where clients on this machine find it, `http://127.0.0.1:9777`, or `https://` and a name that its certificate is for.
+    /// Where clients on this machine find it, `http://127.0.0.1:9777`, or `https://` and a name
+    /// that its certificate is for.
     #[must_use]
     pub fn url(&self) -> String {
         self.listeners.url()
     }
 
-    /// The certificate of the authority that its clients must trust, if it is none that they trust anyway.
+    /// The certificate of the authority that its clients must trust, if it is none that they trust
+    /// anyway.
     #[must_use]
     pub fn tls_authority(&self) -> Option<PathBuf> {
         self.listeners.authority()
@@ -246,10 +254,12 @@ impl Server {
         &self.keys
     }
 
-    /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the next server.
+    /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the
+    /// next server.
     ///
     /// # Errors
-    /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged; the next start goes on from what is there.
+    /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged;
+    /// the next start goes on from what is there.
     /// [`ServerError::Thread`]: a thread panicked.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
@@ -264,7 +274,8 @@ impl Server {
                     break Err(why);
                 },
                 connection = self.open.admit(), if next.is_some() => if let Some(caller) = next.take() {
-                    connection.is_served_by(connections.spawn(listeners::serve(caller, self.front.clone(), connection.clone())));
+                    let served = listeners::serve(caller, self.front.clone(), connection.clone());
+                    connection.is_served_by(connections.spawn(served));
                 },
                 accepted = self.listeners.accept(), if next.is_none() => match accepted {
                     Ok(accepted) => next = Some(accepted),
@@ -304,11 +315,16 @@ impl Server {
         // They end when they are told to, which comes later.
         let threads = [("core", &self.core_thread), ("agents", &self.agents_thread)];
         let tuners = self.tuner_threads.iter().map(|thread| ("tuner", thread));
-        threads.into_iter().chain(tuners).find(|(_, thread)| thread.is_finished()).map(|(name, _)| ServerError::Thread(name))
+        threads
+            .into_iter()
+            .chain(tuners)
+            .find(|(_, thread)| thread.is_finished())
+            .map(|(name, _)| ServerError::Thread(name))
     }
 }
 
-/// Connections for which there are files: running out of them would fail requests that were admitted.
+/// Connections for which there are files: running out of them would fail requests that were
+/// admitted.
 fn places(files: u64) -> usize {
     let places = files.saturating_sub(OWN_FILES) / FILES_OF_A_CONNECTION;
     usize::try_from(places).unwrap_or(usize::MAX).clamp(LEAST_CONNECTIONS, MAX_CONNECTIONS)

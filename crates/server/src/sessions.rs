@@ -1,5 +1,5 @@
-//! Temporary keys of roles that were assumed. Nothing of them is stored: the id and the token are sealed with the owner's key, and the
-//! secret follows from it and the id.
+//! Temporary keys of roles that were assumed. Nothing of them is stored: the id and the token are
+//! sealed with the owner's key, and the secret follows from it and the id.
 
 use std::io;
 
@@ -35,18 +35,29 @@ impl Session {
         // Names may have letters that a header cannot carry.
         let claims = hex(format!("{} {} {}", self.expires_ms, self.role, self.name).as_bytes());
         let seal = owner.derive("session-token:", &format!("{access_key_id} {claims}"));
-        Ok(AccessKeys { secret_access_key: secret(owner, &access_key_id), session_token: Some(format!("{seal}{claims}")), access_key_id })
+        Ok(AccessKeys {
+            secret_access_key: secret(owner, &access_key_id),
+            session_token: Some(format!("{seal}{claims}")),
+            access_key_id,
+        })
     }
 
     /// The session that a key's token speaks of.
-    pub(crate) fn of(owner: &AccessKeys, access_key_id: &str, token: Option<&str>, now_ms: u64) -> Result<Self, KeyFault> {
+    pub(crate) fn of(
+        owner: &AccessKeys,
+        access_key_id: &str,
+        token: Option<&str>,
+        now_ms: u64,
+    ) -> Result<Self, KeyFault> {
         let (seal, claims) = token.and_then(|token| token.split_at_checked(TOKEN_SEAL)).ok_or(KeyFault::WrongToken)?;
         if !owner.equal(seal, &owner.derive("session-token:", &format!("{access_key_id} {claims}"))) {
             return Err(KeyFault::WrongToken);
         }
         let claims = text_of_hex(claims).ok_or(KeyFault::WrongToken)?;
         let mut words = claims.splitn(3, ' ');
-        let (Some(expires), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else { return Err(KeyFault::WrongToken) };
+        let (Some(expires), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else {
+            return Err(KeyFault::WrongToken);
+        };
         let expires_ms = expires.parse().map_err(|_| KeyFault::WrongToken)?;
         if expires_ms <= now_ms {
             return Err(KeyFault::Expired);
@@ -75,8 +86,11 @@ mod tests {
 
     #[test]
     fn a_session_is_its_keys_until_it_expires() {
-        let owner =
-            |secret: &str| AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None };
+        let owner = |secret: &str| AccessKeys {
+            access_key_id: "AKIA0".to_owned(),
+            secret_access_key: secret.to_owned(),
+            session_token: None,
+        };
         let (mine, other) = (owner("mine"), owner("other"));
         let session = Session { role: "Trainer".to_owned(), name: "jürgen me".to_owned(), expires_ms: 2000 };
         let keys = session.open(&mine).unwrap();
@@ -89,13 +103,21 @@ mod tests {
         assert_eq!(Session::of(&mine, id, None, 0), Err(KeyFault::WrongToken));
         let sibling = session.open(&mine).unwrap();
         assert_ne!(sibling.access_key_id, keys.access_key_id);
-        assert_eq!(Session::of(&mine, id, sibling.session_token.as_deref(), 0), Err(KeyFault::WrongToken), "of another key");
+        assert_eq!(
+            Session::of(&mine, id, sibling.session_token.as_deref(), 0),
+            Err(KeyFault::WrongToken),
+            "of another key"
+        );
         let token = keys.session_token.unwrap();
         for at in 0..token.len() {
             let mut letters = token.clone().into_bytes();
             letters[at] = if letters[at] == b'0' { b'1' } else { b'0' };
             let tampered = String::from_utf8(letters).unwrap();
-            assert_eq!(Session::of(&mine, &keys.access_key_id, Some(&tampered), 0), Err(KeyFault::WrongToken), "{tampered}");
+            assert_eq!(
+                Session::of(&mine, &keys.access_key_id, Some(&tampered), 0),
+                Err(KeyFault::WrongToken),
+                "{tampered}"
+            );
         }
         for made_up in ["", "ASIA", "AKIA0", "ASIA0000000000000000", "ASIAé", &sibling.access_key_id[..19]] {
             assert_eq!(secret_of(&mine, made_up), None, "{made_up}");

@@ -3,7 +3,8 @@
 use shoal_store::Point;
 use shoal_wire::{Span, Statistic};
 
-/// Points by the period that they fall into, as (start, values); periods without any are left out. Points are in the order of time.
+/// Points by the period that they fall into, as (start, values); periods without any are left out.
+/// Points are in the order of time.
 pub(crate) fn periods(points: &[Point], span: Span) -> Vec<(u64, Vec<f64>)> {
     let mut periods: Vec<(u64, Vec<f64>)> = Vec::new();
     for point in points.iter().filter(|point| (span.start_ms..span.end_ms).contains(&point.at_ms)) {
@@ -50,7 +51,8 @@ mod tests {
 
     #[test]
     fn points_fall_into_periods() {
-        let points: Vec<Point> = [59, 60, 61, 119, 120, 299, 300].map(|s| Point { at_ms: s * 1000, value: s as f64, host: None }).to_vec();
+        let points: Vec<Point> =
+            [59, 60, 61, 119, 120, 299, 300].map(|s| Point { at_ms: s * 1000, value: s as f64, host: None }).to_vec();
         let span = Span { start_ms: 60_000, end_ms: 300_000, period_ms: 60_000 };
         let expected = [(60_000, vec![60.0, 61.0, 119.0]), (120_000, vec![120.0]), (240_000, vec![299.0])];
         assert_eq!(periods(&points, span), expected);
@@ -59,7 +61,9 @@ mod tests {
 
     #[test]
     fn statistics_of_values() {
-        let check = |asked: Statistic, expected: f64| assert_eq!(statistic(asked, &[4.0, 1.0, 3.0, 2.0]), expected, "{asked:?}");
+        let check = |asked: Statistic, expected: f64| {
+            assert_eq!(statistic(asked, &[4.0, 1.0, 3.0, 2.0]), expected, "{asked:?}");
+        };
         check(Statistic::SampleCount, 4.0);
         check(Statistic::Sum, 10.0);
         check(Statistic::Average, 2.5);

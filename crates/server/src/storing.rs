@@ -1,4 +1,5 @@
-//! Stores a finished job's artifacts. What a full disk lacks space for is tried again by `shoal_runtime::lanes`, until the job is stopped.
+//! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
+//! `shoal_runtime::lanes`, until the job is stopped.
 
 use shoal_plane::Command;
 use shoal_runtime::lanes::{Outcome, WritePolicy};
@@ -11,27 +12,39 @@ use crate::{
 };
 
 impl World {
-    pub(crate) fn store_artifacts(&self, job: &str, attempt: String, number: u32, hosts: &[u32], write: WritePolicy) -> Outcome {
+    pub(crate) fn store_artifacts(
+        &self,
+        job: &str,
+        attempt: String,
+        number: u32,
+        hosts: &[u32],
+        write: WritePolicy,
+    ) -> Outcome {
         let request = match self.request(job) {
             Ok(request) => request,
             Err(reason) => return Outcome::Commit(Command::ArtifactsFailed { attempt, reason }),
         };
         let dir = run_dir(&self.runs, &attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
-        let no_space = |has_written| Outcome::NoSpace { reason: format!("they have {needed} bytes as sent"), has_written };
+        let no_space =
+            |has_written| Outcome::NoSpace { reason: format!("they have {needed} bytes as sent"), has_written };
         let is_stopping = self.is_stopping(job);
         // The outcome of a job that is being stopped waits for nothing.
         let is_last = is_stopping || write == WritePolicy::Always;
         if !is_last && (write == WritePolicy::IfStopping || !self.data_dir.has_room(needed)) {
             return no_space(false);
         }
-        // An attempt that resumes from a checkpoint and is stopped before that has no model: the job's model is the previous attempt's.
+        // An attempt that resumes from a checkpoint and is stopped before that has no model: the
+        // job's model is the previous attempt's.
         let is_stored = needed == 0 && number > 1 && artifacts::has_model(&self.objects, &request.output, job);
-        let store = || if is_stored { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
+        let store =
+            || if is_stored { Ok(()) } else { artifacts::store(&self.objects, &dir, hosts, &request.output, job) };
         let stored = match store() {
             Err(error) if error.is_full() && !is_last => return no_space(true),
             // The artifacts of a job that is being stopped may be small.
-            Err(error) if error.is_full() && is_stopping && needed <= RESERVE_STEP_BYTES => self.data_dir.with_step(store),
+            Err(error) if error.is_full() && is_stopping && needed <= RESERVE_STEP_BYTES => {
+                self.data_dir.with_step(store)
+            }
             stored => stored,
         };
         Outcome::Commit(match stored {
@@ -42,6 +55,8 @@ impl World {
 
     /// Whether a client or a time limit stops the job: its instances may have ended in any way.
     fn is_stopping(&self, job: &str) -> bool {
-        self.rows.resource(ResourceKind::TRAINING_JOB, job).is_ok_and(|row| row.is_none_or(|row| row.status != "InProgress"))
+        self.rows
+            .resource(ResourceKind::TRAINING_JOB, job)
+            .is_ok_and(|row| row.is_none_or(|row| row.status != "InProgress"))
     }
 }

@@ -1,5 +1,5 @@
-//! Sweeps that are asked for while one is under way share the next: it looks through all processes and control groups of the machine, which costs the
-//! same for one prefix as for hundreds.
+//! Sweeps that are asked for while one is under way share the next: it looks through all processes
+//! and control groups of the machine, which costs the same for one prefix as for hundreds.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -110,7 +110,9 @@ mod tests {
 
     #[test]
     fn one_that_panics_holds_up_nobody() {
-        let sweeps = Arc::new(Sweeps::new(Arc::new(|prefixes: &[String]| if prefixes == ["a"] { panic!("meant") } else { Vec::new() })));
+        let sweeps = Arc::new(Sweeps::new(Arc::new(
+            |prefixes: &[String]| if prefixes == ["a"] { panic!("meant") } else { Vec::new() },
+        )));
         let first = sweeps.clone();
         assert!(thread::spawn(move || first.clear(["a".to_owned()])).join().is_err());
         sweeps.clear(["b".to_owned()]);

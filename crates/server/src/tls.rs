@@ -1,5 +1,6 @@
-//! TLS of the one port: the certificate that it shows, and handshakes within a time. A certificate is replaced while the server runs: one in files
-//! when they change, a self-made one before it ends.
+//! TLS of the one port: the certificate that it shows, and handshakes within a time. A certificate
+//! is replaced while the server runs: one in files when they change, a self-made one before it
+//! ends.
 
 mod certificate;
 mod self_made;
@@ -121,7 +122,9 @@ impl TlsOptions {
     pub fn complaint(&self) -> Result<Option<String>, TlsError> {
         match self {
             Self::SelfMade { .. } => Ok(None),
-            Self::Files { certificate, key, .. } => Ok(certificate::complaint(&certificate::read(certificate, key)?.cert[0], now_s())),
+            Self::Files { certificate, key, .. } => {
+                Ok(certificate::complaint(&certificate::read(certificate, key)?.cert[0], now_s()))
+            }
         }
     }
 }
@@ -158,7 +161,8 @@ impl ResolvesServerCert for Shown {
 }
 
 impl Door {
-    /// Reads or makes the certificate. `dir` is for a self-made one, `id` the data directory's, `address` where the server listens.
+    /// Reads or makes the certificate. `dir` is for a self-made one, `id` the data directory's,
+    /// `address` where the server listens.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -166,11 +170,14 @@ impl Door {
         let now_s = now_s();
         let (source, certified) = match options {
             TlsOptions::SelfMade { names } => SelfMade::open(dir, id, &self_made::names(address, names)?, now_s)?,
-            TlsOptions::Files { certificate, key, authority } => Source::open(certificate, key, authority.clone(), now_s)?,
+            TlsOptions::Files { certificate, key, authority } => {
+                Source::open(certificate, key, authority.clone(), now_s)?
+            }
         };
         let shown = Arc::new(Shown(RwLock::new(Arc::new(certified))));
         let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-        let mut config = config.expect("ring has what every version needs").with_no_client_auth().with_cert_resolver(shown.clone());
+        let mut config =
+            config.expect("ring has what every version needs").with_no_client_auth().with_cert_resolver(shown.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), shown, source })
     }
@@ -191,12 +198,14 @@ impl Door {
         timeout(HANDSHAKE, met).await?
     }
 
-    /// The certificate of the authority that clients must trust; `None` is one that they trust anyway.
+    /// The certificate of the authority that clients must trust; `None` is one that they trust
+    /// anyway.
     pub(crate) fn authority(&self) -> Option<PathBuf> {
         self.source.authority()
     }
 
-    /// Under which name clients of this machine find a server that listens at `address`: one that the certificate is for.
+    /// Under which name clients of this machine find a server that listens at `address`: one that
+    /// the certificate is for.
     pub(crate) fn host(&self, address: IpAddr) -> String {
         certificate::host(&self.shown.now().cert[0], address)
     }
@@ -222,7 +231,9 @@ impl Door {
                 *self.shown.0.write().expect("no holder of this lock panics") = Arc::new(certified);
                 tracing::info!("new connections are shown the new certificate");
             }
-            Err(error) => tracing::warn!("new connections are still shown the previous certificate: {}", describe(&error)),
+            Err(error) => {
+                tracing::warn!("new connections are still shown the previous certificate: {}", describe(&error));
+            }
         }
     }
 }

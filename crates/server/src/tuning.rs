@@ -1,8 +1,11 @@
-//! Tuning jobs' searches: what the core asks of the tuner is computed here, on threads of their own, and goes back to it as commands.
+//! Tuning jobs' searches: what the core asks of the tuner is computed here, on threads of their
+//! own, and goes back to it as commands.
 //!
-//! `strategy` makes studies of a request, `specs` what the core decides on; `searches` is one tuning job's studies and `worker` the threads that use
-//! them; `children` composes trials' training jobs; `origins` knows which of them others can begin with; `parents` knows what a warm start knows; `near`
-//! finds metric lines that nearly were the objective; `looks` keeps studies for people who look at them.
+//! `strategy` makes studies of a request, `specs` what the core decides on; `searches` is one
+//! tuning job's studies and `worker` the threads that use them; `children` composes trials'
+//! training jobs; `origins` knows which of them others can begin with; `parents` knows what a warm
+//! start knows; `near` finds metric lines that nearly were the objective; `looks` keeps studies for
+//! people who look at them.
 
 mod children;
 mod looks;

@@ -1,8 +1,10 @@
-//! Visits to running instances: between a client, who asks and feeds and reads over HTTP, and the connection that an agent has opened for it.
+//! Visits to running instances: between a client, who asks and feeds and reads over HTTP, and the
+//! connection that an agent has opened for it.
 //!
-//! A visit is held by its client's asking: when its connection ends while it waits for output, or nobody has asked for [`PATIENCE`], the visit is
-//! over, and its command is killed. What is under way is
-//! bounded both ways: who puts out more than is read waits, and who feeds more than is taken is told to come again.
+//! A visit is held by its client's asking: when its connection ends while it waits for output, or
+//! nobody has asked for [`PATIENCE`], the visit is over, and its command is killed. What is under
+//! way is bounded both ways: who puts out more than is read waits, and who feeds more than is taken
+//! is told to come again.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -84,7 +86,8 @@ impl Visits {
             left: false,
         };
         let (changed, output, room) = (Condvar::new(), Notify::new(), Notify::new());
-        let session = Arc::new(Session { attempt: attempt.to_owned(), host, state: Mutex::new(state), changed, output, room });
+        let session =
+            Arc::new(Session { attempt: attempt.to_owned(), host, state: Mutex::new(state), changed, output, room });
         let mut all = self.lock();
         // Those whose clients are gone and whose agents never came.
         all.retain(|_, session| session.lock().asked.elapsed() < PATIENCE);
@@ -121,9 +124,11 @@ impl Visits {
             let (session, down) = (session.clone(), down.clone());
             thread::Builder::new().name("visit".into()).stack_size(128 << 10).spawn(move || session.feed(&down))?
         };
-        let end = session.take(&mut stream, &mut decoder).unwrap_or_else(|error| VisitEnd::Broken { reason: broken(&error) });
+        let end =
+            session.take(&mut stream, &mut decoder).unwrap_or_else(|error| VisitEnd::Broken { reason: broken(&error) });
         session.finish(end);
-        // Not by way of `down`: who feeds may be held up there. One that is closed already is what is wanted.
+        // Not by way of `down`: who feeds may be held up there. One that is closed already is what
+        // is wanted.
         let _ = stream.shutdown(Shutdown::Both);
         // It only ends early by panicking, and then there is no more input.
         let _ = feeder.join();
@@ -163,7 +168,9 @@ impl Session {
                 Some(Frame::Message(ToServer::VisitEnded(end))) => return Ok(end),
                 Some(_) => return Err(io::Error::other("only output comes on a visit's connection")),
                 None => match read_some(stream, decoder) {
-                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => self.is_wanted()?,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                        self.is_wanted()?;
+                    }
                     read => read?,
                 },
             }

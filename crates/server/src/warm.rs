@@ -1,7 +1,8 @@
 //! Performs what `shoal_runtime::warm_pool` requests: instances that are retained between attempts.
 //!
-//! A warm instance is named by the attempt that it was started for, whose run directory stays as long as it runs. Its agents exit with
-//! their connections, so nothing of the pool outlives the server.
+//! A warm instance is named by the attempt that it was started for, whose run directory stays as
+//! long as it runs. Its agents exit with their connections, so nothing of the pool outlives the
+//! server.
 
 use std::{
     collections::HashMap,
@@ -29,19 +30,22 @@ use crate::{
     plans::Prepared,
 };
 
-/// How long an instance waits for another trial of its tuning job; it also ends when that job has ended.
+/// How long an instance waits for another trial of its tuning job; it also ends when that job has
+/// ended.
 const IDLE_TRIALS: Duration = Duration::from_secs(30);
 
 /// What of a request two training jobs of their own must have in common, as at AWS.
 const SHAPE: [&str; 3] = ["RoleArn", "VpcConfig", "EnableInterContainerTrafficEncryption"];
 
-/// For the trials of a tuning job, which differ in their name, hyperparameters, metrics and checkpoints only.
+/// For the trials of a tuning job, which differ in their name, hyperparameters, metrics and
+/// checkpoints only.
 pub(crate) fn policy_of_trial(plan: &Plan, tuning: String) -> ReusePolicy {
     policy(plan, tuning, IDLE_TRIALS, "")
 }
 
-/// For training jobs of their own on the same kind of instances. Built-in algorithms must have the same inputs, too: they stay, with the data
-/// that they have read. Any other program is started in an empty instance.
+/// For training jobs of their own on the same kind of instances. Built-in algorithms must have the
+/// same inputs, too: they stay, with the data that they have read. Any other program is started in
+/// an empty instance.
 pub(crate) fn policy_of_job(plan: &Plan, request: &CreateTrainingJob) -> Option<ReusePolicy> {
     let seconds = request.resources.keep_alive_s;
     let mut resources = request.raw.get("ResourceConfig").cloned();
@@ -61,7 +65,14 @@ fn policy(plan: &Plan, owner: String, idle: Duration, shape: &str) -> ReusePolic
         // Each attempt has its own share of the cores: a number for its program, and no limit.
         let limits = Limits { cpus: 0, ..it.limits.clone() };
         let place = (&it.region, it.host, &it.hosts, &it.instance_type, limits, &it.egress);
-        let program = (is_trial || is_builtin(it)).then_some((path, &it.environment, &it.channels, &it.program, &it.python, &it.root));
+        let program = (is_trial || is_builtin(it)).then_some((
+            path,
+            &it.environment,
+            &it.channels,
+            &it.program,
+            &it.python,
+            &it.root,
+        ));
         serde_json::to_string(&(place, program))
     };
     let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
@@ -120,11 +131,16 @@ impl World {
             Io::Serve { attempt, conns } => {
                 let running = self.attempts.get(&attempt)?;
                 let serve = || ToAgent::Serve { attempt: attempt.clone(), token: running.token.clone() };
-                let sent = conns.into_iter().all(|conn| self.idle_agents.get(conn).is_some_and(|agent| agent.send(serve()).is_ok()));
+                let sent = conns
+                    .into_iter()
+                    .all(|conn| self.idle_agents.get(conn).is_some_and(|agent| agent.send(serve()).is_ok()));
                 (!sent).then_some(Event::ServeFailed { attempt })
             }
             Io::Unassign { attempt, instance } => {
-                tracing::warn!("the warm instance {} does not answer: attempt {attempt} gets a new one", instance.allocation.0);
+                tracing::warn!(
+                    "the warm instance {} does not answer: attempt {attempt} gets a new one",
+                    instance.allocation.0
+                );
                 if let Some(running) = self.attempts.get(&attempt) {
                     running.instance_given_up();
                 }
@@ -159,7 +175,9 @@ impl World {
     pub(crate) fn retention(&self, running: &Attempt) -> Option<Retention> {
         let plan = &running.plan;
         let policy = match &plan.reuse {
-            Some(policy) if !policy.owner.is_empty() => Some(policy.clone()).filter(|policy| self.has_more_trials(&policy.owner)),
+            Some(policy) if !policy.owner.is_empty() => {
+                Some(policy.clone()).filter(|policy| self.has_more_trials(&policy.owner))
+            }
             // `UpdateTrainingJob` may have changed for how long.
             _ => policy_of_job(plan, &self.request(&plan.job).ok()?),
         }?;
@@ -203,13 +221,15 @@ impl World {
         self.pool_is_used(plan, Some((&grant.from, grant.idle)));
     }
 
-    /// The attempt that the instance serves has claimed its channels itself, or nothing reads them any more.
+    /// The attempt that the instance serves has claimed its channels itself, or nothing reads them
+    /// any more.
     pub(crate) fn release_claims(&self, allocation: &str) {
         self.trees.release(&claim(allocation));
     }
 
     fn end_warm(&self, instances: &[Retention]) {
-        let allocations: Vec<_> = instances.iter().map(|it| (&*it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
+        let allocations: Vec<_> =
+            instances.iter().map(|it| (&*it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
         self.end_allocations(allocations.iter().map(|(id, allocation)| (*id, allocation)));
         allocations.iter().for_each(|(id, _)| self.release_claims(id));
     }
@@ -235,7 +255,8 @@ impl World {
         }
     }
 
-    /// Removes what the server has of an attempt whose instance stays, but the numbers of its reports.
+    /// Removes what the server has of an attempt whose instance stays, but the numbers of its
+    /// reports.
     fn remove_attempt(&self, attempt: &Attempt) {
         let id = &attempt.plan.attempt;
         self.attempts.remove(id);
@@ -248,7 +269,9 @@ impl World {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             };
-            network.and_then(|()| crate::parts::remove(&dir, 1..=hosts)).and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
+            network
+                .and_then(|()| crate::parts::remove(&dir, 1..=hosts))
+                .and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
         } else {
             (self.remove_tree)(&dir)
         };

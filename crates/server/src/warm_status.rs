@@ -1,7 +1,7 @@
 //! `WarmPoolStatus`: what became of a training job's warm instances.
 //!
-//! A row is written before the instance is offered, and after it is assigned or ended, each by the step that has the instance: no two
-//! writers meet.
+//! A row is written before the instance is offered, and after it is assigned or ended, each by the
+//! step that has the instance: no two writers meet.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn has_status(policy: Option<&ReusePolicy>) -> bool {
 }
 
 impl World {
-    /// A job with a keep-alive period runs. `from`: the job whose warm instances it got, and how long they had been idle.
+    /// A job with a keep-alive period runs. `from`: the job whose warm instances it got, and how
+    /// long they had been idle.
     pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&str, Duration)>) {
         if !has_status(plan.reuse.as_ref()) {
             return;
@@ -63,7 +64,10 @@ impl World {
     fn put_pools(&self, rows: &[WarmPoolRow]) {
         // A status is for people and for what they pay elsewhere: it fails no job.
         if let Err(error) = self.telemetry.put_warm_pools(rows) {
-            tracing::error!("the warm pool of {}: {error}", rows.iter().map(|row| row.job.as_str()).collect::<Vec<_>>().join(", "));
+            tracing::error!(
+                "the warm pool of {}: {error}",
+                rows.iter().map(|row| row.job.as_str()).collect::<Vec<_>>().join(", ")
+            );
         }
     }
 
@@ -72,7 +76,8 @@ impl World {
     /// # Errors
     /// The storage's.
     pub(crate) fn warm_pool(&self, job: &str) -> Result<Option<WarmPool>, StoreError> {
-        let shown = |it: WarmPoolRow| WarmPool { retained_s: retained(&it), status: it.status, reused_by: it.reused_by };
+        let shown =
+            |it: WarmPoolRow| WarmPool { retained_s: retained(&it), status: it.status, reused_by: it.reused_by };
         Ok(self.telemetry.warm_pool(job)?.map(shown))
     }
 }

@@ -20,9 +20,11 @@ use crate::{
     effects::{World, describe},
 };
 
-/// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches that are queued, and ends that no event reported.
+/// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches
+/// that are queued, and ends that no event reported.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// The end of an agent is handled after what it had sent: its connection is read to the end meanwhile.
+/// The end of an agent is handled after what it had sent: its connection is read to the end
+/// meanwhile.
 const LAST_READ: Duration = Duration::from_millis(20);
 
 /// What is known of the agents of attempts.
@@ -87,7 +89,8 @@ impl World {
     }
 
     fn look_at_all(&self, agents: &mut Agents, passed: Duration) {
-        let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(|attempt| !attempt.awaits_instance()).collect();
+        let attempts: Vec<Arc<Attempt>> =
+            self.attempts.all().into_iter().filter(|attempt| !attempt.awaits_instance()).collect();
         agents.forget_all_but(&attempts);
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         let mut is_complete = true;
@@ -116,7 +119,8 @@ impl World {
 
     /// Instances of these allocations have ended, perhaps as they were ordered to.
     fn agents_ended(&self, allocations: &HashSet<String>) {
-        let is_meant = |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.awaits_instance();
+        let is_meant =
+            |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.awaits_instance();
         let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(is_meant).collect();
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {

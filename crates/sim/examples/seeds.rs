@@ -1,5 +1,6 @@
-//! Histories of many seeds: `cargo run -p shoal-sim --example seeds -- [--seeds N] [--from SEED]`, or `cargo xtask sim` with the same words. What
-//! breaks is told with all that happened before, and the command that repeats it.
+//! Histories of many seeds: `cargo run -p shoal-sim --example seeds -- [--seeds N] [--from SEED]`,
+//! or `cargo xtask sim` with the same words. What breaks is told with all that happened before, and
+//! the command that repeats it.
 
 use std::{env, process::ExitCode};
 

@@ -1,5 +1,6 @@
-//! Fake agents: numbered reports from a spool until they are acknowledged, files until they are saved, a lease, stops,
-//! uploads, and instances that serve several attempts, as the real ones do it.
+//! Fake agents: numbered reports from a spool until they are acknowledged, files until they are
+//! saved, a lease, stops, uploads, and instances that serve several attempts, as the real ones do
+//! it.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -186,7 +187,9 @@ impl Simulation {
             twin.twins += 1;
             return Ok(());
         }
-        let Some((program, units)) = self.program_of(attempt, process.1) else { return broken(format!("no program of {attempt}")) };
+        let Some((program, units)) = self.program_of(attempt, process.1) else {
+            return broken(format!("no program of {attempt}"));
+        };
         self.check_place(attempt, process.1)?;
         let life = self.processes.lives(&process);
         self.agents.insert(process.clone(), Agent { life, ..Agent::new(attempt.to_owned(), program, units, self.now) });
@@ -214,7 +217,10 @@ impl Simulation {
         let now = self.now;
         if let Some(agent) = self.agent(process) {
             let is_leaving = matches!(agent.doing, Doing::Leaving { .. }) && agent.stalled.is_none();
-            if is_leaving && !agent.files.is_empty() && agent.mirror.as_ref().is_some_and(|mirror| mirror.is_sending(now)) {
+            if is_leaving
+                && !agent.files.is_empty()
+                && agent.mirror.as_ref().is_some_and(|mirror| mirror.is_sending(now))
+            {
                 return broken(format!("{process:?} is killed while it sends {:?}", agent.files));
             }
         }
@@ -301,7 +307,9 @@ impl Simulation {
         let process = match &event {
             SimEvent::Connect(process) | SimEvent::ConnectFiles(process) => process,
             SimEvent::AgentStep { process, .. } | SimEvent::NoticeOver { process, .. } => process,
-            SimEvent::Sign { connection } | SimEvent::Down { connection, .. } => &self.connections.get(connection)?.process,
+            SimEvent::Sign { connection } | SimEvent::Down { connection, .. } => {
+                &self.connections.get(connection)?.process
+            }
             _ => return Some(event),
         };
         match self.agents.get_mut(process).and_then(|agent| agent.stalled.as_mut()) {
@@ -314,7 +322,9 @@ impl Simulation {
     }
 
     pub(crate) fn down(&mut self, connection: u64, message: Down) -> Step {
-        let Some(process) = self.connections.get(&connection).map(|connection| connection.process.clone()) else { return Ok(()) };
+        let Some(process) = self.connections.get(&connection).map(|connection| connection.process.clone()) else {
+            return Ok(());
+        };
         let Some(agent) = self.agent(&process) else { return Ok(()) };
         let is_mirror = agent.mirror.as_ref().is_some_and(|mirror| mirror.connection == connection);
         if agent.connection != Some(connection) && !is_mirror {
@@ -334,7 +344,8 @@ impl Simulation {
             Down::Welcome { acked } => return self.welcomed(&process, connection, acked),
             Down::Ack(seq) => {
                 agent.acknowledged(seq);
-                let stored = agent.attempt.clone().and_then(|attempt| self.disk.acked.get(&(attempt, process.1)).copied());
+                let stored =
+                    agent.attempt.clone().and_then(|attempt| self.disk.acked.get(&(attempt, process.1)).copied());
                 if stored.is_some_and(|stored| stored < seq) {
                     return broken(format!("{process:?} was acknowledged {seq}, and {stored:?} is stored"));
                 }
@@ -352,7 +363,9 @@ impl Simulation {
                     units.frozen = true;
                 }
             }
-            Down::Order(Order::Thaw { until }) => self.receive_resume(&process, until.and_then(|until| u32::try_from(until).ok())),
+            Down::Order(Order::Thaw { until }) => {
+                self.receive_resume(&process, until.and_then(|until| u32::try_from(until).ok()));
+            }
             Down::Serve { attempt } => return self.takes_attempt(&process, connection, attempt),
         }
         Ok(())
@@ -379,7 +392,9 @@ impl Simulation {
 
     /// An agent with nothing to report shows that it lives.
     pub(crate) fn signs(&mut self, connection: u64) {
-        let Some(process) = self.connections.get(&connection).map(|connection| connection.process.clone()) else { return };
+        let Some(process) = self.connections.get(&connection).map(|connection| connection.process.clone()) else {
+            return;
+        };
         let now = self.now;
         let Some(agent) = self.agent(&process).filter(|agent| agent.connection == Some(connection)) else { return };
         if now.saturating_sub(agent.sent_at) >= sign_ms() {

@@ -1,5 +1,5 @@
-//! Errors that a driver of the machines could have, planted on request: a simulation that does not find them finds
-//! nothing.
+//! Errors that a driver of the machines could have, planted on request: a simulation that does not
+//! find them finds nothing.
 
 /// What the simulated server does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,8 @@ pub enum Bug {
     ForgottenAttempts,
     /// After a restart the directories of attempts that are over stay.
     ForgottenDirectories,
-    /// After a restart an attempt that is over is cleared away though its instance serves another one.
+    /// After a restart an attempt that is over is cleared away though its instance serves another
+    /// one.
     SharedInstanceCleared,
     /// What an action led to is told once, though the journal may refuse it.
     OutcomeToldOnce,

@@ -75,7 +75,8 @@ impl Simulation {
 
     /// Somebody takes instances away, and asks for it once.
     pub(crate) fn interrupt_job(&mut self, elastic: bool) -> Step {
-        let live: Vec<String> = self.mirror.jobs().filter(|job| !elastic || self.is_elastic(job)).map(str::to_owned).collect();
+        let live: Vec<String> =
+            self.mirror.jobs().filter(|job| !elastic || self.is_elastic(job)).map(str::to_owned).collect();
         if live.is_empty() || self.server.is_none() {
             return Ok(());
         }
@@ -83,7 +84,8 @@ impl Simulation {
         let name = live[usize::try_from(place).expect("an index")].clone();
         let is_some = self.is_elastic(&name) && self.faults.random.one_in(2);
         let instances = is_some.then(|| u32::try_from(self.faults.random.between(1, 2)).expect("few"));
-        let result = self.execute(&Command::InterruptTrainingJob { name: name.clone(), instances, ended: None }, true)?;
+        let result =
+            self.execute(&Command::InterruptTrainingJob { name: name.clone(), instances, ended: None }, true)?;
         self.say(|| format!("interrupt {name}: {:?}", result.answer));
         match result.answer {
             Err(Refusal::Rejected(Rejection::NotFound)) => broken(format!("{name} lives, and is not found")),

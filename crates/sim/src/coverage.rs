@@ -170,9 +170,9 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
     }
 }
 
-/// Whether the suite must have struck here: at every point where it can be, but for facts of tuning jobs and of
-/// instances that are lost or added while the others run, of which some come so seldom alone or last in a turn that
-/// only the record itself is asked for.
+/// Whether the suite must have struck here: at every point where it can be, but for facts of tuning
+/// jobs and of instances that are lost or added while the others run, of which some come so seldom
+/// alone or last in a turn that only the record itself is asked for.
 fn is_due(kind: &str, point: Point) -> bool {
     let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 20);
     let is_seldom = is_of_tuning || ELASTIC.contains(&kind);
@@ -198,7 +198,8 @@ impl Coverage {
         }
     }
 
-    /// Cells that could have been struck and were not, and cells that were though they are said to be impossible.
+    /// Cells that could have been struck and were not, and cells that were though they are said to
+    /// be impossible.
     pub fn holes(&self) -> Vec<String> {
         let cells = KINDS.iter().flat_map(|kind| Point::ALL.map(|point| (*kind, point)));
         let is_wrong = |cell: &(&'static str, Point)| match self.hits.contains_key(cell) {

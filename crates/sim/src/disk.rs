@@ -1,4 +1,5 @@
-//! What outlives a crash of the server: journal, rows, telemetry, run directories, stored artifacts.
+//! What outlives a crash of the server: journal, rows, telemetry, run directories, stored
+//! artifacts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,12 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// In one transaction. Whether each record has the next number of its tuning job.
-    pub(crate) fn append(&mut self, turn: &Turn, rows: impl IntoIterator<Item = (String, JobView)>, keeps_records: bool) -> bool {
+    pub(crate) fn append(
+        &mut self,
+        turn: &Turn,
+        rows: impl IntoIterator<Item = (String, JobView)>,
+        keeps_records: bool,
+    ) -> bool {
         self.events.extend(turn.events.iter().map(Event::encode));
         self.rows.extend(rows);
         self.tunings.extend(turn.tunings.clone());
@@ -57,7 +63,8 @@ impl Disk {
         })
     }
 
-    /// Lines and their number in one transaction, unless the number is stored already; gives the highest number.
+    /// Lines and their number in one transaction, unless the number is stored already; gives the
+    /// highest number.
     pub(crate) fn ingest(&mut self, host: &Host, seq: u64, lines: Vec<u32>) -> u64 {
         let acked = self.acked.entry(host.clone()).or_default();
         if seq > *acked {

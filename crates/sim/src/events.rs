@@ -131,8 +131,12 @@ impl Simulation {
             }
             SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
             SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
-            SimEvent::ClearingDue { epoch, attempt, hosts } if self.serves(epoch) => self.finish_clearing(attempt, hosts),
-            SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => self.process_ended(&allocation, host),
+            SimEvent::ClearingDue { epoch, attempt, hosts } if self.serves(epoch) => {
+                self.finish_clearing(attempt, hosts)
+            }
+            SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => {
+                self.process_ended(&allocation, host)
+            }
             SimEvent::Served { epoch, connection } if self.serves(epoch) => self.serve(connection),
             SimEvent::Written { epoch, file } if self.serves(epoch) => {
                 self.disk.objects.insert(file);

@@ -1,4 +1,5 @@
-//! What goes wrong, and when: drawn from the seed before the history begins, and where chance belongs to the moment, during it.
+//! What goes wrong, and when: drawn from the seed before the history begins, and where chance
+//! belongs to the moment, during it.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,11 @@ use crate::{
 pub(crate) enum Severity {
     /// Nothing goes wrong: the outcome to compare with.
     None,
-    /// Nothing that an outcome may depend on: crashes, refusals, interruptions, messages lost, late and repeated, small jumps of the clock.
+    /// Nothing that an outcome may depend on: crashes, refusals, interruptions, messages lost, late
+    /// and repeated, small jumps of the clock.
     Mild,
-    /// Agents die too, launches and uploads fail, the clock jumps by hours, the server stays away for longer than the agents' lease.
+    /// Agents die too, launches and uploads fail, the clock jumps by hours, the server stays away
+    /// for longer than the agents' lease.
     Lethal,
 }
 
@@ -80,7 +83,8 @@ impl Faults {
                 }
             }
             for _ in 0..ELASTIC_CELLS {
-                let (kind, point, passes) = (random.pick(&ELASTIC), random.pick(&Point::ALL), random.pick(&[0, 0, 1, 2]));
+                let (kind, point, passes) =
+                    (random.pick(&ELASTIC), random.pick(&Point::ALL), random.pick(&[0, 0, 1, 2]));
                 if impossible(kind, point).is_none() {
                     armed.insert((kind, point), passes);
                 }

@@ -1,5 +1,5 @@
-//! Memory that attempts use: it grows from nothing, and together they may come to use more than the machine has. The same for an attempt's
-//! name whatever goes wrong.
+//! Memory that attempts use: it grows from nothing, and together they may come to use more than the
+//! machine has. The same for an attempt's name whatever goes wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,9 @@ use crate::{
 
 /// From an attempt's start until it uses most.
 const GROWS_MS: u64 = 5000;
-/// The machine may lack memory for so long while a server is there: what is ended has 10 s of grace, and an agent that does not answer its orders
-/// is taken for dead 30 s later. Not counted while a clock that jumped back has not caught up, since the core's deadlines wait for it.
+/// The machine may lack memory for so long while a server is there: what is ended has 10 s of
+/// grace, and an agent that does not answer its orders is taken for dead 30 s later. Not counted
+/// while a clock that jumped back has not caught up, since the core's deadlines wait for it.
 const MAX_SHORT_MS: u64 = 60_000;
 
 #[derive(Debug)]
@@ -65,9 +66,15 @@ impl Simulation {
             // Its launch is delayed, and counts from here.
             Fact::JobMoved { secondary: SecondaryStatus::Starting, .. } => {
                 let attempt = self.mirror.view(&event.job).and_then(|view| view.attempt);
-                memory.launched.iter_mut().filter(|it| Some(&it.attempt) == attempt.as_ref()).for_each(|it| it.at = event.at);
+                memory
+                    .launched
+                    .iter_mut()
+                    .filter(|it| Some(&it.attempt) == attempt.as_ref())
+                    .for_each(|it| it.at = event.at);
             }
-            Fact::AttemptFailed { attempt, .. } | Fact::AttemptInterrupted { attempt, .. } | Fact::ReleaseOrdered { attempt } => {
+            Fact::AttemptFailed { attempt, .. }
+            | Fact::AttemptInterrupted { attempt, .. }
+            | Fact::ReleaseOrdered { attempt } => {
                 memory.leaving.push(attempt.clone());
             }
             _ => {}
@@ -77,7 +84,8 @@ impl Simulation {
 
     /// The server measures what attempts use, and reports it with what the machine lacks.
     pub(crate) fn measure_memory(&mut self, passed_ms: u64) -> Step {
-        let alive: BTreeSet<&str> = self.agents.values().filter(|agent| !agent.is_gone()).filter_map(|it| it.attempt.as_deref()).collect();
+        let alive: BTreeSet<&str> =
+            self.agents.values().filter(|agent| !agent.is_gone()).filter_map(|it| it.attempt.as_deref()).collect();
         let used: BTreeMap<String, u64> = self
             .memory
             .launched
@@ -91,7 +99,11 @@ impl Simulation {
         self.memory.latest = self.memory.latest.max(wall);
         self.memory.short_ms = if lacking > 0 && !is_behind { self.memory.short_ms + passed_ms } else { 0 };
         if self.memory.short_ms > MAX_SHORT_MS {
-            return broken(format!("the machine has lacked {} GiB of memory for {} ms", lacking / GIB, self.memory.short_ms));
+            return broken(format!(
+                "the machine has lacked {} GiB of memory for {} ms",
+                lacking / GIB,
+                self.memory.short_ms
+            ));
         }
         let command = match self.bug {
             Some(Bug::UseNotMeasured) => Command::MemoryMeasured { used: BTreeMap::new(), lacking: 0 },
@@ -101,7 +113,8 @@ impl Simulation {
     }
 }
 
-/// Memory of an attempt at its age, in bytes: at most 4 GiB for each instance, so that no job alone needs more than the machine has.
+/// Memory of an attempt at its age, in bytes: at most 4 GiB for each instance, so that no job alone
+/// needs more than the machine has.
 fn uses(attempt: &str, age_ms: u64, instances: u64) -> u64 {
     let seed = attempt.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
     let most = Random::new(seed, 5).below(5) * GIB * instances;

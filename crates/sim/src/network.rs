@@ -1,5 +1,5 @@
-//! What lies between the two ends of a connection, which keeps the order of what goes over it and loses nothing but by
-//! breaking.
+//! What lies between the two ends of a connection, which keeps the order of what goes over it and
+//! loses nothing but by breaking.
 
 use crate::{
     agent::{Down, Up},

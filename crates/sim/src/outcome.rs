@@ -29,7 +29,8 @@ pub(crate) struct Outcome {
     kind: Kind,
     /// It can lose instances.
     elastic: bool,
-    /// Reasons that its programs' own failures may give: who is blamed depends on what is known when the verdict falls.
+    /// Reasons that its programs' own failures may give: who is blamed depends on what is known
+    /// when the verdict falls.
     own_failures: BTreeSet<String>,
     /// Somebody died, or a clock jumped far.
     touched: bool,
@@ -52,15 +53,29 @@ pub(crate) fn of(world: &Simulation, job: &Job) -> Outcome {
         status: row.map(|row| row.status),
         secondary: row.map(|row| row.secondary),
         failure_reason: row.and_then(|row| row.failure_reason.clone()),
-        metrics: row.into_iter().flat_map(|row| &row.final_metrics).map(|metric| (metric.name.clone(), metric.value)).collect(),
-        model: world.disk.models.get(&job.name).filter(|(of, _)| *of == attempt).map(|(_, hosts)| hosts.clone()).unwrap_or_default(),
+        metrics: row
+            .into_iter()
+            .flat_map(|row| &row.final_metrics)
+            .map(|metric| (metric.name.clone(), metric.value))
+            .collect(),
+        model: world
+            .disk
+            .models
+            .get(&job.name)
+            .filter(|(of, _)| *of == attempt)
+            .map(|(_, hosts)| hosts.clone())
+            .unwrap_or_default(),
         lines: hosts.clone().map(lines_of).collect(),
         kind: job.kind,
         elastic: job.spec.min_instances.is_some(),
-        own_failures: hosts.zip(&job.hosts).filter_map(|(host, program)| own_failure(host, job.spec.instances == 1, program.end)).collect(),
+        own_failures: hosts
+            .zip(&job.hosts)
+            .filter_map(|(host, program)| own_failure(host, job.spec.instances == 1, program.end))
+            .collect(),
         touched: world.clients[index].touched,
         away: world.away,
-        ran: row.is_some_and(|row| row.transitions.iter().any(|transition| transition.status == SecondaryStatus::Stopping)),
+        ran: row
+            .is_some_and(|row| row.transitions.iter().any(|transition| transition.status == SecondaryStatus::Stopping)),
         whole: ours.all(|(_, lines)| are_whole(lines)),
     }
 }
@@ -76,20 +91,25 @@ fn own_failure(host: u32, is_alone: bool, end: End) -> Option<String> {
     }
 }
 
-/// What of the history is not as in the same seed's history without faults, and may not differ. May differ:
+/// What of the history is not as in the same seed's history without faults, and may not differ. May
+/// differ:
 /// - times, and all that counts them; how long a job waited;
-/// - of a job that is stopped, how far it had come: metrics, lines; and models, if the server was away for longer than a stop may take;
+/// - of a job that is stopped, how far it had come: metrics, lines; and models, if the server was
+///   away for longer than a stop may take;
 /// - of a job that can lose instances, what its other hosts than the first did;
 /// - of a job that is stopped about when it ends, which came first;
 /// - of a job that fails on several hosts, whom it blames, and how far the others had come;
-/// - of a job one of whose agents died, or whose launch or upload failed, or where the clock jumped far: that it fails for an internal error,
-///   unless it may be retried; its time may be up before it ends; then whoever waits behind it may start.
+/// - of a job one of whose agents died, or whose launch or upload failed, or where the clock jumped
+///   far: that it fails for an internal error, unless it may be retried; its time may be up before
+///   it ends; then whoever waits behind it may start.
 pub(crate) fn compare(faulty: &SimRun, undisturbed: &SimRun) -> Vec<String> {
     let anything_died = faulty.outcomes.values().any(|outcome| outcome.touched);
     let mut wrong = Vec::new();
     for (job, expected) in &undisturbed.outcomes {
         match faulty.outcomes.get(job) {
-            Some(actual) if !actual.whole => wrong.push(format!("{job}: lines are missing or repeated: {:?}", actual.lines)),
+            Some(actual) if !actual.whole => {
+                wrong.push(format!("{job}: lines are missing or repeated: {:?}", actual.lines));
+            }
             Some(actual) if may_be(actual, expected, anything_died) => {}
             actual => wrong.push(format!("{job}: {actual:?} instead of {expected:?}")),
         }
@@ -109,19 +129,23 @@ fn may_be(actual: &Outcome, expected: &Outcome, anything_died: bool) -> bool {
             let is_own = |reason: &String| expected.own_failures.iter().any(|own| reason.starts_with(own));
             is_same(expected) && actual.failure_reason.as_ref().is_some_and(is_own) && actual.model.is_empty()
         }
-        Kind::Stopped | Kind::Outruns | Kind::Overstays => is_same(expected) && actual.failure_reason.is_none() && is_stored(actual),
+        Kind::Stopped | Kind::Outruns | Kind::Overstays => {
+            is_same(expected) && actual.failure_reason.is_none() && is_stored(actual)
+        }
         // A clock that jumps makes an attempt that had served count as a retry.
         Kind::Serves if actual.touched && actual.status == Some(JobStatus::Failed) => true,
         Kind::Serves => is_same(expected) && actual.failure_reason.is_none() && actual.model.is_empty(),
         Kind::Races => {
-            let is_stopped = (actual.status, actual.secondary) == (Some(JobStatus::Stopped), Some(SecondaryStatus::Stopped));
+            let is_stopped =
+                (actual.status, actual.secondary) == (Some(JobStatus::Stopped), Some(SecondaryStatus::Stopped));
             is_complete(actual, actual) || (is_stopped && is_stored(actual))
         }
         Kind::Starves => is_same(expected) || (anything_died && actual.status == Some(JobStatus::Completed)),
     }
 }
 
-/// A job that was stopped while it ran has what its hosts left, unless one of them died or nobody was there to take it.
+/// A job that was stopped while it ran has what its hosts left, unless one of them died or nobody
+/// was there to take it.
 fn is_stored(actual: &Outcome) -> bool {
     let is_whole = if actual.elastic { actual.model.contains(&1) } else { actual.model.len() == actual.lines.len() };
     actual.touched || actual.away || !actual.ran || is_whole
@@ -134,9 +158,13 @@ fn is_complete(actual: &Outcome, expected: &Outcome) -> bool {
             let metric = outcome.metrics.iter().find(|(name, _)| name == "loss-1").cloned();
             (metric, outcome.lines[0].clone(), outcome.failure_reason.clone())
         };
-        return actual.status == Some(JobStatus::Completed) && actual.model.contains(&1) && seen(actual) == seen(expected);
+        return actual.status == Some(JobStatus::Completed)
+            && actual.model.contains(&1)
+            && seen(actual) == seen(expected);
     }
     let hosts = u32::try_from(actual.lines.len()).expect("few hosts");
     let seen = |outcome: &Outcome| (outcome.metrics.clone(), outcome.lines.clone(), outcome.failure_reason.clone());
-    actual.status == Some(JobStatus::Completed) && actual.model == (1..=hosts).collect::<Vec<_>>() && seen(actual) == seen(expected)
+    actual.status == Some(JobStatus::Completed)
+        && actual.model == (1..=hosts).collect::<Vec<_>>()
+        && seen(actual) == seen(expected)
 }

@@ -19,7 +19,8 @@ impl Simulation {
 
     /// An agent of such a job is killed.
     pub(crate) fn kill_elastic(&mut self) -> Step {
-        let alive: Vec<_> = self.processes.alive().filter(|(attempt, _)| self.places.contains_key(attempt)).cloned().collect();
+        let alive: Vec<_> =
+            self.processes.alive().filter(|(attempt, _)| self.places.contains_key(attempt)).cloned().collect();
         let place = self.faults.random.below(alive.len().max(1) as u64);
         let Some(process) = alive.get(usize::try_from(place).expect("an index")).cloned() else { return Ok(()) };
         self.say(|| format!("agent {process:?} is killed"));
@@ -29,7 +30,8 @@ impl Simulation {
 
     pub(crate) fn check_places_event(&mut self, event: &Event) -> Step {
         if let Fact::AttemptLaunched { attempt, placement, .. } = &event.fact
-            && let Some(least) = self.jobs.iter().find(|job| job.name == event.job).and_then(|job| job.spec.min_instances)
+            && let Some(least) =
+                self.jobs.iter().find(|job| job.name == event.job).and_then(|job| job.spec.min_instances)
         {
             let places = vec![Place::Member { runs: false }; placement.gpus.len()];
             self.places.insert(attempt.clone(), Places { least, places, complete: false, changed_ms: self.now });
@@ -47,7 +49,9 @@ impl Simulation {
             Fact::InstancesInterrupted { hosts, .. } | Fact::InstancesVacated { hosts, .. } => {
                 hosts.iter().for_each(|host| places.set(*host, Place::Away));
             }
-            Fact::InstancesAdded { hosts, .. } => hosts.iter().for_each(|host| places.set(*host, Place::Member { runs: false })),
+            Fact::InstancesAdded { hosts, .. } => {
+                hosts.iter().for_each(|host| places.set(*host, Place::Member { runs: false }));
+            }
             Fact::InstancesCleared { hosts, .. } => {
                 hosts.iter().for_each(|host| places.set(*host, Place::Empty));
                 if let Some(host) = hosts.iter().find(|host| self.processes.is_alive(&(attempt.clone(), **host))) {
@@ -76,7 +80,9 @@ impl Simulation {
 
     /// A job that has failed had a reason to, by what is known of its places.
     pub(crate) fn check_failed_job(&self, event: &Event) -> Step {
-        let Fact::JobEnded { status: JobStatus::Failed, failure_reason: Some(reason), .. } = &event.fact else { return Ok(()) };
+        let Fact::JobEnded { status: JobStatus::Failed, failure_reason: Some(reason), .. } = &event.fact else {
+            return Ok(());
+        };
         let attempt = self.mirror.view(&event.job).and_then(|view| view.attempt);
         attempt.map_or(Ok(()), |attempt| self.check_loss(&attempt, reason))
     }
@@ -94,7 +100,11 @@ impl Simulation {
     /// A process is about to be started.
     pub(crate) fn check_place(&self, attempt: &str, host: u32) -> Step {
         let place = self.places.get(attempt).map(|places| places.places[host as usize - 1]);
-        if place == Some(Place::Empty) { broken(format!("host {host} of {attempt} is started, and it was not requested")) } else { Ok(()) }
+        if place == Some(Place::Empty) {
+            broken(format!("host {host} of {attempt} is started, and it was not requested"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Where nothing has happened for a while each member knows the others.

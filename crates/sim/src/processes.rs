@@ -1,5 +1,5 @@
-//! The machine's processes. An allocation is known by its directory, which outlives the server: nothing of it is
-//! started twice.
+//! The machine's processes. An allocation is known by its directory, which outlives the server:
+//! nothing of it is started twice.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,8 @@ use crate::random::Random;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// One GPU, so that one job can keep another waiting; memory that the attempts which run together may use up.
+/// One GPU, so that one job can keep another waiting; memory that the attempts which run together
+/// may use up.
 pub(crate) fn capacity() -> Capacity {
     Capacity { cpus: 8, memory_bytes: 16 * GIB, gpus: 1, instances: 8, packing: Packing::Use }
 }
@@ -78,7 +79,8 @@ pub(crate) enum End {
 /// At least fifteen jobs.
 pub(crate) fn jobs(seed: u64) -> Vec<Job> {
     let mut random = Random::new(seed, 1);
-    let mut kinds = vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
+    let mut kinds =
+        vec![Kind::Completes, Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Fails, Kind::Fails];
     kinds.extend([Kind::Stopped, Kind::Outruns, Kind::Overstays, Kind::Races, Kind::Stopped, Kind::Starves]);
     for _ in 0..random.between(1, 4) {
         kinds.insert(0, random.pick(&[Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns, Kind::Races]));
@@ -102,8 +104,12 @@ fn service(seed: u64, index: usize) -> Job {
     let mut random = Random::new(seed, 6);
     let instances = random.pick(&[1, 1, 2]);
     let mut hosts: Vec<_> = (0..instances).map(|_| program(&mut random, Kind::Serves)).collect();
-    hosts[0] =
-        Program { steps: 40, step_ms: random.between(1700, 2500), end: random.pick(&[End::Exit(0), End::Exit(1)]), ..hosts[0].clone() };
+    hosts[0] = Program {
+        steps: 40,
+        step_ms: random.between(1700, 2500),
+        end: random.pick(&[End::Exit(0), End::Exit(1)]),
+        ..hosts[0].clone()
+    };
     Job {
         name: format!("job-{index}"),
         uid: format!("u{index}"),
@@ -127,9 +133,11 @@ fn service(seed: u64, index: usize) -> Job {
     }
 }
 
-/// It can lose instances while it runs, but not the first one, whose program is the one that fails, if any does.
+/// It can lose instances while it runs, but not the first one, whose program is the one that fails,
+/// if any does.
 fn elastic(random: &mut Random, index: usize) -> Job {
-    let kind = random.pick(&[Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns]);
+    let kind =
+        random.pick(&[Kind::Completes, Kind::Completes, Kind::Completes, Kind::Fails, Kind::Stopped, Kind::Outruns]);
     let instances = random.pick(&[2, 3, 3, 4]);
     let runs = |program: Program, random: &mut Random| Program {
         steps: u32::try_from(random.between(12, 35)).expect("few"),
@@ -221,7 +229,11 @@ fn program(random: &mut Random, kind: Kind) -> Program {
         steps: u32::try_from(random.between(2, 8)).expect("few"),
         step_ms: random.between(50, 1500),
         saves_every: u32::try_from(random.between(1, 3)).expect("few"),
-        end: if matches!(kind, Kind::Stopped | Kind::Outruns | Kind::Overstays | Kind::Serves) { End::Never } else { End::Exit(0) },
+        end: if matches!(kind, Kind::Stopped | Kind::Outruns | Kind::Overstays | Kind::Serves) {
+            End::Never
+        } else {
+            End::Exit(0)
+        },
         term_ms: random.between(1, 3000),
         parts: u32::try_from(random.between(0, 4)).expect("few"),
     }

@@ -50,9 +50,13 @@ fn undisturbed(seed: u64) -> Result<SimRun, String> {
 fn compared(seed: u64, undisturbed: &SimRun, bug: Option<Bug>) -> Result<SimRun, String> {
     let faulty = run(seed, severity(seed), bug, false).0?;
     let mut wrong = compare(&faulty, undisturbed);
-    // Where the order of what a study sees is forced and nobody dies, nothing that goes wrong may show in it.
+    // Where the order of what a study sees is forced and nobody dies, nothing that goes wrong may
+    // show in it.
     if severity(seed) == Severity::Mild && faulty.sequence != undisturbed.sequence {
-        wrong.push(format!("the study went on differently: {:?} instead of {:?}", faulty.sequence, undisturbed.sequence));
+        wrong.push(format!(
+            "the study went on differently: {:?} instead of {:?}",
+            faulty.sequence, undisturbed.sequence
+        ));
     }
     if wrong.is_empty() { Ok(faulty) } else { Err(wrong.join("\n")) }
 }

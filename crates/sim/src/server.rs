@@ -1,4 +1,5 @@
-//! The simulated server's core: commands to events, the journal first, then effects and answers; and its start.
+//! The simulated server's core: commands to events, the journal first, then effects and answers;
+//! and its start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -161,7 +162,8 @@ impl Simulation {
         let mut state = State::new(scenario::capacity(), Catalog::default());
         let mut version = 0;
         if let Some((at, bytes)) = &self.disk.snapshot {
-            state = State::from_snapshot(bytes, scenario::capacity(), Catalog::default()).or_else(|error| broken(error.to_string()))?;
+            state = State::from_snapshot(bytes, scenario::capacity(), Catalog::default())
+                .or_else(|error| broken(error.to_string()))?;
             version = *at;
         }
         for bytes in self.disk.events.iter().skip(version) {

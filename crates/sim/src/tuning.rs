@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use shoal_plane::{
-    Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest, TuningSpec,
-    TuningStatus,
+    Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec,
+    TunerRequest, TuningSpec, TuningStatus,
 };
 use shoal_tuner::{
     Ask, Direction, Domain, Parameter, Record, Scaling, SchedulerSpec, SearcherSpec, Space, Study, StudySpec,
@@ -70,7 +70,8 @@ impl Tuner {
     }
 }
 
-/// One that runs its trials one after the other, so that the order of all that its study sees is forced, and one or two that do not.
+/// One that runs its trials one after the other, so that the order of all that its study sees is
+/// forced, and one or two that do not.
 pub(crate) fn tunings(seed: u64) -> Vec<Tuning> {
     let mut random = Random::new(seed, 3);
     let others = random.between(1, 2);
@@ -150,7 +151,8 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
     }
 }
 
-/// What a trial reports after so many units: better from unit to unit, and different from trial to trial.
+/// What a trial reports after so many units: better from unit to unit, and different from trial to
+/// trial.
 fn value(uid: &str, unit: u32) -> f64 {
     let hash = uid.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     f64::from(hash % 1000) / 1000.0 + 1.0 / f64::from(unit)
@@ -203,7 +205,8 @@ impl Simulation {
         let Tuning { name, uid, spec, stop_after_ms, changes, .. } = self.tunings[index].clone();
         let had_asked = std::mem::replace(&mut self.tuners[index].asked, true);
         let name_taken = self.disk.tunings.contains_key(&name);
-        let result = self.execute(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
+        let result = self
+            .execute(&Command::CreateTuningJob { name: name.clone(), uid, spec: Box::new(spec), name_taken }, true)?;
         match result.answer {
             Ok(()) => {}
             Err(Refusal::Rejected(shoal_plane::Rejection::TuningNameTaken(_))) if had_asked => {}
@@ -229,7 +232,8 @@ impl Simulation {
                 Command::ChangeParallel { name, max_parallel, ended }
             }
             Change::StopTrial => {
-                let mut trials: Vec<_> = self.mirror.jobs().filter(|job| job.starts_with(&format!("{name}-"))).map(str::to_owned).collect();
+                let mut trials: Vec<_> =
+                    self.mirror.jobs().filter(|job| job.starts_with(&format!("{name}-"))).map(str::to_owned).collect();
                 if trials.is_empty() {
                     return Ok(());
                 }
@@ -308,10 +312,14 @@ impl Simulation {
     fn answer(&mut self, request: TunerRequest) -> Step<Command> {
         let (name, kind) = match &request {
             TunerRequest::Ask { tuning, .. } => (tuning.clone(), "suggestions_wanted"),
-            TunerRequest::Tell { tuning, what: Observation::Reported { .. }, .. } => (tuning.clone(), "objective_reported"),
+            TunerRequest::Tell { tuning, what: Observation::Reported { .. }, .. } => {
+                (tuning.clone(), "objective_reported")
+            }
             TunerRequest::Tell { tuning, .. } => (tuning.clone(), "trial_ended"),
         };
-        let Some(index) = self.tunings.iter().position(|tuning| tuning.name == name) else { return broken(format!("no {name}")) };
+        let Some(index) = self.tunings.iter().position(|tuning| tuning.name == name) else {
+            return broken(format!("no {name}"));
+        };
         self.passes(&[kind], Point::MidAction)?;
         let mut study = match self.server().studies.remove(&name) {
             Some(study) => study,
@@ -320,7 +328,10 @@ impl Simulation {
         let before = study.records().len();
         let uid = self.tunings[index].uid.clone();
         let is_new = |study: &Study| -> Vec<StudyRecord> {
-            study.records()[before..].iter().map(|record| StudyRecord { definition: 0, record: record.clone() }).collect()
+            study.records()[before..]
+                .iter()
+                .map(|record| StudyRecord { definition: 0, record: record.clone() })
+                .collect()
         };
         let command = match request {
             TunerRequest::Ask { seq, wanted, .. } => {
@@ -344,7 +355,9 @@ impl Simulation {
             }
             TunerRequest::Tell { seq, trial, what, .. } => {
                 match what {
-                    Observation::Reported { resource, value } => drop(study.report(trial, resource, &[value.unwrap_or(f64::NAN)])),
+                    Observation::Reported { resource, value } => {
+                        drop(study.report(trial, resource, &[value.unwrap_or(f64::NAN)]));
+                    }
                     Observation::Ended { outcome } => drop(study.end(trial, outcome)),
                 }
                 // Sooner than a real study's own rule, which few trials fulfil.
@@ -376,7 +389,9 @@ impl Simulation {
         // Nobody listens to it any more once the tuning job ends.
         let has_say = self.mirror.tuning(tuning).is_some_and(|view| view.status == TuningStatus::InProgress);
         let stored = self.disk.records.get(tuning).map_or(&[][..], Vec::as_slice);
-        let Some(study) = self.server.as_ref().and_then(|server| server.studies.get(tuning)).filter(|_| has_say) else { return Ok(()) };
+        let Some(study) = self.server.as_ref().and_then(|server| server.studies.get(tuning)).filter(|_| has_say) else {
+            return Ok(());
+        };
         let is_same = study.records().iter().eq(stored.iter().map(|stored| &stored.record));
         if is_same { Ok(()) } else { broken(format!("{tuning}: the live study is not that of its records")) }
     }
@@ -397,7 +412,11 @@ impl Simulation {
             let Some(view) = self.mirror.tuning(name) else { continue };
             // What the tuner was asked for before fewer may run is started still.
             let is_new = matches!(event.fact, Fact::SuggestionsWanted { .. }) && event.job == name;
-            let most = self.parallel.get(name).filter(|_| !is_new).map_or(view.max_parallel, |before| view.max_parallel.max(*before));
+            let most = self
+                .parallel
+                .get(name)
+                .filter(|_| !is_new)
+                .map_or(view.max_parallel, |before| view.max_parallel.max(*before));
             self.parallel.insert(name.to_owned(), most);
             if view.active > most {
                 return broken(format!("{} trials of {name} run, and {most} may", view.active));
@@ -410,11 +429,16 @@ impl Simulation {
     pub(crate) fn check_tunings(&self) -> Result<(), String> {
         for (tuning, tuner) in self.tunings.iter().zip(&self.tuners) {
             let name = &tuning.name;
-            let view = self.disk.tunings.get(name).ok_or_else(|| format!("the creation of {name} was acknowledged and is lost"))?;
+            let view = self
+                .disk
+                .tunings
+                .get(name)
+                .ok_or_else(|| format!("the creation of {name} was acknowledged and is lost"))?;
             if view.ended.is_none() {
                 return Err(format!("{name} has not ended: {view:?}"));
             }
-            // It fails where all trials do, which needs somebody to die; and only its user stops it.
+            // It fails where all trials do, which needs somebody to die; and only its user stops
+            // it.
             let may_be = match view.status {
                 TuningStatus::Completed => true,
                 TuningStatus::Failed => self.faults.severity == Severity::Lethal,
@@ -424,10 +448,15 @@ impl Simulation {
             if !may_be {
                 return Err(format!("{name} is {}: {view:?}", view.status.name()));
             }
-            let children: Vec<_> =
-                self.disk.rows.values().filter(|row| row.trial.as_ref().is_some_and(|trial| trial.tuning == *name)).collect();
+            let children: Vec<_> = self
+                .disk
+                .rows
+                .values()
+                .filter(|row| row.trial.as_ref().is_some_and(|trial| trial.tuning == *name))
+                .collect();
             let counters = view.training;
-            let counted = counters.completed + counters.stopped + counters.retryable_error + counters.non_retryable_error;
+            let counted =
+                counters.completed + counters.stopped + counters.retryable_error + counters.non_retryable_error;
             if counted as usize != children.len() || view.started != counted || counters.in_progress != 0 {
                 return Err(format!("{name} had {} training jobs and counts {view:?}", children.len()));
             }

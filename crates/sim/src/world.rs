@@ -29,7 +29,8 @@ use crate::{
 const BEGINNING_MS: u64 = 1_700_000_000_000;
 /// Deadlines of stops pass in so long.
 const LONG_MS: u64 = 50_000;
-/// Of this many turns that decide nothing, the state is compared after one: what is wrong stays wrong.
+/// Of this many turns that decide nothing, the state is compared after one: what is wrong stays
+/// wrong.
 const IDLE_TURNS: u64 = 16;
 /// A history that goes on for longer does not end.
 const MAX_EVENTS: u64 = 300_000;
@@ -90,7 +91,8 @@ pub(crate) struct Simulation {
     replaced: u32,
     /// Attempts that a warm instance has served.
     pub(crate) reused: u32,
-    /// Attempts that were frozen and have not been thawed: they have given their places up, and may be stopped while others have them.
+    /// Attempts that were frozen and have not been thawed: they have given their places up, and may
+    /// be stopped while others have them.
     pub(crate) frozen: BTreeSet<String>,
     /// By tuning job, how many of its trials may run.
     pub(crate) parallel: BTreeMap<String, u32>,
@@ -115,19 +117,26 @@ pub(crate) struct Simulation {
     /// The fold of all that is in the journal.
     pub(crate) mirror: State,
     last_event: Time,
-    /// The server and the number of its turns after which its state was last compared with the mirror: those that
-    /// decided something, and some of the others.
+    /// The server and the number of its turns after which its state was last compared with the
+    /// mirror: those that decided something, and some of the others.
     checked: (u64, u64),
     /// The server was away for long.
     pub(crate) away: bool,
     trace: Option<Vec<String>>,
 }
 
-/// The history of a seed, or the first invariant that does not hold in it; and what happened, if that was asked for.
-pub(crate) fn run(seed: u64, severity: Severity, bug: Option<Bug>, traced: bool) -> (Result<SimRun, String>, Vec<String>) {
+/// The history of a seed, or the first invariant that does not hold in it; and what happened, if
+/// that was asked for.
+pub(crate) fn run(
+    seed: u64,
+    severity: Severity,
+    bug: Option<Bug>,
+    traced: bool,
+) -> (Result<SimRun, String>, Vec<String>) {
     let mut world = Simulation::new(seed, severity, bug, traced);
     // The seed is reported with a panic, too.
-    let lived = panic::catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|_| Err("it panicked".to_owned()));
+    let lived =
+        panic::catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|_| Err("it panicked".to_owned()));
     let trace = world.trace.take().unwrap_or_default();
     let history = match lived {
         Ok(()) => {
@@ -206,7 +215,9 @@ impl Simulation {
     fn live(&mut self) -> Result<(), String> {
         let mut happened = 0;
         while !self.is_over() {
-            let Some(((at, _), next)) = self.queue.pop_first() else { return Err(format!("nothing happens any more: {}", self.left())) };
+            let Some(((at, _), next)) = self.queue.pop_first() else {
+                return Err(format!("nothing happens any more: {}", self.left()));
+            };
             happened += 1;
             if happened > MAX_EVENTS || at > MAX_MS {
                 return Err(format!("it does not end: {}", self.left()));
@@ -274,7 +285,8 @@ impl Simulation {
     /// One of those that run; whatever follows is something that its job's outcome may depend on.
     fn any_agent(&mut self) -> Option<Process> {
         let alive: Vec<_> = self.processes.alive().cloned().collect();
-        let process = alive.get(usize::try_from(self.faults.random.below(alive.len().max(1) as u64)).expect("an index"))?.clone();
+        let process =
+            alive.get(usize::try_from(self.faults.random.below(alive.len().max(1) as u64)).expect("an index"))?.clone();
         self.touch_agent(&process);
         Some(process)
     }
@@ -345,7 +357,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// The journal has these events now: they are folded one by one, and the state is checked after each.
+    /// The journal has these events now: they are folded one by one, and the state is checked after
+    /// each.
     pub(crate) fn journalled(&mut self, events: &[Event]) -> Step {
         for event in events {
             self.say(|| format!("  {} {} {:?}", event.job, kind(&event.fact), event.fact));
@@ -437,9 +450,15 @@ impl Simulation {
     }
 
     fn left(&self) -> String {
-        let live: Vec<_> = self.mirror.jobs().filter_map(|job| Some((job, self.mirror.view(job)?.transitions.pop()?))).collect();
-        let unanswered: BTreeSet<_> =
-            self.clients.iter().zip(&self.jobs).filter(|(client, job)| !client.is_done(job)).map(|(_, job)| &job.name).collect();
+        let live: Vec<_> =
+            self.mirror.jobs().filter_map(|job| Some((job, self.mirror.view(job)?.transitions.pop()?))).collect();
+        let unanswered: BTreeSet<_> = self
+            .clients
+            .iter()
+            .zip(&self.jobs)
+            .filter(|(client, job)| !client.is_done(job))
+            .map(|(_, job)| &job.name)
+            .collect();
         let (alive, plans): (Vec<_>, _) = (self.processes.alive().collect(), (&self.disk.dirs, &self.disk.plans));
         let tunings: Vec<_> = self.mirror.tunings().map(|name| (name, self.mirror.tuning(name))).collect();
         format!("tuning jobs {tunings:?}, jobs {live:?}, clients of {unanswered:?}, agents {alive:?}, plans {plans:?}")

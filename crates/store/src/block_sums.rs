@@ -1,5 +1,6 @@
-//! Checksums of objects' contents, block by block, in the index: what is read is compared before it is given out, and only the blocks that are
-//! read. CRC-64/NVME finds every flipped bit of a block; it is no protection against somebody who can write both the file and the index.
+//! Checksums of objects' contents, block by block, in the index: what is read is compared before it
+//! is given out, and only the blocks that are read. CRC-64/NVME finds every flipped bit of a block;
+//! it is no protection against somebody who can write both the file and the index.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -56,7 +57,8 @@ impl BlockHasher {
     }
 }
 
-/// A block of an object: bytes `start..end`, whose sum is the `index`-th. Blocks begin anew with each part.
+/// A block of an object: bytes `start..end`, whose sum is the `index`-th. Blocks begin anew with
+/// each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     index: u64,
@@ -64,7 +66,8 @@ pub(crate) struct Block {
     pub(crate) end: u64,
 }
 
-/// The block that has the byte `at` of an object with these parts (runs of count and bytes each); `None` behind its end.
+/// The block that has the byte `at` of an object with these parts (runs of count and bytes each);
+/// `None` behind its end.
 pub(crate) fn block_at(parts: &[(u32, u64)], at: u64) -> Option<Block> {
     let (mut start, mut index) = (0, 0);
     for &(count, size) in parts {
@@ -83,7 +86,8 @@ pub(crate) fn block_at(parts: &[(u32, u64)], at: u64) -> Option<Block> {
     None
 }
 
-/// Reads a block of what begins at `start` of the file and compares it with its sum; `None`: the bytes are not those that were written, or not there.
+/// Reads a block of what begins at `start` of the file and compares it with its sum; `None`: the
+/// bytes are not those that were written, or not there.
 pub(crate) fn read_block(file: &impl FileExt, start: u64, block: Block, sums: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; usize::try_from(block.end - block.start).expect("a block fits in memory")];
     match file.read_exact_at(&mut bytes, start + block.start) {
@@ -127,7 +131,13 @@ mod tests {
     #[test]
     fn every_byte_has_a_block_and_every_block_a_sum() {
         const B: u64 = BLOCK_BYTES;
-        for parts in [vec![(1, 1)], vec![(1, B)], vec![(1, 3 * B + 5)], vec![(2, B + 1), (1, 7)], vec![(3, 5), (1, 0), (1, 2 * B)]] {
+        for parts in [
+            vec![(1, 1)],
+            vec![(1, B)],
+            vec![(1, 3 * B + 5)],
+            vec![(2, B + 1), (1, 7)],
+            vec![(3, 5), (1, 0), (1, 2 * B)],
+        ] {
             let size: u64 = parts.iter().map(|(count, size)| u64::from(*count) * size).sum();
             let (mut at, mut index) = (0, 0);
             while let Some(block) = block_at(&parts, at) {

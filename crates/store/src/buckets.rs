@@ -40,7 +40,8 @@ impl Objects {
     pub fn bucket_tags(&self, bucket: &str) -> Result<BTreeMap<String, String>, StoreError> {
         self.index.read(|connection| {
             let id = bucket_id(connection, bucket)?;
-            let tags: String = connection.prepare_cached("SELECT tags FROM bucket WHERE id = ?")?.query_row([id], |row| row.get(0))?;
+            let tags: String =
+                connection.prepare_cached("SELECT tags FROM bucket WHERE id = ?")?.query_row([id], |row| row.get(0))?;
             from_json(&tags)
         })
     }
@@ -99,7 +100,10 @@ impl Objects {
 }
 
 pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
-    let id = connection.prepare_cached("SELECT id FROM bucket WHERE name = ?")?.query_row([bucket], |row| row.get(0)).optional()?;
+    let id = connection
+        .prepare_cached("SELECT id FROM bucket WHERE name = ?")?
+        .query_row([bucket], |row| row.get(0))
+        .optional()?;
     id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
 }
 

@@ -1,5 +1,6 @@
-//! The end of an upload: its parts become its object. Where they lie in their places in one file, that file is the object's, and only parts that
-//! are elsewhere are copied into it. Otherwise all are copied to a new file.
+//! The end of an upload: its parts become its object. Where they lie in their places in one file,
+//! that file is the object's, and only parts that are elsewhere are copied into it. Otherwise all
+//! are copied to a new file.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -25,8 +26,8 @@ enum Whole {
 }
 
 impl Objects {
-    /// Makes the parts (number and ETag, ascending) the upload's object and ends the upload. Its ETag is the MD5 of the parts' MD5s,
-    /// a hyphen and their count.
+    /// Makes the parts (number and ETag, ascending) the upload's object and ends the upload. Its
+    /// ETag is the MD5 of the parts' MD5s, a hyphen and their count.
     ///
     /// # Errors
     /// [`StoreError::NoSuchUpload`], [`StoreError::InvalidPart`], [`StoreError::InvalidPartOrder`],
@@ -53,7 +54,8 @@ impl Objects {
         let object = ObjectMeta {
             key: meta.key,
             size,
-            etag: uploaded_etag(chosen).ok_or(StoreError::InvalidPart(chosen.last().map_or(0, |(number, _)| *number)))?,
+            etag: uploaded_etag(chosen)
+                .ok_or(StoreError::InvalidPart(chosen.last().map_or(0, |(number, _)| *number)))?,
             modified_ms: now_ms(),
             id: whole.id().to_owned(),
             attributes: Attributes { checksums: checksums.clone(), parts: runs(&parts), ..meta.attributes },
@@ -75,15 +77,20 @@ impl Objects {
             }
         });
         let (replaced, removed) = whole.named(row)?;
-        let files: BTreeSet<String> = removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)).chain(replaced).collect();
+        let files: BTreeSet<String> =
+            removed.into_iter().map(|part| part.holder).chain(self.places.end(upload)).chain(replaced).collect();
         self.remove_files(files.into_iter().filter(|file| *file != object.id));
         Ok(object)
     }
 
-    /// The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the object has none.
+    /// The object's blocks are its parts' blocks. Parts of earlier versions have no sums: then the
+    /// object has none.
     fn sums_of(&self, parts: &[Placed<'_>]) -> Result<Option<Vec<u8>>, StoreError> {
         self.index.read(|connection| {
-            let sums = parts.iter().map(|(_, part)| block_sums::of_file(connection, &part.id)).collect::<Result<Option<Vec<_>>, _>>()?;
+            let sums = parts
+                .iter()
+                .map(|(_, part)| block_sums::of_file(connection, &part.id))
+                .collect::<Result<Option<Vec<_>>, _>>()?;
             Ok(sums.map(|sums| sums.concat()))
         })
     }
@@ -98,7 +105,8 @@ impl Objects {
         Ok(Whole::Joined(written, content))
     }
 
-    /// Copies into the file the parts that lie elsewhere. What it has for them may be left of earlier ones.
+    /// Copies into the file the parts that lie elsewhere. What it has for them may be left of
+    /// earlier ones.
     fn fill(&self, mut file: Closed, size: u64, parts: &[Placed<'_>]) -> Result<Whole, StoreError> {
         let elsewhere: Vec<_> = parts.iter().filter(|(at, part)| part.bytes() != (file.id(), *at)).collect();
         if !elsewhere.is_empty() {
@@ -118,7 +126,8 @@ impl Objects {
         Ok(Whole::InPlace(file))
     }
 
-    /// Why the parts' files could not be read: another call may have ended the upload, or replaced a part, since their rows were read.
+    /// Why the parts' files could not be read: another call may have ended the upload, or replaced
+    /// a part, since their rows were read.
     fn why_unreadable(&self, upload: &str, parts: &[Placed<'_>], error: StoreError) -> StoreError {
         let present = match self.parts(upload) {
             Err(ended) => return ended,
@@ -167,7 +176,8 @@ fn placed<'a>(stored: &'a [PartMeta], chosen: &[(u32, String)]) -> Result<Vec<Pl
             return Err(StoreError::InvalidPartOrder(*number));
         }
         last = *number;
-        let part = by_number.get(number).copied().filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
+        let part =
+            by_number.get(number).copied().filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
         parts.push((at, part));
         at += part.size;
     }
@@ -186,11 +196,12 @@ fn runs(parts: &[Placed<'_>]) -> Vec<(u32, u64)> {
     runs
 }
 
-/// The file with most of the object's bytes in their places. One that also has a part that would have to go is left alone: the completion may fail,
-/// and the part must still be there then.
+/// The file with most of the object's bytes in their places. One that also has a part that would
+/// have to go is left alone: the completion may fail, and the part must still be there then.
 fn best(closed: Vec<Closed>, stored: &[PartMeta], parts: &[Placed<'_>]) -> Option<Closed> {
     let bytes_in_place = |file: &Closed| {
-        let in_place: Vec<u64> = parts.iter().filter(|(at, part)| part.bytes() == (file.id(), *at)).map(|(_, part)| part.size).collect();
+        let in_place: Vec<u64> =
+            parts.iter().filter(|(at, part)| part.bytes() == (file.id(), *at)).map(|(_, part)| part.size).collect();
         let there = stored.iter().filter(|part| part.bytes().0 == file.id()).count();
         (in_place.len() == there).then(|| in_place.iter().sum::<u64>())
     };
@@ -235,11 +246,17 @@ mod tests {
     }
 
     fn send(objects: &Objects, upload: &str, number: u32, content: &[u8]) -> (u32, String) {
-        let part = objects.commit_part(begin(objects, upload, number, content), upload, number, &BTreeMap::new()).unwrap();
+        let part =
+            objects.commit_part(begin(objects, upload, number, content), upload, number, &BTreeMap::new()).unwrap();
         (number, part.etag)
     }
 
-    fn complete(objects: &Objects, upload: &str, chosen: &[(u32, String)], condition: &PutCondition) -> Result<ObjectMeta, StoreError> {
+    fn complete(
+        objects: &Objects,
+        upload: &str,
+        chosen: &[(u32, String)],
+        condition: &PutCondition,
+    ) -> Result<ObjectMeta, StoreError> {
         objects.complete_upload(upload, chosen, &BTreeMap::new(), condition)
     }
 
@@ -247,10 +264,12 @@ mod tests {
         objects.reader("b", "k").unwrap().read_all().unwrap()
     }
 
-    /// Parts as they come, those that are chosen, and whether the object's file is one that parts were written to.
+    /// Parts as they come, those that are chosen, and whether the object's file is one that parts
+    /// were written to.
     type Case = (&'static [(u32, usize)], &'static [u32], bool);
 
-    /// Small and odd ones have files of their own; what comes in order or out of it, first and again, ends as one file with the right bytes.
+    /// Small and odd ones have files of their own; what comes in order or out of it, first and
+    /// again, ends as one file with the right bytes.
     #[test]
     fn parts_in_their_places_become_the_object_without_being_copied() {
         const BIG: usize = 2 * SLOT;
@@ -368,7 +387,10 @@ mod tests {
         assert_eq!(files(&objects).len(), kept);
         let late = begin(&objects, &upload, 3, &[1; SLOT]);
         for (number, writer) in [(2, writing), (3, late)] {
-            assert!(matches!(objects.commit_part(writer, &upload, number, &BTreeMap::new()), Err(StoreError::NoSuchUpload(_))));
+            assert!(matches!(
+                objects.commit_part(writer, &upload, number, &BTreeMap::new()),
+                Err(StoreError::NoSuchUpload(_))
+            ));
         }
         assert_eq!(files(&objects).len(), kept);
     }
@@ -413,7 +435,10 @@ mod tests {
                         let named: Vec<_> = parts.values().map(|(named, _)| named.clone()).collect();
                         let condition = PutCondition::Matches("none".to_owned());
                         let failed = complete(&objects, &upload, &named, &condition).map(|meta| meta.size);
-                        assert!(named.is_empty() || matches!(failed, Err(StoreError::NoSuchKey { .. })), "seed {seed}: {failed:?}");
+                        assert!(
+                            named.is_empty() || matches!(failed, Err(StoreError::NoSuchKey { .. })),
+                            "seed {seed}: {failed:?}"
+                        );
                     }
                     _ => drop(parts.insert(number, (send(&objects, &upload, number, &bytes), bytes))),
                 }
@@ -434,7 +459,8 @@ mod tests {
         }
     }
 
-    /// One number at a time from many, with completions between: what an acknowledged ETag names is what the object has.
+    /// One number at a time from many, with completions between: what an acknowledged ETag names is
+    /// what the object has.
     #[test]
     fn one_number_from_many_at_once_is_whole() {
         let temp = tempfile::tempdir().unwrap();
@@ -455,14 +481,17 @@ mod tests {
                 }
                 scope.spawn(|| {
                     for _ in 0..20 {
-                        let named: Vec<_> = objects.parts(&upload).unwrap().into_iter().map(|part| (part.number, part.etag)).collect();
+                        let named: Vec<_> =
+                            objects.parts(&upload).unwrap().into_iter().map(|part| (part.number, part.etag)).collect();
                         assert!(
-                            complete(&objects, &upload, &named, &PutCondition::Matches("none".to_owned())).is_err() || named.is_empty()
+                            complete(&objects, &upload, &named, &PutCondition::Matches("none".to_owned())).is_err()
+                                || named.is_empty()
                         );
                     }
                 });
             });
-            let named: Vec<_> = objects.parts(&upload).unwrap().into_iter().map(|part| (part.number, part.etag)).collect();
+            let named: Vec<_> =
+                objects.parts(&upload).unwrap().into_iter().map(|part| (part.number, part.etag)).collect();
             let by_etag = by_etag.into_inner().unwrap();
             complete(&objects, &upload, &named, &PutCondition::Always).unwrap();
             assert!(content(&objects) == named.iter().flat_map(|(_, etag)| by_etag[etag].clone()).collect::<Vec<_>>());

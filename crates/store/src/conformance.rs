@@ -87,8 +87,13 @@ fn receipts_are_kept_by_path_and_host_and_go_with_their_job(reopen: &Reopen) {
         sha256: format!("{bytes:064x}"),
         saved_ms: 1_700_000_000_000 + bytes,
     };
-    let saved =
-        [receipt("a", "x/1", 1, 1), receipt("a", "x/1", 2, 2), receipt("a", "b", 2, 3), receipt("a", "x/1", 1, 4), receipt("b", "c", 1, 5)];
+    let saved = [
+        receipt("a", "x/1", 1, 1),
+        receipt("a", "x/1", 2, 2),
+        receipt("a", "b", 2, 3),
+        receipt("a", "x/1", 1, 4),
+        receipt("b", "c", 1, 5),
+    ];
     let changes = saved.iter().cloned().map(RowChange::PutCheckpoint).collect();
     journal.append(&Batch { events: vec![b"e".to_vec()], rows: changes }).expect("append");
 
@@ -97,7 +102,10 @@ fn receipts_are_kept_by_path_and_host_and_go_with_their_job(reopen: &Reopen) {
     assert_eq!(rows.checkpoints("a", ("", 0), 2).expect("first page"), expected[..2]);
     assert_eq!(rows.checkpoints("a", ("x/1", 1), 2).expect("second page"), expected[2..]);
     journal
-        .append(&Batch { events: Vec::new(), rows: vec![RowChange::Delete(ResourceKind::TRAINING_JOB, "a".to_owned())] })
+        .append(&Batch {
+            events: Vec::new(),
+            rows: vec![RowChange::Delete(ResourceKind::TRAINING_JOB, "a".to_owned())],
+        })
         .expect("delete");
     drop((journal, rows));
 

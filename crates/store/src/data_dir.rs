@@ -25,7 +25,8 @@ const SPARE_BYTES: u64 = 256 << 10;
 
 /// A data directory that this process has for itself until it drops this.
 ///
-/// Everything lies under a directory of mode 0700: other users reach nothing in it, whatever the modes inside.
+/// Everything lies under a directory of mode 0700: other users reach nothing in it, whatever the
+/// modes inside.
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
@@ -56,8 +57,8 @@ impl DataDir {
     /// Locks the directory and makes what is missing in it.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] with the holder, [`StoreError::Format`] for another version's directory, [`StoreError::NotADataDir`] for
-    /// one with other things in it.
+    /// [`StoreError::Locked`] with the holder, [`StoreError::Format`] for another version's
+    /// directory, [`StoreError::NotADataDir`] for one with other things in it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         make_dir(path)?;
         let root = path.canonicalize().map_err(io_at("resolve", path))?;
@@ -113,13 +114,15 @@ impl DataDir {
         }
     }
 
-    /// Whether the disk has room for so many bytes besides the reserve, and some to spare; a disk that does not say may have it.
+    /// Whether the disk has room for so many bytes besides the reserve, and some to spare; a disk
+    /// that does not say may have it.
     pub fn has_room(&self, bytes: u64) -> bool {
-        statvfs(&self.root).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
+        statvfs(&self.root)
+            .map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes.saturating_add(SPARE_BYTES))
     }
 
-    /// Does what must be written now and may be as long as [`crate::RESERVE_STEP_BYTES`], on a disk that is full: with that much of the reserve,
-    /// which is taken back at once.
+    /// Does what must be written now and may be as long as [`crate::RESERVE_STEP_BYTES`], on a disk
+    /// that is full: with that much of the reserve, which is taken back at once.
     pub fn with_step<T>(&self, work: impl FnOnce() -> T) -> T {
         self.reserve().release();
         let done = work();
@@ -131,7 +134,8 @@ impl DataDir {
         Reserve::beside(&self.root.join("VERSION"))
     }
 
-    /// Names this directory in sandboxes, cgroups and process names: 16 hexadecimal digits, drawn once.
+    /// Names this directory in sandboxes, cgroups and process names: 16 hexadecimal digits, drawn
+    /// once.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -181,12 +185,14 @@ impl DataDir {
         self.root.join("keys")
     }
 
-    /// `metrics-token`: what a Prometheus elsewhere shows to read `/metrics`; write it with [`DataDir::write_private`].
+    /// `metrics-token`: what a Prometheus elsewhere shows to read `/metrics`; write it with
+    /// [`DataDir::write_private`].
     pub fn metrics_token_path(&self) -> PathBuf {
         self.root.join("metrics-token")
     }
 
-    /// `tls/`: the authority of self-made certificates; its key is written with [`DataDir::write_private`].
+    /// `tls/`: the authority of self-made certificates; its key is written with
+    /// [`DataDir::write_private`].
     pub fn tls_path(&self) -> PathBuf {
         self.root.join("tls")
     }
@@ -220,7 +226,8 @@ impl DataDir {
     }
 }
 
-/// What a data directory without `VERSION` may hold: what a person or an interrupted first start put there.
+/// What a data directory without `VERSION` may hold: what a person or an interrupted first start
+/// put there.
 const BEFORE_VERSION: [&str; 5] = ["lock", "shoal.toml", "instance-types.txt", "VERSION.new", "lost+found"];
 
 /// Nobody's home becomes a data directory, with a mode that shuts others out, by a slip.
@@ -253,12 +260,14 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let text = format!("{}\n{command}\n", std::process::id());
     // Over what is there: on a full disk there may be no other place.
-    lock.write_all_at(text.as_bytes(), 0).and_then(|()| lock.set_len(text.len() as u64)).map_err(io_at("write", &path))?;
+    lock.write_all_at(text.as_bytes(), 0)
+        .and_then(|()| lock.set_len(text.len() as u64))
+        .map_err(io_at("write", &path))?;
     Ok(lock)
 }
 
-/// Who has the lock. One that has only just taken it may not have written so yet, and what stands there is of the one before, or nothing:
-/// so a process that lives is waited for, for a second.
+/// Who has the lock. One that has only just taken it may not have written so yet, and what stands
+/// there is of the one before, or nothing: so a process that lives is waited for, for a second.
 fn read_holder(lock: &File) -> io::Result<Holder> {
     for _ in 0..100 {
         let holder = written_holder(lock)?;
@@ -297,7 +306,13 @@ fn read_if_there(path: &Path) -> Result<Option<String>, StoreError> {
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let next = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next).map_err(io_at("create", &next))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&next)
+        .map_err(io_at("create", &next))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_at("write", &next))?;
     fs::rename(&next, path).map_err(io_at("replace", path))?;
     sync_parent(path)

@@ -13,7 +13,8 @@ use crate::error::io_at;
 use crate::object_rows::file_column;
 use crate::{Objects, StoreError, object_writer};
 
-/// What must hold for an object to be deleted; all of what is given. Without anything given, an absent object counts as deleted.
+/// What must hold for an object to be deleted; all of what is given. Without anything given, an
+/// absent object counts as deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteCondition {
     /// There is an object.
@@ -39,12 +40,19 @@ impl Objects {
     /// Removes what a crash left.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let named: HashSet<u128> = self.index.read(|connection| {
-            let files = file_column(connection, "SELECT file FROM object UNION ALL SELECT coalesce(shared, file) FROM part", [])?;
+            let files = file_column(
+                connection,
+                "SELECT file FROM object UNION ALL SELECT coalesce(shared, file) FROM part",
+                [],
+            )?;
             Ok(files.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect())
         })?;
         for shard in entries(&self.files)? {
             for path in entries(&shard)? {
-                let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| u128::from_str_radix(name, 16).ok());
+                let id = path
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .and_then(|name| u128::from_str_radix(name, 16).ok());
                 if !id.is_some_and(|id| named.contains(&id)) {
                     fs::remove_file(&path).map_err(io_at("remove", &path))?;
                 }
@@ -53,7 +61,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Removes files that no row names any more. One that cannot be removed now is swept at the next start.
+    /// Removes files that no row names any more. One that cannot be removed now is swept at the
+    /// next start.
     pub(crate) fn remove_files(&self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
             self.verified.forget(&id);
@@ -77,8 +86,10 @@ impl Objects {
         let removed: Option<String> = self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
             if *condition != DeleteCondition::default() {
-                let mut select = tx.prepare_cached("SELECT etag, size, modified_ms FROM object WHERE bucket = ? AND key = ?")?;
-                let present = select.query_row(params![id, key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+                let mut select =
+                    tx.prepare_cached("SELECT etag, size, modified_ms FROM object WHERE bucket = ? AND key = ?")?;
+                let present =
+                    select.query_row(params![id, key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
                 if !condition.holds(present.as_ref()) {
                     return Err(StoreError::PreconditionFailed { key: key.to_owned() });
                 }

@@ -12,8 +12,8 @@ pub enum StoreError {
     /// The disk (or the quota) is full; free some space and try again. Nothing was half written.
     #[error("no space left on the disk of {0}")]
     Full(String),
-    /// The disk lost what was being written, and the file with it its trust: it takes nothing more until it is opened anew. What was being
-    /// written may or may not be there then.
+    /// The disk lost what was being written, and the file with it its trust: it takes nothing more
+    /// until it is opened anew. What was being written may or may not be there then.
     #[error("{0}; nothing rests on it. Check the disk, then start the server again")]
     NotDurable(String),
     /// The file system refused.
@@ -105,7 +105,9 @@ pub enum StoreError {
         key: String,
     },
     /// Two objects cannot both be files of one tree.
-    #[error("objects `{file}` and `{under}` cannot be in one directory tree: the first would be both a file and a directory; rename one")]
+    #[error(
+        "objects `{file}` and `{under}` cannot be in one directory tree: the first would be both a file and a directory; rename one"
+    )]
     KeyConflict {
         /// The key that would be a file.
         file: String,
@@ -137,7 +139,9 @@ impl StoreError {
     pub fn without_paths(&self) -> String {
         match self {
             Self::Full(_) => "no space left on the server's disk".to_owned(),
-            Self::NotDurable(_) => "the server's disk did not take what was written; the server's log says more".to_owned(),
+            Self::NotDurable(_) => {
+                "the server's disk did not take what was written; the server's log says more".to_owned()
+            }
             Self::Io { what, .. } => format!("the server cannot {what} one of its files; its log says which"),
             Self::Corrupt { .. } | Self::Format { .. } | Self::NotADataDir(_) | Self::Locked { .. } => {
                 "one of the server's files is not as it should be; its log says which".to_owned()
@@ -152,7 +156,10 @@ impl From<rusqlite::Error> for StoreError {
         match source.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::Full("the database".to_owned()),
             // Its shared memory lies beside it.
-            _ if source.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+            _ if source
+                .sqlite_error()
+                .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE) =>
+            {
                 Self::Full("the database".to_owned())
             }
             _ => Self::Sql(source),

@@ -1,5 +1,6 @@
-//! Whether stored objects are what was written. Long objects are compared block by block whenever they are read; small ones, those of earlier
-//! versions and those that others read as files (channels) are compared whole: once after a start, then by age.
+//! Whether stored objects are what was written. Long objects are compared block by block whenever
+//! they are read; small ones, those of earlier versions and those that others read as files
+//! (channels) are compared whole: once after a start, then by age.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,7 +24,8 @@ const MOST_REMEMBERED: usize = 1 << 20;
 /// Bytes read at a time where there are no blocks.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Which objects were compared, and when. What is written was in memory a moment before, so it counts as compared then.
+/// Which objects were compared, and when. What is written was in memory a moment before, so it
+/// counts as compared then.
 #[derive(Debug)]
 pub(crate) struct Verified {
     opened: Instant,
@@ -115,8 +117,12 @@ impl ObjectReader {
             std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut piece, at).map_err(unread)?;
             return Ok(piece);
         };
-        let Some(block) = block_at(&parts_of(&self.meta), at) else { return Err(damaged(format!("it has no byte {at}"))) };
-        let mut bytes = read_block(&self.file, 0, block, sums).map_err(unread)?.ok_or_else(|| damaged(named(block.start, block.end)))?;
+        let Some(block) = block_at(&parts_of(&self.meta), at) else {
+            return Err(damaged(format!("it has no byte {at}")));
+        };
+        let mut bytes = read_block(&self.file, 0, block, sums)
+            .map_err(unread)?
+            .ok_or_else(|| damaged(named(block.start, block.end)))?;
         bytes.truncate(place(end.min(block.end) - block.start));
         bytes.drain(..place(at - block.start));
         Ok(bytes)
@@ -137,7 +143,8 @@ fn parts_of(meta: &ObjectMeta) -> Vec<(u32, u64)> {
 }
 
 impl Objects {
-    /// The object of this key for reading in pieces. Nothing that is returned by this was damaged when it was read.
+    /// The object of this key for reading in pieces. Nothing that is returned by this was damaged
+    /// when it was read.
     ///
     /// # Errors
     /// As [`Objects::read`].
@@ -168,7 +175,8 @@ impl Objects {
     }
 }
 
-/// What is wrong with an object's file, if anything. Without sums its ETag decides, which is the MD5 of the content or of its parts' MD5s.
+/// What is wrong with an object's file, if anything. Without sums its ETag decides, which is the
+/// MD5 of the content or of its parts' MD5s.
 pub(crate) fn damage(file: &File, meta: &ObjectMeta, sums: Option<&[u8]>) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     if length != meta.size {
@@ -314,9 +322,14 @@ mod tests {
             for error in [
                 after.reader("b", key).and_then(|reader| reader.read_all()).map(drop).unwrap_err(),
                 after.read("b", key).map(drop).unwrap_err(),
-                after.link_tree(&dir.channels_path().join(format!("{key}-again")), &[("a", &meta)], &|| false).unwrap_err(),
+                after
+                    .link_tree(&dir.channels_path().join(format!("{key}-again")), &[("a", &meta)], &|| false)
+                    .unwrap_err(),
             ] {
-                assert!(matches!(&error, StoreError::DamagedObject { key: named, .. } if named == key), "{key}: {error}");
+                assert!(
+                    matches!(&error, StoreError::DamagedObject { key: named, .. } if named == key),
+                    "{key}: {error}"
+                );
             }
             flip(&objects, &meta, meta.size - 1);
             assert_eq!(after.reader("b", key).unwrap().read_all().unwrap(), bytes, "{key}");

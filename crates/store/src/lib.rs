@@ -1,9 +1,11 @@
-//! Everything that lasts: the journal and its rows, objects, logs and time series, in one data directory. Bytes and rows, no policy:
-//! what an event, a request or a view means is the caller's business.
+//! Everything that lasts: the journal and its rows, objects, logs and time series, in one data
+//! directory. Bytes and rows, no policy: what an event, a request or a view means is the caller's
+//! business.
 //!
-//! All code here is synchronous. Every write is durable when its call returns, and reads run beside writes. Three SQLite
-//! files (WAL, full sync) keep three kinds of traffic out of each other's way: `shoal.db` (journal and rows), `objects.db` (metadata of the
-//! files in `objects/`) and `telemetry.db` (logs, series, acknowledgements, warm pools).
+//! All code here is synchronous. Every write is durable when its call returns, and reads run beside
+//! writes. Three SQLite files (WAL, full sync) keep three kinds of traffic out of each other's way:
+//! `shoal.db` (journal and rows), `objects.db` (metadata of the files in `objects/`) and
+//! `telemetry.db` (logs, series, acknowledgements, warm pools).
 
 mod block_sums;
 mod buckets;
@@ -73,7 +75,9 @@ pub use multipart::{PartMeta, UploadChecksum, UploadMeta, uploaded_etag};
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::{Attributes, ObjectMeta, Objects, PutCondition};
 pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
-pub use resources::{Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder};
+pub use resources::{
+    Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
+};
 pub use retention::Bounds;
 pub use roll_ups::{HostSeries, Sample, Stretch, Stretches};
 pub use rows::{CheckpointRow, Rows};

@@ -20,16 +20,23 @@ pub fn check_tree(entries: &[(&str, &ObjectMeta)]) -> Result<(), StoreError> {
 }
 
 impl Objects {
-    /// Makes `dir` a tree of hard links to the objects' files at their relative paths (copies, where the file system allows no link).
-    /// Directories have mode 0755, files the objects' 0666: mount it read-only or under an overlay. Keys that end in `/` (folder markers)
-    /// are left out.
+    /// Makes `dir` a tree of hard links to the objects' files at their relative paths (copies,
+    /// where the file system allows no link). Directories have mode 0755, files the objects' 0666:
+    /// mount it read-only or under an overlay. Keys that end in `/` (folder markers) are left out.
     ///
-    /// The tree appears whole or not at all; if `dir` exists already it is left as it is. `is_cancelled` is asked before each file.
+    /// The tree appears whole or not at all; if `dir` exists already it is left as it is.
+    /// `is_cancelled` is asked before each file.
     ///
     /// # Errors
-    /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made; [`StoreError::ObjectGone`] when an
-    /// object was replaced or deleted meanwhile; [`StoreError::DamagedObject`]; [`StoreError::Cancelled`].
-    pub fn link_tree(&self, dir: &Path, entries: &[(&str, &ObjectMeta)], is_cancelled: &dyn Fn() -> bool) -> Result<(), StoreError> {
+    /// [`StoreError::KeyConflict`] and [`StoreError::UnusableKey`] before anything is made;
+    /// [`StoreError::ObjectGone`] when an object was replaced or deleted meanwhile;
+    /// [`StoreError::DamagedObject`]; [`StoreError::Cancelled`].
+    pub fn link_tree(
+        &self,
+        dir: &Path,
+        entries: &[(&str, &ObjectMeta)],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let tree = Tree::plan(entries)?;
         if dir.exists() {
             return Ok(());
@@ -112,7 +119,9 @@ impl<'a> Tree<'a> {
             }
         }
         match tree.files.keys().find_map(|file| needed_by.get_key_value(file)) {
-            Some((file, under)) => Err(StoreError::KeyConflict { file: (*file).to_owned(), under: (*under).to_owned() }),
+            Some((file, under)) => {
+                Err(StoreError::KeyConflict { file: (*file).to_owned(), under: (*under).to_owned() })
+            }
             None => Ok(tree),
         }
     }
@@ -158,7 +167,9 @@ mod tests {
         let (_temp, dir, objects, meta) = objects();
         let tree = dir.channels_path().join("one");
         let marker = objects.put("b", "m/", b"", &Attributes::default()).unwrap();
-        objects.link_tree(&tree, &[("a b/ö", &meta), ("x/y/z", &meta), ("a b/", &marker), ("top", &meta)], &|| false).unwrap();
+        objects
+            .link_tree(&tree, &[("a b/ö", &meta), ("x/y/z", &meta), ("a b/", &marker), ("top", &meta)], &|| false)
+            .unwrap();
         for path in ["a b/ö", "x/y/z", "top"] {
             let linked = fs::metadata(tree.join(path)).unwrap();
             assert_eq!(linked.ino(), fs::metadata(objects.path(&meta)).unwrap().ino(), "{path} is a link");

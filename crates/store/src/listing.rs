@@ -18,8 +18,9 @@ pub struct Listing {
 }
 
 impl Objects {
-    /// At most `max` keys and common prefixes of a bucket that start with `prefix` and come after `start_after`. With a delimiter, keys
-    /// that go on after it are rolled up into common prefixes; a `start_after` that is a common prefix skips all of it.
+    /// At most `max` keys and common prefixes of a bucket that start with `prefix` and come after
+    /// `start_after`. With a delimiter, keys that go on after it are rolled up into common
+    /// prefixes; a `start_after` that is a common prefix skips all of it.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`].
@@ -110,7 +111,9 @@ mod tests {
 
     #[test]
     fn the_successor_of_a_prefix() {
-        for (prefix, expected) in [("a/", Some("a0")), ("", None), ("\u{d7ff}", Some("\u{e000}")), ("a\u{10ffff}", Some("b"))] {
+        for (prefix, expected) in
+            [("a/", Some("a0")), ("", None), ("\u{d7ff}", Some("\u{e000}")), ("a\u{10ffff}", Some("b"))]
+        {
             assert_eq!(after_prefix(prefix).as_deref(), expected, "{prefix:?}");
         }
     }
@@ -149,7 +152,11 @@ mod tests {
                     }
                 }
                 let commons = if commons.is_empty() { String::new() } else { format!(" | {}", commons.join(" ")) };
-                assert_eq!(format!("{}{commons}", keys.join(" ")), expected, "{prefix:?} {start:?} {delimiter:?} by {max}");
+                assert_eq!(
+                    format!("{}{commons}", keys.join(" ")),
+                    expected,
+                    "{prefix:?} {start:?} {delimiter:?} by {max}"
+                );
             }
         }
         assert_eq!(objects.list("b", "", None, None, 0).unwrap(), Listing::default());

@@ -1,5 +1,6 @@
-//! Lines of one stream as bytes. A block is complete in itself: each line is two time differences (zigzag varints, milliseconds: when it was
-//! written, when it came in), its length (varint) and its text.
+//! Lines of one stream as bytes. A block is complete in itself: each line is two time differences
+//! (zigzag varints, milliseconds: when it was written, when it came in), its length (varint) and
+//! its text.
 
 use crate::LogEvent;
 

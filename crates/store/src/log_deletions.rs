@@ -36,7 +36,8 @@ impl Telemetry {
 
     /// Removes a stream's lines of the first layout.
     pub(crate) fn delete_old_lines(&self, group: &str, name: &str) -> Result<(), StoreError> {
-        // A full disk has no room for the log of one large transaction. The last lines go first: what a crash leaves has no gaps.
+        // A full disk has no room for the log of one large transaction. The last lines go first:
+        // what a crash leaves has no gaps.
         let some = "DELETE FROM line WHERE stream = ?1 AND position >=
             (SELECT min(position) FROM (SELECT position FROM line WHERE stream = ?1 ORDER BY position DESC LIMIT ?2))";
         while self.database.write(|tx| match find(tx, group, name)? {

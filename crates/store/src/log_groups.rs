@@ -32,7 +32,8 @@ impl Telemetry {
                 UNION ALL SELECT log_group, min(created_ms), NULL, sum(bytes) FROM log_stream GROUP BY log_group) GROUP BY name ORDER BY name";
             let mut select = connection.prepare_cached(sql)?;
             let group = |row: &rusqlite::Row<'_>| {
-                Ok(GroupInfo { name: row.get(0)?, created_ms: row.get(1)?, retention_days: row.get(2)?, bytes: row.get(3)? })
+                let (name, created_ms) = (row.get(0)?, row.get(1)?);
+                Ok(GroupInfo { name, created_ms, retention_days: row.get(2)?, bytes: row.get(3)? })
             };
             Ok(select.query_map([], group)?.collect::<rusqlite::Result<_>>()?)
         })
@@ -128,7 +129,9 @@ mod tests {
             telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines, ..LogLines::default() }]).unwrap();
         }
         let execute = |sql: &str| telemetry.database.write(|tx| Ok(tx.execute_batch(sql)?)).unwrap();
-        execute("CREATE TRIGGER fails BEFORE DELETE ON log_stream WHEN old.name = 'b' BEGIN SELECT raise(ABORT, 'a disk error'); END");
+        execute(
+            "CREATE TRIGGER fails BEFORE DELETE ON log_stream WHEN old.name = 'b' BEGIN SELECT raise(ABORT, 'a disk error'); END",
+        );
         telemetry.delete_log_group(crate::TRAINING_JOBS).unwrap_err();
         assert_eq!(telemetry.streams("", None, 9).unwrap().len(), 2);
         execute("DROP TRIGGER fails");

@@ -1,6 +1,8 @@
-//! From the database to segments: a stream's newest lines are blocks in `telemetry.db`, and when there are enough of them they become a
-//! compressed file. The file is durable before the transaction that puts its blocks' places where their bytes were, so a crash leaves either the
-//! bytes in the database, or the places and the file; a file without places is removed at the next start.
+//! From the database to segments: a stream's newest lines are blocks in `telemetry.db`, and when
+//! there are enough of them they become a compressed file. The file is durable before the
+//! transaction that puts its blocks' places where their bytes were, so a crash leaves either the
+//! bytes in the database, or the places and the file; a file without places is removed at the next
+//! start.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use crate::{LINE_OVERHEAD, LogEvent, StoreError};
 /// Encoded lines of a stream that are worth a file.
 pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
 
-/// The same of a stream that gets no more lines at present; the index `log_stream_to_seal` has this number.
+/// The same of a stream that gets no more lines at present; the index `log_stream_to_seal` has this
+/// number.
 const IDLE_SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Encoded lines of a compressed block: what is read for one line of it.
@@ -26,8 +29,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Lines of the first layout that are moved in one transaction.
 const MOVED_LINES: usize = 20_000;
 
-/// `log_block.body` or (`segment`, `offset`, `length`) has the lines. `line` held them, one row each, up to format 3 and is emptied by
-/// [`move_old_lines`]; streams were in one log group.
+/// `log_block.body` or (`segment`, `offset`, `length`) has the lines. `line` held them, one row
+/// each, up to format 3 and is emptied by [`move_old_lines`]; streams were in one log group.
 pub(crate) const TABLES: &str = "
     CREATE TABLE log_stream (
         id INTEGER PRIMARY KEY, log_group TEXT NOT NULL, name TEXT NOT NULL, created_ms INTEGER NOT NULL,
@@ -73,12 +76,14 @@ impl Sealer {
         Self { database: Arc::clone(database), segments: segments.clone(), is_running: Arc::default() }
     }
 
-    /// Starts the thread if it is due and not running. What cannot be sealed now stays in the database until the next call.
+    /// Starts the thread if it is due and not running. What cannot be sealed now stays in the
+    /// database until the next call.
     pub(crate) fn wake_if(&self, is_due: bool) {
         if !is_due || self.is_running.swap(true, Ordering::SeqCst) {
             return;
         }
-        let (database, segments, is_running) = (Arc::clone(&self.database), self.segments.clone(), Arc::clone(&self.is_running));
+        let (database, segments, is_running) =
+            (Arc::clone(&self.database), self.segments.clone(), Arc::clone(&self.is_running));
         let started = thread::Builder::new().name("seal".to_owned()).spawn(move || {
             // A full disk, or one that fails: the lines are where they were.
             let _ = seal_due(&database, &segments);
@@ -115,7 +120,10 @@ fn seal_all(database: &Database, segments: &Segments, least: u64, before_ms: u64
             while seal(database, segments, stream)? {
                 let sql = "SELECT tail_bytes >= 65536 AND tail_bytes >= ? FROM log_stream WHERE id = ?";
                 let is_due = |connection: &Connection| {
-                    Ok(connection.prepare_cached(sql)?.query_row(params![least, stream], |row| row.get(0)).optional()?)
+                    Ok(connection
+                        .prepare_cached(sql)?
+                        .query_row(params![least, stream], |row| row.get(0))
+                        .optional()?)
                 };
                 if database.read(is_due)? != Some(true) {
                     break;
@@ -138,7 +146,8 @@ fn seal(database: &Database, segments: &Segments, stream: i64) -> Result<bool, S
             let (position, body) = (row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?);
             match read_block(body, position) {
                 Some(lines) => events.extend(lines),
-                // Damaged lines stay where they are; those before and after them become segments of their own.
+                // Damaged lines stay where they are; those before and after them become segments of
+                // their own.
                 None if events.is_empty() => continue,
                 None => break,
             }
@@ -146,17 +155,21 @@ fn seal(database: &Database, segments: &Segments, stream: i64) -> Result<bool, S
         }
         Ok(())
     })?;
-    let count_out = "DELETE FROM log_block WHERE stream = ?1 AND position BETWEEN ?2 AND ?3 AND body IS NOT NULL RETURNING lines";
+    let count_out =
+        "DELETE FROM log_block WHERE stream = ?1 AND position BETWEEN ?2 AND ?3 AND body IS NOT NULL RETURNING lines";
     let tail = "UPDATE log_stream SET tail_bytes = max(tail_bytes - ?2, 0) WHERE id = ?1";
     replace(database, segments, stream, &events, |tx, first, last| {
         let mut delete = tx.prepare_cached(count_out)?;
-        let lines: u64 = delete.query_map(params![stream, first, last], |row| row.get::<_, u64>(0))?.sum::<rusqlite::Result<u64>>()?;
+        let lines: u64 = delete
+            .query_map(params![stream, first, last], |row| row.get::<_, u64>(0))?
+            .sum::<rusqlite::Result<u64>>()?;
         tx.prepare_cached(tail)?.execute(params![stream, tail_bytes])?;
         Ok(lines)
     })
 }
 
-/// Makes a segment of lines that lie one row each in the first layout's table; returns whether there were any.
+/// Makes a segment of lines that lie one row each in the first layout's table; returns whether
+/// there were any.
 pub(crate) fn move_old_lines(database: &Database, segments: &Segments) -> Result<bool, StoreError> {
     let mut events = Vec::new();
     let stream = database.read(|connection| {
@@ -172,7 +185,8 @@ pub(crate) fn move_old_lines(database: &Database, segments: &Segments) -> Result
             if *of.get_or_insert(stream) != stream {
                 break;
             }
-            let event = LogEvent { position: row.get(1)?, at_ms: row.get(2)?, ingested_ms: row.get(3)?, text: row.get(4)? };
+            let event =
+                LogEvent { position: row.get(1)?, at_ms: row.get(2)?, ingested_ms: row.get(3)?, text: row.get(4)? };
             bytes += event.text.len() as u64;
             events.push(event);
         }
@@ -188,8 +202,9 @@ pub(crate) fn move_old_lines(database: &Database, segments: &Segments) -> Result
     })
 }
 
-/// Writes these lines of a stream to a segment and puts its blocks in their place: `remove` deletes the rows from the first to the last position
-/// and returns how many lines they had. A stream that was deleted meanwhile stays deleted.
+/// Writes these lines of a stream to a segment and puts its blocks in their place: `remove` deletes
+/// the rows from the first to the last position and returns how many lines they had. A stream that
+/// was deleted meanwhile stays deleted.
 fn replace(
     database: &Database,
     segments: &Segments,
@@ -227,7 +242,10 @@ fn replace(
         let mut insert = tx.prepare_cached(insert)?;
         for (position, bytes, block, (offset, length)) in &places {
             let Block { lines, first_ms, last_ms, ingested_ms, .. } = block;
-            insert.execute(params![stream, position, lines, first_ms, last_ms, ingested_ms, bytes, segment, offset, length])?;
+            let place = (segment, offset, length);
+            insert.execute(params![
+                stream, position, lines, first_ms, last_ms, ingested_ms, bytes, place.0, place.1, place.2
+            ])?;
         }
         Ok(())
     });

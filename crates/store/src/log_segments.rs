@@ -1,5 +1,6 @@
-//! Files of compressed log blocks, `logs/<id>`. A segment belongs to one stream, is written once and synced before any row names it; deleting
-//! a log removes its files, so that the space is free at once.
+//! Files of compressed log blocks, `logs/<id>`. A segment belongs to one stream, is written once
+//! and synced before any row names it; deleting a log removes its files, so that the space is free
+//! at once.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -59,11 +60,16 @@ impl Segments {
         };
         let mut compressed = vec![0; length];
         let mut block = Vec::with_capacity(length * 4);
-        let read = segment.read_exact_at(&mut compressed, offset).and_then(|()| ZlibDecoder::new(&compressed[..]).read_to_end(&mut block));
+        let read = segment
+            .read_exact_at(&mut compressed, offset)
+            .and_then(|()| ZlibDecoder::new(&compressed[..]).read_to_end(&mut block));
         match read {
             Ok(_) => Ok(Some(block)),
             Err(error)
-                if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
+                ) =>
             {
                 Err(StoreError::Corrupt { path, detail: format!("the block of log lines at byte {offset} is damaged") })
             }
@@ -71,14 +77,16 @@ impl Segments {
         }
     }
 
-    /// Removes files that no row names any more. One that cannot be removed now is removed at the next start.
+    /// Removes files that no row names any more. One that cannot be removed now is removed at the
+    /// next start.
     pub(crate) fn remove<'a>(&self, files: impl IntoIterator<Item = &'a String>) {
         for file in files {
             let _ = fs::remove_file(self.dir.join(file));
         }
     }
 
-    /// Removes all files but these: a crash came between a file and its row, or between a row's end and its file's.
+    /// Removes all files but these: a crash came between a file and its row, or between a row's end
+    /// and its file's.
     pub(crate) fn retain(&self, named: &HashSet<String>) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.dir).map_err(io_at("list", &self.dir))? {
             let entry = entry.map_err(io_at("list", &self.dir))?;
@@ -99,7 +107,8 @@ impl SegmentWriter {
         (offset as u64, (self.bytes.len() - offset) as u64)
     }
 
-    /// Writes the file and waits until the disk has it; returns its name and size. Nothing of it is left after an error.
+    /// Writes the file and waits until the disk has it; returns its name and size. Nothing of it is
+    /// left after an error.
     pub(crate) fn finish(self) -> Result<(String, u64), StoreError> {
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?;

@@ -59,7 +59,8 @@ pub struct LogQuery {
     pub end_ms: Option<u64>,
     /// Most lines to return.
     pub limit: usize,
-    /// Most bytes of text to return, each line counted with [`LINE_OVERHEAD`] more; a longer line comes alone.
+    /// Most bytes of text to return, each line counted with [`LINE_OVERHEAD`] more; a longer line
+    /// comes alone.
     pub max_bytes: usize,
 }
 
@@ -95,14 +96,17 @@ impl Default for LogQuery {
 pub struct LogPage {
     /// Always in the stream's order.
     pub events: Vec<LogEvent>,
-    /// Position before the first line, from which to go on backward; where the query started if nothing was found.
+    /// Position before the first line, from which to go on backward; where the query started if
+    /// nothing was found.
     pub backward: u64,
-    /// Position after the last line, from which to go on forward; where the query started if nothing was found.
+    /// Position after the last line, from which to go on forward; where the query started if
+    /// nothing was found.
     pub forward: u64,
 }
 
 impl Telemetry {
-    /// At most `limit` streams of training jobs whose name starts with `prefix` and comes after `after`, by name.
+    /// At most `limit` streams of training jobs whose name starts with `prefix` and comes after
+    /// `after`, by name.
     ///
     /// # Errors
     /// The storage's.
@@ -114,12 +118,23 @@ impl Telemetry {
     ///
     /// # Errors
     /// The storage's.
-    pub fn streams_of(&self, group: &str, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
+    pub fn streams_of(
+        &self,
+        group: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<StreamInfo>, StoreError> {
         self.database.read(|connection| {
             let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms, bytes FROM log_stream
                 WHERE log_group = ? AND name >= ? AND name > ? ORDER BY name LIMIT ?";
             let mut select = connection.prepare_cached(sql)?;
-            let mut rows = select.query(params![group, prefix, after.unwrap_or_default(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+            let mut rows = select.query(params![
+                group,
+                prefix,
+                after.unwrap_or_default(),
+                i64::try_from(limit).unwrap_or(i64::MAX)
+            ])?;
             let mut streams = Vec::new();
             while let Some(row) = rows.next()? {
                 let name: String = row.get(0)?;
@@ -156,8 +171,14 @@ impl Telemetry {
         }
     }
 
-    /// `None` if a segment is missing and this is not the last try: it was deleted after this view of the database was taken.
-    fn try_read(&self, connection: &Connection, query: &LogQuery, is_last: bool) -> Result<Option<Option<LogPage>>, StoreError> {
+    /// `None` if a segment is missing and this is not the last try: it was deleted after this view
+    /// of the database was taken.
+    fn try_read(
+        &self,
+        connection: &Connection,
+        query: &LogQuery,
+        is_last: bool,
+    ) -> Result<Option<Option<LogPage>>, StoreError> {
         let find = "SELECT id, lines FROM log_stream WHERE log_group = ? AND name = ?";
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let found = connection.prepare_cached(find)?.query_row([&query.group, &query.stream], row).optional()?;
@@ -187,7 +208,11 @@ impl Telemetry {
 
 /// The line that stands in the place of so many lines from a position on which cannot be read.
 pub(crate) fn damaged_lines(position: u64, lines: u64) -> String {
-    format!("[shoal] lines {} to {} are damaged and cannot be read; `shoal verify` says what else is", position + 1, position + lines)
+    format!(
+        "[shoal] lines {} to {} are damaged and cannot be read; `shoal verify` says what else is",
+        position + 1,
+        position + lines
+    )
 }
 
 /// The lines of a page, in the order in which they are found.
@@ -203,7 +228,8 @@ impl PageWriter<'_> {
         self.events.len() >= self.query.limit || (self.left == 0 && !self.events.is_empty())
     }
 
-    /// Takes a line if the query asks for it; breaks when the page is full. A line that is longer than a page comes alone.
+    /// Takes a line if the query asks for it; breaks when the page is full. A line that is longer
+    /// than a page comes alone.
     fn push(&mut self, event: LogEvent) -> ControlFlow<()> {
         let is_beyond = match self.query.direction {
             LogDirection::Forward => event.position < self.start,
@@ -250,7 +276,8 @@ impl PageWriter<'_> {
         let mut select = connection.prepare_cached(&sql)?;
         let mut rows = select.query(params![stream, self.start, from_ms, to_ms])?;
         while let Some(row) = rows.next()? {
-            let event = LogEvent { position: row.get(0)?, at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? };
+            let event =
+                LogEvent { position: row.get(0)?, at_ms: row.get(1)?, ingested_ms: row.get(2)?, text: row.get(3)? };
             if self.push(event).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -258,8 +285,15 @@ impl PageWriter<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Lines of blocks, one line in the place of each that is damaged; `None` if a segment is missing and this is not the last try.
-    fn blocks(&mut self, telemetry: &Telemetry, connection: &Connection, stream: i64, is_last: bool) -> Result<Option<()>, StoreError> {
+    /// Lines of blocks, one line in the place of each that is damaged; `None` if a segment is
+    /// missing and this is not the last try.
+    fn blocks(
+        &mut self,
+        telemetry: &Telemetry,
+        connection: &Connection,
+        stream: i64,
+        is_last: bool,
+    ) -> Result<Option<()>, StoreError> {
         let (beyond, order) = self.order();
         // Forward, the start may be inside the block before it.
         let start: u64 = match self.query.direction {
@@ -358,7 +392,8 @@ mod tests {
             (None, Forward, Some(10), Some(30), 9, ("12", 1, 3)),
             (None, Backward, Some(10), Some(30), 1, ("2", 2, 3)),
         ] {
-            let query = LogQuery { stream: "s".to_owned(), from, direction, start_ms, end_ms, limit, ..LogQuery::default() };
+            let query =
+                LogQuery { stream: "s".to_owned(), from, direction, start_ms, end_ms, limit, ..LogQuery::default() };
             let page = telemetry.read_logs(&query).unwrap().unwrap();
             let text: String = page.events.iter().map(|event| event.text.as_str()).collect();
             assert_eq!((text.as_str(), page.backward, page.forward), expected, "{query:?}");
@@ -378,7 +413,10 @@ mod tests {
                 telemetry.tidy(u64::MAX, &crate::Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
             }
             let damage = |telemetry: &Telemetry| {
-                telemetry.database.write(|tx| Ok(tx.execute("UPDATE log_block SET body = x'ff00ff' WHERE position = 100", [])?)).unwrap()
+                telemetry
+                    .database
+                    .write(|tx| Ok(tx.execute("UPDATE log_block SET body = x'ff00ff' WHERE position = 100", [])?))
+                    .unwrap()
             };
             let mut expected: Vec<String> = (0..100).map(|n| format!("0-{n}")).collect();
             if in_segment {
@@ -387,8 +425,10 @@ mod tests {
                 let row = |row: &rusqlite::Row<'_>| {
                     Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, row.get::<_, usize>(2)?, row.get::<_, usize>(3)?))
                 };
-                let (position, lines, offset, length) =
-                    telemetry.database.read(|connection| Ok(connection.prepare_cached(place)?.query_row([], row)?)).unwrap();
+                let (position, lines, offset, length) = telemetry
+                    .database
+                    .read(|connection| Ok(connection.prepare_cached(place)?.query_row([], row)?))
+                    .unwrap();
                 let mut bytes = std::fs::read(&segment).unwrap();
                 // Of spaces alone a flipped bit may not change what is unpacked.
                 bytes[offset + length / 2..offset + length].fill(0);
@@ -399,7 +439,10 @@ mod tests {
                 expected.extend((position + lines..300).map(line));
             } else {
                 assert_eq!(damage(&telemetry), 1);
-                expected.push("[shoal] lines 101 to 200 are damaged and cannot be read; `shoal verify` says what else is".to_owned());
+                expected.push(
+                    "[shoal] lines 101 to 200 are damaged and cannot be read; `shoal verify` says what else is"
+                        .to_owned(),
+                );
                 expected.extend((0..100).map(|n| format!("2-{n}")));
             }
             for limit in [7, 1000] {
@@ -420,13 +463,18 @@ mod tests {
             let damages = crate::verify_logs::verify_logs(&path, &temp.path().join("logs")).unwrap();
             assert_eq!(damages.len(), 1, "{damages:?}");
             assert!(
-                damages[0].name == "log stream s of /aws/sagemaker/TrainingJobs" && damages[0].detail.contains("are damaged"),
+                damages[0].name == "log stream s of /aws/sagemaker/TrainingJobs"
+                    && damages[0].detail.contains("are damaged"),
                 "{damages:?}"
             );
             if in_segment {
                 std::fs::rename(temp.path().join("logs"), temp.path().join("lost")).unwrap();
-                let page = telemetry.read_logs(&LogQuery { stream: "s".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
-                assert!(page.events.len() > 1 && page.events.iter().all(|event| event.text.starts_with("[shoal] lines ")), "lost files");
+                let page =
+                    telemetry.read_logs(&LogQuery { stream: "s".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+                assert!(
+                    page.events.len() > 1 && page.events.iter().all(|event| event.text.starts_with("[shoal] lines ")),
+                    "lost files"
+                );
             }
         }
     }
@@ -446,7 +494,10 @@ mod tests {
         assert_eq!(shown, [("job/algo-1", 0, None, None), ("job/algo-2", 3, Some(3), Some(7))]);
         telemetry.delete_streams("job/").unwrap();
         assert_eq!(telemetry.streams("", None, 9).unwrap().len(), 1);
-        assert_eq!(telemetry.read_logs(&LogQuery { stream: "job/algo-2".to_owned(), ..LogQuery::default() }).unwrap(), None);
+        assert_eq!(
+            telemetry.read_logs(&LogQuery { stream: "job/algo-2".to_owned(), ..LogQuery::default() }).unwrap(),
+            None
+        );
         // A new stream of an old name starts empty.
         append("job/algo-2", vec![(9, "new".to_owned())]);
         assert_eq!(telemetry.streams("job/", None, 9).unwrap()[0].lines, 1);

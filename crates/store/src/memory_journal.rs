@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::memory_resources::Resources;
 use crate::memory_trials::Trials;
 use crate::{
-    Batch, CheckpointRow, EachEvent, EachRecord, Journal, Page, ResourceFilter, ResourceKind, ResourceRow, RowChange, Rows, Snapshots,
-    StoreError, TrialFilter, TrialPage, TrialRow,
+    Batch, CheckpointRow, EachEvent, EachRecord, Journal, Page, ResourceFilter, ResourceKind, ResourceRow, RowChange,
+    Rows, Snapshots, StoreError, TrialFilter, TrialPage, TrialRow,
 };
 
 /// A journal that lasts as long as its last clone.
@@ -124,7 +124,12 @@ impl Rows for MemoryJournal {
         Ok(self.lock().resources.count(filter))
     }
 
-    fn checkpoints(&self, job: &str, (path, host): (&str, u32), limit: usize) -> Result<Vec<CheckpointRow>, StoreError> {
+    fn checkpoints(
+        &self,
+        job: &str,
+        (path, host): (&str, u32),
+        limit: usize,
+    ) -> Result<Vec<CheckpointRow>, StoreError> {
         let contents = self.lock();
         let start = (Bound::Excluded((job.to_owned(), path.to_owned(), host)), Bound::Unbounded);
         let rows = contents.checkpoints.range(start).map(|(_, row)| row);

@@ -3,7 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::{Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder, StoreError};
+use crate::{
+    Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
+    StoreError,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Resources(BTreeMap<(ResourceKind, String), ResourceRow>);
@@ -61,7 +64,11 @@ impl Resources {
     }
 
     pub(crate) fn names(&self, kind: ResourceKind, name: &str) -> Vec<String> {
-        self.0.keys().filter(|(of, it)| *of == kind && it.eq_ignore_ascii_case(name)).map(|(_, it)| it.clone()).collect()
+        self.0
+            .keys()
+            .filter(|(of, it)| *of == kind && it.eq_ignore_ascii_case(name))
+            .map(|(_, it)| it.clone())
+            .collect()
     }
 
     pub(crate) fn without_spec(&self) -> Vec<(ResourceKind, String)> {
@@ -71,10 +78,15 @@ impl Resources {
 
     pub(crate) fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError> {
         let start = filter.after.as_ref().map(|cursor| Position::at(cursor, filter.sort)).transpose()?;
-        let is_listed = |row: &&ResourceRow| matches(filter, row) && filter.sort.key_index().is_none_or(|index| row.keys[index].is_some());
-        let mut rows: Vec<_> = self.0.values().filter(is_listed).map(|row| (Position::of(row, filter.sort), row)).collect();
+        let is_listed = |row: &&ResourceRow| {
+            matches(filter, row) && filter.sort.key_index().is_none_or(|index| row.keys[index].is_some())
+        };
+        let mut rows: Vec<_> =
+            self.0.values().filter(is_listed).map(|row| (Position::of(row, filter.sort), row)).collect();
         rows.sort_by(|(one, _), (other, _)| one.compare(other, filter.order));
-        rows.retain(|(position, _)| start.as_ref().is_none_or(|start| position.compare(start, filter.order) == Ordering::Greater));
+        rows.retain(|(position, _)| {
+            start.as_ref().is_none_or(|start| position.compare(start, filter.order) == Ordering::Greater)
+        });
         rows.truncate(filter.limit.saturating_add(1));
         Ok(Page::cut(rows.into_iter().map(|(_, row)| row.clone()).collect(), filter))
     }
@@ -94,7 +106,10 @@ fn matches(filter: &ResourceFilter, row: &ResourceRow) -> bool {
     row.kind == filter.kind
         && filter.name_contains.as_ref().is_none_or(|part| row.name.contains(part.as_str()))
         && filter.names.as_ref().is_none_or(|names| names.contains(&row.name))
-        && filter.name_resembles.as_ref().is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
+        && filter
+            .name_resembles
+            .as_ref()
+            .is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         && filter.status.as_ref().is_none_or(|status| row.status == *status)
         && filter.parent.as_ref().is_none_or(|parent| row.parent.as_ref() == Some(parent))
         && filter.keys.iter().zip(&row.keys).all(passes)

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::ops::Bound;
 
-use crate::{Cursor, RecordRow, ResourceRow, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort};
+use crate::{
+    Cursor, RecordRow, ResourceRow, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Trials {
@@ -50,7 +52,11 @@ impl Trials {
         self.rows.get(job).cloned()
     }
 
-    pub(crate) fn list(&self, filter: &TrialFilter, job: impl Fn(&str) -> Option<ResourceRow>) -> Result<TrialPage, StoreError> {
+    pub(crate) fn list(
+        &self,
+        filter: &TrialFilter,
+        job: impl Fn(&str) -> Option<ResourceRow>,
+    ) -> Result<TrialPage, StoreError> {
         let start = filter.after.as_ref().map(|cursor| start(cursor, filter.sort)).transpose()?;
         let is_wanted = |row: &&TrialRow| {
             row.tuning == filter.tuning

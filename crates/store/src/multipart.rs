@@ -77,8 +77,8 @@ impl PartMeta {
     }
 }
 
-/// The ETag of an object that was uploaded in these parts (number and ETag): the MD5 of the parts' MD5s, a hyphen and their count. None: a part's
-/// ETag is no MD5.
+/// The ETag of an object that was uploaded in these parts (number and ETag): the MD5 of the parts'
+/// MD5s, a hyphen and their count. None: a part's ETag is no MD5.
 pub fn uploaded_etag(parts: &[(u32, String)]) -> Option<String> {
     let mut md5 = Md5::new();
     for (_, etag) in parts {
@@ -133,7 +133,8 @@ impl Objects {
         })
     }
 
-    /// Starts a part of an upload that will have at most `length` bytes, if that is known: then it may be written where the object has it.
+    /// Starts a part of an upload that will have at most `length` bytes, if that is known: then it
+    /// may be written where the object has it.
     ///
     /// # Errors
     /// As [`Objects::writer`].
@@ -147,7 +148,8 @@ impl Objects {
         }
     }
 
-    /// Makes what was written part `number` of the upload, durably. The last one of a number counts.
+    /// Makes what was written part `number` of the upload, durably. The last one of a number
+    /// counts.
     ///
     /// # Errors
     /// [`StoreError::NoSuchUpload`]; then the file is removed.
@@ -177,10 +179,14 @@ impl Objects {
             let replaced = file_column(tx, same, params![upload, number])?;
             replaced.iter().try_for_each(|file| block_sums::forget(tx, file))?;
             block_sums::keep(tx, &part.id, written.sums())?;
-            let insert = format!("INSERT OR REPLACE INTO part (upload, {PART_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+            let insert =
+                format!("INSERT OR REPLACE INTO part (upload, {PART_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
             let checksums = to_json(&part.checksums);
             let (shared, slot) = part.place.as_ref().map(|place| (&place.file, place.slot)).unzip();
-            tx.execute(&insert, params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums, shared, slot])?;
+            tx.execute(
+                &insert,
+                params![upload, number, part.id, part.size, part.etag, part.modified_ms, checksums, shared, slot],
+            )?;
             Ok(replaced)
         });
         self.remove_files(written.named(row)?);
@@ -220,14 +226,14 @@ impl Objects {
 const PART_COLUMNS: &str = "number, file, size, etag, modified_ms, checksums, shared, slot";
 
 pub(crate) fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, StoreError> {
-    let sql =
-        "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
+    let sql = "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
     let mut select = connection.prepare_cached(sql)?;
     let row = select.query_row([upload], |row| {
         let to_be: String = row.get(4)?;
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, to_be))
     });
-    let (id, bucket, key, created_ms, to_be) = row.optional()?.ok_or_else(|| StoreError::NoSuchUpload(upload.to_owned()))?;
+    let (id, bucket, key, created_ms, to_be) =
+        row.optional()?.ok_or_else(|| StoreError::NoSuchUpload(upload.to_owned()))?;
     let ToBe { attributes, checksum } = from_json(&to_be)?;
     Ok(UploadMeta { id, bucket, key, created_ms, attributes, checksum })
 }
@@ -254,7 +260,8 @@ pub(crate) struct Removed {
 
 /// Returns the parts.
 pub(crate) fn remove_upload(connection: &Connection, upload: &str) -> Result<Vec<Removed>, StoreError> {
-    let mut delete = connection.prepare_cached("DELETE FROM part WHERE upload = ? RETURNING file, coalesce(shared, file)")?;
+    let mut delete =
+        connection.prepare_cached("DELETE FROM part WHERE upload = ? RETURNING file, coalesce(shared, file)")?;
     let removed = delete.query_map([upload], |row| Ok(Removed { id: row.get(0)?, holder: row.get(1)? }))?;
     let removed = removed.collect::<rusqlite::Result<Vec<_>>>()?;
     removed.iter().try_for_each(|part| block_sums::forget(connection, &part.id))?;
@@ -283,7 +290,10 @@ mod tests {
             (number, objects.commit_part(writer, &upload, number, &BTreeMap::new()).unwrap().etag)
         };
         let (third, late, first) = (put(3, b"three"), put(1, b"zero"), put(1, b"one"));
-        assert_eq!(objects.parts(&upload).unwrap().iter().map(|part| (part.number, part.size)).collect::<Vec<_>>(), [(1, 3), (3, 5)]);
+        assert_eq!(
+            objects.parts(&upload).unwrap().iter().map(|part| (part.number, part.size)).collect::<Vec<_>>(),
+            [(1, 3), (3, 5)]
+        );
 
         // The chosen parts and what is wrong with them.
         for (chosen, expected) in [
@@ -312,7 +322,8 @@ mod tests {
         assert!(objects.uploads("b", "").unwrap().is_empty());
     }
 
-    /// Of identical completions one joins the parts. The others learn that the upload has ended, and the object is there by then.
+    /// Of identical completions one joins the parts. The others learn that the upload has ended,
+    /// and the object is there by then.
     #[test]
     fn completions_at_the_same_time_see_one_object() {
         let temp = tempfile::tempdir().unwrap();

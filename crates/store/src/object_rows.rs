@@ -7,7 +7,11 @@ use crate::block_sums;
 use crate::buckets::bucket_id;
 use crate::{ObjectMeta, PutCondition, StoreError};
 
-pub(crate) fn file_column(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<String>, StoreError> {
+pub(crate) fn file_column(
+    connection: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<String>, StoreError> {
     Ok(connection.prepare_cached(sql)?.query_map(params, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -33,7 +37,8 @@ pub(crate) fn put_row(
 ) -> Result<Option<String>, StoreError> {
     let id = bucket_id(connection, bucket)?;
     let mut select = connection.prepare_cached("SELECT file, etag FROM object WHERE bucket = ? AND key = ?")?;
-    let present: Option<(String, String)> = select.query_row(params![id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let present: Option<(String, String)> =
+        select.query_row(params![id, meta.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let holds = match (condition, &present) {
         (PutCondition::Always, _) | (PutCondition::Absent, None) => true,
         (PutCondition::Matches(etag), Some((_, present))) => etag == present,
@@ -47,7 +52,15 @@ pub(crate) fn put_row(
     }
     let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, ?, ?, ?, ?, ?)";
     let attributes = to_json(&meta.attributes);
-    connection.prepare_cached(upsert)?.execute(params![id, meta.key, meta.id, meta.size, meta.etag, meta.modified_ms, attributes])?;
+    connection.prepare_cached(upsert)?.execute(params![
+        id,
+        meta.key,
+        meta.id,
+        meta.size,
+        meta.etag,
+        meta.modified_ms,
+        attributes
+    ])?;
     present.iter().try_for_each(|(file, _)| block_sums::forget(connection, file))?;
     Ok(present.map(|(file, _)| file))
 }
@@ -57,6 +70,7 @@ pub(crate) fn to_json(value: &impl Serialize) -> String {
 }
 
 pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, StoreError> {
-    let corrupt = |error: serde_json::Error| StoreError::Corrupt { path: "objects.db".into(), detail: error.to_string() };
+    let corrupt =
+        |error: serde_json::Error| StoreError::Corrupt { path: "objects.db".into(), detail: error.to_string() };
     serde_json::from_str(text).map_err(corrupt)
 }

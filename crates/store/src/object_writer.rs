@@ -16,17 +16,20 @@ use crate::error::io_at;
 use crate::part_places::{Place, Slot};
 use crate::write_behind::WriteBehind;
 
-/// The sandbox maps its user to another id than the file's owner, and an overlay lets a script write its own copy only where it
-/// might write the original. The data directory's mode keeps other users out, and channels are mounted read-only.
+/// The sandbox maps its user to another id than the file's owner, and an overlay lets a script
+/// write its own copy only where it might write the original. The data directory's mode keeps other
+/// users out, and channels are mounted read-only.
 pub(crate) const FILE_MODE: u32 = 0o666;
 
-/// Content up to this length is not synced by itself: it goes into the index together with its row ([`crate::Objects::commit`]).
+/// Content up to this length is not synced by itself: it goes into the index together with its row
+/// ([`crate::Objects::commit`]).
 pub(crate) const SMALL: usize = 64 * 1024;
-/// Zeros that come in pieces of this length or more are left out of the file: a hole reads the same and takes no room.
+/// Zeros that come in pieces of this length or more are left out of the file: a hole reads the same
+/// and takes no room.
 const HOLE: usize = 32 * 1024;
 
-/// The file of an object that is not yet one. Counts and hashes what is written; removed on drop unless committed
-/// ([`crate::Objects::commit`], [`crate::Objects::commit_part`]).
+/// The file of an object that is not yet one. Counts and hashes what is written; removed on drop
+/// unless committed ([`crate::Objects::commit`], [`crate::Objects::commit_part`]).
 #[derive(Debug)]
 pub struct ObjectWriter {
     file: ObjectFile,
@@ -54,7 +57,8 @@ pub struct ContentHash {
     blocks: BlockHasher,
 }
 
-/// A complete file, or a part in its slot, that waits for its row; removed on drop unless a row names it ([`Written::named`]).
+/// A complete file, or a part in its slot, that waits for its row; removed on drop unless a row
+/// names it ([`Written::named`]).
 #[derive(Debug)]
 pub(crate) struct Written {
     id: String,
@@ -150,7 +154,8 @@ impl ObjectFile {
     }
 }
 
-/// By pages, so that what begins with something else costs nothing, and the processor compares many bytes at once.
+/// By pages, so that what begins with something else costs nothing, and the processor compares many
+/// bytes at once.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(4096).all(|page| page.iter().fold(0, |all, byte| all | byte) == 0)
 }
@@ -159,7 +164,12 @@ impl ObjectWriter {
     pub(crate) fn create(files: &Path) -> Result<Self, StoreError> {
         let written = Written::new(files)?;
         let path = written.path();
-        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(io_at("create", path))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(io_at("create", path))?;
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", path))?;
         Ok(Self::to(file, true, written))
@@ -177,7 +187,14 @@ impl ObjectWriter {
     }
 
     fn to(file: File, is_hole: bool, written: Written) -> Self {
-        let mut file = ObjectFile { file, buffer: Vec::new(), ends_in_hole: false, is_hole, behind: WriteBehind::default(), written };
+        let mut file = ObjectFile {
+            file,
+            buffer: Vec::new(),
+            ends_in_hole: false,
+            is_hole,
+            behind: WriteBehind::default(),
+            written,
+        };
         file.behind = WriteBehind::from(file.start());
         Self { file, hash: ContentHash { md5: Md5::new(), blocks: BlockHasher::new() } }
     }
@@ -206,7 +223,8 @@ impl ObjectWriter {
         self.file.append(bytes)
     }
 
-    /// Appends bytes of a file without carrying them through this process; neither their MD5 nor their sums are computed.
+    /// Appends bytes of a file without carrying them through this process; neither their MD5 nor
+    /// their sums are computed.
     pub(crate) fn append_range(&mut self, path: &Path, start: u64, size: u64) -> Result<(), StoreError> {
         let mut from = File::open(path).map_err(io_at("open", path))?;
         self.file.flush().map_err(io_at("write", self.file.written.path()))?;
@@ -219,8 +237,8 @@ impl ObjectWriter {
         Ok(())
     }
 
-    /// Makes the content and the file's name durable, or returns the content where it is small: the caller then keeps it in the index
-    /// until the file is durable, too.
+    /// Makes the content and the file's name durable, or returns the content where it is small: the
+    /// caller then keeps it in the index until the file is durable, too.
     pub(crate) fn finish(self) -> Result<(Written, Option<Vec<u8>>), StoreError> {
         let Self { file, hash } = self;
         let is_small = file.buffer.len() as u64 == file.written.size && matches!(file.written.home, Home::Own(_));
@@ -303,7 +321,8 @@ impl Written {
         hex(&self.md5)
     }
 
-    /// Keeps the file if a row names it now, or if a row may name it at the next start, which sweeps it otherwise.
+    /// Keeps the file if a row names it now, or if a row may name it at the next start, which
+    /// sweeps it otherwise.
     pub(crate) fn named<T>(mut self, row: Result<T, StoreError>) -> Result<T, StoreError> {
         self.kept = matches!(row, Ok(_) | Err(StoreError::NotDurable(_)));
         match &mut self.home {
@@ -324,7 +343,8 @@ impl Drop for Written {
     }
 }
 
-/// A second name for an object's file, or a copy where it can have no more names; `None` if the file has gone.
+/// A second name for an object's file, or a copy where it can have no more names; `None` if the
+/// file has gone.
 pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, StoreError> {
     let written = Written::new(files)?;
     let path = written.path();
@@ -339,7 +359,8 @@ pub(crate) fn link(files: &Path, source: &Path) -> Result<Option<Written>, Store
     Ok(Some(written))
 }
 
-/// A hard link; where the file system allows none (another disk, too many links) a copy, which shares the blocks where it can.
+/// A hard link; where the file system allows none (another disk, too many links) a copy, which
+/// shares the blocks where it can.
 pub(crate) fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
     match fs::hard_link(source, target) {
         Ok(()) => Ok(()),
@@ -358,7 +379,8 @@ fn copy(source: &Path, target: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-/// Copies bytes of a file to a place of another one where nothing lies, but for their holes: the other stands behind all of it then, and may be shorter.
+/// Copies bytes of a file to a place of another one where nothing lies, but for their holes: the
+/// other stands behind all of it then, and may be shorter.
 pub(crate) fn copy_data(from: &mut File, start: u64, size: u64, to: &mut File, target: u64) -> io::Result<()> {
     let end = start + size;
     if from.metadata()?.len() < end {
@@ -426,7 +448,12 @@ mod tests {
         };
         let room = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
         for length in [1000, 8192, 256 << 10] {
-            for pieces in [vec![(1, 10), (0, 8 << 20), (2, 10)], vec![(0, 8 << 20)], vec![(3, 100_000), (0, 8 << 20)], vec![(0, 10)]] {
+            for pieces in [
+                vec![(1, 10), (0, 8 << 20), (2, 10)],
+                vec![(0, 8 << 20)],
+                vec![(3, 100_000), (0, 8 << 20)],
+                vec![(0, 10)],
+            ] {
                 let (content, writer) = write(&pieces, length);
                 let (md5, (written, small)) = (writer.md5(), writer.finish().unwrap());
                 assert!(fs::read(written.path()).unwrap() == content, "{pieces:?} by {length}");

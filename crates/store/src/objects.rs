@@ -1,4 +1,5 @@
-//! S3-like buckets of immutable objects. An object is a plain file under an opaque id; its row is the commit point.
+//! S3-like buckets of immutable objects. An object is a plain file under an opaque id; its row is
+//! the commit point.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -86,7 +87,8 @@ pub struct Attributes {
     /// `Content-Type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Other HTTP headers that come back with the object, by lower-case name (`content-encoding`, `cache-control`).
+    /// Other HTTP headers that come back with the object, by lower-case name (`content-encoding`,
+    /// `cache-control`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// User metadata, by name without `x-amz-meta-`.
@@ -98,7 +100,8 @@ pub struct Attributes {
     /// Tags, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// The parts that it came in, runs of equal ones as (count, bytes each); empty for an object that came in one piece.
+    /// The parts that it came in, runs of equal ones as (count, bytes each); empty for an object
+    /// that came in one piece.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(u32, u64)>,
 }
@@ -115,7 +118,8 @@ pub enum PutCondition {
 }
 
 impl Objects {
-    /// Opens the objects of a data directory and removes files that no row names: what a crash left half written.
+    /// Opens the objects of a data directory and removes files that no row names: what a crash left
+    /// half written.
     ///
     /// # Errors
     /// The storage's.
@@ -154,7 +158,8 @@ impl Objects {
         ObjectWriter::create(&self.files)
     }
 
-    /// Makes what was written the object of this key, durably. An object that it replaces stays readable for those who have it open.
+    /// Makes what was written the object of this key, durably. An object that it replaces stays
+    /// readable for those who have it open.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::PreconditionFailed`]; then the file is removed.
@@ -194,7 +199,13 @@ impl Objects {
     ///
     /// # Errors
     /// As [`Objects::commit`].
-    pub fn put(&self, bucket: &str, key: &str, bytes: &[u8], attributes: &Attributes) -> Result<ObjectMeta, StoreError> {
+    pub fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        bytes: &[u8],
+        attributes: &Attributes,
+    ) -> Result<ObjectMeta, StoreError> {
         let mut writer = self.writer()?;
         writer.append(bytes)?;
         self.commit(writer, bucket, key, attributes, &PutCondition::Always)
@@ -203,7 +214,8 @@ impl Objects {
     /// Makes another object of the same content (and ETag) without copying bytes.
     ///
     /// # Errors
-    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile; [`StoreError::DamagedObject`].
+    /// As [`Objects::commit`]; [`StoreError::NoSuchKey`] if the source has gone meanwhile;
+    /// [`StoreError::DamagedObject`].
     pub fn copy(
         &self,
         source: (&str, &ObjectMeta),
@@ -243,16 +255,19 @@ impl Objects {
     pub fn get(&self, bucket: &str, key: &str) -> Result<Option<ObjectMeta>, StoreError> {
         self.index.read(|connection| {
             let id = bucket_id(connection, bucket)?;
-            let mut select = connection.prepare_cached(&format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key = ?"))?;
+            let mut select = connection
+                .prepare_cached(&format!("SELECT {OBJECT_COLUMNS} FROM object WHERE bucket = ? AND key = ?"))?;
             let found = select.query_row(params![id, key], |row| Ok(object_of(row))).optional()?;
             found.transpose()
         })
     }
 
-    /// The object's file, compared with what was written. Once open it stays readable even if the object is replaced or deleted.
+    /// The object's file, compared with what was written. Once open it stays readable even if the
+    /// object is replaced or deleted.
     ///
     /// # Errors
-    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was read; [`StoreError::DamagedObject`].
+    /// I/O; [`io::ErrorKind::NotFound`] when the object was replaced or deleted since `meta` was
+    /// read; [`StoreError::DamagedObject`].
     pub fn open_file(&self, meta: &ObjectMeta) -> Result<File, StoreError> {
         let file = self.open_unseen(meta)?;
         self.ensure_sound(meta, &file, self.sums(meta)?.as_deref())?;
@@ -264,7 +279,8 @@ impl Objects {
         File::open(&path).map_err(io_at("open", &path))
     }
 
-    /// The object of this key with its file open, both of the same commit; compared with what was written, which may take as long as reading it.
+    /// The object of this key with its file open, both of the same commit; compared with what was
+    /// written, which may take as long as reading it.
     ///
     /// # Errors
     /// [`StoreError::NoSuchBucket`], [`StoreError::NoSuchKey`]; [`StoreError::DamagedObject`].
@@ -283,7 +299,10 @@ impl Objects {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     // Replaced between the two steps, unless the row still says the same.
                     if missing.is_some_and(|before| before.id == meta.id) {
-                        return Err(StoreError::DamagedObject { key: key.to_owned(), detail: "its file is missing".to_owned() });
+                        return Err(StoreError::DamagedObject {
+                            key: key.to_owned(),
+                            detail: "its file is missing".to_owned(),
+                        });
                     }
                     missing = Some(meta);
                 }
@@ -305,8 +324,10 @@ impl Objects {
         self.index.write(|tx| {
             let id = bucket_id(tx, bucket)?;
             let select = "SELECT attributes FROM object WHERE bucket = ? AND key = ?";
-            let found: Option<String> = tx.prepare_cached(select)?.query_row(params![id, key], |row| row.get(0)).optional()?;
-            let found = found.ok_or_else(|| StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() })?;
+            let found: Option<String> =
+                tx.prepare_cached(select)?.query_row(params![id, key], |row| row.get(0)).optional()?;
+            let found =
+                found.ok_or_else(|| StoreError::NoSuchKey { bucket: bucket.to_owned(), key: key.to_owned() })?;
             let attributes = Attributes { tags: tags.clone(), ..from_json(&found)? };
             let update = "UPDATE object SET attributes = ? WHERE bucket = ? AND key = ?";
             tx.prepare_cached(update)?.execute(params![to_json(&attributes), id, key])?;
@@ -376,7 +397,10 @@ mod tests {
         assert!(matches!(commit("none", "k", PutCondition::Always), Err(StoreError::NoSuchBucket(_))));
         assert!(failed(commit("b", "k", PutCondition::Absent)));
         assert!(failed(commit("b", "k", PutCondition::Matches("other".to_owned()))));
-        assert!(matches!(commit("b", "none", PutCondition::Matches(present.etag.clone())), Err(StoreError::NoSuchKey { .. })));
+        assert!(matches!(
+            commit("b", "none", PutCondition::Matches(present.etag.clone())),
+            Err(StoreError::NoSuchKey { .. })
+        ));
         assert_eq!(files(&objects), 1);
         commit("b", "k", PutCondition::Matches(present.etag)).unwrap();
         commit("b", "k2", PutCondition::Absent).unwrap();
@@ -387,7 +411,8 @@ mod tests {
     fn tags_change_alone() {
         let (_temp, _dir, objects) = open();
         let tags = |value: &str| BTreeMap::from([("kind".to_owned(), value.to_owned())]);
-        let attributes = Attributes { content_type: Some("x/y".to_owned()), tags: tags("raw"), ..Attributes::default() };
+        let attributes =
+            Attributes { content_type: Some("x/y".to_owned()), tags: tags("raw"), ..Attributes::default() };
         let before = objects.put("b", "k", b"content", &attributes).unwrap();
         objects.set_tags("b", "k", &tags("clean")).unwrap();
         let expected = ObjectMeta { attributes: Attributes { tags: tags("clean"), ..attributes }, ..before };
@@ -442,7 +467,8 @@ mod tests {
     fn a_crash_of_the_machine_loses_no_small_object() {
         let (_temp, dir, objects) = open();
         let put = |key: &str, content: &[u8]| objects.put("b", key, content, &Attributes::default()).unwrap();
-        let (lost, torn, whole, deleted) = (put("lost", b"one"), put("torn", b"two"), put("whole", b"three"), put("deleted", b"four"));
+        let (lost, torn, whole, deleted) =
+            (put("lost", b"one"), put("torn", b"two"), put("whole", b"three"), put("deleted", b"four"));
         objects.delete("b", "deleted").unwrap();
         // What the disk may have of files that were never synced.
         fs::remove_file(objects.path(&lost)).unwrap();
@@ -455,7 +481,8 @@ mod tests {
         assert!(!objects.path(&deleted).exists());
         assert_eq!(fs::metadata(objects.path(&whole)).unwrap().permissions().mode() & 0o777, 0o666);
         // Once the files are durable nothing stands in the index twice.
-        let kept: i64 = objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap();
+        let kept: i64 =
+            objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap();
         assert_eq!(kept, 0);
     }
 
@@ -463,7 +490,9 @@ mod tests {
     fn copies_in_the_index_go_once_there_are_many() {
         let (_temp, _dir, objects) = open();
         let content = vec![7; object_writer::SMALL];
-        let kept = || -> i64 { objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap() };
+        let kept = || -> i64 {
+            objects.index.read(|c| Ok(c.query_row("SELECT count(*) FROM unsynced", [], |row| row.get(0))?)).unwrap()
+        };
         let most = (0..200).map(|number| {
             objects.put("b", &number.to_string(), &content, &Attributes::default()).unwrap();
             kept()

@@ -1,11 +1,15 @@
-//! Where the parts of an upload are written: at their places in one file, which becomes the object's without being copied.
+//! Where the parts of an upload are written: at their places in one file, which becomes the
+//! object's without being copied.
 //!
-//! Clients cut an object into parts of one length and a shorter last one. So part n has a slot that begins n - 1 lengths into the file, and the longest
-//! part so far says how long slots are. Other parts have files of their own: those of a length that disks do not have blocks of, those that
-//! come again after they were acknowledged, and small ones. A part that is longer than all before begins another file.
+//! Clients cut an object into parts of one length and a shorter last one. So part n has a slot that
+//! begins n - 1 lengths into the file, and the longest part so far says how long slots are. Other
+//! parts have files of their own: those of a length that disks do not have blocks of, those that
+//! come again after they were acknowledged, and small ones. A part that is longer than all before
+//! begins another file.
 //!
-//! Two promises make this safe. As long as a row names a slot nothing is written there: a slot is given to one writer, and to another only when the
-//! first has failed and what it wrote is cleared. And a file that is becoming an object has no writers: it is closed only while it has none.
+//! Two promises make this safe. As long as a row names a slot nothing is written there: a slot is
+//! given to one writer, and to another only when the first has failed and what it wrote is cleared.
+//! And a file that is becoming an object has no writers: it is closed only while it has none.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -68,7 +72,8 @@ struct SharedFile {
 
 #[derive(Debug)]
 struct State {
-    /// Numbers of the parts that are being written, or were acknowledged: their slots are given to nobody else.
+    /// Numbers of the parts that are being written, or were acknowledged: their slots are given to
+    /// nobody else.
     taken: BTreeSet<u32>,
     /// How many are being written.
     writers: usize,
@@ -107,7 +112,13 @@ impl Places {
     }
 
     /// A place for a part of this length; `None`: it needs a file of its own.
-    pub(crate) fn slot(&self, index: &Database, upload: &str, number: u32, length: u64) -> Result<Option<Slot>, StoreError> {
+    pub(crate) fn slot(
+        &self,
+        index: &Database,
+        upload: &str,
+        number: u32,
+        length: u64,
+    ) -> Result<Option<Slot>, StoreError> {
         if length <= SMALL as u64 {
             return Ok(None);
         }
@@ -127,19 +138,26 @@ impl Places {
         Ok(slot)
     }
 
-    /// Those of the upload's files that may become its object's: whole parts lie in them, and nobody writes to them.
+    /// Those of the upload's files that may become its object's: whole parts lie in them, and
+    /// nobody writes to them.
     pub(crate) fn close(&self, index: &Database, upload: &str) -> Result<Vec<Closed>, StoreError> {
         let mut of_upload = lock(&self.of_upload);
         Ok(self.known(&mut of_upload, index, upload)?.iter().filter_map(SharedFile::close).collect())
     }
 
-    /// The upload has ended. Returns the files that it had and that go now, if they are still there.
+    /// The upload has ended. Returns the files that it had and that go now, if they are still
+    /// there.
     pub(crate) fn end(&self, upload: &str) -> Vec<String> {
         let files = lock(&self.of_upload).remove(upload).unwrap_or_default();
         files.iter().map(|file| file.id.clone()).collect()
     }
 
-    fn known<'a>(&self, of_upload: &'a mut ByUpload, index: &Database, upload: &str) -> Result<&'a mut Vec<Arc<SharedFile>>, StoreError> {
+    fn known<'a>(
+        &self,
+        of_upload: &'a mut ByUpload,
+        index: &Database,
+        upload: &str,
+    ) -> Result<&'a mut Vec<Arc<SharedFile>>, StoreError> {
         if !of_upload.contains_key(upload) {
             of_upload.insert(upload.to_owned(), self.stored(index, upload)?);
         }
@@ -155,7 +173,9 @@ impl Places {
             Ok(rows.collect::<rusqlite::Result<Vec<(String, u64, u32)>>>()?)
         })?;
         let by_file = rows.chunk_by(|one, other| one.0 == other.0);
-        Ok(by_file.map(|rows| SharedFile::stored(&self.files, &rows[0].0, rows[0].1, rows.iter().map(|row| row.2).collect())).collect())
+        Ok(by_file
+            .map(|rows| SharedFile::stored(&self.files, &rows[0].0, rows[0].1, rows.iter().map(|row| row.2).collect()))
+            .collect())
     }
 }
 
@@ -163,10 +183,21 @@ impl SharedFile {
     fn create(files: &Path, slot: u64) -> Result<Arc<Self>, StoreError> {
         let id = random_hex::<16>()?;
         let path = file_path(files, &id);
-        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path).map_err(io_at("create", &path))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(io_at("create", &path))?;
         // The umask has had its say at creation.
         file.set_permissions(Permissions::from_mode(FILE_MODE)).map_err(io_at("set the mode of", &path))?;
-        Ok(Arc::new(Self { id, path, slot, named: AtomicBool::new(false), state: Mutex::new(State::new(BTreeSet::new(), true)) }))
+        Ok(Arc::new(Self {
+            id,
+            path,
+            slot,
+            named: AtomicBool::new(false),
+            state: Mutex::new(State::new(BTreeSet::new(), true)),
+        }))
     }
 
     fn stored(files: &Path, id: &str, slot: u64, taken: BTreeSet<u32>) -> Arc<Self> {
@@ -175,7 +206,9 @@ impl SharedFile {
     }
 
     fn take(self: &Arc<Self>, number: u32, length: u64) -> Option<Slot> {
-        let start = u64::from(number.checked_sub(1)?).checked_mul(self.slot).filter(|start| *start <= LONGEST_FILE - self.slot)?;
+        let start = u64::from(number.checked_sub(1)?)
+            .checked_mul(self.slot)
+            .filter(|start| *start <= LONGEST_FILE - self.slot)?;
         let mut state = lock(&self.state);
         if state.closed || !state.taken.insert(number) {
             return None;
@@ -197,7 +230,8 @@ impl SharedFile {
         lock(&self.state).removed
     }
 
-    /// For one writer alone: an error of the disk is told once to each that had the file open before.
+    /// For one writer alone: an error of the disk is told once to each that had the file open
+    /// before.
     fn open(&self) -> io::Result<File> {
         OpenOptions::new().write(true).open(&self.path)
     }
@@ -276,7 +310,8 @@ impl Closed {
         &self.shared.path
     }
 
-    /// The file, to copy into it what it lacks. What lies there then counts for nothing unless the file becomes the object's.
+    /// The file, to copy into it what it lacks. What lies there then counts for nothing unless the
+    /// file becomes the object's.
     pub(crate) fn open(&self) -> io::Result<File> {
         lock(&self.shared.state).is_clear = false;
         self.shared.open()

@@ -1,5 +1,5 @@
-//! What metric points count against a job's quota: about what they take on disk. A series costs its name, so that a program which makes up names
-//! has no more room than one which has many values.
+//! What metric points count against a job's quota: about what they take on disk. A series costs its
+//! name, so that a program which makes up names has no more room than one which has many values.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,20 @@ use crate::{MetricPoint, StoreError};
 /// Bytes of a point.
 pub(crate) const POINT_BYTES: u64 = 48;
 
-/// Bytes of a series beside the names of the job and the metric, which stand in its row and in the index of rows.
+/// Bytes of a series beside the names of the job and the metric, which stand in its row and in the
+/// index of rows.
 const SERIES_BYTES: u64 = 96;
 
 /// Metrics that a job may have: so few that all of them are counted at each report.
 const MOST_METRICS: u64 = 2000;
 
 /// Which of these points a job may still store.
-pub(crate) fn fitting(tx: &Connection, job: &str, quota_bytes: u64, points: &[MetricPoint]) -> Result<Vec<bool>, StoreError> {
+pub(crate) fn fitting(
+    tx: &Connection,
+    job: &str,
+    quota_bytes: u64,
+    points: &[MetricPoint],
+) -> Result<Vec<bool>, StoreError> {
     let series_bytes = |metric_bytes: u64| SERIES_BYTES + 2 * (job.len() as u64 + metric_bytes);
     let count = "SELECT points, length(CAST(metric AS BLOB)) FROM series WHERE job = ?";
     let (mut metrics, mut used) = (0, 0);
@@ -64,7 +70,12 @@ mod tests {
         let mut stored = 0;
         for batch in 0..50 {
             let points: Vec<_> = (0..100).map(|n| point(format!("{batch:03}{n:0252}"))).collect();
-            stored += telemetry.append_steps("long", &points, &[None; 100], quota).unwrap().iter().filter(|fits| **fits).count();
+            stored += telemetry
+                .append_steps("long", &points, &[None; 100], quota)
+                .unwrap()
+                .iter()
+                .filter(|fits| **fits)
+                .count();
         }
         assert_eq!(telemetry.metrics("long").unwrap().len(), stored);
         let on_disk = telemetry.stored_bytes().unwrap();
@@ -73,7 +84,9 @@ mod tests {
         let points: Vec<_> = (0..2_100).map(|n| point(format!("m{n}"))).collect();
         let fits = telemetry.append_steps("many", &points, &[None; 2_100], u64::MAX).unwrap();
         assert_eq!(fits, (0..2_100).map(|n| n < 2_000).collect::<Vec<_>>());
-        let fits = telemetry.append_steps("many", &[point("m7".to_owned()), point("new".to_owned())], &[None; 2], u64::MAX).unwrap();
+        let fits = telemetry
+            .append_steps("many", &[point("m7".to_owned()), point("new".to_owned())], &[None; 2], u64::MAX)
+            .unwrap();
         assert_eq!(fits, [true, false]);
     }
 }

@@ -1,8 +1,10 @@
-//! Space kept for a full disk: what ends jobs, and so frees what they fill the disk with, must still be written then.
+//! Space kept for a full disk: what ends jobs, and so frees what they fill the disk with, must
+//! still be written then.
 //!
-//! A file of [`BYTES`] bytes in the data directory, `reserve`. A control write (facts, deletes, acknowledgements) that finds no room
-//! shortens the file by a step, tries again, and takes the space back when there is some. Objects, training jobs, log lines and metric points
-//! are accepted only while the file is complete or can be made so: they never use the reserve.
+//! A file of [`BYTES`] bytes in the data directory, `reserve`. A control write (facts, deletes,
+//! acknowledgements) that finds no room shortens the file by a step, tries again, and takes the
+//! space back when there is some. Objects, training jobs, log lines and metric points are accepted
+//! only while the file is complete or can be made so: they never use the reserve.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +16,8 @@ use crate::StoreError;
 
 const BYTES: u64 = 8 << 20;
 
-/// How much a write takes from it: programs that fill the same disk get no more than that between release and write.
+/// How much a write takes from it: programs that fill the same disk get no more than that between
+/// release and write.
 pub const STEP_BYTES: u64 = 1 << 20;
 
 /// The reserve of a data directory. It keeps nothing in memory.

@@ -1,4 +1,5 @@
-//! Rows of resources: everything that AWS lists by kind and name, written by the journal's transactions.
+//! Rows of resources: everything that AWS lists by kind and name, written by the journal's
+//! transactions.
 
 use std::fmt;
 use std::mem;
@@ -11,8 +12,8 @@ use crate::StoreError;
 pub struct ResourceKind(&'static str);
 
 impl ResourceKind {
-    /// Its first key is the secondary status, its parent the tuning job whose trial it is. Checkpoint receipts and the trial's row are deleted
-    /// with it.
+    /// Its first key is the secondary status, its parent the tuning job whose trial it is.
+    /// Checkpoint receipts and the trial's row are deleted with it.
     pub const TRAINING_JOB: Self = Self::new("training-job");
     /// Its trials' rows and its tuner's records are deleted with it.
     pub const TUNING_JOB: Self = Self::new("hyper-parameter-tuning-job");
@@ -54,12 +55,14 @@ pub struct ResourceRow {
     pub ended: bool,
     /// Name of the resource that it belongs to; its kind follows from this row's kind.
     pub parent: Option<String>,
-    /// Values that the kind is listed by in addition to name, creation and status. The kind says what they are.
+    /// Values that the kind is listed by in addition to name, creation and status. The kind says
+    /// what they are.
     pub keys: [Option<Key>; 2],
     /// The request as it was received, JSON.
     pub request: Vec<u8>,
-    /// What the server needs of the request, in a form of its own; empty for kinds without one. Of kinds that have one it is empty in rows of database
-    /// formats before 5: [`crate::Rows::without_spec`].
+    /// What the server needs of the request, in a form of its own; empty for kinds without one. Of
+    /// kinds that have one it is empty in rows of database formats before 5:
+    /// [`crate::Rows::without_spec`].
     pub spec: Vec<u8>,
     /// The core's view, JSON; empty for kinds that the core does not know.
     pub view: Vec<u8>,
@@ -97,7 +100,8 @@ impl ResourceRow {
     }
 }
 
-/// The part of a row that changes while the resource exists; requests and tags are not part of it. Members as in [`ResourceRow`].
+/// The part of a row that changes while the resource exists; requests and tags are not part of it.
+/// Members as in [`ResourceRow`].
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "as in ResourceRow")]
 pub struct ResourceProgress {
@@ -249,7 +253,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page of `rows`, which were read with one more than `filter.limit` allows to see whether there is a next page.
+    /// The page of `rows`, which were read with one more than `filter.limit` allows to see whether
+    /// there is a next page.
     pub(crate) fn cut(mut rows: Vec<ResourceRow>, filter: &ResourceFilter) -> Self {
         let more = rows.len() > filter.limit;
         rows.truncate(filter.limit);
@@ -258,8 +263,8 @@ impl Page {
     }
 }
 
-/// A position in a list: after the row with this sort value and name. It remains valid when rows are added and removed. `Display` and `FromStr`
-/// are its text form, for tokens.
+/// A position in a list: after the row with this sort value and name. It remains valid when rows
+/// are added and removed. `Display` and `FromStr` are its text form, for tokens.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Cursor {
     pub(crate) value: String,

@@ -1,5 +1,5 @@
-//! What keeps telemetry bounded: old lines and points are removed by age and by the space that all of them take, and free pages of the database
-//! are given back to the disk.
+//! What keeps telemetry bounded: old lines and points are removed by age and by the space that all
+//! of them take, and free pages of the database are given back to the disk.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -20,24 +20,28 @@ const REMOVED_TOGETHER: usize = 16;
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes on disk of all lines and points. The oldest lines are removed first, and the older points of the job that has most if all points take
-    /// more than all lines.
+    /// Bytes on disk of all lines and points. The oldest lines are removed first, and the older
+    /// points of the job that has most if all points take more than all lines.
     pub bytes: u64,
     /// Lines and points before this time are removed, in milliseconds since the epoch; 0 keeps all.
     pub oldest_ms: u64,
 }
 
 impl Telemetry {
-    /// Removes what is beyond the bounds or a log group's retention, compresses what is at rest, rolls series up, and gives space back. To be called every few
-    /// seconds; each call does a limited amount of work.
+    /// Removes what is beyond the bounds or a log group's retention, compresses what is at rest,
+    /// rolls series up, and gives space back. To be called every few seconds; each call does a
+    /// limited amount of work.
     ///
     /// # Errors
-    /// The storage's first; all else is done all the same, as a full disk or damaged lines must not keep what is too old.
+    /// The storage's first; all else is done all the same, as a full disk or damaged lines must not
+    /// keep what is too old.
     pub fn tidy(&self, now_ms: u64, bounds: &Bounds) -> Result<(), StoreError> {
-        let moved =
-            (0..MAX_MOVES).try_fold(true, |has_more, _| if has_more { move_old_lines(&self.database, &self.segments) } else { Ok(false) });
+        let moved = (0..MAX_MOVES).try_fold(true, |has_more, _| {
+            if has_more { move_old_lines(&self.database, &self.segments) } else { Ok(false) }
+        });
         let removed = self.remove_old(now_ms, bounds.oldest_ms);
-        // Lines that are still to be moved take more space than they will, but not where they cannot be moved.
+        // Lines that are still to be moved take more space than they will, but not where they
+        // cannot be moved.
         let shortened = if matches!(moved, Ok(true)) { Ok(()) } else { self.keep_within(bounds.bytes) };
         let given_back = self.database.give_back_space();
         let sealed = seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS));
@@ -70,7 +74,9 @@ impl Telemetry {
             let sql = "SELECT id, max(?1, coalesce(?2 - retention_days * 86400000, 0)) AS oldest
                 FROM log_stream LEFT JOIN log_group ON log_group.name = log_group WHERE first_ms < oldest";
             let mut select = connection.prepare_cached(sql)?;
-            Ok(select.query_map(params![oldest_ms, now_ms], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+            Ok(select
+                .query_map(params![oldest_ms, now_ms], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()?)
         })?;
         for streams in due.chunks(REMOVED_TOGETHER) {
             let files = self.database.write(|tx| {
@@ -88,7 +94,10 @@ impl Telemetry {
         }
         let due: Vec<i64> = self.database.read(|connection| {
             let sql = "SELECT id FROM series WHERE EXISTS (SELECT 1 FROM point WHERE series = series.id AND at_ms < ?)";
-            Ok(connection.prepare_cached(sql)?.query_map([oldest_ms], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+            Ok(connection
+                .prepare_cached(sql)?
+                .query_map([oldest_ms], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?)
         })?;
         for series in due {
             self.remove_points(series, oldest_ms.cast_unsigned())?;
@@ -96,8 +105,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Removes the older half of the points of the job that has most if points take more space than lines do, else the oldest lines; returns whether
-    /// there was anything.
+    /// Removes the older half of the points of the job that has most if points take more space than
+    /// lines do, else the oldest lines; returns whether there was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
         let (largest, is_more) = self.database.read(|connection| {
             let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC LIMIT 1";
@@ -132,7 +141,10 @@ impl Telemetry {
         }
         let streams: Vec<i64> = self.database.write(|tx| {
             let sql = "SELECT id FROM log_stream WHERE tail_bytes > 0 ORDER BY ingested_ms LIMIT ?";
-            let found = tx.prepare_cached(sql)?.query_map([REMOVED_TOGETHER], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+            let found = tx
+                .prepare_cached(sql)?
+                .query_map([REMOVED_TOGETHER], |row| row.get(0))?
+                .collect::<rusqlite::Result<Vec<i64>>>()?;
             for stream in &found {
                 tx.prepare_cached("DELETE FROM log_block WHERE stream = ? AND segment IS NULL")?.execute([stream])?;
                 count_again(tx, *stream)?;
@@ -146,7 +158,9 @@ impl Telemetry {
 /// Removes segments' rows by this statement, and those of their blocks; returns their files.
 fn remove_segments(tx: &Connection, delete: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<String>, StoreError> {
     let mut delete = tx.prepare_cached(delete)?;
-    let removed = delete.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
+    let removed = delete
+        .query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
     let mut blocks = tx.prepare_cached("DELETE FROM log_block WHERE segment = ? RETURNING stream")?;
     let mut streams = Vec::new();
     for (segment, _) in &removed {
@@ -194,7 +208,8 @@ mod tests {
 
     fn on_disk(temp: &tempfile::TempDir) -> u64 {
         // The log of the database keeps its size, as it is written from its beginning again.
-        let segments = std::fs::read_dir(temp.path().join("logs")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        let segments =
+            std::fs::read_dir(temp.path().join("logs")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
         segments.sum::<u64>() + std::fs::metadata(temp.path().join("telemetry.db")).unwrap().len()
     }
 
@@ -205,7 +220,9 @@ mod tests {
 
     fn append(telemetry: &Telemetry, stream: &str, lines: &[(u64, String)]) {
         for lines in lines.chunks(1000) {
-            telemetry.append_logs(&[LogLines { stream: stream.to_owned(), lines: lines.to_vec(), ..LogLines::default() }]).unwrap();
+            telemetry
+                .append_logs(&[LogLines { stream: stream.to_owned(), lines: lines.to_vec(), ..LogLines::default() }])
+                .unwrap();
         }
     }
 
@@ -214,7 +231,8 @@ mod tests {
         let (temp, telemetry) = telemetry();
         let (written, text) = (20_000_000, lines(20_000, 1000));
         append(&telemetry, "job/algo-1", &text);
-        // Every call does a limited amount of work, and the thread that compresses may be at it, too.
+        // Every call does a limited amount of work, and the thread that compresses may be at it,
+        // too.
         let comes_below = |bytes| {
             let is_below = |_| {
                 telemetry.tidy(u64::MAX, &ALL).unwrap();
@@ -240,8 +258,9 @@ mod tests {
         let points: Vec<_> = (0..9).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect();
         telemetry.append_points("one", &points).unwrap();
         // The thread that compresses may be at it, too.
-        let tail =
-            |connection: &Connection| Ok(connection.query_row("SELECT sum(tail_bytes) FROM log_stream", [], |row| row.get::<_, u64>(0))?);
+        let tail = |connection: &Connection| {
+            Ok(connection.query_row("SELECT sum(tail_bytes) FROM log_stream", [], |row| row.get::<_, u64>(0))?)
+        };
         while telemetry.database.read(tail).unwrap() > 0 {
             telemetry.tidy(u64::MAX, &ALL).unwrap();
         }
@@ -255,7 +274,8 @@ mod tests {
         assert_eq!([count(&telemetry, "one/algo-1"), count(&telemetry, "two/algo-1")], [0, 0]);
         assert_eq!(telemetry.metrics("one").unwrap(), Vec::<String>::new());
         append(&telemetry, "two/algo-1", &lines(3, 9));
-        let page = telemetry.read_logs(&LogQuery { stream: "two/algo-1".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+        let page =
+            telemetry.read_logs(&LogQuery { stream: "two/algo-1".to_owned(), ..LogQuery::default() }).unwrap().unwrap();
         assert_eq!(page.events.iter().map(|event| event.position).collect::<Vec<_>>(), [6_000, 6_001, 6_002]);
     }
 
@@ -263,7 +283,9 @@ mod tests {
     fn points_that_take_more_than_lines_go_first() {
         let (_temp, telemetry) = telemetry();
         append(&telemetry, "few/algo-1", &lines(100, 1000));
-        let points = |count| (0..count).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect::<Vec<_>>();
+        let points = |count| {
+            (0..count).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect::<Vec<_>>()
+        };
         telemetry.append_points("few", &points(1_000)).unwrap();
         telemetry.append_points("many", &points(50_000)).unwrap();
         let all = telemetry.stored_bytes().unwrap();

@@ -1,7 +1,9 @@
-//! Long series in short form, for charts: of each block of points and each host how many there are, and the least, the greatest and the last one.
+//! Long series in short form, for charts: of each block of points and each host how many there are,
+//! and the least, the greatest and the last one.
 //!
-//! Blocks are made in the background, in order of time, and never of the newest points. A point that comes late removes the blocks
-//! after it; whoever reads takes what no block has from the points themselves.
+//! Blocks are made in the background, in order of time, and never of the newest points. A point
+//! that comes late removes the blocks after it; whoever reads takes what no block has from the
+//! points themselves.
 
 use std::collections::BTreeMap;
 
@@ -151,7 +153,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Steps `from` to `to` of a job's metric, by host: its points, or where these are many, stretches of them.
+    /// Steps `from` to `to` of a job's metric, by host: its points, or where these are many,
+    /// stretches of them.
     ///
     /// # Errors
     /// The storage's.
@@ -163,15 +166,19 @@ impl Telemetry {
             let mut read = Reading { connection, series, from, to, hosts: BTreeMap::new(), ends: BTreeMap::new() };
             read.all(&read_blocks(connection, series)?)?;
             let host = |host: i64| u32::try_from(host).ok();
-            let end =
-                |number: &i64, series: &HostSeries| (host(*number), (series.total, read.ends.get(number).copied().unwrap_or_default()));
+            let end = |number: &i64, series: &HostSeries| {
+                (host(*number), (series.total, read.ends.get(number).copied().unwrap_or_default()))
+            };
             let position = SeriesPosition {
                 series,
                 first_ms: first_ms(connection, series)?.unwrap_or_default(),
                 points,
                 hosts: read.hosts.iter().map(|(number, series)| end(number, series)).collect(),
             };
-            Ok(Stretches { hosts: read.hosts.into_iter().map(|(number, series)| (host(number), series)).collect(), position })
+            Ok(Stretches {
+                hosts: read.hosts.into_iter().map(|(number, series)| (host(number), series)).collect(),
+                position,
+            })
         })
     }
 }
@@ -179,7 +186,8 @@ impl Telemetry {
 /// Makes the next blocks of a series; returns whether there may be more.
 fn roll_up_some(tx: &Connection, series: i64) -> Result<bool, StoreError> {
     let last = "SELECT until_ms, until_position FROM roll_up WHERE series = ? ORDER BY since_ms DESC, since_position DESC LIMIT 1";
-    let last: Option<Place> = tx.prepare_cached(last)?.query_row([series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let last: Option<Place> =
+        tx.prepare_cached(last)?.query_row([series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let points = read_places(tx, series, last, None, MOST_BLOCK_POINTS)?;
     let blocks = full_blocks(&points);
     let Some(end) = blocks.last().map(|block| block.until) else { return Ok(false) };
@@ -248,7 +256,9 @@ fn read_places(
 ) -> Result<Vec<(Place, Point)>, StoreError> {
     let sql = "SELECT at_ms, position, value, host FROM point WHERE series = ?1 AND (at_ms, position) > (?2, ?3)
         AND (at_ms, position) <= (?4, ?5) ORDER BY at_ms, position LIMIT ?6";
-    let bound = |place: Option<Place>, none| place.map_or((none, none), |(at_ms, position)| (at_ms.cast_signed(), position.cast_signed()));
+    let bound = |place: Option<Place>, none| {
+        place.map_or((none, none), |(at_ms, position)| (at_ms.cast_signed(), position.cast_signed()))
+    };
     let (after, until) = (bound(after, -1), bound(until, i64::MAX));
     let mut select = connection.prepare_cached(sql)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -267,9 +277,14 @@ fn read_blocks(connection: &Connection, series: i64) -> Result<Vec<Block>, Store
     let mut blocks: Vec<Block> = Vec::new();
     while let Some(row) = rows.next()? {
         let (since, until): (Place, Place) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
-        let sample = |step, at| Ok::<_, rusqlite::Error>(Sample { step, at_ms: row.get(at)?, value: value(row, at + 1)? });
-        let stretch =
-            Stretch { first_step: 1, low: sample(row.get(6)?, 7)?, high: sample(row.get(9)?, 10)?, last: sample(row.get(5)?, 12)? };
+        let sample =
+            |step, at| Ok::<_, rusqlite::Error>(Sample { step, at_ms: row.get(at)?, value: value(row, at + 1)? });
+        let stretch = Stretch {
+            first_step: 1,
+            low: sample(row.get(6)?, 7)?,
+            high: sample(row.get(9)?, 10)?,
+            last: sample(row.get(5)?, 12)?,
+        };
         match blocks.last_mut().filter(|block| block.since == since) {
             Some(block) => drop(block.hosts.insert(row.get(4)?, stretch)),
             None => blocks.push(Block { since, until, hosts: BTreeMap::from([(row.get(4)?, stretch)]) }),

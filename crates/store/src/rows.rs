@@ -1,6 +1,8 @@
 //! Reads of the rows, which the journal's transactions write.
 
-use crate::{EachRecord, Page, ResourceFilter, ResourceKind, ResourceRow, StoreError, TrialFilter, TrialPage, TrialRow};
+use crate::{
+    EachRecord, Page, ResourceFilter, ResourceKind, ResourceRow, StoreError, TrialFilter, TrialPage, TrialRow,
+};
 
 /// The receipt of a checkpoint file: what of it is durable in the object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,7 +21,8 @@ pub struct CheckpointRow {
     pub saved_ms: u64,
 }
 
-/// Reads of the rows. Any number of readers run concurrently with the journal's writer and see its last commit.
+/// Reads of the rows. Any number of readers run concurrently with the journal's writer and see its
+/// last commit.
 pub trait Rows: Send + Sync {
     /// The resource of this kind and name.
     ///
@@ -39,7 +42,8 @@ pub trait Rows: Send + Sync {
     /// The storage's; [`StoreError::BadCursor`].
     fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError>;
 
-    /// Kinds and names of training jobs and tuning jobs without a spec, which database formats before 5 did not have; sorted by name within a kind.
+    /// Kinds and names of training jobs and tuning jobs without a spec, which database formats
+    /// before 5 did not have; sorted by name within a kind.
     ///
     /// # Errors
     /// The storage's.
@@ -51,8 +55,8 @@ pub trait Rows: Send + Sync {
     /// The storage's.
     fn count(&self, filter: &ResourceFilter) -> Result<u64, StoreError>;
 
-    /// The latest receipt of each checkpoint file of a job and each host that saved it, by path and host: at most `limit` that come after
-    /// this path and host (`("", 0)` for the first ones).
+    /// The latest receipt of each checkpoint file of a job and each host that saved it, by path and
+    /// host: at most `limit` that come after this path and host (`("", 0)` for the first ones).
     ///
     /// # Errors
     /// The storage's.

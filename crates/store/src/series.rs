@@ -20,7 +20,8 @@ pub struct Point {
     pub at_ms: u64,
     /// The value.
     pub value: f64,
-    /// The instance that said it; `None` when a program put it itself, and for points of a version that kept no host.
+    /// The instance that said it; `None` when a program put it itself, and for points of a version
+    /// that kept no host.
     pub host: Option<u32>,
 }
 
@@ -58,8 +59,8 @@ impl Telemetry {
         })
     }
 
-    /// Appends points that come from no report, each with the step (iteration) that it is of, if any; as many as the job's quota permits. Returns
-    /// of each whether it was stored.
+    /// Appends points that come from no report, each with the step (iteration) that it is of, if
+    /// any; as many as the job's quota permits. Returns of each whether it was stored.
     ///
     /// # Errors
     /// The storage's.
@@ -86,7 +87,8 @@ impl Telemetry {
         })
     }
 
-    /// The values of a job's metric that have a step from `from` to `to`, both inclusive, as (step, value): by step, then by time.
+    /// The values of a job's metric that have a step from `from` to `to`, both inclusive, as (step,
+    /// value): by step, then by time.
     ///
     /// # Errors
     /// The storage's.
@@ -102,7 +104,8 @@ impl Telemetry {
         })
     }
 
-    /// Points of a job's metric from `from_ms` (inclusive) to `to_ms` (exclusive), by time; equal times in order of arrival.
+    /// Points of a job's metric from `from_ms` (inclusive) to `to_ms` (exclusive), by time; equal
+    /// times in order of arrival.
     ///
     /// # Errors
     /// The storage's.
@@ -128,9 +131,10 @@ impl Telemetry {
         })
     }
 
-    /// The shape of a metric in about `most` points (at least 2), first and last among them: the next points after evenly spaced
-    /// times, all of the host that said the first one, where it has one soon after. It costs `most` look-ups of some points however long the series is,
-    /// so it suits small pictures of many jobs.
+    /// The shape of a metric in about `most` points (at least 2), first and last among them: the
+    /// next points after evenly spaced times, all of the host that said the first one, where it has
+    /// one soon after. It costs `most` look-ups of some points however long the series is, so it
+    /// suits small pictures of many jobs.
     ///
     /// # Errors
     /// The storage's.
@@ -152,12 +156,15 @@ impl Telemetry {
                     ORDER BY at_ms {order}, position {order} LIMIT {NEAR_POINTS}) WHERE host IS ?3 LIMIT 1"
                 )
             };
-            let (mut next, mut end) = (connection.prepare_cached(&near("ASC"))?, connection.prepare_cached(&near("DESC"))?);
+            let (mut next, mut end) =
+                (connection.prepare_cached(&near("ASC"))?, connection.prepare_cached(&near("DESC"))?);
             let place = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u64>(3)?, point(row)?));
             let gaps = u64::from(most.max(2)) - 1;
             let mut points: Vec<(u64, Point)> = Vec::new();
             for gap in 0..gaps {
-                points.extend(next.query_row(params![series, first + (last - first) * gap / gaps, host], place).optional()?);
+                points.extend(
+                    next.query_row(params![series, first + (last - first) * gap / gaps, host], place).optional()?,
+                );
             }
             points.extend(end.query_row(params![series, first, host], place).optional()?);
             points.dedup_by_key(|(position, _)| *position);
@@ -186,7 +193,10 @@ impl Telemetry {
         for (series, points) in all {
             let middle: Option<u64> = self.database.read(|connection| {
                 let middle = "SELECT at_ms FROM point WHERE series = ? ORDER BY at_ms LIMIT 1 OFFSET ?";
-                Ok(connection.prepare_cached(middle)?.query_row(params![series, points / 2], |row| row.get(0)).optional()?)
+                Ok(connection
+                    .prepare_cached(middle)?
+                    .query_row(params![series, points / 2], |row| row.get(0))
+                    .optional()?)
             })?;
             // Up to the middle one, so that few points of one time go, too.
             self.remove_points(series, middle.map_or(u64::MAX, |at_ms| at_ms + 1))?;
@@ -194,8 +204,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Removes the points of a series before this time, and the series with its last one. A full disk has no room for the log of one large
-    /// transaction, so they are several.
+    /// Removes the points of a series before this time, and the series with its last one. A full
+    /// disk has no room for the log of one large transaction, so they are several.
     pub(crate) fn remove_points(&self, series: i64, before_ms: u64) -> Result<(), StoreError> {
         let before_ms = i64::try_from(before_ms).unwrap_or(i64::MAX);
         let some = |table: &str, key: &str| {
@@ -229,7 +239,8 @@ impl Telemetry {
     /// How many points each of a job's metrics has.
     pub(crate) fn series_lengths(&self, job: &str) -> Result<Vec<(String, u64)>, StoreError> {
         self.database.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT metric, points FROM series WHERE job = ? ORDER BY metric")?;
+            let mut select =
+                connection.prepare_cached("SELECT metric, points FROM series WHERE job = ? ORDER BY metric")?;
             Ok(select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
         })
     }
@@ -252,7 +263,9 @@ mod tests {
         telemetry.append_points("j", &[point("loss", 5, 2.0), point("loss", 3, 1.0), point("auc", 3, 9.0)]).unwrap();
         telemetry.append_points("j", &[point("loss", 5, 3.0), point("loss", 8, f64::NAN)]).unwrap();
         telemetry.append_points("k", &[point("loss", 5, 7.0)]).unwrap();
-        let values = |from, to| telemetry.read_points("j", "loss", from, to).unwrap().iter().map(|p| p.value).collect::<Vec<_>>();
+        let values = |from, to| {
+            telemetry.read_points("j", "loss", from, to).unwrap().iter().map(|p| p.value).collect::<Vec<_>>()
+        };
         assert_eq!(values(0, 8), [1.0, 2.0, 3.0]);
         assert_eq!(values(4, 6), [2.0, 3.0]);
         assert!(values(8, u64::MAX)[0].is_nan());
@@ -265,7 +278,10 @@ mod tests {
         assert_eq!(series(&SeriesQuery::default()), "j/auc j/loss k/loss");
         assert_eq!(series(&SeriesQuery { job: Some("j".to_owned()), ..SeriesQuery::default() }), "j/auc j/loss");
         assert_eq!(series(&SeriesQuery { metric: Some("loss".to_owned()), ..SeriesQuery::default() }), "j/loss k/loss");
-        assert_eq!(series(&SeriesQuery { after: Some(("j".to_owned(), "auc".to_owned())), ..SeriesQuery::default() }), "j/loss k/loss");
+        assert_eq!(
+            series(&SeriesQuery { after: Some(("j".to_owned(), "auc".to_owned())), ..SeriesQuery::default() }),
+            "j/loss k/loss"
+        );
         assert_eq!(series(&SeriesQuery { active_since_ms: Some(5), ..SeriesQuery::default() }), "j/loss k/loss");
         assert_eq!(telemetry.series(&SeriesQuery { limit: 1, ..SeriesQuery::default() }).unwrap().len(), 1);
         telemetry.delete_series("j").unwrap();
@@ -277,9 +293,11 @@ mod tests {
     fn a_sketch_has_both_ends_and_few_points() {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
-        let points: Vec<_> = (0..1000).map(|n| MetricPoint { metric: "loss".to_owned(), at_ms: 10 * n, value: n as f64 }).collect();
+        let points: Vec<_> =
+            (0..1000).map(|n| MetricPoint { metric: "loss".to_owned(), at_ms: 10 * n, value: n as f64 }).collect();
         telemetry.append_points("j", &points).unwrap();
-        let values = |most| telemetry.sketch_points("j", "loss", most).unwrap().iter().map(|p| p.value).collect::<Vec<_>>();
+        let values =
+            |most| telemetry.sketch_points("j", "loss", most).unwrap().iter().map(|p| p.value).collect::<Vec<_>>();
         assert_eq!(values(2), [0.0, 999.0]);
         assert_eq!(values(4), [0.0, 333.0, 666.0, 999.0]);
         assert_eq!(values(2000).len(), 1000);
@@ -294,13 +312,22 @@ mod tests {
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         for (seq, host) in [(1, 2), (2, 1), (3, 2), (4, 1)] {
             let point = MetricPoint { metric: "loss".to_owned(), at_ms: 10 * seq, value: f64::from(host) };
-            let report =
-                crate::Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points: vec![point], ..crate::Ingest::default() };
+            let report = crate::Ingest {
+                attempt: "a".to_owned(),
+                host,
+                seq,
+                job: "j".to_owned(),
+                points: vec![point],
+                ..crate::Ingest::default()
+            };
             telemetry.ingest(&report).unwrap();
         }
         telemetry.append_points("j", &[MetricPoint { metric: "loss".to_owned(), at_ms: 99, value: 9.0 }]).unwrap();
         let hosts = |points: Vec<Point>| points.iter().map(|point| point.host).collect::<Vec<_>>();
-        assert_eq!(hosts(telemetry.read_points("j", "loss", 0, 100).unwrap()), [Some(2), Some(1), Some(2), Some(1), None]);
+        assert_eq!(
+            hosts(telemetry.read_points("j", "loss", 0, 100).unwrap()),
+            [Some(2), Some(1), Some(2), Some(1), None]
+        );
         assert_eq!(hosts(telemetry.sketch_points("j", "loss", 9).unwrap()), [Some(2), Some(2)]);
     }
 
@@ -309,14 +336,19 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         let say = |host, seq, times: &[u64]| {
-            let points =
-                times.iter().map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms: *at_ms, value: f64::from(host) }).collect();
+            let points = times
+                .iter()
+                .map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms: *at_ms, value: f64::from(host) })
+                .collect();
             let attempt = "a".to_owned();
-            telemetry.ingest(&crate::Ingest { attempt, host, seq, job: "j".to_owned(), points, ..crate::Ingest::default() }).unwrap();
+            telemetry
+                .ingest(&crate::Ingest { attempt, host, seq, job: "j".to_owned(), points, ..crate::Ingest::default() })
+                .unwrap();
         };
         say(1, 1, &[0, 100_000]);
         say(2, 1, &Vec::from_iter(1..100_000));
-        let times = telemetry.sketch_points("j", "loss", 5).unwrap().iter().map(|point| point.at_ms).collect::<Vec<_>>();
+        let times =
+            telemetry.sketch_points("j", "loss", 5).unwrap().iter().map(|point| point.at_ms).collect::<Vec<_>>();
         assert_eq!(times, [0, 100_000], "between them none is near");
     }
 
@@ -341,7 +373,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         let point = |at_ms, value| MetricPoint { metric: "loss".to_owned(), at_ms, value };
-        telemetry.append_steps("j", &[point(9, 0.3), point(7, 0.5), point(8, 0.4)], &[Some(2), Some(1), None], u64::MAX).unwrap();
+        telemetry
+            .append_steps("j", &[point(9, 0.3), point(7, 0.5), point(8, 0.4)], &[Some(2), Some(1), None], u64::MAX)
+            .unwrap();
         telemetry.append_steps("j", &[point(9, 0.2), point(6, 0.1)], &[Some(2), Some(2)], u64::MAX).unwrap();
         assert_eq!(telemetry.read_steps("j", "loss", 0, u64::MAX).unwrap(), [(1, 0.5), (2, 0.1), (2, 0.3), (2, 0.2)]);
         assert_eq!(telemetry.read_steps("j", "loss", 1, 1).unwrap(), [(1, 0.5)]);

@@ -1,4 +1,5 @@
-//! What has come to a series since a reader was there: its new points alone, or that there is more to it than new points.
+//! What has come to a series since a reader was there: its new points alone, or that there is more
+//! to it than new points.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ const MAX_NEW_POINTS: u64 = 10_000;
 pub struct SeriesPosition {
     /// The series; none has the number 0.
     pub series: i64,
-    /// Time of the oldest point: it changes when points are removed, or one comes that is older than all.
+    /// Time of the oldest point: it changes when points are removed, or one comes that is older
+    /// than all.
     pub first_ms: u64,
     /// How many points have arrived.
     pub points: u64,
@@ -34,7 +36,8 @@ pub enum SeriesGrowth {
         /// Where the reader is then.
         position: SeriesPosition,
     },
-    /// It has to be read again: it is new to the reader, points have come late or were removed, another host has begun, or there are too many new points.
+    /// It has to be read again: it is new to the reader, points have come late or were removed,
+    /// another host has begun, or there are too many new points.
     Changed,
 }
 
@@ -43,9 +46,14 @@ impl Telemetry {
     ///
     /// # Errors
     /// The storage's.
-    pub fn series_growth(&self, job: &str, positions: &[SeriesPosition]) -> Result<Vec<(String, SeriesGrowth)>, StoreError> {
+    pub fn series_growth(
+        &self,
+        job: &str,
+        positions: &[SeriesPosition],
+    ) -> Result<Vec<(String, SeriesGrowth)>, StoreError> {
         self.database.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT metric, id, points FROM series WHERE job = ? ORDER BY metric")?;
+            let mut select =
+                connection.prepare_cached("SELECT metric, id, points FROM series WHERE job = ? ORDER BY metric")?;
             let all = select.query_map([job], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             let all: Vec<(String, i64, u64)> = all.collect::<rusqlite::Result<_>>()?;
             let growth = |(metric, series, points)| {
@@ -111,8 +119,13 @@ mod tests {
     }
 
     fn report(telemetry: &Telemetry, seq: u64, host: u32, times: &[u64]) {
-        let points = times.iter().map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms: *at_ms, value: *at_ms as f64 }).collect();
-        telemetry.ingest(&Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points, ..Ingest::default() }).unwrap();
+        let points = times
+            .iter()
+            .map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms: *at_ms, value: *at_ms as f64 })
+            .collect();
+        telemetry
+            .ingest(&Ingest { attempt: "a".to_owned(), host, seq, job: "j".to_owned(), points, ..Ingest::default() })
+            .unwrap();
     }
 
     /// Hosts, steps and times of what is new; `None` if the series has to be read again.
@@ -159,7 +172,9 @@ mod tests {
         let mut position = SeriesPosition::default();
         report(&telemetry, 1, 1, &[10, 20, 9_000]);
         assert_eq!(new(&telemetry, &mut position), None);
-        for (seq, times) in [(2, vec![8_999]), (3, vec![15, 9_500]), (4, vec![5]), (5, (9_500..9_500 + MAX_NEW_POINTS + 1).collect())] {
+        for (seq, times) in
+            [(2, vec![8_999]), (3, vec![15, 9_500]), (4, vec![5]), (5, (9_500..9_500 + MAX_NEW_POINTS + 1).collect())]
+        {
             report(&telemetry, seq, 1, &times);
             assert_eq!(new(&telemetry, &mut position), None, "{seq}");
             assert_eq!(new(&telemetry, &mut position), Some(vec![]), "{seq}");

@@ -1,5 +1,6 @@
-//! A snapshot of the journal's state: one file beside the database, replaced as a whole. It is large, and written while events are appended: in pieces,
-//! each made durable before the next, so that no append waits for more than a piece.
+//! A snapshot of the journal's state: one file beside the database, replaced as a whole. It is
+//! large, and written while events are appended: in pieces, each made durable before the next, so
+//! that no append waits for more than a piece.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -63,7 +64,9 @@ impl SnapshotFile {
             // One that could not even be made is not there.
             let _ = fs::remove_file(&draft);
             match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(self.path.display().to_string()),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    StoreError::Full(self.path.display().to_string())
+                }
                 _ => StoreError::Io { what: "write", path: self.path.clone(), source },
             }
         })

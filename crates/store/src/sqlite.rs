@@ -1,7 +1,8 @@
 //! One SQLite file: a connection that writes and a few that read beside it.
 //!
-//! When the disk does not take what a commit has written (fsync fails), the kernel may drop it and say nothing the next time: what this
-//! process then reads back need not be on the disk, and a second fsync proves nothing. So the file is not trusted any more: every later write is refused,
+//! When the disk does not take what a commit has written (fsync fails), the kernel may drop it and
+//! say nothing the next time: what this process then reads back need not be on the disk, and a
+//! second fsync proves nothing. So the file is not trusted any more: every later write is refused,
 //! and the next start writes all that it finds in the log anew, before anything rests on it.
 
 use std::fs::{self, OpenOptions};
@@ -22,17 +23,20 @@ const READERS_KEPT: usize = 8;
 
 /// Which tables a file has, and in which format.
 pub(crate) struct Schema {
-    /// What each format adds to the one before, from format 1 on. The last one is the `user_version` that this code reads and writes; a
-    /// file of an earlier format is brought up to it when it is opened.
+    /// What each format adds to the one before, from format 1 on. The last one is the
+    /// `user_version` that this code reads and writes; a file of an earlier format is brought up to
+    /// it when it is opened.
     pub(crate) formats: &'static [&'static str],
     /// Free pages can be cut off the file (`PRAGMA incremental_vacuum`).
     pub(crate) gives_back_space: bool,
 }
 
-/// The log goes into the file after so many pages (16 MiB): a page that many commits change is then written there once.
+/// The log goes into the file after so many pages (16 MiB): a page that many commits change is then
+/// written there once.
 const CHECKPOINT_PAGES: u32 = 4096;
 
-/// Space that the log has beyond its end, so that control writes find room whatever else fills the disk: hundreds of small commits.
+/// Space that the log has beyond its end, so that control writes find room whatever else fills the
+/// disk: hundreds of small commits.
 const LOG_ROOM_BYTES: u64 = 2 << 20;
 
 /// Fewer free pages than these (1 MiB) are left to be used again.
@@ -45,14 +49,17 @@ const VACUUM_STEPS: u64 = 64;
 /// Most writers that one commit carries.
 const GROUP: usize = 128;
 
-/// A database file. Writers take turns, so none ever meets SQLITE_BUSY; readers see the last commit (WAL).
+/// A database file. Writers take turns, so none ever meets SQLITE_BUSY; readers see the last commit
+/// (WAL).
 ///
-/// Writers that come while another commits share the next commit, and with it the wait for the disk (group commit without a timer).
+/// Writers that come while another commits share the next commit, and with it the wait for the disk
+/// (group commit without a timer).
 #[derive(Debug)]
 pub(crate) struct Database {
     path: PathBuf,
     writer: Mutex<Writer>,
-    /// Writers on their way to the lock. Whoever has it and sees none coming commits for all who wrote before.
+    /// Writers on their way to the lock. Whoever has it and sees none coming commits for all who
+    /// wrote before.
     coming: AtomicUsize,
     committed: Condvar,
     readers: Mutex<Vec<Connection>>,
@@ -75,7 +82,8 @@ struct Writer {
 type Outcome = OnceLock<Result<(), rusqlite::Error>>;
 
 impl Database {
-    /// Opens the file, creating it with the schema when it is new. On a full disk this uses the reserve.
+    /// Opens the file, creating it with the schema when it is new. On a full disk this uses the
+    /// reserve.
     pub(crate) fn open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
         Reserve::beside(path).with_room(|| Self::try_open(path, schema))
     }
@@ -90,7 +98,8 @@ impl Database {
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-        // What an fsync that failed has left in the log lies in memory only, perhaps: into the file with it, and begin a new log.
+        // What an fsync that failed has left in the log lies in memory only, perhaps: into the file
+        // with it, and begin a new log.
         match writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
             // There is no room for it: a server on a full disk can still delete.
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {}
@@ -99,7 +108,11 @@ impl Database {
         let found: i64 = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let known = schema.formats.len();
         let Some(missing) = usize::try_from(found).ok().and_then(|found| schema.formats.get(found..)) else {
-            return Err(StoreError::Format { path: path.to_owned(), found: found.to_string(), expected: known.to_string() });
+            return Err(StoreError::Format {
+                path: path.to_owned(),
+                found: found.to_string(),
+                expected: known.to_string(),
+            });
         };
         if !missing.is_empty() {
             let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -122,32 +135,41 @@ impl Database {
         Ok(database)
     }
 
-    /// Why this file is not trusted any more, if so: nothing is written to it until it is opened anew.
+    /// Why this file is not trusted any more, if so: nothing is written to it until it is opened
+    /// anew.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it has happened otherwise. Whatever is
-    /// returned, what `work` has read is durable by then, too. This is for control writes: on a full disk they use the reserve, and `work` may run
-    /// several times. After [`StoreError::NotDurable`] nobody knows whether it will have happened at the next start.
+    /// Runs `work` in a transaction: all of it is durable when this returns `Ok`, and nothing of it
+    /// has happened otherwise. Whatever is returned, what `work` has read is durable by then, too.
+    /// This is for control writes: on a full disk they use the reserve, and `work` may run several
+    /// times. After [`StoreError::NotDurable`] nobody knows whether it will have happened at the
+    /// next start.
     pub(crate) fn write<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.attempt(&mut work) {
             Err(StoreError::Full(_)) => {}
             result => return result,
         }
-        // A log whose pages are all in the file is written from its beginning again and needs no more room.
+        // A log whose pages are all in the file is written from its beginning again and needs no
+        // more room.
         self.checkpoint();
         self.reserve.with_room(|| self.attempt(&mut work))
     }
 
-    /// The same for what may wait for room: it is refused unless the reserve is complete, and never uses it.
-    pub(crate) fn write_beside_reserve<T>(&self, mut work: impl FnMut(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// The same for what may wait for room: it is refused unless the reserve is complete, and never
+    /// uses it.
+    pub(crate) fn write_beside_reserve<T>(
+        &self,
+        mut work: impl FnMut(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.reserve.ensure()?;
         self.keep_log_room()?;
         self.attempt(&mut work)
     }
 
-    /// Allocates blocks for the log beyond its end, where the file system can, so that control writes find room there.
+    /// Allocates blocks for the log beyond its end, where the file system can, so that control
+    /// writes find room there.
     fn keep_log_room(&self) -> Result<(), StoreError> {
         let mut log = self.path.as_os_str().to_owned();
         log.push("-wal");
@@ -158,23 +180,31 @@ impl Database {
         }
         let Ok(file) = OpenOptions::new().write(true).open(log) else { return Ok(()) };
         match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, length + LOG_ROOM_BYTES) {
-            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => return Err(StoreError::Full("the database".to_owned())),
+            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
+                return Err(StoreError::Full("the database".to_owned()));
+            }
             // Elsewhere the log grows as it is written.
             _ => self.log_room.store(length + LOG_ROOM_BYTES, Ordering::Relaxed),
         }
         Ok(())
     }
 
-    /// Cuts free pages off the file, some at a time. A file from before `gives_back_space` is rewritten when most of it is free.
+    /// Cuts free pages off the file, some at a time. A file from before `gives_back_space` is
+    /// rewritten when most of it is free.
     pub(crate) fn give_back_space(&self) -> Result<(), StoreError> {
         let (mode, pages, free): (u32, u64, u64) = self.read(|connection| {
             let pragma = |name| connection.pragma_query_value(None, name, |row| row.get(0));
-            Ok((connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?, pragma("page_count")?, pragma("freelist_count")?))
+            Ok((
+                connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?,
+                pragma("page_count")?,
+                pragma("freelist_count")?,
+            ))
         })?;
         if free < LEAST_FREE_PAGES {
             // Nothing to cut off.
         } else if mode != 0 {
-            // Pages from the end move to free places by way of the log: in steps, it needs little room.
+            // Pages from the end move to free places by way of the log: in steps, it needs little
+            // room.
             for _ in 0..VACUUM_STEPS.min(free.div_ceil(VACUUM_PAGES)) {
                 self.write(|tx| {
                     let mut vacuum = tx.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
@@ -239,7 +269,8 @@ impl Database {
             Ok(result) => result,
             Err(panic) => resume_unwind(panic),
         };
-        // A refusal may depend on rows that others of the group wrote: it is returned after their commit, as a success is.
+        // A refusal may depend on rows that others of the group wrote: it is returned after their
+        // commit, as a success is.
         loop {
             match outcome.get() {
                 Some(Ok(())) => return result,
@@ -255,7 +286,8 @@ impl Database {
         }
     }
 
-    /// From now on the file is not trusted, as the disk has lost what was written to it, or to files that it speaks of; why.
+    /// From now on the file is not trusted, as the disk has lost what was written to it, or to
+    /// files that it speaks of; why.
     pub(crate) fn fail(&self, path: &Path, error: &dyn std::fmt::Display) -> String {
         let why = || format!("the disk did not take what was written to {} ({error})", path.display());
         self.failure.get_or_init(why).clone()
@@ -279,7 +311,10 @@ impl Database {
     }
 
     fn open_reader(&self) -> Result<Connection, StoreError> {
-        let reader = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let reader = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?;
         configure(&reader)?;
         Ok(reader)
     }
@@ -300,8 +335,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Does one member's work, so that it is whole or nothing of it stays. A panic is the outer error.
-    fn take_part<T>(&mut self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> std::thread::Result<Result<T, StoreError>> {
+    /// Does one member's work, so that it is whole or nothing of it stays. A panic is the outer
+    /// error.
+    fn take_part<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> std::thread::Result<Result<T, StoreError>> {
         let step = |sql: &str| Ok::<_, StoreError>(self.connection.prepare_cached(sql)?.execute([])?);
         if let Err(error) = step("SAVEPOINT member") {
             return Ok(Err(error));
@@ -314,7 +353,10 @@ impl Writer {
         if self.connection.is_autocommit() {
             // A full disk and the like roll the whole transaction back, the others' work with it.
             let lost = ffi::Error::new(ffi::SQLITE_FULL);
-            self.end(Err(rusqlite::Error::SqliteFailure(lost, Some("another writer's failure took this one's work along".to_owned()))));
+            self.end(Err(rusqlite::Error::SqliteFailure(
+                lost,
+                Some("another writer's failure took this one's work along".to_owned()),
+            )));
         }
         done.map(|result| result.and_then(|value| kept.map(|_| value)))
     }
@@ -411,7 +453,8 @@ mod tests {
         assert_eq!(numbers(&database), expected);
     }
 
-    /// Three writers of one group: the first writes a row, the second is refused because of that row, the third holds up the commit.
+    /// Three writers of one group: the first writes a row, the second is refused because of that
+    /// row, the third holds up the commit.
     #[test]
     fn a_refusal_is_returned_after_the_commit_that_it_saw() {
         let temp = tempfile::tempdir().unwrap();

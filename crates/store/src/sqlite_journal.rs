@@ -8,8 +8,8 @@ use rusqlite::{OptionalExtension, Row, params};
 use crate::snapshot_file::SnapshotFile;
 use crate::sqlite::{Database, Schema};
 use crate::{
-    Batch, CheckpointRow, EachEvent, EachRecord, Journal, Page, ResourceFilter, ResourceKind, ResourceRow, RowChange, Rows, Snapshots,
-    StoreError, TrialFilter, TrialPage, TrialRow,
+    Batch, CheckpointRow, EachEvent, EachRecord, Journal, Page, ResourceFilter, ResourceKind, ResourceRow, RowChange,
+    Rows, Snapshots, StoreError, TrialFilter, TrialPage, TrialRow,
 };
 use crate::{sqlite_resources as resources, sqlite_trials as trials};
 
@@ -123,7 +123,8 @@ impl Journal for SqliteJournal {
 
     fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
         self.database.read(|connection| {
-            let mut select = connection.prepare_cached("SELECT version, bytes FROM event WHERE version > ? ORDER BY version")?;
+            let mut select =
+                connection.prepare_cached("SELECT version, bytes FROM event WHERE version > ? ORDER BY version")?;
             let mut rows = select.query([version])?;
             while let Some(row) = rows.next()? {
                 each(row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
@@ -183,12 +184,14 @@ impl Snapshots for SqliteSnapshots {
 
 /// The events' own greatest number, or the snapshot's when it has replaced them all.
 fn last_version(connection: &rusqlite::Connection) -> Result<u64, StoreError> {
-    let select = "SELECT max(coalesce((SELECT max(version) FROM event), 0), coalesce((SELECT version FROM snapshot), 0))";
+    let select =
+        "SELECT max(coalesce((SELECT max(version) FROM event), 0), coalesce((SELECT version FROM snapshot), 0))";
     Ok(connection.prepare_cached(select)?.query_row([], |row| row.get(0))?)
 }
 
 fn put_checkpoint(tx: &rusqlite::Connection, row: &CheckpointRow) -> Result<(), StoreError> {
-    let upsert = "INSERT OR REPLACE INTO checkpoint (job, path, host, bytes, sha256, saved_ms) VALUES (?, ?, ?, ?, ?, ?)";
+    let upsert =
+        "INSERT OR REPLACE INTO checkpoint (job, path, host, bytes, sha256, saved_ms) VALUES (?, ?, ?, ?, ?, ?)";
     tx.prepare_cached(upsert)?.execute(params![row.job, row.path, row.host, row.bytes, row.sha256, row.saved_ms])?;
     Ok(())
 }

@@ -3,7 +3,10 @@
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use crate::{Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder, StoreError};
+use crate::{
+    Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
+    StoreError,
+};
 
 /// Format 4: training jobs and tuning jobs, which had a table each, become resources.
 pub(crate) const TABLE: &str = "
@@ -28,7 +31,8 @@ pub(crate) const TABLE: &str = "
     CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL AND kind <> 'training-job';
     ";
 
-/// Format 5: what the server needs of a request is stored next to it. Rows of before get theirs from the server.
+/// Format 5: what the server needs of a request is stored next to it. Rows of before get theirs
+/// from the server.
 pub(crate) const SPEC: &str = "
     ALTER TABLE resource ADD COLUMN spec BLOB NOT NULL DEFAULT x'';
     CREATE INDEX resource_without_spec ON resource (kind, name)
@@ -79,8 +83,23 @@ pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> 
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
         ON CONFLICT (kind, name) DO UPDATE SET uid = ?3, arn = ?4, created_ms = ?5, modified_ms = ?6, ended_ms = ?7, status = ?8, ended = ?9,
             parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15, spec = ?16";
-    let ResourceRow { kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, keys, request, view, tags, spec } =
-        row;
+    let ResourceRow {
+        kind,
+        name,
+        uid,
+        arn,
+        created_ms,
+        modified_ms,
+        ended_ms,
+        status,
+        ended,
+        parent,
+        keys,
+        request,
+        view,
+        tags,
+        spec,
+    } = row;
     let [first, second] = keys;
     tx.prepare_cached(upsert)?.execute(params![
         kind,
@@ -108,7 +127,17 @@ pub(crate) fn advance(tx: &Connection, progress: &ResourceProgress) -> Result<()
         WHERE kind = ?1 AND name = ?2";
     let ResourceProgress { kind, name, modified_ms, ended_ms, status, ended, keys, view } = progress;
     let [first, second] = keys;
-    tx.prepare_cached(update)?.execute(params![kind, name, modified_ms, ended_ms, status, ended, first, second, view])?;
+    tx.prepare_cached(update)?.execute(params![
+        kind,
+        name,
+        modified_ms,
+        ended_ms,
+        status,
+        ended,
+        first,
+        second,
+        view
+    ])?;
     Ok(())
 }
 
@@ -145,8 +174,7 @@ pub(crate) fn get(connection: &Connection, kind: ResourceKind, name: &str) -> Re
 
 pub(crate) fn without_spec(connection: &Connection) -> Result<Vec<(ResourceKind, String)>, StoreError> {
     // The condition on all kinds is that of the index.
-    let sql =
-        "SELECT name FROM resource WHERE kind = ? AND spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job') ORDER BY name";
+    let sql = "SELECT name FROM resource WHERE kind = ? AND spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job') ORDER BY name";
     let mut select = connection.prepare_cached(sql)?;
     let mut found = Vec::new();
     for kind in ResourceKind::WITH_SPEC {
@@ -206,7 +234,10 @@ impl Conditions {
             all.require("instr(name, ?) > 0", [part.clone().into()]);
         }
         if let Some(names) = &filter.names {
-            all.require("name IN (SELECT value FROM json_each(?))", [Value::Text(serde_json::json!(names).to_string())]);
+            all.require(
+                "name IN (SELECT value FROM json_each(?))",
+                [Value::Text(serde_json::json!(names).to_string())],
+            );
         }
         if let Some(part) = &filter.name_resembles {
             all.require("instr(lower(name), ?) > 0", [part.to_ascii_lowercase().into()]);
@@ -247,7 +278,8 @@ impl Conditions {
     }
 }
 
-/// Row ids of a page, its order, and the operands: one statement per combination of conditions, so that each is answered from the index that fits.
+/// Row ids of a page, its order, and the operands: one statement per combination of conditions, so
+/// that each is answered from the index that fits.
 fn page_sql(filter: &ResourceFilter) -> Result<(String, String, Vec<Value>), StoreError> {
     let mut conditions = Conditions::of(filter);
     let (beyond, direction) = match filter.order {
@@ -275,11 +307,14 @@ fn page_sql(filter: &ResourceFilter) -> Result<(String, String, Vec<Value>), Sto
             ResourceSort::FirstKey | ResourceSort::SecondKey => Some(cursor.key()?.into()),
         };
         match (column, value) {
-            (Some(column), Some(value)) => conditions.require(format!("({column}, name) {beyond} (?, ?)"), [value, name]),
+            (Some(column), Some(value)) => {
+                conditions.require(format!("({column}, name) {beyond} (?, ?)"), [value, name]);
+            }
             _ => conditions.require(format!("name {beyond} ?"), [name]),
         }
     }
-    let order = column.map_or_else(String::new, |column| format!("{column} {direction}, ")) + &format!("name {direction}");
+    let order =
+        column.map_or_else(String::new, |column| format!("{column} {direction}, ")) + &format!("name {direction}");
     // One row more than requested shows whether there is a next page.
     conditions.values.push(Value::Integer(i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX)));
     let page = format!("SELECT rowid FROM resource WHERE {} ORDER BY {order} LIMIT ?", conditions.sql.join(" AND "));
@@ -305,29 +340,43 @@ mod tests {
         };
         let (failed, some) = (Some("Failed".to_owned()), Some("a".to_owned()));
         let not_first = [Some(KeyTest::IsNot("Pending".into())), None];
-        let (of_jobs, all) = (ResourceFilter::new(ResourceKind::TRAINING_JOB), ResourceFilter::new(ResourceKind::new("model")));
+        let (of_jobs, all) =
+            (ResourceFilter::new(ResourceKind::TRAINING_JOB), ResourceFilter::new(ResourceKind::new("model")));
         let (name, created, status) = (ResourceSort::Name, ResourceSort::CreationTime, ResourceSort::Status);
         let by_all = vec![name, created, status, ResourceSort::FirstKey, ResourceSort::SecondKey];
         let not_by_key = vec![name, created, status];
-        // Filters, the orders that they are used with, and whether the index holds all that the filter needs.
+        // Filters, the orders that they are used with, and whether the index holds all that the
+        // filter needs.
         for (filter, sorts, covered) in [
             (all.clone(), by_all.clone(), true),
             (of_jobs.clone(), not_by_key.clone(), true),
             (ResourceFilter { status: failed.clone(), ..all.clone() }, by_all.clone(), true),
             (ResourceFilter { name_contains: some.clone(), ..all.clone() }, by_all, true),
-            (ResourceFilter { modified_after_ms: Some(1), status: failed.clone(), ..of_jobs.clone() }, not_by_key.clone(), true),
+            (
+                ResourceFilter { modified_after_ms: Some(1), status: failed.clone(), ..of_jobs.clone() },
+                not_by_key.clone(),
+                true,
+            ),
             (ResourceFilter { status: failed, keys: not_first, ..of_jobs }, not_by_key.clone(), false),
             (ResourceFilter { parent: some, ..all }, not_by_key, false),
         ] {
             let covering = if covered { "USING COVERING INDEX" } else { "USING" };
             for sort in sorts {
                 for order in [SortOrder::Ascending, SortOrder::Descending] {
-                    for after in
-                        [None, Some(Cursor { value: if sort.key_index().is_some() { "n1" } else { "1" }.to_owned(), name: "a".to_owned() })]
-                    {
-                        let (sql, _, values) = page_sql(&ResourceFilter { sort, order, after, ..filter.clone() }).unwrap();
+                    for after in [
+                        None,
+                        Some(Cursor {
+                            value: if sort.key_index().is_some() { "n1" } else { "1" }.to_owned(),
+                            name: "a".to_owned(),
+                        }),
+                    ] {
+                        let (sql, _, values) =
+                            page_sql(&ResourceFilter { sort, order, after, ..filter.clone() }).unwrap();
                         let plan = plan(&sql, values);
-                        assert!(plan.contains(covering) && plan.contains("kind=?") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+                        assert!(
+                            plan.contains(covering) && plan.contains("kind=?") && !plan.contains("TEMP B-TREE"),
+                            "{sql}: {plan}"
+                        );
                     }
                 }
             }

@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::sqlite_resources::{COLUMNS, resource_of, time};
 use crate::{
-    Cursor, EachRecord, RecordRow, ResourceKind, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort,
+    Cursor, EachRecord, RecordRow, ResourceKind, SortOrder, StoreError, TrialFilter, TrialPage, TrialProgress,
+    TrialRow, TrialSort,
 };
 
 /// What format 3 adds.
@@ -37,7 +38,8 @@ pub(crate) fn forget_tuning(tx: &Connection, name: &str) -> Result<(), StoreErro
 }
 
 pub(crate) fn put_trial(tx: &Connection, row: &TrialRow) -> Result<(), StoreError> {
-    let upsert = "INSERT INTO trial (job, tuning, created_ms, status, value, tuned, view) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    let upsert =
+        "INSERT INTO trial (job, tuning, created_ms, status, value, tuned, view) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
         ON CONFLICT (job) DO UPDATE SET tuning = ?2, created_ms = ?3, status = ?4, value = ?5, tuned = ?6, view = ?7";
     let TrialRow { tuning, job, created_ms, status, value, tuned, view } = row;
     tx.prepare_cached(upsert)?.execute(params![job, tuning, created_ms, status, value, tuned, view])?;
@@ -68,7 +70,8 @@ pub(crate) fn put_record(tx: &Connection, row: &RecordRow) -> Result<(), StoreEr
 }
 
 pub(crate) fn trial(connection: &Connection, job: &str) -> Result<Option<TrialRow>, StoreError> {
-    let mut select = connection.prepare_cached("SELECT tuning, job, created_ms, status, value, tuned, view FROM trial WHERE job = ?")?;
+    let mut select = connection
+        .prepare_cached("SELECT tuning, job, created_ms, status, value, tuned, view FROM trial WHERE job = ?")?;
     Ok(select.query_row([job], |row| trial_of(row, 0)).optional()?)
 }
 
@@ -140,8 +143,14 @@ pub(crate) fn trials(connection: &Connection, filter: &TrialFilter) -> Result<Tr
     Ok(TrialPage { rows, next })
 }
 
-pub(crate) fn records(connection: &Connection, tuning: &str, after: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
-    let mut select = connection.prepare_cached("SELECT seq, bytes FROM tuner_record WHERE tuning = ? AND seq > ? ORDER BY seq")?;
+pub(crate) fn records(
+    connection: &Connection,
+    tuning: &str,
+    after: u64,
+    each: &mut EachRecord<'_>,
+) -> Result<(), StoreError> {
+    let mut select =
+        connection.prepare_cached("SELECT seq, bytes FROM tuner_record WHERE tuning = ? AND seq > ? ORDER BY seq")?;
     let mut rows = select.query(params![tuning, after])?;
     while let Some(row) = rows.next()? {
         each(row.get(0)?, row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;

@@ -1,7 +1,8 @@
 //! What instances report in bulk: log lines and metric points, each report at most once.
 //!
-//! `telemetry.db` holds the newest lines of each stream as blocks (`log_block.rs`), in the transaction of the report's number; a stream's older
-//! blocks are compressed in files of their own (`log_segments.rs`, `log_sealing.rs`), which the database has the places of.
+//! `telemetry.db` holds the newest lines of each stream as blocks (`log_block.rs`), in the
+//! transaction of the report's number; a stream's older blocks are compressed in files of their own
+//! (`log_segments.rs`, `log_sealing.rs`), which the database has the places of.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,7 +56,8 @@ const SCHEMA: Schema = Schema {
     gives_back_space: true,
 };
 
-/// Logs, series and acknowledgements of a data directory: `telemetry.db`. All methods may be called from many threads at once.
+/// Logs, series and acknowledgements of a data directory: `telemetry.db`. All methods may be called
+/// from many threads at once.
 #[derive(Debug)]
 pub struct Telemetry {
     pub(crate) database: Arc<Database>,
@@ -70,7 +72,8 @@ pub struct LogLines {
     pub stream: String,
     /// When (milliseconds since the epoch) and what.
     pub lines: Vec<(u64, String)>,
-    /// They are the server's or the agent's own: a job that is past its quota has some room for them.
+    /// They are the server's or the agent's own: a job that is past its quota has some room for
+    /// them.
     pub is_own: bool,
 }
 
@@ -107,7 +110,8 @@ pub struct Ingest {
 /// How much a job may log. What exceeds it is dropped, and the log says once where that begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Bytes of lines (each with [`LINE_OVERHEAD`] more), and bytes of points and series (`point_quota.rs`), in all streams of the job.
+    /// Bytes of lines (each with [`LINE_OVERHEAD`] more), and bytes of points and series
+    /// (`point_quota.rs`), in all streams of the job.
     pub bytes: u64,
     /// Stream that has the notices.
     pub stream: String,
@@ -135,8 +139,9 @@ impl Telemetry {
         self.database.failure()
     }
 
-    /// Stores a report and its number in one transaction, unless that number or a higher one is stored already. Returns the
-    /// highest stored number of its attempt and host. Lines and points never use the reserve of a full disk; the number alone does.
+    /// Stores a report and its number in one transaction, unless that number or a higher one is
+    /// stored already. Returns the highest stored number of its attempt and host. Lines and points
+    /// never use the reserve of a full disk; the number alone does.
     ///
     /// # Errors
     /// [`StoreError::Full`] and others; then nothing of the report is stored.
@@ -166,7 +171,8 @@ impl Telemetry {
         self.database.read(|connection| acked(connection, attempt, host))
     }
 
-    /// Drops the report number of a host whose instance is replaced: the next one's reports begin at 1.
+    /// Drops the report number of a host whose instance is replaced: the next one's reports begin
+    /// at 1.
     ///
     /// # Errors
     /// The storage's.
@@ -235,7 +241,8 @@ fn insert_report(tx: &Connection, report: &Ingest) -> Result<bool, StoreError> {
         let mut stream = Stream::find(tx, TRAINING_JOBS, &logs.stream, now)?;
         let (kept, dropped) = left.divide(&stream, logs, quota);
         if dropped > 0 {
-            tx.prepare_cached("UPDATE log_stream SET dropped = dropped + ? WHERE id = ?")?.execute(params![dropped, stream.id])?;
+            tx.prepare_cached("UPDATE log_stream SET dropped = dropped + ? WHERE id = ?")?
+                .execute(params![dropped, stream.id])?;
         }
         is_due |= stream.append(tx, &kept, now)?;
     }
@@ -272,7 +279,8 @@ struct Left {
 }
 
 impl Left {
-    /// The lines to store and how many are dropped. A stream that has lost a line loses all later ones, so that it has one end and no gaps.
+    /// The lines to store and how many are dropped. A stream that has lost a line loses all later
+    /// ones, so that it has one end and no gaps.
     fn divide<'a>(&mut self, stream: &Stream, logs: &'a LogLines, quota: &'a Quota) -> (Vec<(u64, &'a str)>, u64) {
         let LogLines { lines, is_own, .. } = logs;
         let limit = if *is_own { self.bytes + NOTES_BYTES } else { self.bytes };
@@ -329,8 +337,7 @@ impl Stream {
         lines.iter().for_each(|(at_ms, text)| block.push(*at_ms, now, text));
         let Some(block) = block.take() else { return Ok(false) };
         let bytes: u64 = lines.iter().map(|(_, text)| counted(text)).sum();
-        let insert =
-            "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+        let insert = "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         let row = params![self.id, self.lines, block.lines, block.first_ms, block.last_ms, now, bytes, block.bytes];
         tx.prepare_cached(insert)?.execute(row)?;
         self.lines += block.lines;
@@ -350,7 +357,8 @@ pub(crate) fn insert_points<'a>(
     host: Option<u32>,
     points: impl IntoIterator<Item = &'a MetricPoint>,
 ) -> Result<(), StoreError> {
-    // A metric's points stand together in its series: one step for the metric, then one for each point.
+    // A metric's points stand together in its series: one step for the metric, then one for each
+    // point.
     let mut by_metric: BTreeMap<&str, Vec<&MetricPoint>> = BTreeMap::new();
     for point in points {
         by_metric.entry(&point.metric).or_default().push(point);
@@ -358,10 +366,12 @@ pub(crate) fn insert_points<'a>(
     let count = "INSERT INTO series (job, metric, points) VALUES (?1, ?2, ?3)
         ON CONFLICT (job, metric) DO UPDATE SET points = points + ?3 RETURNING id, points, rolled_ms";
     let mut count = connection.prepare_cached(count)?;
-    let mut insert = connection.prepare_cached("INSERT INTO point (series, at_ms, position, value, host) VALUES (?, ?, ?, ?, ?)")?;
+    let mut insert =
+        connection.prepare_cached("INSERT INTO point (series, at_ms, position, value, host) VALUES (?, ?, ?, ?, ?)")?;
     for (metric, points) in by_metric {
         let row = params![job, metric, points.len()];
-        let (series, last, rolled_ms): (i64, u64, Option<u64>) = count.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let (series, last, rolled_ms): (i64, u64, Option<u64>) =
+            count.query_row(row, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         if let Some(earliest) = points.iter().map(|point| point.at_ms).min().filter(|at_ms| Some(*at_ms) < rolled_ms) {
             crate::roll_ups::forget_after(connection, series, earliest)?;
         }
@@ -388,7 +398,11 @@ mod tests {
             attempt: "u-1".to_owned(),
             host,
             seq,
-            logs: vec![LogLines { stream: format!("job/algo-{host}"), lines: vec![(seq, format!("line {seq}"))], ..LogLines::default() }],
+            logs: vec![LogLines {
+                stream: format!("job/algo-{host}"),
+                lines: vec![(seq, format!("line {seq}"))],
+                ..LogLines::default()
+            }],
             job: "job".to_owned(),
             points: vec![MetricPoint { metric: "loss".to_owned(), at_ms: seq, value: 0.5 }],
             quota: None,
@@ -401,9 +415,15 @@ mod tests {
         let telemetry = open();
         assert_eq!([1, 2, 3].map(|host| telemetry.acked("u-1", host).unwrap()), [3, 1, 0]);
         let query = LogQuery { stream: "job/algo-1".to_owned(), ..LogQuery::default() };
-        let lines: Vec<_> = telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect();
+        let lines: Vec<_> =
+            telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect();
         assert_eq!(lines, ["line 1", "line 2", "line 3"]);
-        let at = telemetry.read_points("job", "loss", 0, 9).unwrap().iter().map(|point: &Point| point.at_ms).collect::<Vec<_>>();
+        let at = telemetry
+            .read_points("job", "loss", 0, 9)
+            .unwrap()
+            .iter()
+            .map(|point: &Point| point.at_ms)
+            .collect::<Vec<_>>();
         assert_eq!(at, [1, 1, 2, 3]);
         telemetry.forget("u-1").unwrap();
         assert_eq!(telemetry.acked("u-1", 1).unwrap(), 0);
@@ -435,7 +455,8 @@ mod tests {
             quota: Some(quota.clone()),
         };
         let read = |stream: &str| {
-            let page = telemetry.read_logs(&LogQuery { stream: stream.to_owned(), ..LogQuery::default() }).unwrap().unwrap();
+            let page =
+                telemetry.read_logs(&LogQuery { stream: stream.to_owned(), ..LogQuery::default() }).unwrap().unwrap();
             page.events.into_iter().map(|event| event.text.trim().to_owned()).collect::<Vec<_>>()
         };
         telemetry.ingest(&report(2, 1, &["a", "b", "c", "d"], 0)).unwrap();
@@ -445,7 +466,8 @@ mod tests {
             telemetry.ingest(&report(1, seq, &["n", "[shoal] forged", "[shoal] ended"], 6)).unwrap();
         }
         assert_eq!(read("job/algo-2"), ["a", "b", "c", "d", "no more lines"]);
-        let expected = ["e", "f", "g", "h", "i", "j", "no more lines", "[shoal] ended", "no more points", "[shoal] ended"];
+        let expected =
+            ["e", "f", "g", "h", "i", "j", "no more lines", "[shoal] ended", "no more points", "[shoal] ended"];
         assert_eq!(read("job/algo-1"), expected);
         assert_eq!(telemetry.read_points("job", "loss", 0, 9).unwrap().len() as u64, (quota.bytes - 110) / POINT_BYTES);
         assert_eq!(telemetry.acked("u-1", 1).unwrap(), 3);

@@ -1,6 +1,7 @@
-//! Small objects whose files the disk has not been made to take one by one. Their content stands in the index as well, in the
-//! transaction of their rows, so that one sync makes many objects durable; once in a while the whole file system is synced and the
-//! copies are dropped. After a crash the files are written again from them.
+//! Small objects whose files the disk has not been made to take one by one. Their content stands in
+//! the index as well, in the transaction of their rows, so that one sync makes many objects
+//! durable; once in a while the whole file system is synced and the copies are dropped. After a
+//! crash the files are written again from them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +33,9 @@ pub(crate) struct Unsynced {
 /// Keeps an object's content beside its row.
 pub(crate) fn keep(connection: &Connection, file: &str, content: Option<&[u8]>) -> Result<(), StoreError> {
     if let Some(content) = content {
-        connection.prepare_cached("INSERT INTO unsynced (file, content) VALUES (?, ?)")?.execute(params![file, content])?;
+        connection
+            .prepare_cached("INSERT INTO unsynced (file, content) VALUES (?, ?)")?
+            .execute(params![file, content])?;
     }
     Ok(())
 }
@@ -43,9 +46,12 @@ impl Unsynced {
         Self { files: files.to_owned(), index: Arc::clone(index), bytes: Arc::default(), under_way: Arc::default() }
     }
 
-    /// So many bytes more are kept. When there are enough, a thread makes them durable as files; nobody waits for it.
+    /// So many bytes more are kept. When there are enough, a thread makes them durable as files;
+    /// nobody waits for it.
     pub(crate) fn grew(&self, bytes: usize) {
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes < ENOUGH || self.under_way.swap(true, Ordering::SeqCst) {
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes < ENOUGH
+            || self.under_way.swap(true, Ordering::SeqCst)
+        {
             return;
         }
         let (files, index, bytes, under_way) =
@@ -68,7 +74,9 @@ impl Unsynced {
 fn drop_synced(files: &Path, index: &Database) -> Result<(), StoreError> {
     // A file is written before its row, so all files up to this row are seen by the sync.
     let last: i64 = index.read(|connection| {
-        Ok(connection.prepare_cached("SELECT coalesce(max(number), 0) FROM unsynced")?.query_row([], |row| row.get(0))?)
+        Ok(connection
+            .prepare_cached("SELECT coalesce(max(number), 0) FROM unsynced")?
+            .query_row([], |row| row.get(0))?)
     })?;
     let dir = File::open(files).map_err(io_at("open", files))?;
     // It is not asked a second time: what the disk has refused once the kernel may have forgotten.
@@ -100,7 +108,8 @@ pub(crate) fn restore(files: &Path, index: &Database) -> Result<(), StoreError> 
     if lost { drop_synced(files, index) } else { Ok(()) }
 }
 
-/// In place, as trees of links may name the same file; and whatever it seems to hold: after a sync that failed that may be in memory only.
+/// In place, as trees of links may name the same file; and whatever it seems to hold: after a sync
+/// that failed that may be in memory only.
 fn rewrite(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
     file.write_all(content)?;

@@ -1,5 +1,6 @@
-//! Checks a whole data directory, with a server in it or without: the database files by SQLite's own check, log lines, and each object and each
-//! part of an unfinished upload by what was written. Reads only.
+//! Checks a whole data directory, with a server in it or without: the database files by SQLite's
+//! own check, log lines, and each object and each part of an unfinished upload by what was written.
+//! Reads only.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +23,8 @@ const PAGE: usize = 500;
 /// The databases of a data directory.
 const DATABASES: [&str; 3] = ["shoal.db", "objects.db", "telemetry.db"];
 
-/// From this format on the index keeps the content of small files that were not yet synced, and sums of blocks.
+/// From this format on the index keeps the content of small files that were not yet synced, and
+/// sums of blocks.
 const FORMAT_WITH_CONTENT: i64 = 2;
 const FORMAT_WITH_SUMS: i64 = 3;
 /// From this one on parts may lie in files that they share.
@@ -31,7 +33,8 @@ const FORMAT_WITH_PLACES: i64 = 4;
 /// Something that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// `s3://bucket/key`, with the number for a part of an upload; a database's file name; or a log stream.
+    /// `s3://bucket/key`, with the number for a part of an upload; a database's file name; or a log
+    /// stream.
     pub name: String,
     /// What is wrong with it.
     pub detail: String,
@@ -99,7 +102,8 @@ fn describe(error: &StoreError) -> String {
 }
 
 pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(std::time::Duration::from_secs(10))?;
     Ok(connection)
 }
@@ -134,14 +138,19 @@ impl<'a> Check<'a> {
     }
 
     fn run(&self, report: &mut Report, progress: &mut dyn FnMut(Step<'_>)) -> Result<(), StoreError> {
-        let of = self.index.query_row("SELECT (SELECT count(*) FROM object) + (SELECT count(*) FROM part)", [], |row| row.get(0))?;
+        let of =
+            self.index.query_row("SELECT (SELECT count(*) FROM object) + (SELECT count(*) FROM part)", [], |row| {
+                row.get(0)
+            })?;
         let mut after = (String::new(), String::new());
         loop {
             let page = self.objects_after(&after.0, &after.1)?;
             let Some((bucket, last)) = page.last() else { break };
             after = (bucket.clone(), last.key.clone());
             for (bucket, meta) in &page {
-                self.check(&format!("s3://{bucket}/{}", meta.key), meta, None, report, || self.is_present(bucket, meta))?;
+                self.check(&format!("s3://{bucket}/{}", meta.key), meta, None, report, || {
+                    self.is_present(bucket, meta)
+                })?;
                 progress(Step::Objects { done: report.objects, of, bytes: report.bytes });
             }
         }
@@ -227,10 +236,14 @@ impl<'a> Check<'a> {
     }
 
     fn is_present_part(&self, upload: &str, meta: &ObjectMeta) -> Result<bool, StoreError> {
-        Ok(self.index.prepare_cached("SELECT 1 FROM part WHERE upload = ? AND file = ?")?.exists(params![upload, meta.id])?)
+        Ok(self
+            .index
+            .prepare_cached("SELECT 1 FROM part WHERE upload = ? AND file = ?")?
+            .exists(params![upload, meta.id])?)
     }
 
-    /// Whether the index has the content of a small file, which a crash may have taken: the next start writes it again.
+    /// Whether the index has the content of a small file, which a crash may have taken: the next
+    /// start writes it again.
     fn is_in_index(&self, meta: &ObjectMeta) -> Result<bool, StoreError> {
         if self.format < FORMAT_WITH_CONTENT {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! Checks the log lines of a data directory: each block, in `telemetry.db` or in a compressed file, must be what was written. Reads only.
+//! Checks the log lines of a data directory: each block, in `telemetry.db` or in a compressed file,
+//! must be what was written. Reads only.
 
 use std::path::Path;
 
@@ -36,10 +37,12 @@ pub(crate) fn verify_logs(database: &Path, segments: &Path) -> Result<Vec<Damage
     let mut streams = connection.prepare("SELECT id, log_group, name FROM log_stream ORDER BY log_group, name")?;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let streams: Vec<(i64, String, String)> = streams.query_map([], row)?.collect::<rusqlite::Result<_>>()?;
-    let mut blocks = connection.prepare("SELECT rowid, position, lines, segment FROM log_block WHERE stream = ? ORDER BY position")?;
+    let mut blocks = connection
+        .prepare("SELECT rowid, position, lines, segment FROM log_block WHERE stream = ? ORDER BY position")?;
     for (stream, group, name) in streams {
-        let place =
-            |row: &rusqlite::Row<'_>| Ok(Place { row: row.get(0)?, position: row.get(1)?, lines: row.get(2)?, segment: row.get(3)? });
+        let place = |row: &rusqlite::Row<'_>| {
+            Ok(Place { row: row.get(0)?, position: row.get(1)?, lines: row.get(2)?, segment: row.get(3)? })
+        };
         for place in blocks.query_map([stream], place)?.collect::<rusqlite::Result<Vec<_>>>()? {
             // A running server may have moved or removed it meanwhile.
             if !is_sound(&connection, &segments, &place)? && is_present(&connection, &place)? {
@@ -53,8 +56,7 @@ pub(crate) fn verify_logs(database: &Path, segments: &Path) -> Result<Vec<Damage
 }
 
 fn is_sound(connection: &Connection, segments: &Segments, place: &Place) -> Result<bool, StoreError> {
-    let sql =
-        "SELECT body, file, offset, length FROM log_block LEFT JOIN log_segment ON log_segment.id = segment WHERE log_block.rowid = ?";
+    let sql = "SELECT body, file, offset, length FROM log_block LEFT JOIN log_segment ON log_segment.id = segment WHERE log_block.rowid = ?";
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     type Found = (Option<Vec<u8>>, Option<String>, Option<u64>, Option<usize>);
     let found: Option<Found> = connection.prepare_cached(sql)?.query_row([place.row], row).optional()?;

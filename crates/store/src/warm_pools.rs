@@ -11,7 +11,8 @@ pub struct WarmPoolRow {
     pub job: String,
     /// `InUse`, `Available`, `Reused` or `Terminated`.
     pub status: String,
-    /// Since when they wait for another training job, in milliseconds since the epoch; while they are `Available`.
+    /// Since when they wait for another training job, in milliseconds since the epoch; while they
+    /// are `Available`.
     pub since_ms: Option<u64>,
     /// For how many seconds they waited; once they wait no longer.
     pub retained_s: Option<u64>,
@@ -72,13 +73,20 @@ const SELECT: &str = "SELECT job, status, since_ms, retained_s, reused_by FROM w
 
 fn put(tx: &Connection, row: &WarmPoolRow) -> Result<(), StoreError> {
     let WarmPoolRow { job, status, since_ms, retained_s, reused_by } = row;
-    let upsert = "INSERT OR REPLACE INTO warm_pool (job, status, since_ms, retained_s, reused_by) VALUES (?, ?, ?, ?, ?)";
+    let upsert =
+        "INSERT OR REPLACE INTO warm_pool (job, status, since_ms, retained_s, reused_by) VALUES (?, ?, ?, ?, ?)";
     tx.prepare_cached(upsert)?.execute(params![job, status, since_ms, retained_s, reused_by])?;
     Ok(())
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<WarmPoolRow> {
-    Ok(WarmPoolRow { job: row.get(0)?, status: row.get(1)?, since_ms: row.get(2)?, retained_s: row.get(3)?, reused_by: row.get(4)? })
+    Ok(WarmPoolRow {
+        job: row.get(0)?,
+        status: row.get(1)?,
+        since_ms: row.get(2)?,
+        retained_s: row.get(3)?,
+        reused_by: row.get(4)?,
+    })
 }
 
 #[cfg(test)]
@@ -97,7 +105,8 @@ mod tests {
             reused_by: None,
         };
         telemetry.put_warm_pools(&[row("b", "Available", None), row("a", "Available", None)]).unwrap();
-        let of = |status: &str| telemetry.warm_pools(status).unwrap().into_iter().map(|row| row.job).collect::<Vec<_>>();
+        let of =
+            |status: &str| telemetry.warm_pools(status).unwrap().into_iter().map(|row| row.job).collect::<Vec<_>>();
         assert_eq!((of("Available"), of("Reused").len()), (vec!["a".to_owned(), "b".to_owned()], 0));
         let reused = WarmPoolRow { reused_by: Some("c".to_owned()), ..row("a", "Reused", Some(3)) };
         telemetry.put_warm_pools(std::slice::from_ref(&reused)).unwrap();

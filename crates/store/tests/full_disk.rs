@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use shoal_store::{
-    Attributes, Batch, Bounds, DataDir, Ingest, Journal, LogLines, Objects, ResourceKind, ResourceRow, RowChange, Rows, SqliteJournal,
-    StoreError, Telemetry,
+    Attributes, Batch, Bounds, DataDir, Ingest, Journal, LogLines, Objects, ResourceKind, ResourceRow, RowChange, Rows,
+    SqliteJournal, StoreError, Telemetry,
 };
 
 const TEST: &str = "a_full_disk_is_told_and_survived";
@@ -27,7 +27,9 @@ fn main() {
                 println!("test {TEST} ... ignored, needs user namespaces");
             } else {
                 let (disk, program) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
-                let output = in_own_mounts(&["sh", "-c", ENTER, "sh", disk.path().to_str().unwrap(), program.to_str().unwrap()]).unwrap();
+                let output =
+                    in_own_mounts(&["sh", "-c", ENTER, "sh", disk.path().to_str().unwrap(), program.to_str().unwrap()])
+                        .unwrap();
                 assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
                 println!("test {TEST} ... ok");
             }
@@ -47,7 +49,10 @@ fn fill(disk: &Path) {
     objects.create_bucket("b").unwrap();
     let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     let put = |key: &str| objects.put("b", key, &[7; 300_000], &Attributes::default());
-    let row = |version: u64| ResourceRow { view: version.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job") };
+    let row = |version: u64| ResourceRow {
+        view: version.to_string().into_bytes(),
+        ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job")
+    };
     let batch = |version| Batch { events: vec![vec![0; 50_000]], rows: vec![RowChange::Put(Box::new(row(version)))] };
 
     let ballast = disk.join("ballast");
@@ -95,7 +100,8 @@ fn fill(disk: &Path) {
     log_until_full(&dir, &objects, disk);
 }
 
-/// Log lines never use the reserve: facts, deletes, acknowledgements and a start find room while nothing else does.
+/// Log lines never use the reserve: facts, deletes, acknowledgements and a start find room while
+/// nothing else does.
 fn log_until_full(dir: &DataDir, objects: &Objects, disk: &Path) {
     let mut journal = SqliteJournal::open(&dir.journal_path()).unwrap();
     dir.ensure_room().unwrap();

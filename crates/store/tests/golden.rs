@@ -1,4 +1,5 @@
-//! Data directories of every format that was ever released stay readable: `golden/v<format>/` holds the databases that had it as SQL.
+//! Data directories of every format that was ever released stay readable: `golden/v<format>/` holds
+//! the databases that had it as SQL.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +8,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use shoal_store::{
-    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind, ResourceRow,
-    ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Telemetry, TrialFilter,
+    Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
+    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
@@ -16,7 +17,8 @@ const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry",
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/{name}.sql"))).unwrap()
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{format}/{name}.sql")))
+        .unwrap()
 }
 
 #[test]
@@ -70,7 +72,10 @@ fn format_2_of_the_journal_is_read() {
     let rows = SqliteJournal::open(&path).unwrap().rows();
     assert_eq!(rows.resource(ResourceKind::TRAINING_JOB, "titanic").unwrap(), Some(titanic(None)));
     let receipt = &rows.checkpoints("titanic", ("", 0), 9).unwrap()[0];
-    assert_eq!((receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms), ("epoch-1/model.pt", 2, 5, 1_700_000_000_900));
+    assert_eq!(
+        (receipt.path.as_str(), receipt.host, receipt.bytes, receipt.saved_ms),
+        ("epoch-1/model.pt", 2, 5, 1_700_000_000_900)
+    );
     assert!(receipt.sha256.starts_with("2cf24dba"));
     assert_eq!(rows.resource(ResourceKind::TUNING_JOB, "titanic").unwrap(), None);
 }
@@ -94,7 +99,8 @@ fn titanic(parent: Option<&str>) -> ResourceRow {
     }
 }
 
-/// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on; from format 5 on they have specs.
+/// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on;
+/// from format 5 on they have specs.
 #[test]
 fn formats_3_to_5_of_the_journal_are_read() {
     for (format, spec) in [(3, ""), (4, ""), (5, "{\"v\":1}")] {
@@ -173,7 +179,8 @@ fn format_3_of_the_objects_is_read() {
     assert_eq!(objects.reader("data", "model").unwrap().read_all().unwrap(), b"part");
 }
 
-/// Two parts lie in one file, the third has its own; a crash left something half written behind them.
+/// Two parts lie in one file, the third has its own; a crash left something half written behind
+/// them.
 #[test]
 fn format_4_of_the_objects_is_read() {
     let temp = tempfile::tempdir().unwrap();
@@ -181,7 +188,9 @@ fn format_4_of_the_objects_is_read() {
     Connection::open(dir.object_index_path()).unwrap().execute_batch(&golden("objects", 4)).unwrap();
     let parts = [vec![b'p'; 4096], b"part".to_vec(), b"part".to_vec()];
     let shared = [&parts[0][..], &parts[1], &[9; 8000]].concat();
-    for (file, bytes) in [("5c3d0a7e9f1b42688d7c6e5f4a3b2c1d", &shared), ("070e6a42d5051505f1de01a9de1afc91", &parts[2])] {
+    for (file, bytes) in
+        [("5c3d0a7e9f1b42688d7c6e5f4a3b2c1d", &shared), ("070e6a42d5051505f1de01a9de1afc91", &parts[2])]
+    {
         fs::create_dir_all(dir.objects_path().join(&file[..2])).unwrap();
         fs::write(dir.objects_path().join(&file[..2]).join(file), bytes).unwrap();
     }
@@ -213,7 +222,10 @@ fn format_3_of_telemetry_is_read() {
     let path = temp.path().join("telemetry.db");
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
     let pool = Telemetry::open(&path).unwrap().warm_pool("titanic").unwrap().unwrap();
-    assert_eq!((pool.status.as_str(), pool.retained_s, pool.reused_by.as_deref()), ("Reused", Some(12), Some("olympic")));
+    assert_eq!(
+        (pool.status.as_str(), pool.retained_s, pool.reused_by.as_deref()),
+        ("Reused", Some(12), Some("olympic"))
+    );
 }
 
 #[test]
@@ -223,10 +235,15 @@ fn format_4_of_telemetry_is_read() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 4)).unwrap();
     let segment = "00112233445566778899aabbccddeeff";
     fs::create_dir(temp.path().join("logs")).unwrap();
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v4").join(segment), temp.path().join("logs").join(segment)).unwrap();
+    fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v4").join(segment),
+        temp.path().join("logs").join(segment),
+    )
+    .unwrap();
     let telemetry = Telemetry::open(&path).unwrap();
     let query = LogQuery { stream: "titanic/algo-1-1700000000".to_owned(), ..LogQuery::default() };
-    let lines = || telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>();
+    let lines =
+        || telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>();
     assert_eq!(lines(), ["[0]#011train-rmse:0.5", "out of order", "done"]);
     telemetry.delete_streams("titanic/").unwrap();
     assert!(!temp.path().join("logs").join(segment).exists());
@@ -238,7 +255,10 @@ fn format_5_of_telemetry_is_read() {
     let path = temp.path().join("telemetry.db");
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 5)).unwrap();
     let points = Telemetry::open(&path).unwrap().read_points("titanic", "train:rmse", 0, u64::MAX).unwrap();
-    assert_eq!(points.iter().map(|point| (point.value, point.host)).collect::<Vec<_>>(), [(0.5, None), (0.25, Some(2))]);
+    assert_eq!(
+        points.iter().map(|point| (point.value, point.host)).collect::<Vec<_>>(),
+        [(0.5, None), (0.25, Some(2))]
+    );
 }
 
 #[test]
@@ -248,7 +268,11 @@ fn format_6_of_telemetry_is_read() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 6)).unwrap();
     let hosts = Telemetry::open(&path).unwrap().read_stretches("titanic", "train:rmse", 2, 9).unwrap().hosts;
     let hosts = hosts.into_iter().map(|(host, series)| (host, series.total, series.stretches.len()));
-    assert_eq!(hosts.collect::<Vec<_>>(), [(None, 1, 0), (Some(2), 1, 0)], "the block's point counts, and lies outside");
+    assert_eq!(
+        hosts.collect::<Vec<_>>(),
+        [(None, 1, 0), (Some(2), 1, 0)],
+        "the block's point counts, and lies outside"
+    );
 }
 
 /// Lines of the first layout are read where they are, and moved by and by.
@@ -259,7 +283,13 @@ fn old_lines_become_segments() {
     Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 3)).unwrap();
     let telemetry = Telemetry::open(&path).unwrap();
     let stream = telemetry.streams("titanic/", None, 9).unwrap().remove(0);
-    telemetry.append_logs(&[LogLines { stream: stream.name.clone(), lines: vec![(7, "more".to_owned())], ..LogLines::default() }]).unwrap();
+    telemetry
+        .append_logs(&[LogLines {
+            stream: stream.name.clone(),
+            lines: vec![(7, "more".to_owned())],
+            ..LogLines::default()
+        }])
+        .unwrap();
     let page = |direction, limit| {
         let query = LogQuery { stream: stream.name.clone(), direction, limit, ..LogQuery::default() };
         telemetry.read_logs(&query).unwrap().unwrap().events.into_iter().map(|event| event.text).collect::<Vec<_>>()
@@ -270,7 +300,8 @@ fn old_lines_become_segments() {
         assert_eq!(page(LogDirection::Backward, 2), ["done", "more"]);
         telemetry.tidy(0, &Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
     }
-    let left: u64 = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM line", [], |row| row.get(0)).unwrap();
+    let left: u64 =
+        Connection::open(&path).unwrap().query_row("SELECT count(*) FROM line", [], |row| row.get(0)).unwrap();
     assert_eq!((left, fs::read_dir(temp.path().join("logs")).unwrap().count()), (0, 1));
 }
 
@@ -307,5 +338,8 @@ fn a_database_of_a_newer_format_is_refused() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
-    assert!(error.to_string().contains("has format 6, this version of shoal reads format 5; use the version that wrote it"), "{error}");
+    assert!(
+        error.to_string().contains("has format 6, this version of shoal reads format 5; use the version that wrote it"),
+        "{error}"
+    );
 }

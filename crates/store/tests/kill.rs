@@ -1,7 +1,7 @@
 //! What was acknowledged survives `kill -9`, whole, and what was not leaves nothing behind.
 //!
-//! The parent starts this program again as a writer that prints a line after each durable write, kills it at a random moment, opens the
-//! directory and looks; ten times over the same directory.
+//! The parent starts this program again as a writer that prints a line after each durable write,
+//! kills it at a random moment, opens the directory and looks; ten times over the same directory.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use shoal_store::{
-    Attributes, Batch, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow, RowChange, Rows,
-    SqliteJournal, Telemetry,
+    Attributes, Batch, DataDir, Ingest, Journal, LogLines, LogQuery, Objects, PutCondition, ResourceKind, ResourceRow,
+    RowChange, Rows, SqliteJournal, Telemetry,
 };
 
 const ROUNDS: u32 = 10;
@@ -29,7 +29,9 @@ fn main() {
         _ => {
             println!("\nrunning 1 test");
             acknowledged_writes_survive_kill();
-            println!("test {TEST} ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+            println!(
+                "test {TEST} ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out"
+            );
         }
     }
 }
@@ -87,7 +89,8 @@ fn write_until_killed(path: &Path) {
 
         let next = journal.version().unwrap() + 1;
         let events: Vec<_> = (next..next + 1 + turn % 3).map(|version| version.to_string().into_bytes()).collect();
-        let row = ResourceRow { view: events.last().unwrap().clone(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job") };
+        let row =
+            ResourceRow { view: events.last().unwrap().clone(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, "job") };
         let version = journal.append(&Batch { events, rows: vec![RowChange::Put(Box::new(row))] }).unwrap();
         said(format!("journal {version}"));
 
@@ -132,7 +135,8 @@ fn acknowledged_writes_survive_kill() {
 }
 
 fn write_and_kill(path: &Path, acknowledged: &mut Acknowledged) {
-    let mut writer = Command::new(std::env::current_exe().unwrap()).arg("writer").arg(path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut writer =
+        Command::new(std::env::current_exe().unwrap()).arg("writer").arg(path).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
     let mut random = [0; 2];
     getrandom::fill(&mut random).unwrap();
@@ -205,13 +209,19 @@ fn check(path: &Path, acknowledged: &Acknowledged) {
     journal.events_after(0, &mut next).unwrap();
     assert_eq!(expected, version);
     let row = journal.rows().resource(ResourceKind::TRAINING_JOB, "job").unwrap();
-    assert_eq!(row.map_or(0, |row| String::from_utf8(row.view).unwrap().parse().unwrap()), version, "rows go with their events");
+    assert_eq!(
+        row.map_or(0, |row| String::from_utf8(row.view).unwrap().parse().unwrap()),
+        version,
+        "rows go with their events"
+    );
 
     let telemetry = Telemetry::open(&dir.telemetry_path()).unwrap();
     let seq = telemetry.acked("attempt", 1).unwrap();
     assert!(seq >= acknowledged.seq);
-    let lines = telemetry.read_logs(&LogQuery { stream: "s".to_owned(), limit: usize::MAX, ..LogQuery::default() }).unwrap();
-    let lines: Vec<u64> = lines.map_or(Vec::new(), |page| page.events.iter().map(|event| event.text.trim().parse().unwrap()).collect());
+    let lines =
+        telemetry.read_logs(&LogQuery { stream: "s".to_owned(), limit: usize::MAX, ..LogQuery::default() }).unwrap();
+    let lines: Vec<u64> =
+        lines.map_or(Vec::new(), |page| page.events.iter().map(|event| event.text.trim().parse().unwrap()).collect());
     assert_eq!(lines, (1..=seq).collect::<Vec<_>>(), "every report counts once");
     let segments = walk(&path.join("logs"));
     assert!(segments as u64 >= seq / 100, "{segments} segments after {seq} reports");

@@ -1,6 +1,8 @@
-//! What deciding costs: `cargo bench -p shoal-tuner --bench overhead [-- --peer COMMAND...]`. A peer is any command that speaks the JSON-lines
-//! protocol; it is driven through a pipe exactly as we are, in the same run. Objective and space are those of `tuning/harness/run_overhead.py`: ten
-//! parameters, no work. CPU seconds are this process's (or the contender's), as the kernel counts them. Linux only.
+//! What deciding costs: `cargo bench -p shoal-tuner --bench overhead [-- --peer COMMAND...]`. A
+//! peer is any command that speaks the JSON-lines protocol; it is driven through a pipe exactly as
+//! we are, in the same run. Objective and space are those of `tuning/harness/run_overhead.py`: ten
+//! parameters, no work. CPU seconds are this process's (or the contender's), as the kernel counts
+//! them. Linux only.
 
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
@@ -22,7 +24,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.split_first() {
         Some((first, rest)) if first == "--serve" => serve(&rest[0]),
-        Some((first, rest)) if first == "--case" => in_process(&rest[0], rest[1].parse().unwrap(), rest[2].parse().unwrap()),
+        Some((first, rest)) if first == "--case" => {
+            in_process(&rest[0], rest[1].parse().unwrap(), rest[2].parse().unwrap());
+        }
         Some((first, peer)) if first == "--peer" => measure(Some(peer)),
         _ => measure(None),
     }
@@ -32,9 +36,13 @@ fn measure(peer: Option<&[String]>) {
     let own = std::env::current_exe().unwrap();
     println!("| what | trials | decisions | CPU s | per CPU s | us each, last tenth | MiB |");
     println!("|---|---|---|---|---|---|---|");
-    for (strategy, trials, parallel) in
-        [("random", 10_000, 1), ("random", 100_000, 1_000), ("asha", 10_000, 4), ("asha", 100_000, 1_000), ("hyperband", 100_000, 1_000)]
-    {
+    for (strategy, trials, parallel) in [
+        ("random", 10_000, 1),
+        ("random", 100_000, 1_000),
+        ("asha", 10_000, 4),
+        ("asha", 100_000, 1_000),
+        ("hyperband", 100_000, 1_000),
+    ] {
         // In a process of its own, so that its memory is its own.
         let (trials, parallel) = (trials.to_string(), parallel.to_string());
         assert!(Command::new(&own).args(["--case", strategy, &trials, &parallel]).status().unwrap().success());
@@ -56,7 +64,8 @@ const RESOURCES: Resources = Resources { min: Some(1), max: Some(81), eta: Some(
 
 fn space() -> Value {
     let real = |name: &str, min: f64, max: f64, scaling: &str| json!({"name": name, "type": "continuous", "min": min, "max": max, "scaling": scaling});
-    let whole = |name: &str, max: i64| json!({"name": name, "type": "integer", "min": 1, "max": max, "scaling": "Linear"});
+    let whole =
+        |name: &str, max: i64| json!({"name": name, "type": "integer", "min": 1, "max": max, "scaling": "Linear"});
     let choice = |name: &str| json!({"name": name, "type": "categorical", "values": ["p", "q", "r", "s"]});
     json!([
         real("a", 0.0, 1.0, "Linear"),

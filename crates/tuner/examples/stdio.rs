@@ -1,4 +1,5 @@
-//! The JSON-lines protocol on stdin and stdout: `stdio [STRATEGY]`. What a benchmark harness starts as a contender.
+//! The JSON-lines protocol on stdin and stdout: `stdio [STRATEGY]`. What a benchmark harness starts
+//! as a contender.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -22,8 +23,13 @@ fn main() -> std::io::Result<()> {
 /// Of this process, as /proc tells it; zeros elsewhere.
 fn usage() -> Usage {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
-    let kib = |text: &str| text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
+    let kib = |text: &str| {
+        text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok())
+    };
     // Nanoseconds on a processor.
     let cpu = |text: &str| text.split_whitespace().next()?.parse::<f64>().ok();
-    Usage { rss_mib: kib(&read("status")).unwrap_or(0.0) / 1024.0, cpu_s: cpu(&read("schedstat")).unwrap_or(0.0) * 1e-9 }
+    Usage {
+        rss_mib: kib(&read("status")).unwrap_or(0.0) / 1024.0,
+        cpu_s: cpu(&read("schedstat")).unwrap_or(0.0) * 1e-9,
+    }
 }

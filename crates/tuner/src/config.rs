@@ -37,16 +37,19 @@ impl Value {
     }
 }
 
-/// Values by the parameters' order in the space; none for a parameter that a parent's value makes inactive.
+/// Values by the parameters' order in the space; none for a parameter that a parent's value makes
+/// inactive.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Config(pub Vec<Option<Value>>);
 
 impl Config {
-    /// Equal configurations have equal keys; different ones practically never do (128 bits of FNV-1a).
+    /// Equal configurations have equal keys; different ones practically never do (128 bits of
+    /// FNV-1a).
     pub fn key(&self) -> u128 {
         let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-        let mut eat = |byte: u8| hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        let mut eat =
+            |byte: u8| hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         for value in &self.0 {
             let (kind, bits) = value.map_or((0, 0), Value::bits);
             eat(kind);

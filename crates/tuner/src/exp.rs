@@ -1,9 +1,12 @@
-//! The exponential function and the logarithm in plain arithmetic: short, and a loop over them becomes vector code with the same bits on every machine.
+//! The exponential function and the logarithm in plain arithmetic: short, and a loop over them
+//! becomes vector code with the same bits on every machine.
 
-/// e^x for x in [-708, 709], to about one unit in the last place; smaller x count as -708 (3e-308), greater ones as 709.
+/// e^x for x in [-708, 709], to about one unit in the last place; smaller x count as -708 (3e-308),
+/// greater ones as 709.
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
-    // Adding and taking away 1.5 * 2^52 rounds to a whole number, which then stands in the low bits.
+    // Adding and taking away 1.5 * 2^52 rounds to a whole number, which then stands in the low
+    // bits.
     const ROUNDER: f64 = 6_755_399_441_055_744.0;
     // ln 2 in two parts (as fdlibm splits it): n times the first is exact.
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;

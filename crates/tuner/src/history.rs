@@ -54,7 +54,8 @@ pub struct Trial {
     pub origin: Option<Origin>,
     /// By rising resource, each resource once.
     pub reports: Vec<Report>,
-    /// Final values of all objectives, minimised; empty while there are none. Of a stopped trial: its last report.
+    /// Final values of all objectives, minimised; empty while there are none. Of a stopped trial:
+    /// its last report.
     #[serde(with = "crate::history::numbers")]
     pub values: Vec<f64>,
     /// Known from elsewhere.

@@ -1,6 +1,8 @@
-//! Which hyperparameters mattered: functional analysis of variance over a random forest (Hutter, Hoos and Leyton-Brown, "An Efficient Approach for Assessing
-//! Hyperparameter Importance", ICML 2014, section 3). Each tree says what share of the objective's variance over the whole space a parameter explains by itself, all
-//! others averaged out exactly; the forest's mean is the answer. The same history gives the same bits.
+//! Which hyperparameters mattered: functional analysis of variance over a random forest (Hutter,
+//! Hoos and Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter Importance", ICML
+//! 2014, section 3). Each tree says what share of the objective's variance over the whole space a
+//! parameter explains by itself, all others averaged out exactly; the forest's mean is the answer.
+//! The same history gives the same bits.
 
 use crate::{Domain, History, Rng, Space, Value};
 
@@ -44,9 +46,12 @@ struct Point {
     value: f64,
 }
 
-/// By parameter, in the space's order: the share of the variance of an objective that it explains alone, as parts of their sum (all add up to 1). None if fewer than
-/// four trials completed, or all with the same value; where most are stopped early, what they reported at a resource that many reached counts (of the first objective). Inactive parameters stand in the middle of their range. Values far outside (above the third quartile by
-/// three times the distance between the quartiles) count as that limit, so that one divergence does not drown the rest.
+/// By parameter, in the space's order: the share of the variance of an objective that it explains
+/// alone, as parts of their sum (all add up to 1). None if fewer than four trials completed, or all
+/// with the same value; where most are stopped early, what they reported at a resource that many
+/// reached counts (of the first objective). Inactive parameters stand in the middle of their range.
+/// Values far outside (above the third quartile by three times the distance between the quartiles)
+/// count as that limit, so that one divergence does not drown the rest.
 pub fn importance(space: &Space, history: &History, objective: usize) -> Option<Vec<f64>> {
     let whole: Vec<Part> = space.parameters().iter().map(|parameter| whole(&parameter.domain)).collect();
     let mut points: Vec<Point> = Vec::new();
@@ -75,18 +80,22 @@ pub fn importance(space: &Space, history: &History, objective: usize) -> Option<
         let variance: f64 = leaves.iter().map(|leaf| (leaf.value - mean) * (leaf.value - mean) * volume(leaf)).sum();
         if variance > 0.0 {
             trees += 1.0;
-            shares.iter_mut().enumerate().for_each(|(dimension, share)| *share += alone(&leaves, dimension, mean) / variance);
+            shares
+                .iter_mut()
+                .enumerate()
+                .for_each(|(dimension, share)| *share += alone(&leaves, dimension, mean) / variance);
         }
     }
     let sum: f64 = shares.iter().sum();
     (trees > 0.0 && sum > 0.0).then(|| shares.iter().map(|share| share / sum).collect())
 }
 
-/// Where few trials come to their end, since they are stopped early: the greatest resource at which a quarter of those that reported can be
-/// compared. None where trials that completed are as many.
+/// Where few trials come to their end, since they are stopped early: the greatest resource at which
+/// a quarter of those that reported can be compared. None where trials that completed are as many.
 fn common_resource(history: &History) -> Option<u32> {
     let completed = history.trials().iter().filter(|trial| trial.value().is_some()).count();
-    let mut reached: Vec<u32> = history.trials().iter().map(crate::Trial::resource).filter(|&resource| resource > 0).collect();
+    let mut reached: Vec<u32> =
+        history.trials().iter().map(crate::Trial::resource).filter(|&resource| resource > 0).collect();
     reached.sort_unstable_by(|one, other| other.cmp(one));
     let wanted = (reached.len() / 4).max(MIN_TRIALS);
     if completed >= wanted { None } else { reached.get(wanted - 1).copied() }
@@ -124,17 +133,23 @@ fn volume(leaf: &Leaf) -> f64 {
     leaf.parts.iter().map(|part| part.share()).product()
 }
 
-/// A regression tree (CART): the split with the least sum of squares, over two thirds of the dimensions.
+/// A regression tree (CART): the split with the least sum of squares, over two thirds of the
+/// dimensions.
 fn grow(points: Vec<&Point>, parts: Vec<Part>, depth: usize, rng: &mut Rng, leaves: &mut Vec<Leaf>) {
     #[expect(clippy::cast_precision_loss, reason = "thousands of trials")]
     let mean = points.iter().map(|point| point.value).sum::<f64>() / points.len() as f64;
     let is_flat = points.iter().all(|point| point.value == points[0].value);
-    let split = if is_flat || depth == MAX_DEPTH || points.len() < 2 * MIN_LEAF { None } else { best_split(&points, &parts, rng) };
+    let split = if is_flat || depth == MAX_DEPTH || points.len() < 2 * MIN_LEAF {
+        None
+    } else {
+        best_split(&points, &parts, rng)
+    };
     let Some((dimension, left_part, right_part)) = split else {
         leaves.push(Leaf { parts, value: mean });
         return;
     };
-    let (left, right): (Vec<&Point>, Vec<&Point>) = points.into_iter().partition(|point| holds(left_part, point.place[dimension]));
+    let (left, right): (Vec<&Point>, Vec<&Point>) =
+        points.into_iter().partition(|point| holds(left_part, point.place[dimension]));
     for (points, part) in [(left, left_part), (right, right_part)] {
         let mut parts = parts.clone();
         parts[dimension] = part;
@@ -173,7 +188,8 @@ fn best_split(points: &[&Point], parts: &[Part], rng: &mut Rng) -> Option<(usize
     best.map(|(_, dimension, left, right)| (dimension, left, right))
 }
 
-/// Cuts a sequence of points in two: the number on the left with the greatest gain, where a cut is allowed.
+/// Cuts a sequence of points in two: the number on the left with the greatest gain, where a cut is
+/// allowed.
 fn best_cut(sorted: &[&Point], may_cut: impl Fn(usize) -> bool) -> Option<(f64, usize)> {
     let total: f64 = sorted.iter().map(|point| point.value).sum();
     let (mut left, mut best) = (0.0, None);
@@ -198,10 +214,15 @@ fn split_interval(points: &[&Point], dimension: usize, low: f64, high: f64) -> O
     sorted.sort_by(|one, other| one.place[dimension].total_cmp(&other.place[dimension]));
     let (gain, cut) = best_cut(&sorted, |cut| sorted[cut - 1].place[dimension] < sorted[cut].place[dimension])?;
     let at = f64::midpoint(sorted[cut - 1].place[dimension], sorted[cut].place[dimension]);
-    (low < at && at < high && sorted[cut - 1].place[dimension] < at).then_some((gain, Part::Interval(low, at), Part::Interval(at, high)))
+    (low < at && at < high && sorted[cut - 1].place[dimension] < at).then_some((
+        gain,
+        Part::Interval(low, at),
+        Part::Interval(at, high),
+    ))
 }
 
-/// Choices in the order of their mean value: the best subset is a beginning of that order (Breiman et al., "Classification and Regression Trees", 1984).
+/// Choices in the order of their mean value: the best subset is a beginning of that order (Breiman
+/// et al., "Classification and Regression Trees", 1984).
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number of a choice")]
 fn split_set(points: &[&Point], dimension: usize, bits: u64, all: u32) -> Option<(f64, Part, Part)> {
     let mut sums = vec![(0.0, 0.0); all as usize];
@@ -215,7 +236,9 @@ fn split_set(points: &[&Point], dimension: usize, bits: u64, all: u32) -> Option
         sum / count
     };
     let mut sorted = points.to_vec();
-    sorted.sort_by(|one, other| mean(one).total_cmp(&mean(other)).then_with(|| one.place[dimension].total_cmp(&other.place[dimension])));
+    sorted.sort_by(|one, other| {
+        mean(one).total_cmp(&mean(other)).then_with(|| one.place[dimension].total_cmp(&other.place[dimension]))
+    });
     let (gain, cut) = best_cut(&sorted, |cut| sorted[cut - 1].place[dimension] != sorted[cut].place[dimension])?;
     let right = sorted[cut..].iter().fold(0, |set, point| set | 1_u64 << point.place[dimension] as u32);
     Some((gain, Part::Set(bits & !right, all), Part::Set(right, all)))
@@ -265,12 +288,15 @@ mod tests {
     const SPACE: &str = r#"[{"name":"x","type":"continuous","min":0,"max":1},{"name":"y","type":"continuous","min":1e-4,"max":1,"scaling":"Logarithmic"},
         {"name":"c","type":"categorical","values":["p","q","r"]},{"name":"idle","type":"integer","min":1,"max":9}]"#;
 
-    /// x explains 1/12, y (its exponent) 1/3 of that, c: {0, 0, 0.5} a variance of 1/18; together 0.1667.
+    /// x explains 1/12, y (its exponent) 1/3 of that, c: {0, 0, 0.5} a variance of 1/18; together
+    /// 0.1667.
     #[test]
     fn shares_are_those_of_an_additive_function() {
         let study = study(SPACE, 300, |space, config| {
             let number = |name| space.number(config, name).unwrap();
-            number("x") + (number("y").log10() + 4.0) / 4.0 / 3.0_f64.sqrt() + if number("c") == 2.0 { 0.5 } else { 0.0 }
+            number("x")
+                + (number("y").log10() + 4.0) / 4.0 / 3.0_f64.sqrt()
+                + if number("c") == 2.0 { 0.5 } else { 0.0 }
         });
         let shares = importance(study.space(), study.history(), 0).unwrap();
         assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);

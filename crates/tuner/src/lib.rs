@@ -1,7 +1,9 @@
-//! Hyperparameter search as a library: what to try next ([`Searcher`]), and which trials go on ([`Scheduler`]). Pure: no clock, no I/O, no
-//! threads, no randomness but a seed; the same seed and the same order of events give the same bits on every machine.
+//! Hyperparameter search as a library: what to try next ([`Searcher`]), and which trials go on
+//! ([`Scheduler`]). Pure: no clock, no I/O, no threads, no randomness but a seed; the same seed and
+//! the same order of events give the same bits on every machine.
 //!
-//! A [`Study`] composes the two over a [`Space`]. It is asked for trials, told what they report, and every answer is data:
+//! A [`Study`] composes the two over a [`Space`]. It is asked for trials, told what they report,
+//! and every answer is data:
 //!
 //! ```
 //! use shoal_tuner::{Ask, Outcome, Space, Study, StudySpec};
@@ -16,18 +18,23 @@
 //! assert_eq!(study.history().trials().len(), 3);
 //! ```
 //!
-//! What happens to a study is a list of [`Record`]s; folding them ([`Study::replay`]) gives the same study without searching again, so a caller
-//! that keeps them goes on after a crash as if there had been none, also with a later version of this library.
+//! What happens to a study is a list of [`Record`]s; folding them ([`Study::replay`]) gives the
+//! same study without searching again, so a caller that keeps them goes on after a crash as if
+//! there had been none, also with a later version of this library.
 //!
 //! Promises, each held by `tests/conformance` for every searcher with every scheduler:
-//! - A proposal lies in the space and was not tried before, as long as the space has something else.
-//! - Reports that are late, repeated or of unknown trials change nothing. What is not a number is worse than all numbers; a trial that ends with it failed.
+//! - A proposal lies in the space and was not tried before, as long as the space has something
+//!   else.
+//! - Reports that are late, repeated or of unknown trials change nothing. What is not a number is
+//!   worse than all numbers; a trial that ends with it failed.
 //! - A study that says to wait has a running trial to wait for, and one that says to end means it.
 //! - A study that is stored and read back goes on as the one that was not.
 //!
-//! Where to look: `space` and `scaling` say what may be tried; `history` is what is known; `search` has a file per searcher, `schedule` one per scheduler.
-//! [`named`] has strategies by name, [`protocol`] a study for other languages, `progress` the criteria by which a search may end, `transfer` warm starts,
-//! [`importance()`] and [`pareto`] what people want to know afterwards. `docs/tuning.md` shows it from Rust, Python and the shell.
+//! Where to look: `space` and `scaling` say what may be tried; `history` is what is known; `search`
+//! has a file per searcher, `schedule` one per scheduler. [`named`] has strategies by name,
+//! [`protocol`] a study for other languages, `progress` the criteria by which a search may end,
+//! `transfer` warm starts, [`importance()`] and [`pareto`] what people want to know afterwards.
+//! `docs/tuning.md` shows it from Rust, Python and the shell.
 
 mod config;
 mod direction;

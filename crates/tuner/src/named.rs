@@ -1,4 +1,5 @@
-//! Strategies by name: what people type (`tpe`, `asha`, `bayesian+hyperband`) for a searcher and a scheduler with their usual options.
+//! Strategies by name: what people type (`tpe`, `asha`, `bayesian+hyperband`) for a searcher and a
+//! scheduler with their usual options.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +23,10 @@ pub const SCHEDULERS: &[(&str, &str)] = &[
     ("behind", "more than 10 per cent behind the best at the same resource: stopped"),
     ("asha", "asynchronous successive halving: the best third of each rung is promoted"),
     ("hyperband", "asynchronous Hyperband: brackets of successive halving"),
-    ("round_robin", "trials take turns, unit by unit, and those too far behind are stopped: early decisions on few machines"),
+    (
+        "round_robin",
+        "trials take turns, unit by unit, and those too far behind are stopped: early decisions on few machines",
+    ),
     ("pbt", "population based training: bad trials go on as perturbed copies of good ones"),
 ];
 
@@ -39,10 +43,16 @@ fn takes(kind: &str) -> &'static [&'static str] {
 /// Names for both together: name, searcher, scheduler, and what they are good for.
 pub const PAIRS: &[(&str, &str, &str, &str)] = &[
     ("bohb", "tpe", "hyperband", "a Parzen estimator proposes for Hyperband's brackets"),
-    ("mobster", "multi_fidelity", "asha", "a Gaussian process over configurations and resources proposes for successive halving"),
+    (
+        "mobster",
+        "multi_fidelity",
+        "asha",
+        "a Gaussian process over configurations and resources proposes for successive halving",
+    ),
 ];
 
-/// How much resource a trial may use, where the caller has said it: schedulers that were not told otherwise are made for it.
+/// How much resource a trial may use, where the caller has said it: schedulers that were not told
+/// otherwise are made for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
     /// No trial is stopped before.
@@ -78,11 +88,14 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// The strategy of a name: a searcher's, a scheduler's (with random search), one of [`PAIRS`], or a searcher and a scheduler joined by `+`. `-` is as good as `_`.
-    /// `asha-stopping` and `hyperband-stopping` stop trials at rungs instead of pausing them there: for programs without checkpoints.
+    /// The strategy of a name: a searcher's, a scheduler's (with random search), one of [`PAIRS`],
+    /// or a searcher and a scheduler joined by `+`. `-` is as good as `_`. `asha-stopping` and
+    /// `hyperband-stopping` stop trials at rungs instead of pausing them there: for programs
+    /// without checkpoints.
     ///
     /// # Errors
-    /// There is none of this name (the text lists those that there are), or it needs a resource that is not given.
+    /// There is none of this name (the text lists those that there are), or it needs a resource
+    /// that is not given.
     pub fn named(name: &str, resources: Resources) -> Result<Self, SpecError> {
         let mut strategy = Self { searcher: SearcherSpec::Random, scheduler: SchedulerSpec::None };
         for part in name.split('+') {
@@ -92,7 +105,9 @@ impl Strategy {
                 strategy.scheduler = scheduler_named(scheduler, resources)?;
             } else if SCHEDULERS.iter().any(|(name, _)| *name == part) {
                 strategy.scheduler = scheduler_named(&part, resources)?;
-            } else if let Some(kind) = part.strip_suffix("_stopping").filter(|kind| ["asha", "hyperband"].contains(kind)) {
+            } else if let Some(kind) =
+                part.strip_suffix("_stopping").filter(|kind| ["asha", "hyperband"].contains(kind))
+            {
                 strategy.scheduler = scheduler(&serde_json::json!({ "kind": kind, "form": "stopping" }), resources)?;
             } else if SEARCHERS.iter().any(|(name, _)| *name == part) {
                 strategy.searcher = searcher_named(&part)?;
@@ -121,7 +136,8 @@ pub fn searcher(value: &Value) -> Result<SearcherSpec, SpecError> {
     }
 }
 
-/// A scheduler's name, or its specification as JSON; what it does not say of resources is taken from `resources`.
+/// A scheduler's name, or its specification as JSON; what it does not say of resources is taken
+/// from `resources`.
 ///
 /// # Errors
 /// There is none like it, or it needs a resource that is not given.
@@ -166,7 +182,11 @@ fn plain(name: &str) -> String {
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> SpecError {
     let known = Vec::from_iter(known);
     let hint = near(name, known.iter().copied());
-    SpecError::Named(format!("there is no {what} {name:?}{hint}{} there are: {}", if hint.is_empty() { ";" } else { "" }, known.join(", ")))
+    SpecError::Named(format!(
+        "there is no {what} {name:?}{hint}{} there are: {}",
+        if hint.is_empty() { ";" } else { "" },
+        known.join(", ")
+    ))
 }
 
 impl StudySpec {
@@ -226,7 +246,10 @@ mod tests {
         let error = Strategy::named("newton", RESOURCES).unwrap_err().to_string();
         assert!(error.starts_with("there is no strategy \"newton\"; there are: random, "), "{error}");
         let error = Strategy::named("hyperbnd", RESOURCES).unwrap_err().to_string();
-        assert!(error.starts_with("there is no strategy \"hyperbnd\"; did you mean hyperband? there are: random, "), "{error}");
+        assert!(
+            error.starts_with("there is no strategy \"hyperbnd\"; did you mean hyperband? there are: random, "),
+            "{error}"
+        );
         let error = searcher(&serde_json::json!({"kind": "newton"})).unwrap_err().to_string();
         assert!(error.contains("unknown variant `newton`"), "{error}");
     }

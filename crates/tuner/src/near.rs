@@ -1,9 +1,11 @@
-//! The name that was meant, it seems: for everything that people type, strategies, metrics, hyperparameters, images, members of requests.
+//! The name that was meant, it seems: for everything that people type, strategies, metrics,
+//! hyperparameters, images, members of requests.
 
 /// Bytes of a name's beginning that tell it.
 const LEAST_BEGINNING: usize = 2;
 
-/// `; did you mean eta?` if one of the names that there are is much like this one, else nothing. Case does not count.
+/// `; did you mean eta?` if one of the names that there are is much like this one, else nothing.
+/// Case does not count.
 #[must_use]
 pub fn near<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let wrong = wrong.to_lowercase();
@@ -12,10 +14,15 @@ pub fn near<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String
     // What was not typed to its end comes before what was mistyped.
     let nearest = known.into_iter().min_by_key(|name| (!continues(name), distance(name)));
     let close = |name: &&str| continues(name) || distance(name) * 2 <= name.chars().count().max(wrong.chars().count());
-    nearest.filter(|_| !wrong.is_empty()).filter(close).map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+    nearest
+        .filter(|_| !wrong.is_empty())
+        .filter(close)
+        .map(|name| format!("; did you mean {name}?"))
+        .unwrap_or_default()
 }
 
-/// Levenshtein's distance (of at most the first 64 characters of `b`), row by row: how many letters were mistyped.
+/// Levenshtein's distance (of at most the first 64 characters of `b`), row by row: how many letters
+/// were mistyped.
 #[must_use]
 pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();

@@ -9,14 +9,16 @@ fn lexical(one: &[f64], other: &[f64]) -> std::cmp::Ordering {
     one.iter().zip(other).map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
 }
 
-/// Sorts by dominance: rank 0 is dominated by nobody, rank 1 by points of rank 0 only, and so on. Equal points have equal ranks.
-/// Two objectives take n log n steps, more take n^2 at worst (X. Zhang et al., "An efficient approach to nondominated sorting", 2015).
+/// Sorts by dominance: rank 0 is dominated by nobody, rank 1 by points of rank 0 only, and so on.
+/// Equal points have equal ranks. Two objectives take n log n steps, more take n^2 at worst (X.
+/// Zhang et al., "An efficient approach to nondominated sorting", 2015).
 pub fn ranks<P: AsRef<[f64]>>(points: &[P]) -> Vec<u32> {
     let at = |index: usize| points[index].as_ref();
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|&one, &other| lexical(at(one), at(other)).then(one.cmp(&other)));
     let mut ranks = vec![0; points.len()];
-    // Members of every front so far, in the order of `order`: nobody is dominated by one who comes later.
+    // Members of every front so far, in the order of `order`: nobody is dominated by one who comes
+    // later.
     let mut fronts: Vec<Vec<usize>> = Vec::new();
     for index in order {
         let point = at(index);
@@ -41,11 +43,15 @@ pub fn front<P: AsRef<[f64]>>(points: &[P]) -> Vec<usize> {
     ranks(points).iter().enumerate().filter(|(_, rank)| **rank == 0).map(|(index, _)| index).collect()
 }
 
-/// The volume that the points dominate below a reference point; what is not below the reference in every objective adds nothing.
-/// Exact; by L. While, L. Bradstreet and L. Barone, "A fast way of calculating exact hypervolumes" (2012). Meant for up to some hundred points.
+/// The volume that the points dominate below a reference point; what is not below the reference in
+/// every objective adds nothing. Exact; by L. While, L. Bradstreet and L. Barone, "A fast way of
+/// calculating exact hypervolumes" (2012). Meant for up to some hundred points.
 pub fn hypervolume<P: AsRef<[f64]>>(points: &[P], reference: &[f64]) -> f64 {
-    let inside: Vec<Vec<f64>> =
-        points.iter().map(|point| point.as_ref().to_vec()).filter(|point| point.iter().zip(reference).all(|(a, r)| a < r)).collect();
+    let inside: Vec<Vec<f64>> = points
+        .iter()
+        .map(|point| point.as_ref().to_vec())
+        .filter(|point| point.iter().zip(reference).all(|(a, r)| a < r))
+        .collect();
     volume(&nondominated(inside), reference)
 }
 
@@ -57,7 +63,8 @@ pub fn contributions<P: AsRef<[f64]>>(points: &[P], reference: &[f64]) -> Vec<f6
         if point.iter().zip(reference).any(|(a, r)| a >= r) {
             return 0.0;
         }
-        let others: Vec<&[f64]> = all.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, it)| *it).collect();
+        let others: Vec<&[f64]> =
+            all.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, it)| *it).collect();
         exclusive_volume(point, &others, reference)
     };
     (0..all.len()).map(exclusive).collect()
@@ -66,7 +73,8 @@ pub fn contributions<P: AsRef<[f64]>>(points: &[P], reference: &[f64]) -> Vec<f6
 /// Without the dominated ones, and equal ones once.
 fn nondominated(points: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     let ranks = ranks(&points);
-    let mut kept: Vec<Vec<f64>> = points.into_iter().zip(ranks).filter(|(_, rank)| *rank == 0).map(|(point, _)| point).collect();
+    let mut kept: Vec<Vec<f64>> =
+        points.into_iter().zip(ranks).filter(|(_, rank)| *rank == 0).map(|(point, _)| point).collect();
     kept.sort_by(|one, other| lexical(one, other));
     kept.dedup();
     kept
@@ -95,7 +103,8 @@ fn volume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
 /// What `point` dominates and none of `others` does.
 fn exclusive_volume<P: AsRef<[f64]>>(point: &[f64], others: &[P], reference: &[f64]) -> f64 {
     let limited = |other: &P| point.iter().zip(other.as_ref()).map(|(a, b)| a.max(*b)).collect::<Vec<f64>>();
-    let shared: Vec<Vec<f64>> = others.iter().map(limited).filter(|it| it.iter().zip(reference).all(|(a, r)| a < r)).collect();
+    let shared: Vec<Vec<f64>> =
+        others.iter().map(limited).filter(|it| it.iter().zip(reference).all(|(a, r)| a < r)).collect();
     let shared = if shared.is_empty() { 0.0 } else { volume(&nondominated(shared), reference) };
     (box_volume(point, reference) - shared).max(0.0)
 }
@@ -150,7 +159,8 @@ mod tests {
             let reference = vec![1.0; objectives];
             let mut cells = 0_u32;
             for cell in 0..12_usize.pow(objectives as u32) {
-                let middle: Vec<f64> = (0..objectives).map(|axis| (cell / 12_usize.pow(axis as u32) % 12) as f64 / 12.0 + 0.01).collect();
+                let middle: Vec<f64> =
+                    (0..objectives).map(|axis| (cell / 12_usize.pow(axis as u32) % 12) as f64 / 12.0 + 0.01).collect();
                 cells += u32::from(points.iter().any(|point| point.iter().zip(&middle).all(|(a, b)| a < b)));
             }
             let expected = f64::from(cells) / 12_f64.powi(objectives as i32);
@@ -168,7 +178,8 @@ mod tests {
     fn a_study_knows_its_front() {
         use crate::{Ask, Direction, Outcome, Space, Study, StudySpec};
         let space: Space = serde_json::from_str(r#"[{"name":"x","type":"continuous","min":0.0,"max":1.0}]"#).unwrap();
-        let spec = StudySpec { objectives: vec![Direction::Minimize, Direction::Maximize], ..StudySpec::random(space, 1) };
+        let spec =
+            StudySpec { objectives: vec![Direction::Minimize, Direction::Maximize], ..StudySpec::random(space, 1) };
         let mut study = Study::new(spec).unwrap();
         for values in [vec![1.0, 1.0], vec![2.0, 3.0], vec![2.0, 2.0], vec![0.0, f64::NAN], vec![5.0, 5.0]] {
             let Ask::Start(start) = study.ask() else { panic!("there is more to try") };

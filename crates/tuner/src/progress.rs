@@ -1,5 +1,6 @@
-//! Whether a search still gets anywhere: AWS's completion criteria `BestObjectiveNotImproving` and `ConvergenceDetected`, as a fold over results. What it
-//! keeps does not grow with the number of trials.
+//! Whether a search still gets anywhere: AWS's completion criteria `BestObjectiveNotImproving` and
+//! `ConvergenceDetected`, as a fold over results. What it keeps does not grow with the number of
+//! trials.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A trial ended with a value, as it is minimised. Values that are not finite are no results and change nothing.
+    /// A trial ended with a value, as it is minimised. Values that are not finite are no results
+    /// and change nothing.
     pub fn take(&mut self, value: f64) {
         if !value.is_finite() {
             return;
@@ -58,12 +60,16 @@ impl Progress {
         self.not_improving
     }
 
-    /// By how much the best value could still improve, with 95 % confidence: a bound on the distance from the best of ten values to the least possible one.
+    /// By how much the best value could still improve, with 95 % confidence: a bound on the
+    /// distance from the best of ten values to the least possible one.
     ///
-    /// Near its minimum a smooth function of d parameters has values below x with a chance that grows as (x - minimum)^(d/2), whatever the function (de Haan,
-    /// "Estimation of the minimum of a function using order statistics", JASA 76, 1981). Then the ratio of the distances of the best and the tenth best value to
-    /// the minimum is the (2/d)-th power of a variable with the Beta(1, 9) law, and its 95 % quantile bounds the best one's. Values of a searcher that learns are denser
-    /// near the minimum than random ones, which makes the bound tighter than it says only where the searcher is wrong about where the minimum lies.
+    /// Near its minimum a smooth function of d parameters has values below x with a chance that
+    /// grows as (x - minimum)^(d/2), whatever the function (de Haan, "Estimation of the minimum of
+    /// a function using order statistics", JASA 76, 1981). Then the ratio of the distances of the
+    /// best and the tenth best value to the minimum is the (2/d)-th power of a variable with the
+    /// Beta(1, 9) law, and its 95 % quantile bounds the best one's. Values of a searcher that
+    /// learns are denser near the minimum than random ones, which makes the bound tighter than it
+    /// says only where the searcher is wrong about where the minimum lies.
     pub fn possible(&self, dimensions: usize) -> Option<f64> {
         let (best, last) = (self.best.first()?, self.best.get(BEST - 1)?);
         #[expect(clippy::cast_precision_loss, reason = "a handful of parameters")]
@@ -73,8 +79,9 @@ impl Progress {
         Some((last - best) * ratio / (1.0 - ratio))
     }
 
-    /// Whether it is unlikely that the search improves by more than 1 % of the best value's size any more: no improvement in the last 10 results nor in the last
-    /// third of all, and [`Self::possible`] says so, too. `dimensions`: how many parameters have more than one value.
+    /// Whether it is unlikely that the search improves by more than 1 % of the best value's size
+    /// any more: no improvement in the last 10 results nor in the last third of all, and
+    /// [`Self::possible`] says so, too. `dimensions`: how many parameters have more than one value.
     pub fn has_converged(&self, dimensions: usize) -> bool {
         let patience = (self.results / 3).max(10);
         let is_small = |possible: f64| self.best().is_some_and(|best| possible <= IMPROVEMENT * best.abs());

@@ -1,4 +1,5 @@
-//! The JSON-lines protocol: a study for a program in any language, one request a line, one reply a line.
+//! The JSON-lines protocol: a study for a program in any language, one request a line, one reply a
+//! line.
 //!
 //! | request | reply |
 //! |---|---|
@@ -12,10 +13,12 @@
 //! | `{"op":"stat"}` | `{"rss_mib":12.3,"cpu_s":0.2}` |
 //! | `{"op":"quit"}` | none |
 //!
-//! Beyond that, `init` takes `"searcher"` and `"scheduler"` (a name or a specification), `"objectives"` (`["minimize","maximize"]`; then `"values"` is
-//! told in place of `"value"`) and `"max_trials"`. A trial is told its result once, and a space has a parameter. A report's reply may carry `"to"` (a further resource to run to) and `"others"` (decisions on other trials); an
-//! ask's may carry `"origin"`, whose checkpoint to begin with. Without `"objectives"` values are minimised. What cannot be done is answered by `{"error":"..."}`,
-//! and changes nothing.
+//! Beyond that, `init` takes `"searcher"` and `"scheduler"` (a name or a specification),
+//! `"objectives"` (`["minimize","maximize"]`; then `"values"` is told in place of `"value"`) and
+//! `"max_trials"`. A trial is told its result once, and a space has a parameter. A report's reply
+//! may carry `"to"` (a further resource to run to) and `"others"` (decisions on other trials); an
+//! ask's may carry `"origin"`, whose checkpoint to begin with. Without `"objectives"` values are
+//! minimised. What cannot be done is answered by `{"error":"..."}`, and changes nothing.
 
 mod json_space;
 mod request;
@@ -62,7 +65,8 @@ struct Live {
     space: JsonSpace,
     mode: Mode,
     max_resource: Option<u32>,
-    /// Trials that the client let go at their old `to` though they may go on: they are handed out again before the study is asked.
+    /// Trials that the client let go at their old `to` though they may go on: they are handed out
+    /// again before the study is asked.
     let_go: VecDeque<TrialId>,
 }
 
@@ -70,7 +74,8 @@ struct Live {
 type Refusal = String;
 
 impl Session {
-    /// A conversation that has not begun. `strategy` is a name ([`Strategy::named`]) for what `init` does not say; `usage` is called at `init` and at `stat`.
+    /// A conversation that has not begun. `strategy` is a name ([`Strategy::named`]) for what
+    /// `init` does not say; `usage` is called at `init` and at `stat`.
     pub fn new(strategy: impl Into<String>, usage: impl FnMut() -> Usage + Send + 'static) -> Self {
         Self { strategy: strategy.into(), usage: Box::new(usage), cpu_at_init: 0.0, live: None, is_over: false }
     }
@@ -115,7 +120,11 @@ impl Session {
                 let live = self.live.as_mut().ok_or_else(|| format!("{op}: there is no study yet: send init first"))?;
                 return live.answer(op, &request).map_err(|problem| format!("{op}: {problem}"));
             }
-            other => return Err(format!("there is no operation {other:?}; there are: init, ask, tell, report, done, inject, stat, quit")),
+            other => {
+                return Err(format!(
+                    "there is no operation {other:?}; there are: init, ask, tell, report, done, inject, stat, quit"
+                ));
+            }
         }
         Ok(r#"{"ok":true}"#.to_owned())
     }
@@ -123,13 +132,15 @@ impl Session {
     fn init(&mut self, line: &str) -> Result<(), Refusal> {
         let (study, space) = open(line, &self.strategy)?;
         let init: Init = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        self.live = Some(Live { study, space, mode: init.mode, max_resource: init.max_resource, let_go: VecDeque::new() });
+        self.live =
+            Some(Live { study, space, mode: init.mode, max_resource: init.max_resource, let_go: VecDeque::new() });
         self.cpu_at_init = (self.usage)().cpu_s;
         Ok(())
     }
 }
 
-/// The study that an `init` request asks for, and its space as JSON. `strategy`: the name of what it does not say.
+/// The study that an `init` request asks for, and its space as JSON. `strategy`: the name of what
+/// it does not say.
 ///
 /// # Errors
 /// What is wrong with it, for a person.
@@ -142,7 +153,9 @@ pub fn open(init: &str, strategy: &str) -> Result<(Study, JsonSpace), String> {
     }
     let wrong = |error: SpecError| error.to_string();
     let mut strategy = match &init.searcher {
-        Some(searcher) => Strategy { searcher: named::searcher(searcher).map_err(wrong)?, scheduler: SchedulerSpec::None },
+        Some(searcher) => {
+            Strategy { searcher: named::searcher(searcher).map_err(wrong)?, scheduler: SchedulerSpec::None }
+        }
         None => Strategy::named(strategy, resources).map_err(wrong)?,
     };
     if let Some(scheduler) = &init.scheduler {
@@ -157,7 +170,8 @@ pub fn open(init: &str, strategy: &str) -> Result<(Study, JsonSpace), String> {
         return Err(r#"the space is empty, so there is nothing to search; give it a parameter, such as {"name":"lr","type":"continuous","min":0,"max":1}"#.to_owned());
     }
     let Strategy { searcher, scheduler } = strategy;
-    let spec = StudySpec { space: space.space().clone(), objectives, searcher, scheduler, seed, max_trials: init.max_trials };
+    let spec =
+        StudySpec { space: space.space().clone(), objectives, searcher, scheduler, seed, max_trials: init.max_trials };
     Ok((Study::new(spec).map_err(wrong)?, space))
 }
 
@@ -171,7 +185,9 @@ impl Live {
                 let values = self.result(request)?;
                 let state = self.study.history().trial(trial).map(|known| known.state);
                 if matches!(state, Some(TrialState::Completed | TrialState::Failed)) {
-                    return Err(format!("trial \"t{trial}\" has been told its result already, and keeps it; ask for another trial"));
+                    return Err(format!(
+                        "trial \"t{trial}\" has been told its result already, and keeps it; ask for another trial"
+                    ));
                 }
                 self.end(trial, values);
             }
@@ -205,7 +221,9 @@ impl Live {
             }
         }
         match self.study.ask() {
-            Ask::Start(start) => self.offer(start.trial, start.origin.map_or(0, |it| it.resource), start.to, start.origin),
+            Ask::Start(start) => {
+                self.offer(start.trial, start.origin.map_or(0, |it| it.resource), start.to, start.origin)
+            }
             Ask::Resume { trial, from, to } => self.offer(trial, from, to, None),
             Ask::Wait => r#"{"wait":true}"#.to_owned(),
             Ask::End => r#"{"end":true}"#.to_owned(),
@@ -226,7 +244,8 @@ impl Live {
             }
         }
         if let Some(origin) = origin {
-            write!(reply, ",\"origin\":{{\"id\":\"t{}\",\"resource\":{}}}", origin.trial, origin.resource).expect("strings take all");
+            write!(reply, ",\"origin\":{{\"id\":\"t{}\",\"resource\":{}}}", origin.trial, origin.resource)
+                .expect("strings take all");
         }
         reply.push('}');
         reply
@@ -234,7 +253,8 @@ impl Live {
 
     fn report(&mut self, request: &Request<'_>) -> Result<String, Refusal> {
         let trial = self.trial(request)?;
-        let resource = request.resource.filter(|resource| *resource > 0).ok_or("needs \"resource\", a whole number from 1")?;
+        let resource =
+            request.resource.filter(|resource| *resource > 0).ok_or("needs \"resource\", a whole number from 1")?;
         let values = request.numbers().ok_or("needs \"value\" (null: not a number)")?;
         let verdicts = self.study.report(trial, resource, &values);
         let own = verdicts.iter().find(|(whom, _)| *whom == trial).map(|(_, verdict)| *verdict);
@@ -256,7 +276,8 @@ impl Live {
             reply.push_str(",\"others\":[");
             for (index, (whom, verdict)) in others.enumerate() {
                 let comma = if index > 0 { "," } else { "" };
-                write!(reply, "{comma}{{\"id\":\"t{whom}\",\"decision\":{}}}", word(*verdict)).expect("strings take all");
+                write!(reply, "{comma}{{\"id\":\"t{whom}\",\"decision\":{}}}", word(*verdict))
+                    .expect("strings take all");
             }
             reply.push(']');
         }
@@ -267,7 +288,9 @@ impl Live {
     /// A trial reached its `to`, or its end: its last report is its result, unless it may go on.
     fn done(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let trial = self.trial(request)?;
-        let Some(known) = self.study.history().trial(trial).filter(|known| known.state == TrialState::Running) else { return Ok(()) };
+        let Some(known) = self.study.history().trial(trial).filter(|known| known.state == TrialState::Running) else {
+            return Ok(());
+        };
         let reached = request.resource.unwrap_or_else(|| known.resource()).max(known.resource());
         let is_at_end = self.max_resource.is_some_and(|max| reached >= max);
         if !is_at_end && known.to.is_some_and(|to| to > reached) {

@@ -1,5 +1,5 @@
-//! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021), seeded by SplitMix64. Ours, so that its stream
-//! never changes under a stored seed.
+//! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021),
+//! seeded by SplitMix64. Ours, so that its stream never changes under a stored seed.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,8 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 impl Rng {
-    /// The stream of one purpose: what one purpose draws does not change what another does. Studies use the number of the ask.
+    /// The stream of one purpose: what one purpose draws does not change what another does. Studies
+    /// use the number of the ask.
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut state = seed;
         let mut state = split_mix(&mut state) ^ purpose.wrapping_mul(0xD1B5_4A32_D192_ED03);

@@ -7,8 +7,9 @@ use crate::Config;
 /// A trial's number, from 0 in the order of starts and injections.
 pub type TrialId = u32;
 
-/// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its answers may not be reproduced without. Stored with the
-/// record of the proposal, so that a study that is restored goes on bit for bit.
+/// Numbers that a searcher wants back at its next proposal: a starting point, nothing that its
+/// answers may not be reproduced without. Stored with the record of the proposal, so that a study
+/// that is restored goes on bit for bit.
 pub type Memo = Vec<f64>;
 
 /// What an idle worker is to do.
@@ -49,7 +50,8 @@ pub struct Start {
     pub bracket: u32,
 }
 
-/// Whose checkpoint a trial begins with (population based training). The copy counts on from there: its first report is for `resource + 1`.
+/// Whose checkpoint a trial begins with (population based training). The copy counts on from there:
+/// its first report is for `resource + 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// Whose.
@@ -83,9 +85,11 @@ pub enum Outcome {
         #[serde(with = "numbers")]
         values: Vec<f64>,
     },
-    /// It was stopped, by a verdict or from outside; what it reported counts at the resource where it was reported.
+    /// It was stopped, by a verdict or from outside; what it reported counts at the resource where
+    /// it was reported.
     Stopped,
-    /// It has no result. Searchers take it for as bad as the worst trial, and never propose it again.
+    /// It has no result. Searchers take it for as bad as the worst trial, and never propose it
+    /// again.
     Failed,
 }
 

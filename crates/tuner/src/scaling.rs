@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// AWS's `ScalingType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Scaling {
-    /// Logarithmic where all values are positive and the greatest is at least 1,000 times the least, else linear.
+    /// Logarithmic where all values are positive and the greatest is at least 1,000 times the
+    /// least, else linear.
     Auto,
     /// Evenly.
     #[default]

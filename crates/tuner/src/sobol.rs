@@ -1,15 +1,18 @@
-//! Sobol's low-discrepancy points, scrambled by Owen's method: they fill a box more evenly than random points, and any of them can be asked for by itself.
+//! Sobol's low-discrepancy points, scrambled by Owen's method: they fill a box more evenly than
+//! random points, and any of them can be asked for by itself.
 //!
-//! Direction numbers: S. Joe and F. Y. Kuo, "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30 (2008),
-//! table new-joe-kuo-6.21201 (BSD licence). Scrambling: the hash of S. Laine and T. Karras, "Stratified sampling for stochastic transparency", EGSR
-//! 2011, with the constants of N. Vegdahl (2021).
+//! Direction numbers: S. Joe and F. Y. Kuo, "Constructing Sobol sequences with better
+//! two-dimensional projections", SIAM J. Sci. Comput. 30 (2008), table new-joe-kuo-6.21201 (BSD
+//! licence). Scrambling: the hash of S. Laine and T. Karras, "Stratified sampling for stochastic
+//! transparency", EGSR 2011, with the constants of N. Vegdahl (2021).
 
 use crate::Rng;
 
 /// A scrambled sequence of points in [0, 1)^d.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sobol {
-    /// By coordinate: its matrix, the seed of its scrambling, the seed that shuffles the order of the points of its block.
+    /// By coordinate: its matrix, the seed of its scrambling, the seed that shuffles the order of
+    /// the points of its block.
     coordinates: Vec<Coordinate>,
 }
 
@@ -22,7 +25,8 @@ struct Coordinate {
 }
 
 impl Sobol {
-    /// The sequence of a seed. Up to 64 dimensions are one sequence; further blocks of 64 have the same coordinates in other orders ("padding").
+    /// The sequence of a seed. Up to 64 dimensions are one sequence; further blocks of 64 have the
+    /// same coordinates in other orders ("padding").
     pub fn new(dimensions: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed, 0x50b0_1000);
         let mut word = || (rng.bits() >> 32) as u32;
@@ -74,7 +78,8 @@ fn digits(directions: &[u32; 32], index: u32) -> u32 {
     sum
 }
 
-/// Swaps the halves of every interval of a binary partition at random: the digit after a prefix is flipped by a hash of the prefix.
+/// Swaps the halves of every interval of a binary partition at random: the digit after a prefix is
+/// flipped by a hash of the prefix.
 fn owen(value: u32, seed: u32) -> u32 {
     let mut x = value.reverse_bits();
     x ^= x.wrapping_mul(0x3d20_adea);
@@ -111,7 +116,8 @@ fn directions(coordinate: usize) -> [u32; 32] {
     columns
 }
 
-/// From the second coordinate on: the primitive polynomial's coefficients as bits, and the first direction numbers.
+/// From the second coordinate on: the primitive polynomial's coefficients as bits, and the first
+/// direction numbers.
 const TABLE: [(u32, &[u32]); 63] = [
     (3, &[1]),
     (7, &[1, 3]),
@@ -184,8 +190,10 @@ mod tests {
 
     #[test]
     fn coordinates_are_those_of_the_table() {
-        // SciPy 1.17, qmc.Sobol(64, scramble=False, bits=32), point 13 in its Gray order: 11 in ours.
-        let expected = [3_489_660_928, 2_952_790_016, 3_489_660_928, 268_435_456, 1_879_048_192, 4_026_531_840, 2_415_919_104];
+        // SciPy 1.17, qmc.Sobol(64, scramble=False, bits=32), point 13 in its Gray order: 11 in
+        // ours.
+        let expected =
+            [3_489_660_928, 2_952_790_016, 3_489_660_928, 268_435_456, 1_879_048_192, 4_026_531_840, 2_415_919_104];
         let found: Vec<u32> = (0..7).map(|coordinate| digits(&directions(coordinate), 11)).collect();
         assert_eq!(found, expected);
         let last: Vec<u32> = (60..64).map(|coordinate| digits(&directions(coordinate), 11)).collect();
@@ -209,7 +217,8 @@ mod tests {
 
     #[test]
     fn pairs_of_dimensions_are_more_even_than_random_points() {
-        // Points in 16 x 16 cells, 1,024 of them: a net in the first two dimensions has exactly 4 in each.
+        // Points in 16 x 16 cells, 1,024 of them: a net in the first two dimensions has exactly 4
+        // in each.
         let sobol = Sobol::new(8, 9);
         let mut rng = Rng::new(9, 0);
         let squares = |counts: &[u32]| counts.iter().map(|&count| (f64::from(count) - 4.0).powi(2)).sum::<f64>();

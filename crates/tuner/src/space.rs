@@ -60,8 +60,9 @@ pub struct Parameter {
     pub condition: Option<Condition>,
 }
 
-/// Parameters in the order that configurations keep. As JSON: a list of `{"name","type","min","max","scaling"}` or `{"name","type","values"}`,
-/// each with an optional `"condition":{"parent","in"}`.
+/// Parameters in the order that configurations keep. As JSON: a list of
+/// `{"name","type","min","max","scaling"}` or `{"name","type","values"}`, each with an optional
+/// `"condition":{"parent","in"}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Parameter>", into = "Vec<Parameter>")]
 pub struct Space {
@@ -115,10 +116,14 @@ impl Parameter {
                 return Err(self.wrong(format!("logarithmic scaling needs values above 0, and its minimum is {min}")));
             }
             Scaling::ReverseLogarithmic if half > 0.0 => {
-                return Err(self.wrong("reverse logarithmic scaling is for continuous parameters, not for integer ones"));
+                return Err(
+                    self.wrong("reverse logarithmic scaling is for continuous parameters, not for integer ones")
+                );
             }
             Scaling::ReverseLogarithmic if min < 0.0 || max >= 1.0 => {
-                return Err(self.wrong(format!("reverse logarithmic scaling needs 0 <= values < 1, and they go from {min} to {max}")));
+                return Err(self.wrong(format!(
+                    "reverse logarithmic scaling needs 0 <= values < 1, and they go from {min} to {max}"
+                )));
             }
             _ => {}
         }
@@ -159,7 +164,9 @@ impl Parameter {
     /// The text of a value, which [`Self::parse`] reads back without loss.
     pub fn text(&self, value: Value) -> String {
         match (&self.domain, value) {
-            (Domain::Categorical { values }, Value::Choice(index)) => values.get(index as usize).cloned().unwrap_or_default(),
+            (Domain::Categorical { values }, Value::Choice(index)) => {
+                values.get(index as usize).cloned().unwrap_or_default()
+            }
             (_, Value::Float(value)) => value.to_string(),
             (_, Value::Int(value)) => value.to_string(),
             (_, Value::Choice(index)) => index.to_string(),
@@ -230,7 +237,8 @@ impl Space {
 
     /// How many configurations there are, unless they are a continuum or more than 2^63.
     pub fn combinations(&self) -> Option<u64> {
-        // Below[p][v]: configurations of what hangs below parameter p while it has value v; conditions make it a forest.
+        // Below[p][v]: configurations of what hangs below parameter p while it has value v;
+        // conditions make it a forest.
         let mut total = 1_u64;
         for (index, parent) in self.parents.iter().enumerate() {
             if parent.is_none() {
@@ -248,14 +256,19 @@ impl Space {
             return Some(count);
         }
         // Values that no child names have one configuration each.
-        let mut named: Vec<Value> =
-            children.iter().flat_map(|&child| self.parent(child).map_or(&[][..], |(_, values)| values)).copied().collect();
+        let mut named: Vec<Value> = children
+            .iter()
+            .flat_map(|&child| self.parent(child).map_or(&[][..], |(_, values)| values))
+            .copied()
+            .collect();
         named.sort_by(|one, other| one.number().total_cmp(&other.number()));
         named.dedup();
         let mut total = count - named.len() as u64;
         for value in named {
             let mut product = 1_u64;
-            for &child in children.iter().filter(|&&child| self.parent(child).is_some_and(|(_, values)| values.contains(&value))) {
+            for &child in
+                children.iter().filter(|&&child| self.parent(child).is_some_and(|(_, values)| values.contains(&value)))
+            {
                 product = product.checked_mul(self.combinations_of(child)?)?;
             }
             total = total.checked_add(product)?;
@@ -267,11 +280,14 @@ impl Space {
     pub fn is_active(&self, parameter: usize, config: &Config) -> bool {
         match self.parent(parameter) {
             None => true,
-            Some((parent, values)) => config.0.get(parent).copied().flatten().is_some_and(|value| values.contains(&value)),
+            Some((parent, values)) => {
+                config.0.get(parent).copied().flatten().is_some_and(|value| values.contains(&value))
+            }
         }
     }
 
-    /// Whether it is a configuration of this space: a value in its range for every active parameter, none for others.
+    /// Whether it is a configuration of this space: a value in its range for every active
+    /// parameter, none for others.
     pub fn holds(&self, config: &Config) -> bool {
         config.0.len() == self.parameters.len()
             && self.order.iter().all(|&index| match config.0[index] {
@@ -296,20 +312,28 @@ impl Space {
         self.build(|index| self.from_unit(index, rng.unit()))
     }
 
-    /// The value of a place in [0, 1] of the scaled range. Integers and choices have parts of equal width (as the scale measures it).
+    /// The value of a place in [0, 1] of the scaled range. Integers and choices have parts of equal
+    /// width (as the scale measures it).
     pub fn from_unit(&self, parameter: usize, unit: f64) -> Value {
         let Range { scaling, low, high } = self.ranges[parameter];
         let place = scaling.backward(low + (high - low) * unit);
         // Saturating casts, clamped to the range.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating, then clamped to the range")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturating, then clamped to the range"
+        )]
         match &self.parameters[parameter].domain {
             Domain::Continuous { min, max, .. } => Value::Float(place.clamp(*min, *max)),
             Domain::Integer { min, max, .. } => Value::Int((libm::round(place) as i64).clamp(*min, *max)),
-            Domain::Categorical { values } => Value::Choice((place as u32).min(u32::try_from(values.len() - 1).unwrap_or(u32::MAX))),
+            Domain::Categorical { values } => {
+                Value::Choice((place as u32).min(u32::try_from(values.len() - 1).unwrap_or(u32::MAX)))
+            }
         }
     }
 
-    /// Where a value stands in [0, 1] of the scaled range; the middle of its part for integers and choices.
+    /// Where a value stands in [0, 1] of the scaled range; the middle of its part for integers and
+    /// choices.
     pub fn unit(&self, parameter: usize, value: Value) -> f64 {
         let Range { scaling, low, high } = self.ranges[parameter];
         let place = match value {
@@ -322,10 +346,13 @@ impl Space {
     /// Names and texts of the active parameters, in order.
     pub fn texts(&self, config: &Config) -> Vec<(String, String)> {
         let pairs = self.parameters.iter().zip(&config.0);
-        pairs.filter_map(|(parameter, value)| value.map(|value| (parameter.name.clone(), parameter.text(value)))).collect()
+        pairs
+            .filter_map(|(parameter, value)| value.map(|value| (parameter.name.clone(), parameter.text(value))))
+            .collect()
     }
 
-    /// The configuration of these texts. Values of inactive parameters are passed over; parameters that are not of this space are, too.
+    /// The configuration of these texts. Values of inactive parameters are passed over; parameters
+    /// that are not of this space are, too.
     ///
     /// # Errors
     /// An active parameter has no value, or one that is not its.
@@ -348,13 +375,20 @@ impl Space {
     }
 }
 
-fn parent(parameter: &Parameter, all: &[Parameter], places: &BTreeMap<String, usize>) -> Result<Option<(usize, Vec<Value>)>, SpaceError> {
+fn parent(
+    parameter: &Parameter,
+    all: &[Parameter],
+    places: &BTreeMap<String, usize>,
+) -> Result<Option<(usize, Vec<Value>)>, SpaceError> {
     let Some(condition) = &parameter.condition else { return Ok(None) };
-    let place = *places.get(&condition.parent).ok_or_else(|| parameter.wrong(format!("its parent {} does not exist", condition.parent)))?;
+    let place = *places
+        .get(&condition.parent)
+        .ok_or_else(|| parameter.wrong(format!("its parent {} does not exist", condition.parent)))?;
     if matches!(all[place].domain, Domain::Continuous { .. }) {
-        return Err(
-            parameter.wrong(format!("its parent {} is continuous: a condition needs a categorical or integer one", condition.parent))
-        );
+        return Err(parameter.wrong(format!(
+            "its parent {} is continuous: a condition needs a categorical or integer one",
+            condition.parent
+        )));
     }
     if condition.values.is_empty() {
         return Err(parameter.wrong("its condition names no value of its parent, so it would never be active"));
@@ -408,7 +442,9 @@ fn first(domain: &Domain) -> Value {
 fn following(domain: &Domain, value: Value) -> Option<Value> {
     match (domain, value) {
         (Domain::Integer { max, .. }, Value::Int(value)) if value < *max => Some(Value::Int(value + 1)),
-        (Domain::Categorical { values }, Value::Choice(index)) if (index as usize) + 1 < values.len() => Some(Value::Choice(index + 1)),
+        (Domain::Categorical { values }, Value::Choice(index)) if (index as usize) + 1 < values.len() => {
+            Some(Value::Choice(index + 1))
+        }
         _ => None,
     }
 }
@@ -424,7 +460,9 @@ impl Iterator for Configs<'_> {
             let index = order[place];
             let raised = following(&self.space.parameters[index].domain, current.0[index]?)?;
             Some(self.space.build(|it| match order.iter().position(|&other| other == it) {
-                Some(position) if position < place => current.0[it].unwrap_or_else(|| first(&self.space.parameters[it].domain)),
+                Some(position) if position < place => {
+                    current.0[it].unwrap_or_else(|| first(&self.space.parameters[it].domain))
+                }
                 Some(position) if position == place => raised,
                 _ => first(&self.space.parameters[it].domain),
             }))

@@ -31,6 +31,13 @@ fn one_objective() -> Vec<Direction> {
 impl StudySpec {
     /// Random search for a minimum, each trial to its end.
     pub fn random(space: Space, seed: u64) -> Self {
-        Self { space, objectives: one_objective(), searcher: SearcherSpec::Random, scheduler: SchedulerSpec::None, seed, max_trials: None }
+        Self {
+            space,
+            objectives: one_objective(),
+            searcher: SearcherSpec::Random,
+            scheduler: SchedulerSpec::None,
+            seed,
+            max_trials: None,
+        }
     }
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Ask, Config, Direction, History, Memo, Next, Outcome, Progress, Proposal, Record, Report, Rng, Scheduler, Searcher, Space, SpecError,
-    Stage, Start, StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
+    Ask, Config, Direction, History, Memo, Next, Outcome, Progress, Proposal, Record, Report, Rng, Scheduler, Searcher,
+    Space, SpecError, Stage, Start, StudySpec, Trial, TrialId, TrialState, Verdict, View, pareto,
 };
 
 /// How often the searcher is asked again for something that was not tried yet.
@@ -15,7 +15,8 @@ fn rng(seed: u64, ask: u64, part: u64) -> Rng {
     Rng::new(seed, ask.wrapping_mul(256).wrapping_add(part))
 }
 
-/// What is asked and told. Every method changes the study by one [`Record`] at most, and gives it to those who keep records.
+/// What is asked and told. Every method changes the study by one [`Record`] at most, and gives it
+/// to those who keep records.
 #[derive(Debug)]
 pub struct Study {
     spec: StudySpec,
@@ -86,17 +87,20 @@ impl Study {
         &self.records
     }
 
-    /// The study's own completed trial with the best value of the first objective, the first of equal ones.
+    /// The study's own completed trial with the best value of the first objective, the first of
+    /// equal ones.
     pub fn best(&self) -> Option<TrialId> {
         self.best
     }
 
-    /// Whether it still gets anywhere, by the first objective of its own trials that completed or were stopped after a report.
+    /// Whether it still gets anywhere, by the first objective of its own trials that completed or
+    /// were stopped after a report.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The completed trials that no other one dominates: the best one (or equal ones) where there is one objective, the Pareto front where there are several.
+    /// The completed trials that no other one dominates: the best one (or equal ones) where there
+    /// is one objective, the Pareto front where there are several.
     pub fn front(&self) -> Vec<TrialId> {
         let completed = |(id, trial): (TrialId, &'_ Trial)| (trial.state == TrialState::Completed).then_some(id);
         let ids: Vec<TrialId> = (0..).zip(self.history.trials()).filter_map(completed).collect();
@@ -116,7 +120,8 @@ impl Study {
         answer
     }
 
-    /// From now on no more than so many trials are started in all ([`StudySpec::max_trials`]): several studies may share a number.
+    /// From now on no more than so many trials are started in all ([`StudySpec::max_trials`]):
+    /// several studies may share a number.
     pub fn limit(&mut self, trials: u32) {
         self.spec.max_trials = Some(trials);
     }
@@ -131,13 +136,16 @@ impl Study {
     }
 
     fn answer(&mut self) -> (Ask, Option<Memo>) {
-        // Asked once more, at most: when the searcher has nothing left, the scheduler may still have trials that go on.
+        // Asked once more, at most: when the searcher has nothing left, the scheduler may still
+        // have trials that go on.
         loop {
             let next = self.scheduler.next(&self.stage(), &mut rng(self.spec.seed, self.asks, 0));
             let trial = self.history.next_id();
             match next {
                 Next::New { bracket, to } if self.may_start() => match self.new_config(to) {
-                    Some((config, memo)) => return (Ask::Start(Start { trial, config, to, origin: None, bracket }), memo),
+                    Some((config, memo)) => {
+                        return (Ask::Start(Start { trial, config, to, origin: None, bracket }), memo);
+                    }
                     None => self.exhausted = true,
                 },
                 Next::Copy { config, origin, to } => {
@@ -163,24 +171,29 @@ impl Study {
             let view = View { space, objectives, history: &self.history, memo: self.memo.as_ref(), to, max_resource };
             match self.searcher.propose(&view, &mut rng(*seed, self.asks, part)) {
                 Proposal::Exhausted => return None,
-                Proposal::Try { config, memo } if is_full || !self.history.has_tried(&config) => return Some((config, memo)),
+                Proposal::Try { config, memo } if is_full || !self.history.has_tried(&config) => {
+                    return Some((config, memo));
+                }
                 Proposal::Try { .. } => {}
             }
         }
         Some((self.untried()?, None))
     }
 
-    /// Any configuration that was not tried: where random draws find none, the space is small enough to be gone through.
+    /// Any configuration that was not tried: where random draws find none, the space is small
+    /// enough to be gone through.
     fn untried(&self) -> Option<Config> {
         let mut rng = rng(self.spec.seed, self.asks, TRIES + 1);
         let drawn = (0..4096).map(|_| self.spec.space.draw(&mut rng)).find(|config| !self.history.has_tried(config));
         drawn.or_else(|| self.spec.space.configs().find(|config| !self.history.has_tried(config)))
     }
 
-    /// A trial has `resource` units behind it, and these values (one per objective, or the first only). Late, repeated and unknown reports change nothing
-    /// and say nothing; one that is not a number counts as worse than all.
+    /// A trial has `resource` units behind it, and these values (one per objective, or the first
+    /// only). Late, repeated and unknown reports change nothing and say nothing; one that is not a
+    /// number counts as worse than all.
     pub fn report(&mut self, trial: TrialId, resource: u32, values: &[f64]) -> Vec<(TrialId, Verdict)> {
-        let is_news = self.history.trial(trial).is_some_and(|known| !known.state.is_over() && resource > known.resource());
+        let is_news =
+            self.history.trial(trial).is_some_and(|known| !known.state.is_over() && resource > known.resource());
         let (Some(&first), true) = (values.first(), is_news) else { return Vec::new() };
         self.take_report(trial, resource, first);
         let verdicts = self.scheduler.judge(&self.stage(), trial);
@@ -221,9 +234,9 @@ impl Study {
             Record::Asked { answer: Ask::Start(start), .. } => {
                 start.trial == self.history.next_id() && self.spec.space.holds(&start.config)
             }
-            Record::Asked { answer: Ask::Resume { trial, .. }, .. } | Record::Reported { trial, .. } | Record::Ended { trial, .. } => {
-                is_known(*trial)
-            }
+            Record::Asked { answer: Ask::Resume { trial, .. }, .. }
+            | Record::Reported { trial, .. }
+            | Record::Ended { trial, .. } => is_known(*trial),
             Record::Injected { config, .. } => self.spec.space.holds(config),
             Record::Asked { answer: Ask::Wait | Ask::End, .. } => true,
         };
@@ -310,8 +323,11 @@ impl Study {
         let objectives = &self.spec.objectives;
         let Some(known) = self.history.trial_mut(trial) else { return };
         let state = match outcome {
-            Outcome::Completed { values } if values.len() == objectives.len() && values.iter().all(|value| value.is_finite()) => {
-                known.values = values.iter().zip(objectives).map(|(value, direction)| direction.minimised(*value)).collect();
+            Outcome::Completed { values }
+                if values.len() == objectives.len() && values.iter().all(|value| value.is_finite()) =>
+            {
+                known.values =
+                    values.iter().zip(objectives).map(|(value, direction)| direction.minimised(*value)).collect();
                 TrialState::Completed
             }
             Outcome::Completed { .. } | Outcome::Failed => TrialState::Failed,
@@ -342,7 +358,8 @@ impl Study {
                     return;
                 }
                 let outcome = match record {
-                    // At the greatest resource there is nothing that it could still do: it has completed, with what it just said.
+                    // At the greatest resource there is nothing that it could still do: it has
+                    // completed, with what it just said.
                     Record::Reported { trial: reporter, values, .. }
                         if is_whole && *reporter == trial && values.len() == self.spec.objectives.len() =>
                     {

@@ -1,4 +1,5 @@
-//! What earlier searches found, in a space that may be another one; and whether a space is large enough.
+//! What earlier searches found, in a space that may be another one; and whether a space is large
+//! enough.
 
 use crate::{Config, Domain, Outcome, Space, SpaceError, SpecError, Study, Value};
 
@@ -11,12 +12,15 @@ pub struct Transferred {
     pub dropped: Vec<(usize, SpaceError)>,
 }
 
-/// Rounding that a number may have suffered on its way through another's text, relative to the greater end of its range.
+/// Rounding that a number may have suffered on its way through another's text, relative to the
+/// greater end of its range.
 const ROUNDING: f64 = 1e-9;
 
 impl Space {
-    /// A trial of another space in this one: each active parameter takes the value of its name, whether that was tuned or fixed there. What this space
-    /// does not have is passed over. Whole numbers may be written as `3.0`, and numbers a rounding error outside the range count as its end.
+    /// A trial of another space in this one: each active parameter takes the value of its name,
+    /// whether that was tuned or fixed there. What this space does not have is passed over. Whole
+    /// numbers may be written as `3.0`, and numbers a rounding error outside the range count as its
+    /// end.
     ///
     /// # Errors
     /// A parameter has no value there, or one that is not in its range here.
@@ -27,7 +31,8 @@ impl Space {
                 continue;
             }
             let parameter = &self.parameters()[index];
-            let missing = || SpaceError { parameter: parameter.name.clone(), problem: "has no value in the trial".to_owned() };
+            let missing =
+                || SpaceError { parameter: parameter.name.clone(), problem: "has no value in the trial".to_owned() };
             let text = text(&parameter.name).ok_or_else(missing)?;
             let near = |number: f64| number.is_finite().then(|| nearest(&parameter.domain, number)).flatten();
             let value = parameter.parse(text).or_else(|error| text.trim().parse().ok().and_then(near).ok_or(error))?;
@@ -67,11 +72,13 @@ fn nearest(domain: &Domain, number: f64) -> Option<Value> {
 }
 
 impl Study {
-    /// Tells finished trials of other searches (a warm start): each as a look-up of its hyperparameters' texts by name, tuned and fixed ones, and how it ended.
-    /// Those that are no configurations of this space are left out.
+    /// Tells finished trials of other searches (a warm start): each as a look-up of its
+    /// hyperparameters' texts by name, tuned and fixed ones, and how it ended. Those that are no
+    /// configurations of this space are left out.
     ///
     /// # Errors
-    /// Never for a trial that is left out: the study itself refuses a configuration, which [`Space::adopt`] rules out.
+    /// Never for a trial that is left out: the study itself refuses a configuration, which
+    /// [`Space::adopt`] rules out.
     pub fn transfer<'a, F: Fn(&str) -> Option<&'a str>>(
         &mut self,
         trials: impl IntoIterator<Item = (F, Outcome)>,
@@ -108,17 +115,26 @@ mod tests {
         let mut study = Study::new(StudySpec::random(space(CHILD), 1)).unwrap();
         let trials: [(&[(&str, &str)], Outcome); 6] = [
             // `subsample` is tuned there and fixed here; `rate_drop` does not matter for gbtree.
-            (&[("eta", "0.1"), ("depth", "3"), ("booster", "gbtree"), ("subsample", "0.5")], Outcome::Completed { values: vec![0.4] }),
-            (&[("eta", "0.30000000000000004"), ("depth", "9.0"), ("booster", "dart"), ("rate_drop", "1")], Outcome::Failed),
+            (
+                &[("eta", "0.1"), ("depth", "3"), ("booster", "gbtree"), ("subsample", "0.5")],
+                Outcome::Completed { values: vec![0.4] },
+            ),
+            (
+                &[("eta", "0.30000000000000004"), ("depth", "9.0"), ("booster", "dart"), ("rate_drop", "1")],
+                Outcome::Failed,
+            ),
             (&[("eta", "0.5"), ("depth", "3"), ("booster", "gbtree")], Outcome::Failed),
             (&[("eta", "0.1"), ("depth", "3.5"), ("booster", "gbtree")], Outcome::Failed),
             (&[("eta", "0.1"), ("depth", "3"), ("booster", "gblinear")], Outcome::Failed),
             (&[("eta", "0.1"), ("booster", "gbtree")], Outcome::Failed),
         ];
-        let look = |texts: &'static [(&str, &str)]| move |name: &str| texts.iter().find(|(it, _)| *it == name).map(|(_, text)| *text);
+        let look = |texts: &'static [(&str, &str)]| {
+            move |name: &str| texts.iter().find(|(it, _)| *it == name).map(|(_, text)| *text)
+        };
         let transferred = study.transfer(trials.into_iter().map(|(texts, outcome)| (look(texts), outcome))).unwrap();
         assert_eq!(transferred.taken, 2);
-        let dropped: Vec<String> = transferred.dropped.iter().map(|(place, error)| format!("{place}: {error}")).collect();
+        let dropped: Vec<String> =
+            transferred.dropped.iter().map(|(place, error)| format!("{place}: {error}")).collect();
         assert_eq!(
             dropped,
             [
@@ -135,9 +151,13 @@ mod tests {
 
     #[test]
     fn too_few_combinations_are_told_as_aws_does() {
-        let small = space(r#"[{"name":"a","type":"integer","min":1,"max":3},{"name":"b","type":"continuous","min":2,"max":2}]"#);
+        let small = space(
+            r#"[{"name":"a","type":"integer","min":1,"max":3},{"name":"b","type":"continuous","min":2,"max":2}]"#,
+        );
         let message = small.too_few_combinations(10).unwrap();
-        assert!(message.ends_with("for the provided ranges [3.0] must be equal or greater than the value of MaxNumberOfJobs, [10]."));
+        assert!(message.ends_with(
+            "for the provided ranges [3.0] must be equal or greater than the value of MaxNumberOfJobs, [10]."
+        ));
         assert_eq!((small.too_few_combinations(3), small.dimensions()), (None, 1));
         assert_eq!(space(CHILD).too_few_combinations(u64::MAX), None);
     }

@@ -1,4 +1,5 @@
-//! The Bayesian searcher in studies: repeatable to the bit, restored in the middle, unmoved by odd data, and better than chance.
+//! The Bayesian searcher in studies: repeatable to the bit, restored in the middle, unmoved by odd
+//! data, and better than chance.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
@@ -17,7 +18,8 @@ const MIXED: &str = r#"[{"name":"rate","type":"continuous","min":1e-5,"max":1.0,
     {"name":"method","type":"categorical","values":["sgd","adam","lion"]},
     {"name":"momentum","type":"continuous","min":0.0,"max":0.99,"scaling":"ReverseLogarithmic","condition":{"parent":"method","in":["sgd"]}}]"#;
 
-const SQUARE: &str = r#"[{"name":"x","type":"continuous","min":-5.0,"max":10.0},{"name":"y","type":"continuous","min":0.0,"max":15.0}]"#;
+const SQUARE: &str =
+    r#"[{"name":"x","type":"continuous","min":-5.0,"max":10.0},{"name":"y","type":"continuous","min":0.0,"max":15.0}]"#;
 
 fn start(study: &mut Study) -> Start {
     match study.ask() {
@@ -83,10 +85,16 @@ fn suggestions(searcher: &str, seed: u64) -> Vec<String> {
     for round in 0..7 {
         let trials: Vec<Start> = (0..3).map(|_| start(&mut study)).collect();
         for (place, Start { trial, config, .. }) in trials.into_iter().enumerate() {
-            let bits = config.0.iter().map(|value| value.map_or("-".to_owned(), |value| format!("{:016x}", value.number().to_bits())));
+            let bits = config
+                .0
+                .iter()
+                .map(|value| value.map_or("-".to_owned(), |value| format!("{:016x}", value.number().to_bits())));
             lines.push(bits.collect::<Vec<_>>().join(" "));
             let value = mixed(&study, &config);
-            study.end(trial, if (round, place) == (3, 1) { Outcome::Failed } else { Outcome::Completed { values: vec![value] } });
+            study.end(
+                trial,
+                if (round, place) == (3, 1) { Outcome::Failed } else { Outcome::Completed { values: vec![value] } },
+            );
         }
     }
     lines
@@ -98,7 +106,11 @@ fn suggestions_are_what_they_were() {
     assert_eq!(lines, suggestions(PLAIN, 3));
     assert_ne!(lines, suggestions(PLAIN, 4));
     let golden: Vec<&str> = include_str!("golden/bayesian.txt").lines().collect();
-    assert!(lines == golden, "suggestions changed; if that was the purpose, tests/golden/bayesian.txt becomes:\n{}", lines.join("\n"));
+    assert!(
+        lines == golden,
+        "suggestions changed; if that was the purpose, tests/golden/bayesian.txt becomes:\n{}",
+        lines.join("\n")
+    );
     let sampled = r#"{"kind":"bayesian","hyperparameters":{"sampled":2}}"#;
     assert_eq!(suggestions(sampled, 3), suggestions(sampled, 3));
 }
@@ -135,7 +147,8 @@ fn pending_trials_are_not_proposed_again() {
         }
     }
     // A space of few points is gone through without a repetition.
-    let few = r#"[{"name":"a","type":"integer","min":0,"max":4},{"name":"b","type":"categorical","values":["x","y","z"]}]"#;
+    let few =
+        r#"[{"name":"a","type":"integer","min":0,"max":4},{"name":"b","type":"categorical","values":["x","y","z"]}]"#;
     let mut study = Study::new(spec(few, PLAIN, 1)).unwrap();
     run(&mut study, 15, 4, |study, config| study.space().number(config, "a").unwrap());
     assert_eq!(study.history().different(), 15);
@@ -169,13 +182,15 @@ fn odd_data_do_no_harm() {
 #[test]
 fn a_front_of_two_objectives_is_found() {
     let volume = |searcher: &str, seed: u64| {
-        let spec = StudySpec { objectives: vec![Direction::Minimize, Direction::Maximize], ..spec(SQUARE, searcher, seed) };
+        let spec =
+            StudySpec { objectives: vec![Direction::Minimize, Direction::Maximize], ..spec(SQUARE, searcher, seed) };
         let mut study = Study::new(spec).unwrap();
         let mut points = Vec::new();
         for _ in 0..40 {
             let Start { trial, config, .. } = start(&mut study);
             let (x, y) = (study.space().number(&config, "x").unwrap(), study.space().number(&config, "y").unwrap());
-            let values = vec![(x - 1.0) * (x - 1.0) + (y - 4.0) * (y - 4.0), -(x - 4.0) * (x - 4.0) - (y - 9.0) * (y - 9.0)];
+            let values =
+                vec![(x - 1.0) * (x - 1.0) + (y - 4.0) * (y - 4.0), -(x - 4.0) * (x - 4.0) - (y - 9.0) * (y - 9.0)];
             points.push(vec![values[0], -values[1]]);
             study.end(trial, Outcome::Completed { values });
         }

@@ -44,7 +44,8 @@ pub fn role(account: &str, name: &str) -> String {
     format!("arn:aws:iam::{account}:role/{name}")
 }
 
-/// `arn:aws:sts::<account>:assumed-role/<role>/<session>`, the form that `get_execution_role` understands.
+/// `arn:aws:sts::<account>:assumed-role/<role>/<session>`, the form that `get_execution_role`
+/// understands.
 pub fn assumed_role(account: &str, role: &str, session: &str) -> String {
     format!("arn:aws:sts::{account}:assumed-role/{role}/{session}")
 }
@@ -59,7 +60,8 @@ pub fn log_stream(region: &str, account: &str, group: &str, stream: &str) -> Str
     format!("{}:log-stream:{stream}", log_group(region, account, group))
 }
 
-/// Where a training job's outputs go: `<S3OutputPath>/<job>/output/<file>`, for `model.tar.gz`, `output.tar.gz` or `model/`.
+/// Where a training job's outputs go: `<S3OutputPath>/<job>/output/<file>`, for `model.tar.gz`,
+/// `output.tar.gz` or `model/`.
 pub fn output(path: &S3Uri, job: &str, file: &str) -> S3Uri {
     path.below(&format!("{job}/output/{file}"))
 }

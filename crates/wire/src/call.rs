@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    CreateTuningJob, Error, ErrorCode, Operation, Protocol, Service, operation, operations, query, tuning_job, validate::validate,
+    CreateTuningJob, Error, ErrorCode, Operation, Protocol, Service, operation, operations, query, tuning_job,
+    validate::validate,
 };
 
 /// Bytes of the largest request that is read; the constraint table allows no request near it.
@@ -64,10 +65,12 @@ macro_rules! plain_inputs {
 }
 pub(crate) use plain_inputs;
 
-/// Finds the operation that a request calls, and checks its input. The signature is [`crate::sigv4::verify`]'s business.
+/// Finds the operation that a request calls, and checks its input. The signature is
+/// [`crate::sigv4::verify`]'s business.
 ///
 /// # Errors
-/// The operation is not served, the body cannot be read, or the input violates constraints, all of which are reported together.
+/// The operation is not served, the body cannot be read, or the input violates constraints, all of
+/// which are reported together.
 pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error> {
     if body.len() > MAX_REQUEST_BYTES {
         return Err(Error::new(
@@ -78,8 +81,9 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
     let operation = operation(service, head, body)?;
     let mut input = match (Protocol::of(service, head), operation.input) {
         (Protocol::Query, Some(shape)) => query::input(shape, &query::request_pairs(head, body)?),
-        _ => serde_json::from_slice(if body.is_empty() { b"{}" } else { body })
-            .map_err(|error| Error::new(ErrorCode::SerializationException, format!("The request's body is not valid JSON: {error}")))?,
+        _ => serde_json::from_slice(if body.is_empty() { b"{}" } else { body }).map_err(|error| {
+            Error::new(ErrorCode::SerializationException, format!("The request's body is not valid JSON: {error}"))
+        })?,
     };
     if let Some(shape) = operation.input {
         validate(shape, &mut input)?;
@@ -87,7 +91,8 @@ pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error>
     Ok(Call { operation, input })
 }
 
-/// A CreateHyperParameterTuningJob request as [`parse`] has it, for clients that want to know before they send it.
+/// A CreateHyperParameterTuningJob request as [`parse`] has it, for clients that want to know
+/// before they send it.
 ///
 /// # Errors
 /// Those of [`parse`].
@@ -100,6 +105,7 @@ pub fn check_tuning_job(mut input: Value) -> Result<CreateTuningJob, Error> {
 
 /// A validated input as its request's type.
 pub(crate) fn read<T: DeserializeOwned>(input: Value) -> Result<T, Error> {
-    // The table has checked every type that is read here, so this is about numbers at the edges of their types.
+    // The table has checked every type that is read here, so this is about numbers at the edges of
+    // their types.
     serde_json::from_value(input).map_err(|error| Error::new(ErrorCode::SerializationException, error.to_string()))
 }

@@ -1,4 +1,5 @@
-//! Receipts of checkpoints: an operation of ours beside SageMaker's, `Shoal.ListCheckpoints`, as AWS has none that shows them.
+//! Receipts of checkpoints: an operation of ours beside SageMaker's, `Shoal.ListCheckpoints`, as
+//! AWS has none that shows them.
 
 use serde::Deserialize;
 use serde_json::json;

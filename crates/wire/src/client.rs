@@ -52,11 +52,18 @@ pub struct ServiceError {
     pub message: String,
 }
 
-/// A signed awsJson request of an operation of the service, or of ours ([`crate::LIST_CHECKPOINTS`]). `now_ms` is the time in milliseconds since the epoch.
+/// A signed awsJson request of an operation of the service, or of ours
+/// ([`crate::LIST_CHECKPOINTS`]). `now_ms` is the time in milliseconds since the epoch.
 ///
 /// # Errors
 /// The endpoint cannot stand in a request.
-pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
+pub fn call(
+    endpoint: &Endpoint,
+    service: Service,
+    operation: &str,
+    body: &Value,
+    now_ms: u64,
+) -> Result<Request<Vec<u8>>, ClientError> {
     let mut request = unsigned(endpoint, Method::POST, "/", body.to_string().into_bytes())?;
     let target = match operation {
         ours if is_ours(ours) => ours.to_owned(),
@@ -68,11 +75,18 @@ pub fn call(endpoint: &Endpoint, service: Service, operation: &str, body: &Value
     Ok(signed(endpoint, service, request, now_ms))
 }
 
-/// A signed S3 request; the path is percent-encoded already. `now_ms` is the time in milliseconds since the epoch.
+/// A signed S3 request; the path is percent-encoded already. `now_ms` is the time in milliseconds
+/// since the epoch.
 ///
 /// # Errors
 /// The endpoint or the path cannot stand in a request.
-pub fn s3(endpoint: &Endpoint, method: Method, path: &str, body: Vec<u8>, now_ms: u64) -> Result<Request<Vec<u8>>, ClientError> {
+pub fn s3(
+    endpoint: &Endpoint,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+    now_ms: u64,
+) -> Result<Request<Vec<u8>>, ClientError> {
     Ok(signed(endpoint, Service::S3, unsigned(endpoint, method, path, body)?, now_ms))
 }
 
@@ -92,10 +106,22 @@ pub fn error(status: u16, body: &[u8]) -> ServiceError {
 }
 
 fn unsigned(endpoint: &Endpoint, method: Method, path: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, ClientError> {
-    let uri = Uri::builder().scheme(endpoint.scheme.clone()).authority(endpoint.authority.as_str()).path_and_query(path).build();
-    let uri = uri.map_err(|source| ClientError::Uri { authority: endpoint.authority.clone(), path: path.to_owned(), source })?;
+    let uri = Uri::builder()
+        .scheme(endpoint.scheme.clone())
+        .authority(endpoint.authority.as_str())
+        .path_and_query(path)
+        .build();
+    let uri = uri.map_err(|source| ClientError::Uri {
+        authority: endpoint.authority.clone(),
+        path: path.to_owned(),
+        source,
+    })?;
     let host = HeaderValue::from_str(&endpoint.authority).map_err(|_| ClientError::Header("authority"))?;
-    let key = [Some(&endpoint.credentials.access_key_id), Some(&endpoint.region), endpoint.credentials.session_token.as_ref()];
+    let key = [
+        Some(&endpoint.credentials.access_key_id),
+        Some(&endpoint.region),
+        endpoint.credentials.session_token.as_ref(),
+    ];
     if key.into_iter().flatten().any(|text| !text.bytes().all(|byte| byte.is_ascii_graphic())) {
         return Err(ClientError::Header("access key, session token or region"));
     }

@@ -218,10 +218,14 @@ impl Input for GetMetricStatistics {
         let span = Span::of(request.start_time, request.end_time, request.period)?;
         let asked = match (request.statistics.is_empty(), request.extended_statistics.is_empty()) {
             (true, true) => {
-                return Err(combination("At least one of the parameters Statistics and ExtendedStatistics must be specified."));
+                return Err(combination(
+                    "At least one of the parameters Statistics and ExtendedStatistics must be specified.",
+                ));
             }
             (false, false) => {
-                return Err(combination("The parameters Statistics and ExtendedStatistics are alternatives: give one of them."));
+                return Err(combination(
+                    "The parameters Statistics and ExtendedStatistics are alternatives: give one of them.",
+                ));
             }
             (false, true) => request.statistics,
             (true, false) => request.extended_statistics,
@@ -233,9 +237,16 @@ impl Input for GetMetricStatistics {
                  increasing Period, or decreasing the time range."
             )));
         }
-        let statistics = asked.into_iter().map(|name| Ok((name.clone(), Statistic::parse(&name)?))).collect::<Result<Vec<_>, Error>>()?;
+        let statistics = asked
+            .into_iter()
+            .map(|name| Ok((name.clone(), Statistic::parse(&name)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
         Ok(Self {
-            metric: Metric { namespace: request.namespace, name: request.metric_name, dimensions: pairs(request.dimensions) },
+            metric: Metric {
+                namespace: request.namespace,
+                name: request.metric_name,
+                dimensions: pairs(request.dimensions),
+            },
             span,
             statistics,
             unit: request.unit,
@@ -284,10 +295,18 @@ impl Input for GetMetricData {
                         query.id
                     )));
                 }
-                _ => return Err(Error::validation(format!("The query {} needs either a MetricStat or an Expression.", query.id))),
+                _ => {
+                    return Err(Error::validation(format!(
+                        "The query {} needs either a MetricStat or an Expression.",
+                        query.id
+                    )));
+                }
             };
             let (Some(namespace), Some(name)) = (stat.metric.namespace, stat.metric.metric_name) else {
-                return Err(Error::validation(format!("The Metric of the query {} needs a Namespace and a MetricName.", query.id)));
+                return Err(Error::validation(format!(
+                    "The Metric of the query {} needs a Namespace and a MetricName.",
+                    query.id
+                )));
             };
             let checked = MetricQuery {
                 label: query.label.unwrap_or_else(|| name.clone()),
@@ -307,7 +326,9 @@ impl Input for GetMetricData {
         let most = match request.max_datapoints {
             None => MOST_DATA,
             Some(most) => u32::try_from(most).ok().filter(|most| (1..=MOST_DATA).contains(most)).ok_or_else(|| {
-                Error::validation(format!("The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}."))
+                Error::validation(format!(
+                    "The value {most} for parameter MaxDatapoints is not supported: it is 1 to {MOST_DATA}."
+                ))
             })?,
         };
         Ok(Self {
@@ -371,7 +392,8 @@ impl Statistic {
 }
 
 fn is_id(id: &str) -> bool {
-    id.starts_with(|letter: char| letter.is_ascii_lowercase()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    id.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 fn pairs(dimensions: Vec<Dimension>) -> Vec<(String, String)> {
@@ -387,7 +409,8 @@ fn value(message: &str) -> Error {
 }
 
 impl Reply {
-    /// `GetMetricStatistics`: the metric's name, [`GetMetricStatistics::statistics`], and the periods that have values.
+    /// `GetMetricStatistics`: the metric's name, [`GetMetricStatistics::statistics`], and the
+    /// periods that have values.
     pub fn get_metric_statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Self {
         let entry = |datapoint: &Datapoint| {
             let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": "None"});
@@ -446,7 +469,8 @@ mod tests {
 
     #[test]
     fn statistics_have_names() {
-        let check = |name: &str, expected: Option<Statistic>| assert_eq!(Statistic::parse(name).ok(), expected, "{name}");
+        let check =
+            |name: &str, expected: Option<Statistic>| assert_eq!(Statistic::parse(name).ok(), expected, "{name}");
         check("Average", Some(Statistic::Average));
         check("SampleCount", Some(Statistic::SampleCount));
         check("p99", Some(Statistic::Percentile(99.0)));
@@ -461,7 +485,8 @@ mod tests {
     #[test]
     fn spans_are_whole() {
         let check = |start: f64, end: f64, period: u32, expected: Result<(u64, u64), ErrorCode>| {
-            let found = Span::of(start, end, period).map(|span| (span.start_ms, span.end_ms)).map_err(|error| error.code);
+            let found =
+                Span::of(start, end, period).map(|span| (span.start_ms, span.end_ms)).map_err(|error| error.code);
             assert_eq!(found, expected, "{start} {end} {period}");
         };
         check(125.5, 200.25, 60, Ok((120_000, 200_250)));

@@ -1,4 +1,5 @@
-//! What the service models say of each operation that is served. The tables below this module are generated; [`crate::Operation`] reads them.
+//! What the service models say of each operation that is served. The tables below this module are
+//! generated; [`crate::Operation`] reads them.
 
 mod cloudwatch;
 mod iam;
@@ -11,8 +12,14 @@ pub(crate) use crate::pattern::Pattern;
 use crate::{Operation, Service, operations::input};
 
 /// What is served of each service model.
-pub(crate) static TABLES: [&[Operation]; 6] =
-    [cloudwatch::OPERATIONS, iam::OPERATIONS, logs::OPERATIONS, sagemaker::OPERATIONS, sagemaker_metrics::OPERATIONS, sts::OPERATIONS];
+pub(crate) static TABLES: [&[Operation]; 6] = [
+    cloudwatch::OPERATIONS,
+    iam::OPERATIONS,
+    logs::OPERATIONS,
+    sagemaker::OPERATIONS,
+    sagemaker_metrics::OPERATIONS,
+    sts::OPERATIONS,
+];
 
 /// A shape of a service model, with its limits. Sizes and lengths are inclusive.
 #[derive(Debug)]
@@ -56,7 +63,8 @@ pub(crate) struct Member {
 /// A member that a structure of an operation's input does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// The structure, as a path from the input: `AlgorithmSpecification.MetricDefinitions.1`; empty for the input itself.
+    /// The structure, as a path from the input: `AlgorithmSpecification.MetricDefinitions.1`; empty
+    /// for the input itself.
     pub path: String,
     /// The member.
     pub name: String,
@@ -64,7 +72,8 @@ pub struct Unknown {
     pub known: Vec<&'static str>,
 }
 
-/// The first member of an operation's input, at any depth, that its structure does not have: AWS drops it silently. None if the operation is not known.
+/// The first member of an operation's input, at any depth, that its structure does not have: AWS
+/// drops it silently. None if the operation is not known.
 #[must_use]
 pub fn unknown_member(service: Service, operation: &str, value: &serde_json::Value) -> Option<Unknown> {
     unknown_in(input(service, operation)?, value, "")
@@ -80,10 +89,12 @@ fn unknown_in(shape: &Shape, value: &serde_json::Value, path: &str) -> Option<Un
             };
             unknown_in(member.shape, value, &below(name))
         }),
-        Shape::List { member, .. } => {
-            (1..).zip(value.as_array()?).find_map(|(place, value): (usize, _)| unknown_in(member, value, &below(&place.to_string())))
+        Shape::List { member, .. } => (1..)
+            .zip(value.as_array()?)
+            .find_map(|(place, value): (usize, _)| unknown_in(member, value, &below(&place.to_string()))),
+        Shape::Map { value: shape, .. } => {
+            value.as_object()?.iter().find_map(|(key, value)| unknown_in(shape, value, &below(key)))
         }
-        Shape::Map { value: shape, .. } => value.as_object()?.iter().find_map(|(key, value)| unknown_in(shape, value, &below(key))),
         _ => None,
     }
 }
@@ -106,7 +117,8 @@ impl TextLimits {
     }
 }
 
-/// The limits of the text, of the list or of the map of texts at this path from an operation's input; `None` if there is none.
+/// The limits of the text, of the list or of the map of texts at this path from an operation's
+/// input; `None` if there is none.
 #[must_use]
 pub fn text_limits(service: Service, operation: &str, path: &[&str]) -> Option<TextLimits> {
     let mut shape = input(service, operation)?;
@@ -175,7 +187,11 @@ mod tests {
         }
         assert!(found.len() > 30, "the table has patterns");
         for pattern in found {
-            assert!(pattern::compile(pattern.source()).is_ok(), "{:?} needs a translation in pattern.rs", pattern.source());
+            assert!(
+                pattern::compile(pattern.source()).is_ok(),
+                "{:?} needs a translation in pattern.rs",
+                pattern.source()
+            );
         }
     }
 }

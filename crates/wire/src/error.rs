@@ -4,10 +4,12 @@ use http::StatusCode;
 
 use crate::Service;
 
-/// What went wrong, as AWS classifies it. Services spell some of these differently: [`ErrorCode::name`].
+/// What went wrong, as AWS classifies it. Services spell some of these differently:
+/// [`ErrorCode::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
-    /// The request breaks a rule; the message names the member. SageMaker also answers this for an unknown training job.
+    /// The request breaks a rule; the message names the member. SageMaker also answers this for an
+    /// unknown training job.
     ValidationException,
     /// CloudWatch: a value that a parameter cannot have.
     InvalidParameterValue,
@@ -72,7 +74,9 @@ impl ErrorCode {
         match self {
             Self::ValidationException => ("ValidationException", "ValidationError"),
             Self::InvalidParameterValue => ("InvalidParameterValueException", "InvalidParameterValue"),
-            Self::InvalidParameterCombination => ("InvalidParameterCombinationException", "InvalidParameterCombination"),
+            Self::InvalidParameterCombination => {
+                ("InvalidParameterCombinationException", "InvalidParameterCombination")
+            }
             Self::ResourceInUse => ("ResourceInUse", "EntityAlreadyExists"),
             Self::ResourceNotFound => ("ResourceNotFound", "NoSuchEntity"),
             Self::ResourceLimitExceeded => ("ResourceLimitExceeded", "LimitExceeded"),

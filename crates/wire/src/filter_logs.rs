@@ -104,7 +104,9 @@ impl Input for FilterLogEvents {
         let request: FilterLogEventsRequest = read(call.input)?;
         let streams = match (request.log_stream_names, request.log_stream_name_prefix) {
             (Some(_), Some(_)) => {
-                return Err(Error::validation("logStreamNames and logStreamNamePrefix are alternatives: give one of them."));
+                return Err(Error::validation(
+                    "logStreamNames and logStreamNamePrefix are alternatives: give one of them.",
+                ));
             }
             (Some(names), None) => Streams::Named(names),
             (None, prefix) => Streams::Prefix(prefix.unwrap_or_default()),
@@ -137,7 +139,9 @@ impl Input for DescribeLogGroups {
     fn read(call: Call) -> Result<Self, Error> {
         let request: DescribeLogGroupsRequest = read(call.input)?;
         if request.log_group_name_prefix.is_some() && request.log_group_name_pattern.is_some() {
-            return Err(Error::validation("logGroupNamePrefix and logGroupNamePattern are alternatives: give one of them."));
+            return Err(Error::validation(
+                "logGroupNamePrefix and logGroupNamePattern are alternatives: give one of them.",
+            ));
         }
         let filters = [&request.log_group_name_prefix, &request.log_group_name_pattern, &request.log_group_class];
         if !request.log_group_identifiers.is_empty() && filters.iter().any(|filter| filter.is_some()) {
@@ -243,7 +247,10 @@ mod tests {
         check(json!({"logGroupNamePattern": "WN"}), &["own"]);
         check(json!({"logGroupClass": "STANDARD"}), &["/aws/a", "/aws/b", "own"]);
         check(json!({"logGroupClass": "INFREQUENT_ACCESS"}), &[]);
-        check(json!({"logGroupIdentifiers": ["own", "arn:aws:logs:r:123456789012:log-group:/aws/b"]}), &["/aws/b", "own"]);
+        check(
+            json!({"logGroupIdentifiers": ["own", "arn:aws:logs:r:123456789012:log-group:/aws/b"]}),
+            &["/aws/b", "own"],
+        );
         check(json!({"logGroupIdentifiers": ["other"]}), &[]);
         let both = json!({"logGroupIdentifiers": ["own"], "logGroupNamePrefix": "o"});
         assert!(DescribeLogGroups::read(call("DescribeLogGroups", both)).is_err());

@@ -1,7 +1,9 @@
-//! Filter patterns of CloudWatch Logs, as far as they are about words: `term`, `"a phrase"`, `?either ?or`, `-without`.
+//! Filter patterns of CloudWatch Logs, as far as they are about words: `term`, `"a phrase"`,
+//! `?either ?or`, `-without`.
 //!
-//! Source: "Filter pattern syntax for metric filters, subscription filters, filter log events, and Live Tail" of the CloudWatch Logs User
-//! Guide. A term is found wherever its letters stand, case mattering. Patterns over JSON, over columns and regular expressions are refused.
+//! Source: "Filter pattern syntax for metric filters, subscription filters, filter log events, and
+//! Live Tail" of the CloudWatch Logs User Guide. A term is found wherever its letters stand, case
+//! mattering. Patterns over JSON, over columns and regular expressions are refused.
 
 use crate::Error;
 
@@ -79,9 +81,10 @@ fn term(text: &str) -> Result<(String, &str), Error> {
         return Err(invalid("a '?' or '-' stands before no term"));
     }
     match term.chars().find(|letter| !letter.is_alphanumeric() && *letter != '_') {
-        Some(_) => {
-            Err(invalid(&format!("Invalid character(s) in term '{term}'; put it in quotation marks: \"{}\"", term.replace('"', "\\\""))))
-        }
+        Some(_) => Err(invalid(&format!(
+            "Invalid character(s) in term '{term}'; put it in quotation marks: \"{}\"",
+            term.replace('"', "\\\"")
+        ))),
         None => Ok((term.to_owned(), rest)),
     }
 }
@@ -102,8 +105,12 @@ mod tests {
 
     #[test]
     fn lines_are_wanted_or_not() {
-        const LINES: [&str; 4] =
-            ["[ERROR 400] BAD REQUEST", "[ERROR 401] UNAUTHORIZED REQUEST", "[WARN] slow \"disk\"", "epoch 3: loss=0.5"];
+        const LINES: [&str; 4] = [
+            "[ERROR 400] BAD REQUEST",
+            "[ERROR 401] UNAUTHORIZED REQUEST",
+            "[WARN] slow \"disk\"",
+            "epoch 3: loss=0.5",
+        ];
         // Pattern, and the lines that it wants.
         for (pattern, expected) in [
             ("", vec![0, 1, 2, 3]),
@@ -142,7 +149,10 @@ mod tests {
             ("? ERROR", "before no term"),
         ] {
             let error = FilterPattern::parse(pattern).expect_err(pattern);
-            assert!(error.message.starts_with("Invalid filter pattern: ") && error.message.contains(expected), "{pattern}: {error}");
+            assert!(
+                error.message.starts_with("Invalid filter pattern: ") && error.message.contains(expected),
+                "{pattern}: {error}"
+            );
         }
     }
 }

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 const TRACEBACK: &str = "Traceback";
 const OF_TOOLKIT: &str = "ExecuteUserScriptError:\nExitCode ";
 
-/// The first line, which names the cause; where a traceback begins there, its last line, behind whose error it is: `AlgorithmError: algo-1: ValueError: bad`.
+/// The first line, which names the cause; where a traceback begins there, its last line, behind
+/// whose error it is: `AlgorithmError: algo-1: ValueError: bad`.
 pub fn headline(reason: &str) -> Cow<'_, str> {
     let reason = without_toolkit(reason);
     let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -17,8 +18,10 @@ pub fn headline(reason: &str) -> Cow<'_, str> {
     Cow::Owned(last.unwrap_or_else(|| first.to_owned()))
 }
 
-/// Of `AlgorithmError: algo-1: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "bad"\nCommand "python3 a.py", exit code: 1` what the script said:
-/// `AlgorithmError: algo-1: bad, exit code: 1`. Where the cause stands before, and for other reasons, it is the reason itself.
+/// Of
+/// `AlgorithmError: algo-1: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "bad"\nCommand "python3 a.py", exit code: 1`
+/// what the script said: `AlgorithmError: algo-1: bad, exit code: 1`. Where the cause stands
+/// before, and for other reasons, it is the reason itself.
 fn without_toolkit(reason: &str) -> Cow<'_, str> {
     match parts(reason) {
         Some((before, message, after)) => Cow::Owned(format!("{before}{message}{after}")),
@@ -46,7 +49,10 @@ mod tests {
             ("AlgorithmError: algo-1: bad, exit code: 1".to_owned(), "AlgorithmError: algo-1: bad, exit code: 1"),
             ("AlgorithmError: first\nsecond, exit code: 1".to_owned(), "AlgorithmError: first"),
             // As reasons were before the cause stood first.
-            (format!("AlgorithmError: algo-1: {toolkit}"), "AlgorithmError: algo-1: ValueError: no \"x\", exit code: 1"),
+            (
+                format!("AlgorithmError: algo-1: {toolkit}"),
+                "AlgorithmError: algo-1: ValueError: no \"x\", exit code: 1",
+            ),
             (
                 format!("AlgorithmError: ValueError: no \"x\" (a.py, line 3)\na hint\n{toolkit}"),
                 "AlgorithmError: ValueError: no \"x\" (a.py, line 3)",
@@ -55,7 +61,10 @@ mod tests {
                 "AlgorithmError: Traceback (most recent call last):\n  File\nKeyError: 1, exit code: 1\n".to_owned(),
                 "AlgorithmError: KeyError: 1, exit code: 1",
             ),
-            ("AlgorithmError: algo-2: Traceback, exit code: 1".to_owned(), "AlgorithmError: algo-2: Traceback, exit code: 1"),
+            (
+                "AlgorithmError: algo-2: Traceback, exit code: 1".to_owned(),
+                "AlgorithmError: algo-2: Traceback, exit code: 1",
+            ),
         ] {
             assert_eq!(headline(&reason), expected);
         }

@@ -97,7 +97,8 @@ pub struct SimulatePrincipalPolicy {
     pub paging: Paging,
 }
 
-/// What a simulation says of an action on a resource: everything is allowed to the one account that there is.
+/// What a simulation says of an action on a resource: everything is allowed to the one account that
+/// there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
     /// As asked.
@@ -162,14 +163,18 @@ impl AssumeRoleRequest {
                 session: self.role_session_name,
                 duration_s: self.duration_seconds.unwrap_or(3600),
             }),
-            _ => Err(Error::validation(format!("{} is invalid: RoleArn is arn:aws:iam::<12 digits>:role/<name>", self.role_arn))),
+            _ => Err(Error::validation(format!(
+                "{} is invalid: RoleArn is arn:aws:iam::<12 digits>:role/<name>",
+                self.role_arn
+            ))),
         }
     }
 }
 
 /// IAM's rule for names of roles.
 fn is_role_name(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@-_".contains(&byte))
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@-_".contains(&byte))
 }
 
 impl Input for ListRoles {

@@ -1,8 +1,12 @@
-//! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the constraint table and its validator. Pure.
+//! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the
+//! constraint table and its validator. Pure.
 //!
-//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`] -> [`Input`], and a [`Reply`] or an [`Error`] goes back through
-//! [`respond`] or [`respond_error`]. One table has the [`Operation`]s that are served with the constraints of their inputs and the members of
-//! their outputs; it is generated from AWS's service models. What a table cannot say is in `semantics`. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or does I/O.
+//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`] -> [`Input`], and a
+//! [`Reply`] or an [`Error`] goes back through [`respond`] or [`respond_error`]. One table has the
+//! [`Operation`]s that are served with the constraints of their inputs and the members of their
+//! outputs; it is generated from AWS's service models. What a table cannot say is in `semantics`.
+//! S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or
+//! does I/O.
 
 pub mod arn;
 mod call;
@@ -42,7 +46,9 @@ mod xml;
 
 pub use call::{Call, Input, MAX_REQUEST_BYTES, check_tuning_job, parse};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
-pub use cloudwatch::{Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic};
+pub use cloudwatch::{
+    Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic,
+};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
 pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
@@ -56,22 +62,28 @@ pub use operations::{Operation, operation, operations};
 pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
-pub use search::{Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record};
+pub use search::{
+    Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record,
+};
 pub use stored::Stored;
 pub use study::{
-    DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
-    UPDATE_TUNING_JOB, UpdateTuningJob,
+    DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
+    StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob,
-    MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources, S3DataType, Script, SortOrder,
-    StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup,
+    InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources,
+    S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
+    UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
-    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, NamedTuningJob, OBJECTIVE_HYPERPARAMETER, Objective,
-    ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG, ScalingType, Strategy, TrainingJobCounters, TrialSortBy,
-    TrialSummary, TuningDefinition, TuningJobDescription, TuningJobSummary, WarmStart, check_warm_start, tuning_search_record,
+    AutoParameter, Child, CompletionCriteria, CreateTuningJob, Goal, ListTrials, NamedTuningJob,
+    OBJECTIVE_HYPERPARAMETER, Objective, ObjectiveCounters, ParameterRange, RangeValues, ResourceLimits, STRATEGY_TAG,
+    ScalingType, Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription,
+    TuningJobSummary, WarmStart, check_warm_start, tuning_search_record,
 };
-pub use visits::{FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal};
+pub use visits::{
+    FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal,
+};

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::{Call, Error, Input, Reply, call::read, filter_logs::CLASS};
 
 /// Days that `PutRetentionPolicy` accepts, as AWS has them.
-const RETENTION_DAYS: [u32; 22] = [1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653];
+const RETENTION_DAYS: [u32; 22] =
+    [1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653];
 
 /// Bytes of a `PutLogEvents`, each event with [`EVENT_OVERHEAD`] more.
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -160,7 +161,9 @@ fn put_events(group: String, stream: String, events: Vec<InputEvent>) -> Result<
     }
     let span = events.first().zip(events.last()).map_or(0, |(first, last)| last.0 - first.0);
     if span > MAX_SPAN_MS {
-        return Err(Error::validation("The batch of log events in a single PutLogEvents request cannot span more than 24 hours."));
+        return Err(Error::validation(
+            "The batch of log events in a single PutLogEvents request cannot span more than 24 hours.",
+        ));
     }
     Ok(LogChange::PutEvents { group, stream, events })
 }
@@ -173,7 +176,8 @@ impl Reply {
             ("tooOldLogEventEndIndex", rejected.too_old_end),
             ("expiredLogEventEndIndex", rejected.expired_end),
         ];
-        let info: serde_json::Map<_, _> = members.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect();
+        let info: serde_json::Map<_, _> =
+            members.into_iter().filter_map(|(name, at)| Some((name.to_owned(), json!(at?)))).collect();
         let reply = Self::of(json!({"nextSequenceToken": "0"}));
         if info.is_empty() { reply } else { reply.with("rejectedLogEventsInfo", Value::Object(info)) }
     }
@@ -190,7 +194,8 @@ mod tests {
         let check = |more: Value, expected: &str| {
             let mut input = json!({"logGroupName": "g"});
             input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let message = LogChange::read(Call { operation, input }).err().map_or_else(String::new, |error| error.message);
+            let message =
+                LogChange::read(Call { operation, input }).err().map_or_else(String::new, |error| error.message);
             assert!(message.starts_with(expected) && message.is_empty() == expected.is_empty(), "{more}: {message}");
         };
         check(json!({}), "");

@@ -16,7 +16,8 @@ pub struct DescribeLogStreams {
     pub order: LogStreamOrder,
     /// Largest first.
     pub descending: bool,
-    /// 1 to 50. SDK v2 loops for ever on a reply with a token, so a server does well to ignore this together with a prefix.
+    /// 1 to 50. SDK v2 loops for ever on a reply with a token, so a server does well to ignore this
+    /// together with a prefix.
     pub limit: Option<u32>,
     /// From the page before.
     pub next_token: Option<String>,
@@ -145,7 +146,9 @@ pub(crate) fn group(name: Option<String>, identifier: Option<String>) -> Result<
         (Some(name), None) => Ok(name),
         (None, Some(identifier)) => Ok(identified(&identifier).to_owned()),
         (None, None) => Err(Error::validation("LogGroupName or LogGroupIdentifier must be given.")),
-        (Some(_), Some(_)) => Err(Error::validation("LogGroupName and LogGroupIdentifier are alternatives: give one of them.")),
+        (Some(_), Some(_)) => {
+            Err(Error::validation("LogGroupName and LogGroupIdentifier are alternatives: give one of them."))
+        }
     }
 }
 
@@ -175,7 +178,8 @@ impl Reply {
         Self::page("logStreams", streams.iter().map(entry), "nextToken", next_token)
     }
 
-    /// `GetLogEvents`, oldest first. At the end the token with which was asked comes back, which is how clients know.
+    /// `GetLogEvents`, oldest first. At the end the token with which was asked comes back, which is
+    /// how clients know.
     pub fn get_log_events(events: &[LogEvent], forward_token: &str, backward_token: &str) -> Self {
         let entry = |event: &LogEvent| json!({"timestamp": event.at_ms, "message": event.message, "ingestionTime": event.ingested_ms});
         Self::of(json!({

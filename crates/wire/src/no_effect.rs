@@ -1,8 +1,10 @@
-//! Fields that requests may have and that change nothing here: one table, from which come the refusals of a strict server, the notes in jobs'
-//! logs, the response header [`HEADER`] and the page docs/accepted.md. S3's headers are the S3 front's own, and stand on the same page.
+//! Fields that requests may have and that change nothing here: one table, from which come the
+//! refusals of a strict server, the notes in jobs' logs, the response header [`HEADER`] and the
+//! page docs/accepted.md. S3's headers are the S3 front's own, and stand on the same page.
 //!
-//! A field belongs into the table if a client could believe that it did something. Fields that are refused, and values that ask for what
-//! happens anyway (an encryption that is switched off), do not.
+//! A field belongs into the table if a client could believe that it did something. Fields that are
+//! refused, and values that ask for what happens anyway (an encryption that is switched off), do
+//! not.
 
 mod table;
 
@@ -22,7 +24,8 @@ pub struct FieldWithoutEffect {
     pub service: Service,
     /// The operations; rows of `CreateTrainingJob` hold for the definitions of a tuning job, too.
     pub operations: &'static [&'static str],
-    /// The member as a path from the input, with `[]` behind lists: `ResourceConfig.VolumeKmsKeyId`.
+    /// The member as a path from the input, with `[]` behind lists:
+    /// `ResourceConfig.VolumeKmsKeyId`.
     pub field: &'static str,
     /// Which of its values have no effect.
     pub values: Values,
@@ -30,7 +33,8 @@ pub struct FieldWithoutEffect {
     pub reason: &'static str,
 }
 
-/// Which values of a field have no effect. Null, `false` and empty texts, lists and structures ask for nothing in each case.
+/// Which values of a field have no effect. Null, `false` and empty texts, lists and structures ask
+/// for nothing in each case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// All.
@@ -39,7 +43,8 @@ pub enum Values {
     AllBut(&'static str),
     /// Structures, unless this member of theirs is `true`.
     Unless(&'static str),
-    /// All, but requests cannot do without the field: it is documented, and neither refused nor noted.
+    /// All, but requests cannot do without the field: it is documented, and neither refused nor
+    /// noted.
     Required,
 }
 
@@ -52,7 +57,8 @@ pub struct Found {
     pub reason: &'static str,
 }
 
-/// The fields of a request that have no effect, in the order of the table. `input` is an operation's input.
+/// The fields of a request that have no effect, in the order of the table. `input` is an
+/// operation's input.
 #[must_use]
 pub fn in_input(service: Service, operation: &str, input: &Value) -> Vec<Found> {
     let mut found = rows_in(service, operation, input, "");

@@ -1,11 +1,12 @@
-//! The table of operations that are served. AWS's are generated from its service models, beside the constraints of their inputs; ours are
-//! declared here. Requests are routed, checked and answered by this table; what each does is `server`'s (`server/src/api/routes.rs`).
+//! The table of operations that are served. AWS's are generated from its service models, beside the
+//! constraints of their inputs; ours are declared here. Requests are routed, checked and answered
+//! by this table; what each does is `server`'s (`server/src/api/routes.rs`).
 
 use http::request::Parts;
 
 use crate::{
-    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Protocol, READ_VISIT, START_VISIT, Service,
-    UPDATE_TUNING_JOB,
+    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Protocol, READ_VISIT,
+    START_VISIT, Service, UPDATE_TUNING_JOB,
     constraints::{self, Member, Shape},
     query,
 };
@@ -23,7 +24,8 @@ pub struct Operation {
     pub http: (&'static str, &'static str),
     /// None: the typed input checks all.
     pub(crate) input: Option<&'static Shape>,
-    /// Members of the output, each with those of its items if it is a list of structures. None: the response has no body.
+    /// Members of the output, each with those of its items if it is a list of structures. None: the
+    /// response has no body.
     pub output: Option<&'static [(&'static str, &'static [&'static str])]>,
     /// Names of the errors that are its own, beside those that all operations have.
     pub errors: &'static [&'static str],
@@ -89,7 +91,15 @@ static OURS: [Operation; 7] = [
 
 const fn ours(target: &'static str, output: &'static [(&'static str, &'static [&'static str])]) -> Operation {
     let (_, name) = target.split_at("Shoal.".len());
-    Operation { service: Service::SageMaker, name, target, http: ("POST", "/"), input: None, output: Some(output), errors: &[] }
+    Operation {
+        service: Service::SageMaker,
+        name,
+        target,
+        http: ("POST", "/"),
+        input: None,
+        output: Some(output),
+        errors: &[],
+    }
 }
 
 /// All operations that are served.
@@ -169,7 +179,11 @@ mod tests {
             assert!(names.insert((operation.service.scope(), operation.name)), "{operation:?}");
             assert!(operation.target.is_empty() || targets.insert(operation.target), "{operation:?}");
             assert!(operation.http.1 == "/" || paths.insert(operation.http), "{operation:?}");
-            assert_eq!(operation.target.is_empty() && operation.http.1 == "/", !operation.service.answers_json(), "{operation:?}");
+            assert_eq!(
+                operation.target.is_empty() && operation.http.1 == "/",
+                !operation.service.answers_json(),
+                "{operation:?}"
+            );
         }
         assert_eq!(paths.len(), 2, "those of SageMaker's metrics");
     }

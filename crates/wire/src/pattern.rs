@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use fancy_regex::{Regex, RegexBuilder};
 
-/// Steps that a pattern with look-around may take on one value; plain patterns take linear time anyway.
+/// Steps that a pattern with look-around may take on one value; plain patterns take linear time
+/// anyway.
 const MOST_STEPS: usize = 1_000_000;
 
 /// A pattern of the table, compiled when it is first needed.

@@ -1,5 +1,5 @@
-//! Proofs that the holder of a secret key wrote a text: HMAC-SHA256 in hexadecimal. The label in front of the text names the purpose; a proof for one
-//! purpose is worth nothing for another.
+//! Proofs that the holder of a secret key wrote a text: HMAC-SHA256 in hexadecimal. The label in
+//! front of the text names the purpose; a proof for one purpose is worth nothing for another.
 
 use hex_simd::AsciiCase;
 use hmac::{Hmac, KeyInit, Mac};

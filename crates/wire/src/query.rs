@@ -1,4 +1,5 @@
-//! The query protocol's requests: a form with `Action`, read into the same JSON values that awsJson services send.
+//! The query protocol's requests: a form with `Action`, read into the same JSON values that awsJson
+//! services send.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,9 @@ fn pairs(form: &[u8]) -> Result<Vec<(String, String)>, Error> {
         .collect()
 }
 
-/// An operation's input: `A=x&B.member.1.C=y&D.entry.1.key=k&D.entry.1.value=v` as its shape says. A value that is not what its shape says
-/// stays a text, which the validator then refuses; parameters that the shape does not have are left out.
+/// An operation's input: `A=x&B.member.1.C=y&D.entry.1.key=k&D.entry.1.value=v` as its shape says.
+/// A value that is not what its shape says stays a text, which the validator then refuses;
+/// parameters that the shape does not have are left out.
 pub(crate) fn input(shape: &Shape, pairs: &[(String, String)]) -> Value {
     let mut form = Form::new();
     for (name, value) in pairs {
@@ -39,12 +41,15 @@ pub(crate) fn input(shape: &Shape, pairs: &[(String, String)]) -> Value {
     structure(shape, "", &form)
 }
 
-/// The first value of each parameter, in the order of their names: what is below a prefix stands together.
+/// The first value of each parameter, in the order of their names: what is below a prefix stands
+/// together.
 type Form<'a> = BTreeMap<&'a str, &'a str>;
 
 fn structure(shape: &Shape, prefix: &str, form: &Form<'_>) -> Value {
     let Shape::Structure(members) = shape else { return Value::Null };
-    let member = |member: &Member| Some((member.name.to_owned(), value(member.shape, &format!("{prefix}{}", member.name), form)?));
+    let member = |member: &Member| {
+        Some((member.name.to_owned(), value(member.shape, &format!("{prefix}{}", member.name), form)?))
+    };
     Value::Object(members.iter().filter_map(member).collect::<Map<_, _>>())
 }
 
@@ -74,7 +79,9 @@ fn value(shape: &Shape, path: &str, form: &Form<'_>) -> Option<Value> {
             "false" => Value::Bool(false),
             other => Value::from(other),
         }),
-        Shape::Timestamp => form.get(path).map(|text| timestamp::parse(text).map_or_else(|| Value::from(*text), timestamp::seconds)),
+        Shape::Timestamp => {
+            form.get(path).map(|text| timestamp::parse(text).map_or_else(|| Value::from(*text), timestamp::seconds))
+        }
     }
 }
 

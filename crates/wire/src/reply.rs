@@ -5,11 +5,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{Error, Operation, Protocol, Service, xml};
 
-/// A header of ours: what a client that shows things to people should show. AWS's shapes have no place for it.
+/// A header of ours: what a client that shows things to people should show. AWS's shapes have no
+/// place for it.
 pub const NOTICE: HeaderName = HeaderName::from_static("x-shoal-notice");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
-/// The answer to a [`crate::Call`]: the operation's output. Its constructors are beside the shapes that they write.
+/// The answer to a [`crate::Call`]: the operation's output. Its constructors are beside the shapes
+/// that they write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     body: Value,
@@ -53,7 +55,12 @@ impl Reply {
 /// # Panics
 /// If the request's id cannot stand in a header: it must be printable ASCII.
 pub fn respond(operation: &Operation, reply: &Reply, protocol: Protocol, request_id: &str) -> Response<Vec<u8>> {
-    debug_assert_eq!(stray_members(operation, &reply.body), Vec::<String>::new(), "{} has no such members", operation.name);
+    debug_assert_eq!(
+        stray_members(operation, &reply.body),
+        Vec::<String>::new(),
+        "{} has no such members",
+        operation.name
+    );
     let kind = content_type(operation.service);
     let mut response = match (protocol, operation.output) {
         (Protocol::Query, _) => query(operation, &reply.body, request_id),
@@ -66,7 +73,8 @@ pub fn respond(operation: &Operation, reply: &Reply, protocol: Protocol, request
     response
 }
 
-/// Members that the operation's output, or the items of its lists, do not have. Clients would drop them silently.
+/// Members that the operation's output, or the items of its lists, do not have. Clients would drop
+/// them silently.
 fn stray_members(operation: &Operation, body: &Value) -> Vec<String> {
     let mut strays = Vec::new();
     for (name, value) in body.as_object().into_iter().flatten() {
@@ -95,9 +103,12 @@ pub fn respond_error(service: Service, protocol: Protocol, error: &Error, reques
         }
         Protocol::Query => {
             let code = error.code.query_name();
-            let inner = [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)].concat();
+            let inner =
+                [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)]
+                    .concat();
             let id = xml::element("RequestId", request_id);
-            let body = format!("<ErrorResponse xmlns=\"{}\"><Error>{inner}</Error>{id}</ErrorResponse>", namespace(service));
+            let body =
+                format!("<ErrorResponse xmlns=\"{}\"><Error>{inner}</Error>{id}</ErrorResponse>", namespace(service));
             response(status, "text/xml", body.into_bytes(), request_id)
         }
     };
@@ -137,6 +148,8 @@ fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>, reque
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response.headers_mut().insert(REQUEST_ID, HeaderValue::from_str(request_id).expect("request ids are printable ASCII"));
+    response
+        .headers_mut()
+        .insert(REQUEST_ID, HeaderValue::from_str(request_id).expect("request ids are printable ASCII"));
     response
 }

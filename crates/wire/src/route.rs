@@ -1,4 +1,5 @@
-//! Which service a request is for. One port serves all: requests are told apart by their signature's scope.
+//! Which service a request is for. One port serves all: requests are told apart by their
+//! signature's scope.
 
 use http::{Method, header::AUTHORIZATION, request::Parts};
 
@@ -35,7 +36,9 @@ impl Service {
     }
 
     fn from_scope(scope: &str) -> Option<Self> {
-        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch].into_iter().find(|service| service.scope() == scope)
+        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch]
+            .into_iter()
+            .find(|service| service.scope() == scope)
     }
 
     /// What stands before the operation in `X-Amz-Target`; `None` for services that do not use it.
@@ -63,9 +66,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Forms are what STS and IAM always get, and CloudWatch from older clients: then no header names the operation.
+    /// Forms are what STS and IAM always get, and CloudWatch from older clients: then no header
+    /// names the operation.
     pub fn of(service: Service, head: &Parts) -> Self {
-        let form = !service.answers_json() || (service == Service::CloudWatch && !head.headers.contains_key("x-amz-target"));
+        let form =
+            !service.answers_json() || (service == Service::CloudWatch && !head.headers.contains_key("x-amz-target"));
         if form { Self::Query } else { Self::Json }
     }
 }
@@ -77,11 +82,13 @@ pub enum Route {
     S3,
     /// A service with operations: verify the signature, then [`crate::parse`].
     Api(Service),
-    /// An unsigned GET or HEAD of `/` or `/healthz`, as browsers and probes send, or anything below `/console`.
+    /// An unsigned GET or HEAD of `/` or `/healthz`, as browsers and probes send, or anything below
+    /// `/console`.
     Console,
 }
 
-/// Tells who serves a request. It looks at the head only and trusts nothing: signatures are checked afterwards.
+/// Tells who serves a request. It looks at the head only and trusts nothing: signatures are checked
+/// afterwards.
 ///
 /// # Errors
 /// The `Authorization` header cannot be read, or names a service that Shoal does not have.
@@ -104,7 +111,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
             )),
         };
     }
-    let names: Vec<&str> = head.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next()).collect();
+    let names: Vec<&str> =
+        head.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next()).collect();
     if names.contains(&"X-Amz-Signature") || (names.contains(&"AWSAccessKeyId") && names.contains(&"Signature")) {
         return Ok(Route::S3);
     }
@@ -113,15 +121,19 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
     if ours || path == "/console" || path.starts_with("/console/") {
         return Ok(Route::Console);
     }
-    // Unsigned calls of operations go to their service, which says in its own words that the signature is missing.
+    // Unsigned calls of operations go to their service, which says in its own words that the
+    // signature is missing.
     if head.headers.contains_key("x-amz-target") {
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
-        let named = |service: &Service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix));
+        let named =
+            |service: &Service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix));
         let service = [Service::SageMaker, Service::Logs, Service::CloudWatch].into_iter().find(named);
         return Ok(Route::Api(service.unwrap_or(Service::SageMaker)));
     }
-    let form =
-        head.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+    let form = head
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
     if head.method == Method::POST && path == "/" && form {
         return Ok(Route::Api(Service::Sts));
     }

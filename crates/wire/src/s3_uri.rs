@@ -33,7 +33,8 @@ impl S3Uri {
         Self { bucket: self.bucket.clone(), prefix: self.folder() + path }
     }
 
-    /// The prefix of what is in this folder, whether or not the URI ends in `/`; empty for the bucket itself.
+    /// The prefix of what is in this folder, whether or not the URI ends in `/`; empty for the
+    /// bucket itself.
     #[must_use]
     pub fn folder(&self) -> String {
         let folder = self.prefix.trim_end_matches('/');
@@ -50,7 +51,11 @@ impl FromStr for S3Uri {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.' || byte == b'-';
         let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
         let bytes = bucket.as_bytes();
-        if !(3..=63).contains(&bytes.len()) || !bytes.iter().all(|byte| allowed(*byte)) || !ends(bytes.first()) || !ends(bytes.last()) {
+        if !(3..=63).contains(&bytes.len())
+            || !bytes.iter().all(|byte| allowed(*byte))
+            || !ends(bytes.first())
+            || !ends(bytes.last())
+        {
             return Err(S3UriError::Bucket);
         }
         if prefix.len() > 1024 {

@@ -1,4 +1,5 @@
-//! `Search`: conditions over the properties of training and tuning jobs, typed and checked; whoever has the records evaluates them.
+//! `Search`: conditions over the properties of training and tuning jobs, typed and checked; whoever
+//! has the records evaluates them.
 
 mod properties;
 
@@ -80,8 +81,8 @@ impl SearchResource {
     }
 }
 
-/// A condition over a record's properties. `P` names a property: by its path, or by whatever the holder of the records knows it. A path that
-/// ends in a dot stands for all properties below it.
+/// A condition over a record's properties. `P` names a property: by its path, or by whatever the
+/// holder of the records knows it. A path that ends in a dot stands for all properties below it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub enum Condition<P> {
     /// All of these hold; so does an empty list.
@@ -176,7 +177,9 @@ impl<P> Condition<P> {
             Self::All(parts) => Condition::All(parts.into_iter().map(|part| part.rename(name)).collect()),
             Self::Any(parts) => Condition::Any(parts.into_iter().map(|part| part.rename(name)).collect()),
             Self::Property(property, test) => Condition::Property(name(property), test),
-            Self::Item(tests) => Condition::Item(tests.into_iter().map(|(property, test)| (name(property), test)).collect()),
+            Self::Item(tests) => {
+                Condition::Item(tests.into_iter().map(|(property, test)| (name(property), test)).collect())
+            }
         }
     }
 }
@@ -189,10 +192,12 @@ pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDesc
 }
 
 impl Reply {
-    /// `Search`: one page of [`search_record`]s or [`crate::tuning_search_record`]s, and how many there are on all pages.
+    /// `Search`: one page of [`search_record`]s or [`crate::tuning_search_record`]s, and how many
+    /// there are on all pages.
     pub fn search(resource: SearchResource, records: &[Value], next_token: Option<&str>, total: u64) -> Self {
         let results = records.iter().map(|record| json!({resource.member(): record}));
-        Self::page("Results", results, "NextToken", next_token).with("TotalHits", json!({"Value": total, "Relation": "EqualTo"}))
+        Self::page("Results", results, "NextToken", next_token)
+            .with("TotalHits", json!({"Value": total, "Relation": "EqualTo"}))
     }
 }
 
@@ -278,7 +283,10 @@ impl SearchRequest {
             conditions.push(visible.check(&format!("visibilityConditions.{}.member", at + 1))?);
         }
         if matches!(properties::kind(resource.shape(), &search.sort_by), None | Some(Kind::Container)) {
-            return refuse("sortBy", &format!("{} have no property '{}' to sort by", resource.plural(), search.sort_by));
+            return refuse(
+                "sortBy",
+                &format!("{} have no property '{}' to sort by", resource.plural(), search.sort_by),
+            );
         }
         search.condition = Condition::All(conditions);
         Ok(search)
@@ -296,7 +304,10 @@ impl Count {
     fn part(&mut self) -> Result<(), Error> {
         self.parts += 1;
         if self.parts > MOST_PARTS {
-            return refuse("searchExpression", &format!("it has more than {MOST_PARTS} filters, nested filters and subexpressions"));
+            return refuse(
+                "searchExpression",
+                &format!("it has more than {MOST_PARTS} filters, nested filters and subexpressions"),
+            );
         }
         Ok(())
     }
@@ -331,7 +342,10 @@ impl NestedFilters {
         for (at, filter) in self.filters.into_iter().enumerate() {
             let path = format!("{path}.filters.{}.member", at + 1);
             if properties::list_of(count.resource.shape(), &filter.name).as_deref() != Some(list.as_str()) {
-                return refuse(&format!("{path}.name"), &format!("'{}' is not a property of the items of the list '{list}'", filter.name));
+                return refuse(
+                    &format!("{path}.name"),
+                    &format!("'{}' is not a property of the items of the list '{list}'", filter.name),
+                );
             }
             tests.push(filter.check(&path, count)?);
         }
@@ -377,7 +391,9 @@ impl Filter {
                 }
                 wanted(operator, &name, kind, value).or_else(|what| refuse(path, &what))?
             }
-            (operator, None) => return refuse(&format!("{path}.value"), &format!("the operator {operator} needs a value")),
+            (operator, None) => {
+                return refuse(&format!("{path}.value"), &format!("the operator {operator} needs a value"));
+            }
         };
         let property = if kind == Kind::Container { format!("{name}.") } else { name };
         Ok((property, Test { negated, wanted }))
@@ -418,14 +434,18 @@ fn wanted(operator: &str, name: &str, kind: Kind, value: String) -> Result<Wante
             None => Err(format!("'{value}' is not a number, which is what the property '{name}' is")),
         },
         Kind::TextOrNumber => match number {
-            Some(number) => Ok(Wanted::Number { comparison, value: number, whole: value.trim().parse::<i64>().is_ok() }),
+            Some(number) => {
+                Ok(Wanted::Number { comparison, value: number, whole: value.trim().parse::<i64>().is_ok() })
+            }
             None if equality => Ok(Wanted::Text(value)),
             None => Err(format!("'{value}' is not a number, and the operator {operator} compares numbers")),
         },
         Kind::Time => {
             // Without an offset a time is UTC.
             let ms = timestamp::parse(&value).or_else(|| timestamp::parse(&format!("{value}Z")));
-            let ms = ms.ok_or_else(|| format!("'{value}' is not an ISO 8601 time such as 2026-11-21T07:24:28, and '{name}' is a time"))?;
+            let ms = ms.ok_or_else(|| {
+                format!("'{value}' is not an ISO 8601 time such as 2026-11-21T07:24:28, and '{name}' is a time")
+            })?;
             Ok(Wanted::Number { comparison, value: ms as f64 / 1000.0, whole: equality && ms % 1000 == 0 })
         }
     }

@@ -1,7 +1,9 @@
-//! Rules of `CreateTrainingJob` that a table of shapes cannot say and that need no state. What passes becomes the typed job.
+//! Rules of `CreateTrainingJob` that a table of shapes cannot say and that need no state. What
+//! passes becomes the typed job.
 //!
-//! Besides AWS's own rules this refuses, with the member's name and what to do instead, what Shoal does not have. State (does the role,
-//! the input prefix, the image exist; is the name free) is checked elsewhere.
+//! Besides AWS's own rules this refuses, with the member's name and what to do instead, what Shoal
+//! does not have. State (does the role, the input prefix, the image exist; is the name free) is
+//! checked elsewhere.
 
 mod observers;
 mod script_mode;
@@ -14,8 +16,8 @@ use fancy_regex::RegexBuilder;
 use serde_json::{Map, Value};
 
 use crate::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, Error, InputMode, InstanceGroup, MetricDefinition, Output,
-    RecordWrapper, Resources, S3DataType, S3Uri, Stopping,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, Error, InputMode, InstanceGroup,
+    MetricDefinition, Output, RecordWrapper, Resources, S3DataType, S3Uri, Stopping,
     call::read,
     tags::{self, MIN_INSTANCES_TAG},
     training_job::{CreateTrainingJobRequest, request},
@@ -43,10 +45,16 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let request: CreateTrainingJobRequest = read(input.clone())?;
     let Value::Object(raw) = input else { return Err(Error::validation("The request is not an object.")) };
     if request.serverless_job_config.is_some() {
-        return refuse("serverlessJobConfig", "Shoal has no serverless training; give AlgorithmSpecification and ResourceConfig instead");
+        return refuse(
+            "serverlessJobConfig",
+            "Shoal has no serverless training; give AlgorithmSpecification and ResourceConfig instead",
+        );
     }
     if request.mlflow_config.is_some() {
-        return refuse("mlflowConfig", "Shoal has no MLflow servers; leave it out, and log metrics by MetricDefinitions");
+        return refuse(
+            "mlflowConfig",
+            "Shoal has no MLflow servers; leave it out, and log metrics by MetricDefinitions",
+        );
     }
     if request.model_package_config.is_some() {
         return refuse("modelPackageConfig", "Shoal has no model packages; leave it out, the model artifact is in S3");
@@ -103,14 +111,23 @@ fn elastic(resources: &Resources, channels: &[Channel]) -> Result<(), Error> {
     let of_job = format!("a job with the tag '{MIN_INSTANCES_TAG}'");
     if resources.instance_groups.len() > 1 {
         let path = "resourceConfig.instanceGroups";
-        return refuse(path, &format!("{of_job} has one group of instances; give InstanceType and InstanceCount instead"));
+        return refuse(
+            path,
+            &format!("{of_job} has one group of instances; give InstanceType and InstanceCount instead"),
+        );
     }
     if resources.keep_alive_s > 0 {
-        return refuse("resourceConfig.keepAlivePeriodInSeconds", &format!("instances of {of_job} are not retained; leave it out"));
+        return refuse(
+            "resourceConfig.keepAlivePeriodInSeconds",
+            &format!("instances of {of_job} are not retained; leave it out"),
+        );
     }
     if let Some(at) = channels.iter().position(|channel| channel.distribution == Distribution::ShardedByS3Key) {
         let path = format!("inputDataConfig.{}.member.dataSource.s3DataSource.s3DataDistributionType", at + 1);
-        return refuse(&path, &format!("{of_job} would not read the shard of an instance that it lost; use FullyReplicated"));
+        return refuse(
+            &path,
+            &format!("{of_job} would not read the shard of an instance that it lost; use FullyReplicated"),
+        );
     }
     Ok(())
 }
@@ -151,7 +168,8 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>, has_script:
     match (&specification.training_image, &specification.algorithm_name) {
         (Some(image), None) if image.is_empty() => return refuse(&format!("{path}.trainingImage"), "it is empty"),
         (Some(image), None) => {
-            if is_host(image) && !has_script && specification.container_entrypoint.first().is_none_or(String::is_empty) {
+            if is_host(image) && !has_script && specification.container_entrypoint.first().is_none_or(String::is_empty)
+            {
                 return refuse(
                     &format!("{path}.containerEntrypoint"),
                     "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"], or the \
@@ -160,12 +178,15 @@ fn algorithm(specification: Option<request::AlgorithmSpecification>, has_script:
             }
         }
         (None, Some(_)) => {}
-        (Some(_), Some(_)) => return refuse(path, "TrainingImage and AlgorithmName are alternatives; give one of them"),
+        (Some(_), Some(_)) => {
+            return refuse(path, "TrainingImage and AlgorithmName are alternatives; give one of them");
+        }
         (None, None) => return refuse(path, "give one of TrainingImage and AlgorithmName"),
     }
-    for (name, words) in
-        [("containerEntrypoint", &specification.container_entrypoint), ("containerArguments", &specification.container_arguments)]
-    {
+    for (name, words) in [
+        ("containerEntrypoint", &specification.container_entrypoint),
+        ("containerArguments", &specification.container_arguments),
+    ] {
         refuse_nul(&format!("{path}.{name}"), words)?;
     }
     let metric_definitions = metric_definitions(specification.metric_definitions)?;
@@ -184,10 +205,16 @@ fn image_access(config: &request::TrainingImageConfig, vpc: bool) -> Result<(), 
     let path = "algorithmSpecification.trainingImageConfig";
     let own = config.training_repository_access_mode == "Vpc";
     if own && !vpc {
-        return refuse(&format!("{path}.trainingRepositoryAccessMode"), "Vpc needs VpcConfig; use Platform, or give VpcConfig");
+        return refuse(
+            &format!("{path}.trainingRepositoryAccessMode"),
+            "Vpc needs VpcConfig; use Platform, or give VpcConfig",
+        );
     }
     if !own && config.training_repository_auth_config.is_some() {
-        return refuse(&format!("{path}.trainingRepositoryAuthConfig"), "it is for the access mode Vpc only; leave it out");
+        return refuse(
+            &format!("{path}.trainingRepositoryAuthConfig"),
+            "it is for the access mode Vpc only; leave it out",
+        );
     }
     Ok(())
 }
@@ -240,7 +267,12 @@ fn metric_definitions(definitions: Vec<request::MetricDefinition>) -> Result<Vec
                 return refuse(&format!("{path}.regex"), hint);
             }
             Ok(_) => checked.push(MetricDefinition { name: definition.name, regex: definition.regex }),
-            Err(error) => return refuse(&format!("{path}.regex"), &format!("'{}' is not a regular expression: {error}", definition.regex)),
+            Err(error) => {
+                return refuse(
+                    &format!("{path}.regex"),
+                    &format!("'{}' is not a regular expression: {error}", definition.regex),
+                );
+            }
         }
     }
     Ok(checked)
@@ -252,7 +284,10 @@ fn channels(channels: Vec<request::Channel>, default_mode: InputMode) -> Result<
     for (at, channel) in channels.into_iter().enumerate() {
         let path = format!("inputDataConfig.{}.member", at + 1);
         if !names.insert(channel.channel_name.clone()) {
-            return refuse(&format!("{path}.channelName"), &format!("the channel '{}' is there twice", channel.channel_name));
+            return refuse(
+                &format!("{path}.channelName"),
+                &format!("the channel '{}' is there twice", channel.channel_name),
+            );
         }
         if matches!(channel.channel_name.as_str(), "." | "..") {
             return refuse(&format!("{path}.channelName"), "a channel is a directory and cannot have this name");
@@ -265,12 +300,18 @@ fn channels(channels: Vec<request::Channel>, default_mode: InputMode) -> Result<
 fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Result<Channel, Error> {
     let input_mode = channel.input_mode.unwrap_or(default_mode);
     if input_mode == InputMode::Pipe {
-        let place =
-            if channel.input_mode.is_some() { format!("{path}.inputMode") } else { "algorithmSpecification.trainingInputMode".to_owned() };
+        let place = if channel.input_mode.is_some() {
+            format!("{path}.inputMode")
+        } else {
+            "algorithmSpecification.trainingInputMode".to_owned()
+        };
         return refuse(&place, NO_PIPE);
     }
     if channel.compression_type.as_deref() == Some("Gzip") {
-        return refuse(&format!("{path}.compressionType"), "Gzip is for Pipe mode only; use None and let the program decompress");
+        return refuse(
+            &format!("{path}.compressionType"),
+            "Gzip is for Pipe mode only; use None and let the program decompress",
+        );
     }
     if channel.record_wrapper_type == RecordWrapper::RecordIO {
         return refuse(
@@ -280,10 +321,15 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     }
     let source = format!("{path}.dataSource");
     let others = [
-        ("fileSystemDataSource", channel.data_source.file_system_data_source.is_some(), "Shoal has no EFS or FSx file systems"),
+        (
+            "fileSystemDataSource",
+            channel.data_source.file_system_data_source.is_some(),
+            "Shoal has no EFS or FSx file systems",
+        ),
         ("datasetSource", channel.data_source.dataset_source.is_some(), "Shoal has no hub data sets"),
     ];
-    let given = others.iter().filter(|(_, given, _)| *given).count() + usize::from(channel.data_source.s3_data_source.is_some());
+    let given = others.iter().filter(|(_, given, _)| *given).count()
+        + usize::from(channel.data_source.s3_data_source.is_some());
     if given != 1 {
         return refuse(&source, "exactly one data source is needed; give S3DataSource");
     }
@@ -298,7 +344,12 @@ fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Re
     let data_type = match s3.s3_data_type.as_str() {
         "S3Prefix" => S3DataType::S3Prefix,
         "ManifestFile" => S3DataType::ManifestFile,
-        other => return refuse(&format!("{source}.s3DataType"), &format!("Shoal does not read {other}; use S3Prefix or ManifestFile")),
+        other => {
+            return refuse(
+                &format!("{source}.s3DataType"),
+                &format!("Shoal does not read {other}; use S3Prefix or ManifestFile"),
+            );
+        }
     };
     if !s3.attribute_names.is_empty() {
         return refuse(&format!("{source}.attributeNames"), "they are for AugmentedManifestFile only; leave them out");
@@ -329,7 +380,8 @@ fn warm_pool(keep_alive_s: u32, spot: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, and the warm pool.
+/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, and the warm
+/// pool.
 ///
 /// # Errors
 /// The first rule that is broken.
@@ -342,13 +394,19 @@ pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resou
     let path = "resourceConfig";
     let Some(config) = config else { return refuse(path, "it is required; give InstanceType and InstanceCount") };
     if !config.instance_preferences.is_empty() {
-        return refuse(&format!("{path}.instancePreferences"), "Shoal takes one type; give InstanceType and InstanceCount");
+        return refuse(
+            &format!("{path}.instancePreferences"),
+            "Shoal takes one type; give InstanceType and InstanceCount",
+        );
     }
     if config.instance_placement_config.is_some() {
         return refuse(&format!("{path}.instancePlacementConfig"), "Shoal has no UltraServers; leave it out");
     }
     if config.training_plan_arn.is_some() {
-        return refuse(&format!("{path}.trainingPlanArn"), "Shoal has no training plans; leave it out, jobs wait in the queue");
+        return refuse(
+            &format!("{path}.trainingPlanArn"),
+            "Shoal has no training plans; leave it out, jobs wait in the queue",
+        );
     }
     let instance_groups = instance_groups(config.instance_groups)?;
     let (instance_type, instance_count) = match (instance_groups.first(), config.instance_type, config.instance_count) {
@@ -371,7 +429,10 @@ pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resou
     }
     let volume_gb = config.volume_size_in_gb.unwrap_or(DEFAULT_VOLUME_GB);
     if volume_gb > LARGEST_VOLUME_GB {
-        return refuse(&format!("{path}.volumeSizeInGB"), &format!("{volume_gb} is more than the largest volume has, {LARGEST_VOLUME_GB}"));
+        return refuse(
+            &format!("{path}.volumeSizeInGB"),
+            &format!("{volume_gb} is more than the largest volume has, {LARGEST_VOLUME_GB}"),
+        );
     }
     if config.volume_kms_key_id.is_some_and(|key| !key.is_empty()) && has_local_storage(&instance_type) {
         return refuse(
@@ -379,31 +440,56 @@ pub(crate) fn resources(config: Option<request::ResourceConfig>) -> Result<Resou
             &format!("{instance_type} has storage of its own, which is encrypted by the machine; leave it out"),
         );
     }
-    Ok(Resources { instance_type, instance_count, volume_gb, keep_alive_s: config.keep_alive_period_in_seconds, instance_groups })
+    Ok(Resources {
+        instance_type,
+        instance_count,
+        volume_gb,
+        keep_alive_s: config.keep_alive_period_in_seconds,
+        instance_groups,
+    })
 }
 
-/// Whether instances of a type have disks of their own instead of a volume: a `d` after the generation says so, and some families all do.
+/// Whether instances of a type have disks of their own instead of a volume: a `d` after the
+/// generation says so, and some families all do.
 fn has_local_storage(instance_type: &str) -> bool {
     let family = instance_type.split('.').nth(1).unwrap_or_default();
-    let traits = family.trim_start_matches(char::is_alphabetic).trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let traits =
+        family.trim_start_matches(char::is_alphabetic).trim_start_matches(|digit: char| digit.is_ascii_digit());
     traits.contains('d') || ["g5", "g6", "g7", "p5", "p6", "trn"].iter().any(|start| family.starts_with(start))
 }
 
 fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stopping, Error> {
     let max_runtime_s = condition.max_runtime_in_seconds.unwrap_or(DEFAULT_RUNTIME_S);
     if max_runtime_s > LONGEST_RUNTIME_S {
-        return refuse("stoppingCondition.maxRuntimeInSeconds", &format!("it must be at most {LONGEST_RUNTIME_S} (28 days)"));
+        return refuse(
+            "stoppingCondition.maxRuntimeInSeconds",
+            &format!("it must be at most {LONGEST_RUNTIME_S} (28 days)"),
+        );
     }
     let path = "stoppingCondition.maxWaitTimeInSeconds";
     match (spot, condition.max_wait_time_in_seconds) {
-        (false, Some(_)) => return refuse(path, "it is for managed spot training only; set EnableManagedSpotTraining or leave it out"),
-        (true, None) => return refuse(path, "managed spot training needs it; it must be greater than or equal to MaxRuntimeInSeconds"),
+        (false, Some(_)) => {
+            return refuse(path, "it is for managed spot training only; set EnableManagedSpotTraining or leave it out");
+        }
+        (true, None) => {
+            return refuse(
+                path,
+                "managed spot training needs it; it must be greater than or equal to MaxRuntimeInSeconds",
+            );
+        }
         (true, Some(wait)) if wait < max_runtime_s => {
-            return refuse(path, &format!("{wait} must be greater than or equal to MaxRuntimeInSeconds, which is {max_runtime_s}"));
+            return refuse(
+                path,
+                &format!("{wait} must be greater than or equal to MaxRuntimeInSeconds, which is {max_runtime_s}"),
+            );
         }
         _ => {}
     }
-    Ok(Stopping { max_runtime_s, max_wait_s: condition.max_wait_time_in_seconds, max_pending_s: condition.max_pending_time_in_seconds })
+    Ok(Stopping {
+        max_runtime_s,
+        max_wait_s: condition.max_wait_time_in_seconds,
+        max_pending_s: condition.max_pending_time_in_seconds,
+    })
 }
 
 /// Directories of an instance that are not a program's own. Some are on the way to places that are.
@@ -441,11 +527,15 @@ fn checkpoint(config: request::CheckpointConfig) -> Result<CheckpointConfig, Err
         return refuse(path, "it must not contain '..'");
     }
     let local_path = format!("/{}", names.join("/"));
-    let is_below = |directory: &str| local_path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_below = |directory: &str| {
+        local_path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     if let Some(directory) = NOT_FOR_CHECKPOINTS.into_iter().find(|directory| is_below(directory)) {
         return refuse(
             path,
-            &format!("{directory} is not for checkpoints; use /opt/ml/checkpoints or another directory of the program's own"),
+            &format!(
+                "{directory} is not for checkpoints; use /opt/ml/checkpoints or another directory of the program's own"
+            ),
         );
     }
     if names.is_empty() || NOT_AS_A_WHOLE.contains(&local_path.as_str()) {

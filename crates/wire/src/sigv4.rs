@@ -1,6 +1,8 @@
-//! AWS Signature Version 4 in the `Authorization` header: checked for every service but S3, and made for our own client.
+//! AWS Signature Version 4 in the `Authorization` header: checked for every service but S3, and
+//! made for our own client.
 //!
-//! Source: "Signature Version 4 signing process" of the AWS General Reference. Pre-signed and chunked requests are S3's and are not here.
+//! Source: "Signature Version 4 signing process" of the AWS General Reference. Pre-signed and
+//! chunked requests are S3's and are not here.
 
 use hex_simd::AsciiCase;
 use hmac::{Hmac, KeyInit, Mac};
@@ -54,8 +56,9 @@ pub(crate) fn scope_service(head: &Parts) -> Result<&str, Error> {
     Ok(Authorization::of(head)?.service)
 }
 
-/// Checks what of a request can be checked before its body is read: key, signed headers, age and session token, and the signature if the head
-/// has the body's hash. Gives whether the signature is verified; [`verify`] checks the body, too.
+/// Checks what of a request can be checked before its body is read: key, signed headers, age and
+/// session token, and the signature if the head has the body's hash. Gives whether the signature is
+/// verified; [`verify`] checks the body, too.
 ///
 /// # Errors
 /// As [`verify`].
@@ -70,18 +73,27 @@ pub fn verify_head(head: &Parts, credentials: &Credentials, now_ms: u64, max_ske
 
 /// Checks a request's signature, age and body.
 ///
-/// `now_ms` is the time in milliseconds since the epoch; a request may be `max_skew_s` seconds off in either direction. All `X-Amz-` headers
-/// that are present, and `Host`, have to be signed.
+/// `now_ms` is the time in milliseconds since the epoch; a request may be `max_skew_s` seconds off
+/// in either direction. All `X-Amz-` headers that are present, and `Host`, have to be signed.
 ///
 /// # Errors
-/// Missing or malformed signature, a wrong one, a changed header, body, path or query, a wrong session token, or a date too far off.
-pub fn verify(head: &Parts, body: &[u8], credentials: &Credentials, now_ms: u64, max_skew_s: u64) -> Result<Identity, Error> {
+/// Missing or malformed signature, a wrong one, a changed header, body, path or query, a wrong
+/// session token, or a date too far off.
+pub fn verify(
+    head: &Parts,
+    body: &[u8],
+    credentials: &Credentials,
+    now_ms: u64,
+    max_skew_s: u64,
+) -> Result<Identity, Error> {
     let request = Request::of(head, credentials, now_ms, max_skew_s)?;
     let hash = hex(&Sha256::digest(body));
     if let Some(claimed) = header_text(&head.headers, CONTENT_HASH)
         && claimed != hash
     {
-        return Err(invalid("The body does not have the SHA-256 that the header 'x-amz-content-sha256' states.".to_owned()));
+        return Err(invalid(
+            "The body does not have the SHA-256 that the header 'x-amz-content-sha256' states.".to_owned(),
+        ));
     }
     request.verify(head, &hash, credentials)?;
     let Authorization { access_key_id, region, .. } = request.authorization;
@@ -99,7 +111,10 @@ impl<'a> Request<'a> {
     fn of(head: &'a Parts, credentials: &Credentials, now_ms: u64, max_skew_s: u64) -> Result<Self, Error> {
         let authorization = Authorization::of(head)?;
         if authorization.access_key_id != credentials.access_key_id {
-            return Err(Error::new(ErrorCode::UnrecognizedClient, "The security token included in the request is invalid."));
+            return Err(Error::new(
+                ErrorCode::UnrecognizedClient,
+                "The security token included in the request is invalid.",
+            ));
         }
         let signed: Vec<&str> = authorization.signed_headers.split(';').collect();
         let unsigned = head
@@ -115,7 +130,10 @@ impl<'a> Request<'a> {
             )));
         }
         let stamp = header_text(&head.headers, DATE).ok_or_else(|| {
-            Error::new(ErrorCode::IncompleteSignature, "Authorization header requires existence of either a 'X-Amz-Date' header.")
+            Error::new(
+                ErrorCode::IncompleteSignature,
+                "Authorization header requires existence of either a 'X-Amz-Date' header.",
+            )
         })?;
         let signed_at = timestamp::parse_basic(stamp).ok_or_else(|| {
             Error::new(
@@ -142,23 +160,21 @@ impl<'a> Request<'a> {
         let text = string_to_sign(stamp, &authorization.scope(), &canonical);
         let wanted = hex_simd::decode_to_vec(authorization.signature).unwrap_or_default();
         // `verify_slice` compares in constant time.
-        signing(&credentials.secret_access_key, authorization.date, authorization.region, authorization.service, &text).verify_slice(&wanted).map_err(|_| {
-        invalid(
-            "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. \
-             (`shoal env` prints the keys of this server.)"
-                .to_owned(),
-        )
-    })
+        let Authorization { date, region, service, .. } = authorization;
+        let ours = signing(&credentials.secret_access_key, date, region, service, &text);
+        ours.verify_slice(&wanted).map_err(|_| invalid(MISMATCH.to_owned()))
     }
 }
 
-/// Signs a request: adds `X-Amz-Date`, the session token if there is one, for S3 the body's hash, and `Authorization`.
+/// Signs a request: adds `X-Amz-Date`, the session token if there is one, for S3 the body's hash,
+/// and `Authorization`.
 ///
-/// The head must have a `Host` header or an authority in its URI. Every header but those that proxies change is signed. `now_ms` is the time
-/// in milliseconds since the epoch.
+/// The head must have a `Host` header or an authority in its URI. Every header but those that
+/// proxies change is signed. `now_ms` is the time in milliseconds since the epoch.
 ///
 /// # Panics
-/// If the access key, region or session token has characters that a header cannot carry, or there is no host.
+/// If the access key, region or session token has characters that a header cannot carry, or there
+/// is no host.
 pub fn sign(head: &mut Parts, body: &[u8], credentials: &Credentials, region: &str, service: &str, now_ms: u64) {
     let stamp = timestamp::basic(now_ms);
     let hash = hex(&Sha256::digest(body));
@@ -170,21 +186,31 @@ pub fn sign(head: &mut Parts, body: &[u8], credentials: &Credentials, region: &s
     if service == "s3" {
         head.headers.insert(CONTENT_HASH, value(&hash));
     }
-    let skipped = [header::EXPECT, header::TRANSFER_ENCODING, header::USER_AGENT, header::CONNECTION, header::AUTHORIZATION];
-    let mut signed: Vec<String> = head.headers.keys().filter(|name| !skipped.contains(name)).map(|name| name.as_str().to_owned()).collect();
+    let skipped =
+        [header::EXPECT, header::TRANSFER_ENCODING, header::USER_AGENT, header::CONNECTION, header::AUTHORIZATION];
+    let mut signed: Vec<String> =
+        head.headers.keys().filter(|name| !skipped.contains(name)).map(|name| name.as_str().to_owned()).collect();
     if !head.headers.contains_key(header::HOST) {
         signed.push("host".to_owned());
     }
     signed.sort_unstable();
     let names: Vec<&str> = signed.iter().map(String::as_str).collect();
-    let canonical = canonical_request(head, &names, &hash, service).expect("the headers to sign are those that are there");
+    let canonical =
+        canonical_request(head, &names, &hash, service).expect("the headers to sign are those that are there");
     let scope = format!("{}/{region}/{service}/aws4_request", &stamp[..8]);
     let text = string_to_sign(&stamp, &scope, &canonical);
-    let signature = hex(&signing(&credentials.secret_access_key, &stamp[..8], region, service, &text).finalize().into_bytes());
-    let authorization =
-        format!("{ALGORITHM} Credential={}/{scope}, SignedHeaders={}, Signature={signature}", credentials.access_key_id, names.join(";"));
+    let signature =
+        hex(&signing(&credentials.secret_access_key, &stamp[..8], region, service, &text).finalize().into_bytes());
+    let authorization = format!(
+        "{ALGORITHM} Credential={}/{scope}, SignedHeaders={}, Signature={signature}",
+        credentials.access_key_id,
+        names.join(";")
+    );
     head.headers.insert(header::AUTHORIZATION, value(&authorization));
 }
+
+const MISMATCH: &str = "The request signature we calculated does not match the signature you provided. Check your AWS \
+                        Secret Access Key and signing method. (`shoal env` prints the keys of this server.)";
 
 /// The parts of an `Authorization` header.
 struct Authorization<'a> {
@@ -200,16 +226,20 @@ impl<'a> Authorization<'a> {
     fn of(head: &'a Parts) -> Result<Self, Error> {
         let mut values = head.headers.get_all(header::AUTHORIZATION).iter();
         let Some(value) = values.next() else {
-            return Err(Error::new(ErrorCode::MissingAuthenticationToken, "Missing Authentication Token: the request is not signed."));
+            return Err(Error::new(
+                ErrorCode::MissingAuthenticationToken,
+                "Missing Authentication Token: the request is not signed.",
+            ));
         };
-        let incomplete = |what: &str| Error::new(ErrorCode::IncompleteSignature, format!("Authorization header {what}."));
+        let incomplete =
+            |what: &str| Error::new(ErrorCode::IncompleteSignature, format!("Authorization header {what}."));
         if values.next().is_some() {
             return Err(incomplete("is there twice"));
         }
         let text = value.to_str().map_err(|_| incomplete("has characters that are not printable ASCII"))?;
-        let rest = text
-            .strip_prefix(ALGORITHM)
-            .ok_or_else(|| incomplete("does not begin with 'AWS4-HMAC-SHA256', the only algorithm that is supported"))?;
+        let rest = text.strip_prefix(ALGORITHM).ok_or_else(|| {
+            incomplete("does not begin with 'AWS4-HMAC-SHA256', the only algorithm that is supported")
+        })?;
         let part = |name: &str| {
             let found = rest.split(',').find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='));
             found.filter(|part| !part.is_empty()).ok_or_else(|| incomplete(&format!("requires '{name}' parameter")))
@@ -222,7 +252,14 @@ impl<'a> Authorization<'a> {
         else {
             return Err(incomplete("has a Credential that is not <key>/<yyyymmdd>/<region>/<service>/aws4_request"));
         };
-        Ok(Self { access_key_id, date, region, service, signed_headers: part("SignedHeaders")?, signature: part("Signature")? })
+        Ok(Self {
+            access_key_id,
+            date,
+            region,
+            service,
+            signed_headers: part("SignedHeaders")?,
+            signature: part("Signature")?,
+        })
     }
 
     fn scope(&self) -> String {
@@ -239,11 +276,15 @@ fn check_age(stamp: &str, signed_at: u64, now_ms: u64, max_skew_s: u64) -> Resul
     let now = timestamp::basic(now_ms);
     if signed_at.saturating_add(skew_ms) < now_ms {
         let limit = timestamp::basic(now_ms - skew_ms);
-        return Err(invalid(format!("Signature expired: {stamp} is now earlier than {limit} ({now} - {max_skew_s} s.)")));
+        return Err(invalid(format!(
+            "Signature expired: {stamp} is now earlier than {limit} ({now} - {max_skew_s} s.)"
+        )));
     }
     if signed_at > now_ms.saturating_add(skew_ms) {
         let limit = timestamp::basic(now_ms + skew_ms);
-        return Err(invalid(format!("Signature not yet current: {stamp} is still later than {limit} ({now} + {max_skew_s} s.)")));
+        return Err(invalid(format!(
+            "Signature not yet current: {stamp} is still later than {limit} ({now} + {max_skew_s} s.)"
+        )));
     }
     Ok(())
 }
@@ -260,7 +301,10 @@ fn check_token(head: &Parts, credentials: &Credentials) -> Result<(), Error> {
         (Some(_), true) => " This key is a temporary one: set AWS_SESSION_TOKEN.",
         (Some(_), false) => "",
     };
-    Err(Error::new(ErrorCode::UnrecognizedClient, format!("The security token included in the request is invalid.{hint}")))
+    Err(Error::new(
+        ErrorCode::UnrecognizedClient,
+        format!("The security token included in the request is invalid.{hint}"),
+    ))
 }
 
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -274,7 +318,8 @@ fn canonical_request(head: &Parts, signed: &[&str], body_hash: &str, service: &s
         let mut values = Vec::new();
         for value in head.headers.get_all(*name) {
             // UTF-8 in a header is signed as it is; clients send user names and the like in it.
-            let value = std::str::from_utf8(value.as_bytes()).map_err(|_| invalid(format!("The header '{name}' is not UTF-8.")))?;
+            let value = std::str::from_utf8(value.as_bytes())
+                .map_err(|_| invalid(format!("The header '{name}' is not UTF-8.")))?;
             values.push(value.split_ascii_whitespace().collect::<Vec<_>>().join(" "));
         }
         if values.is_empty() {
@@ -290,7 +335,8 @@ fn canonical_request(head: &Parts, signed: &[&str], body_hash: &str, service: &s
     Ok(text)
 }
 
-/// Without `.`, `..` and empty segments, and encoded once more than it came: all services but S3 sign the path so.
+/// Without `.`, `..` and empty segments, and encoded once more than it came: all services but S3
+/// sign the path so.
 fn canonical_path(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

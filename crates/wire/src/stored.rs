@@ -1,5 +1,6 @@
-//! Stored requests: a request is checked once, when it is received. What the server needs of it later is stored as a typed, versioned value, so that
-//! a later server with stricter rules still runs what was accepted. The request itself is stored beside it, for its echo.
+//! Stored requests: a request is checked once, when it is received. What the server needs of it
+//! later is stored as a typed, versioned value, so that a later server with stricter rules still
+//! runs what was accepted. The request itself is stored beside it, for its echo.
 
 use std::fmt;
 
@@ -8,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, semantics, tuning_job};
 
-/// Version of the stored form. A member that is added has a default and keeps the version; any other change is the next version, and
-/// `tests/golden/v<version>` keeps examples of each.
+/// Version of the stored form. A member that is added has a default and keeps the version; any
+/// other change is the next version, and `tests/golden/v<version>` keeps examples of each.
 const VERSION: u32 = 1;
 
 /// The stored form around a request.
@@ -27,8 +28,9 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
     /// For [`Stored::raw`], which is stored apart.
     fn raw_mut(&mut self) -> &mut Map<String, Value>;
 
-    /// Reads a request that an earlier version stored as JSON alone; called once, when a database is converted to the present format. Every request that was ever accepted
-    /// must be readable: `tests/golden/raw` has examples.
+    /// Reads a request that an earlier version stored as JSON alone; called once, when a database
+    /// is converted to the present format. Every request that was ever accepted must be readable:
+    /// `tests/golden/raw` has examples.
     ///
     /// # Errors
     /// The first rule of creation that it breaks.
@@ -44,14 +46,17 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
     /// The request of a typed value and of [`Stored::raw`] as JSON. No rule is applied to either.
     ///
     /// # Errors
-    /// `InternalFailure`: the value is damaged, a later version wrote it, or it is empty, as [`Stored::from_raw`] failed.
+    /// `InternalFailure`: the value is damaged, a later version wrote it, or it is empty, as
+    /// [`Stored::from_raw`] failed.
     fn restore(stored: &[u8], raw: &[u8]) -> Result<Self, Error> {
-        let unreadable =
-            |error: &dyn fmt::Display| Error::new(ErrorCode::InternalFailure, format!("The stored request cannot be read: {error}."));
+        let unreadable = |error: &dyn fmt::Display| {
+            Error::new(ErrorCode::InternalFailure, format!("The stored request cannot be read: {error}."))
+        };
         if stored.is_empty() {
             return Err(unreadable(&"an earlier version accepted it, and this one refuses it"));
         }
-        let Versioned { v, mut request } = serde_json::from_slice::<Versioned<Self>>(stored).map_err(|error| unreadable(&error))?;
+        let Versioned { v, mut request } =
+            serde_json::from_slice::<Versioned<Self>>(stored).map_err(|error| unreadable(&error))?;
         if v != VERSION {
             return Err(unreadable(&format!("it has version {v}, and this server reads version {VERSION}")));
         }

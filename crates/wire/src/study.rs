@@ -1,5 +1,5 @@
-//! What a tuning job's study knows: operations of ours beside SageMaker's, as AWS has none that tell learning curves, rungs, what mattered, or
-//! that change how many trials run.
+//! What a tuning job's study knows: operations of ours beside SageMaker's, as AWS has none that
+//! tell learning curves, rungs, what mattered, or that change how many trials run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -110,9 +110,11 @@ pub struct StudyDefinition {
     pub searcher: String,
     /// `none`, `hyperband`, ...
     pub scheduler: String,
-    /// Units of resource at which trials are compared, rising; the last one is a whole trial. Empty without such a scheduler.
+    /// Units of resource at which trials are compared, rising; the last one is a whole trial. Empty
+    /// without such a scheduler.
     pub levels: Vec<u32>,
-    /// What mattered, the most important first; weights add up to 1. Empty while too little is known.
+    /// What mattered, the most important first; weights add up to 1. Empty while too little is
+    /// known.
     pub importance: Vec<StudyImportance>,
 }
 
@@ -164,8 +166,10 @@ pub struct StudyTrial {
     pub definition: u32,
     /// Names and texts of its tuned hyperparameters, in the order of the search space.
     pub values: Vec<(String, String)>,
-    /// `Waiting` for capacity, `Running`, `Paused` (all three are `InProgress` in the API's counters), `Completed`, `Failed`; and what the API counts as
-    /// `Stopped`: `Stopped` early, `MaxResource` (it reached it and had more to do), `Cancelled` (by a user, by its tuning job's end, by its time limit).
+    /// `Waiting` for capacity, `Running`, `Paused` (all three are `InProgress` in the API's
+    /// counters), `Completed`, `Failed`; and what the API counts as `Stopped`: `Stopped` early,
+    /// `MaxResource` (it reached it and had more to do), `Cancelled` (by a user, by its tuning
+    /// job's end, by its time limit).
     pub state: String,
     /// Why it failed, or who cancelled it.
     pub reason: Option<String>,
@@ -197,14 +201,16 @@ impl StudyTrial {
         last.max(self.not_numbers.last().copied().unwrap_or(0))
     }
 
-    /// Its result: the final value, or the last that it said. None: there is none, or it [went astray](Self::is_astray).
+    /// Its result: the final value, or the last that it said. None: there is none, or it [went
+    /// astray](Self::is_astray).
     #[must_use]
     pub fn value(&self) -> Option<f64> {
         let last = || self.curve.last().map(|point| point.1).filter(|_| !self.is_astray());
         self.objectives.first().copied().or_else(last)
     }
 
-    /// The last that it said of its objective was `nan` or infinite: it is worse than all that said a number.
+    /// The last that it said of its objective was `nan` or infinite: it is worse than all that said
+    /// a number.
     #[must_use]
     pub fn is_astray(&self) -> bool {
         let last = self.curve.last().map_or(0, |point| point.0);

@@ -16,7 +16,8 @@ pub const MOST_TAGS: usize = 50;
 /// By which a job requests how far its network reaches: `none`, `allow-list` or `host`.
 pub const NETWORK_TAG: &str = "shoal:network";
 
-/// With how many instances a training job continues when it loses others: a number from 1 to `InstanceCount`.
+/// With how many instances a training job continues when it loses others: a number from 1 to
+/// `InstanceCount`.
 pub const MIN_INSTANCES_TAG: &str = "shoal:min-instances";
 
 /// A label of the user's.
@@ -94,13 +95,16 @@ pub fn check(tags: Vec<Tag>) -> Result<Vec<Tag>, Error> {
     for (at, Tag { key, .. }) in tags.iter().enumerate() {
         reserved(&format!("tags.{}.member.key", at + 1), key)?;
         if !keys.insert(key.as_str()) {
-            return Err(Error::validation(format!("Invalid value at 'tags': the tag key '{key}' is there twice; keys are unique.")));
+            return Err(Error::validation(format!(
+                "Invalid value at 'tags': the tag key '{key}' is there twice; keys are unique."
+            )));
         }
     }
     Ok(tags)
 }
 
-/// The value of [`MIN_INSTANCES_TAG`], for a training job on this number of instances; none if there is no such tag.
+/// The value of [`MIN_INSTANCES_TAG`], for a training job on this number of instances; none if
+/// there is no such tag.
 ///
 /// # Errors
 /// It is no number of them.
@@ -162,7 +166,8 @@ mod tests {
     use super::*;
 
     fn tags(text: &str) -> Vec<Tag> {
-        let pair = |pair: &str| pair.split_once('=').map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
+        let pair =
+            |pair: &str| pair.split_once('=').map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
         text.split_whitespace().filter_map(pair).collect()
     }
 

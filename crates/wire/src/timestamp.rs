@@ -26,7 +26,8 @@ pub(crate) fn iso8601(ms: u64) -> String {
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
-/// Reads what forms have: an ISO 8601 date and time with an offset, or seconds since the epoch; milliseconds, rounded down.
+/// Reads what forms have: an ISO 8601 date and time with an offset, or seconds since the epoch;
+/// milliseconds, rounded down.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     if let Ok(date) = OffsetDateTime::parse(text, &Rfc3339) {
         return u64::try_from(date.unix_timestamp_nanos() / 1_000_000).ok();
@@ -45,8 +46,9 @@ pub(crate) fn parse_basic(text: &str) -> Option<u64> {
     if bytes.len() != 16 || bytes[8] != b'T' || bytes[15] != b'Z' || !text.is_ascii() {
         return None;
     }
-    let number =
-        |from: usize, to: usize| text[from..to].bytes().all(|byte| byte.is_ascii_digit()).then(|| text[from..to].parse::<u16>().ok())?;
+    let number = |from: usize, to: usize| {
+        text[from..to].bytes().all(|byte| byte.is_ascii_digit()).then(|| text[from..to].parse::<u16>().ok())?
+    };
     let small = |from: usize| number(from, from + 2).and_then(|number| u8::try_from(number).ok());
     let date = Date::from_calendar_date(i32::from(number(0, 4)?), Month::try_from(small(4)?).ok()?, small(6)?).ok()?;
     let time = Time::from_hms(small(9)?, small(11)?, small(13)?).ok()?;
@@ -85,7 +87,15 @@ mod tests {
 
     #[test]
     fn what_is_no_date_is_not_read() {
-        let texts = ["", "20261121", "20261121T072428", "2026-11-21T07:24:28Z", "20261321T072428Z", "20260230T072428Z", "20261121T242428Z"];
+        let texts = [
+            "",
+            "20261121",
+            "20261121T072428",
+            "2026-11-21T07:24:28Z",
+            "20261321T072428Z",
+            "20260230T072428Z",
+            "20261121T242428Z",
+        ];
         let more = ["+0261121T072428Z", "20261121t072428Z", "20261121T07242éZ", "19690101T000000Z"];
         for text in texts.into_iter().chain(more) {
             assert_eq!(parse_basic(text), None, "{text:?}");

@@ -30,7 +30,8 @@ plain_inputs!(NamedTrainingJob);
 pub struct InterruptTrainingJob {
     /// Training job's name.
     pub training_job_name: String,
-    /// Take this number of instances away, at least 1, and let the others continue. None: one of a job that can live with fewer, else all.
+    /// Take this number of instances away, at least 1, and let the others continue. None: one of a
+    /// job that can live with fewer, else all.
     pub instance_count: Option<std::num::NonZeroU32>,
 }
 
@@ -42,7 +43,8 @@ impl Input for CreateTrainingJob {
     }
 }
 
-/// A `CreateTrainingJob` that passed every check which needs no state. [`crate::Stored`] is its stored form.
+/// A `CreateTrainingJob` that passed every check which needs no state. [`crate::Stored`] is its
+/// stored form.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CreateTrainingJob {
     /// 1 to 63 characters.
@@ -92,7 +94,8 @@ pub struct Script {
     pub program: String,
     /// The archive with its files; `None` where they come by a channel.
     pub source: Option<S3Uri>,
-    /// `sagemaker_s3_output`: below it and the job's name goes what the script writes to `/opt/ml/output/intermediate`.
+    /// `sagemaker_s3_output`: below it and the job's name goes what the script writes to
+    /// `/opt/ml/output/intermediate`.
     pub output: Option<S3Uri>,
 }
 
@@ -231,7 +234,8 @@ pub enum OutputCompression {
 /// `ResourceConfig`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Resources {
-    /// `ml.m5.xlarge`; whether the machine can be it, the core says. Of several groups, the first one's.
+    /// `ml.m5.xlarge`; whether the machine can be it, the core says. Of several groups, the first
+    /// one's.
     pub instance_type: String,
     /// At least 1; of all groups together.
     pub instance_count: u32,
@@ -280,7 +284,8 @@ pub struct Stopping {
 pub struct CheckpointConfig {
     /// Where checkpoints are kept.
     pub uri: S3Uri,
-    /// On the instance: absolute, without `.`, `..` and a `/` at its end; `/opt/ml/checkpoints` by default.
+    /// On the instance: absolute, without `.`, `..` and a `/` at its end; `/opt/ml/checkpoints` by
+    /// default.
     pub local_path: String,
 }
 
@@ -293,7 +298,8 @@ pub enum SortOrder {
     Descending,
 }
 
-/// What `DescribeTrainingJob` says beyond the request. Times are milliseconds since the epoch; what is `None` is left out.
+/// What `DescribeTrainingJob` says beyond the request. Times are milliseconds since the epoch; what
+/// is `None` is left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrainingJobDescription {
     /// `TrainingJobArn`.

@@ -111,7 +111,8 @@ impl Input for BatchPutMetrics {
     fn read(call: Call) -> Result<Self, Error> {
         let request: BatchPutMetricsRequest = read(call.input)?;
         // Past the year 9999 no clock is right.
-        let possible = |seconds: f64| (0.0..253_402_300_800.0).contains(&seconds).then(|| timestamp::from_seconds(seconds));
+        let possible =
+            |seconds: f64| (0.0..253_402_300_800.0).contains(&seconds).then(|| timestamp::from_seconds(seconds));
         let metrics = request.metric_data.into_iter().map(|metric| RawMetric {
             name: metric.metric_name,
             at_ms: possible(metric.timestamp),

@@ -1,4 +1,5 @@
-//! Tuning jobs (hyperparameter tuning jobs) as the rest of the house sees them: what was asked for and what is told.
+//! Tuning jobs (hyperparameter tuning jobs) as the rest of the house sees them: what was asked for
+//! and what is told.
 
 mod autotune;
 mod check;
@@ -24,7 +25,8 @@ pub use warm_start::check_warm_start;
 /// The tag by which a tuning job asks for a strategy that AWS does not have.
 pub const STRATEGY_TAG: &str = "shoal:strategy";
 
-/// A `CreateHyperParameterTuningJob` that passed every check which needs no state. [`crate::Stored`] is its stored form.
+/// A `CreateHyperParameterTuningJob` that passed every check which needs no state.
+/// [`crate::Stored`] is its stored form.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CreateTuningJob {
     /// 1 to 32 characters.
@@ -82,7 +84,8 @@ impl Strategy {
 /// `ResourceLimits`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ResourceLimits {
-    /// `MaxNumberOfTrainingJobs`, or the number of combinations of a grid; `None`: until a completion criterion or the run time ends the job.
+    /// `MaxNumberOfTrainingJobs`, or the number of combinations of a grid; `None`: until a
+    /// completion criterion or the run time ends the job.
     pub max_jobs: Option<u32>,
     /// `MaxParallelTrainingJobs`, from 1.
     pub max_parallel: u32,
@@ -108,19 +111,21 @@ pub struct TuningDefinition {
     pub name: Option<String>,
     /// What is to be optimised.
     pub objective: Objective,
-    /// What is tuned: integer, then continuous, then categorical parameters, in the request's order. Names are unique.
+    /// What is tuned: integer, then continuous, then categorical parameters, in the request's
+    /// order. Names are unique.
     pub ranges: Vec<ParameterRange>,
-    /// `AutoParameters`: their ranges are still to be found, by [`TuningDefinition::with_auto_ranges`].
+    /// `AutoParameters`: their ranges are still to be found, by
+    /// [`TuningDefinition::with_auto_ranges`].
     pub auto_parameters: Vec<AutoParameter>,
     /// `StaticHyperParameters`.
     pub static_hyperparameters: BTreeMap<String, String>,
-    /// `HyperbandStrategyConfig.MaxResource`, or what the static hyperparameters say, if they do; 1 to 20,000. Always there with
-    /// [`Strategy::Hyperband`].
+    /// `HyperbandStrategyConfig.MaxResource`, or what the static hyperparameters say, if they do; 1
+    /// to 20,000. Always there with [`Strategy::Hyperband`].
     pub max_resource: Option<u32>,
     /// What a trial may run on, best first; the first is in [`Self::training`].
     pub alternatives: Vec<Resources>,
-    /// A trial as an ordinary training job, with the static hyperparameters only and a name of its own still to come.
-    /// Its `raw` is what trials' requests are composed of.
+    /// A trial as an ordinary training job, with the static hyperparameters only and a name of its
+    /// own still to come. Its `raw` is what trials' requests are composed of.
     pub training: Box<CreateTrainingJob>,
     /// The path of the definition in the request, for messages: `trainingJobDefinition`.
     pub path: String,
@@ -231,7 +236,8 @@ pub struct ListTrials {
     pub max_results: u32,
     /// `TrainingJobStatus`.
     pub status_equals: Option<String>,
-    /// Key of the order; the name by default. Without a final value a training job is not in a list by it.
+    /// Key of the order; the name by default. Without a final value a training job is not in a list
+    /// by it.
     pub sort_by: TrialSortBy,
     /// Ascending by default.
     pub sort_order: SortOrder,
@@ -333,7 +339,8 @@ pub struct TrialSummary {
     pub tuned: Vec<(String, String)>,
     /// `FailureReason`.
     pub failure_reason: Option<String>,
-    /// `FinalHyperParameterTuningJobObjectiveMetric`: the objective and its value; left out if JSON cannot carry it.
+    /// `FinalHyperParameterTuningJobObjectiveMetric`: the objective and its value; left out if JSON
+    /// cannot carry it.
     pub objective: Option<(Objective, f64)>,
     /// `Succeeded`, `Pending` or `Failed`.
     pub objective_status: String,

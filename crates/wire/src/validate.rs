@@ -1,7 +1,9 @@
 //! The one validator: walks a request along its shape in the constraint table.
 //!
-//! Messages are AWS's own, with every violation in one answer; a name that is nearly one of a few is followed by the one that was meant. What AWS's JSON reader refuses (a number where a text belongs) is a
-//! `SerializationException` here too; members that are null or unknown are dropped, as it does.
+//! Messages are AWS's own, with every violation in one answer; a name that is nearly one of a few
+//! is followed by the one that was meant. What AWS's JSON reader refuses (a number where a text
+//! belongs) is a `SerializationException` here too; members that are null or unknown are dropped,
+//! as it does.
 
 use std::fmt::Write as _;
 
@@ -65,31 +67,46 @@ fn walk(shape: &Shape, value: &mut Value, path: &str, violations: &mut Vec<Strin
                 let entry = format!("'{{{}={}}}'", clipped(name), shown(value));
                 if !broken(key, &mut Value::String(name.clone()), path)?.is_empty() {
                     let constraints = constraints(key).unwrap_or_default();
-                    violations.push(violation(&entry, path, &format!("Map keys must satisfy constraint: [{constraints}]")));
+                    violations.push(violation(
+                        &entry,
+                        path,
+                        &format!("Map keys must satisfy constraint: [{constraints}]"),
+                    ));
                 }
                 let Some(constraints) = constraints(shape) else {
                     walk(shape, value, &format!("{path}.{name}.member"), violations)?;
                     continue;
                 };
                 if !broken(shape, value, &format!("{path}.{name}"))?.is_empty() {
-                    violations.push(violation(&entry, path, &format!("Map value must satisfy constraint: [{constraints}]")));
+                    violations.push(violation(
+                        &entry,
+                        path,
+                        &format!("Map value must satisfy constraint: [{constraints}]"),
+                    ));
                 }
             }
             Ok(())
         }
         scalar => {
             let broken = broken(scalar, value, path)?;
-            violations.extend(broken.iter().map(|constraint| violation(&format!("'{}'", shown(value)), path, constraint)));
+            violations
+                .extend(broken.iter().map(|constraint| violation(&format!("'{}'", shown(value)), path, constraint)));
             Ok(())
         }
     }
 }
 
-fn structure(members: &'static [Member], value: &mut Value, path: &str, violations: &mut Vec<String>) -> Result<(), Error> {
+fn structure(
+    members: &'static [Member],
+    value: &mut Value,
+    path: &str,
+    violations: &mut Vec<String>,
+) -> Result<(), Error> {
     let Value::Object(given) = value else { return Err(mistyped(value, "a Structure", path)) };
     given.retain(|name, value| !value.is_null() && members.iter().any(|member| member.name == name));
     for member in members {
-        let path = if path.is_empty() { lower_camel(member.name) } else { format!("{path}.{}", lower_camel(member.name)) };
+        let path =
+            if path.is_empty() { lower_camel(member.name) } else { format!("{path}.{}", lower_camel(member.name)) };
         match given.get_mut(member.name) {
             Some(value) => walk(member.shape, value, &path, violations)?,
             None if member.required => violations.push(violation("null", &path, "Member must not be null")),
@@ -113,14 +130,16 @@ fn below(length: u64, min: u64) -> Option<String> {
     (length < min).then(|| format!("Member must have length greater than or equal to {min}"))
 }
 
-/// The constraints that a single value breaks. A whole number written with a fraction of zero becomes an integer.
+/// The constraints that a single value breaks. A whole number written with a fraction of zero
+/// becomes an integer.
 fn broken(shape: &Shape, value: &mut Value, path: &str) -> Result<Vec<String>, Error> {
     Ok(match shape {
         Shape::String { min, max, pattern } => {
             let Value::String(text) = value else { return Err(mistyped(value, "a String", path)) };
             let length = text.chars().count() as u64;
             let pattern = pattern.as_ref().filter(|pattern| !pattern.matches(text));
-            let pattern = pattern.map(|pattern| format!("Member must satisfy regular expression pattern: {}", pattern.source()));
+            let pattern =
+                pattern.map(|pattern| format!("Member must satisfy regular expression pattern: {}", pattern.source()));
             [above(length, *max), below(length, *min), pattern].into_iter().flatten().collect()
         }
         Shape::Enum(choices) => {
@@ -157,13 +176,14 @@ fn broken(shape: &Shape, value: &mut Value, path: &str) -> Result<Vec<String>, E
 fn whole(value: &Value, bits: u8) -> Option<i64> {
     /// Up to here doubles hold every whole number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    let whole = value
-        .as_i64()
-        .or_else(|| value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|number| number as i64));
+    let whole = value.as_i64().or_else(|| {
+        value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT).map(|number| number as i64)
+    });
     whole.filter(|number| bits == 64 || i32::try_from(*number).is_ok())
 }
 
-/// All constraints of a text, as AWS lists them for members of lists and maps; `None` for shapes that have their own paths.
+/// All constraints of a text, as AWS lists them for members of lists and maps; `None` for shapes
+/// that have their own paths.
 fn constraints(shape: &Shape) -> Option<String> {
     let mut all = Vec::new();
     match shape {
@@ -172,10 +192,19 @@ fn constraints(shape: &Shape) -> Option<String> {
                 all.push(format!("Member must have length less than or equal to {max}"));
             }
             all.push(format!("Member must have length greater than or equal to {min}"));
-            all.extend(pattern.as_ref().map(|pattern| format!("Member must satisfy regular expression pattern: {}", pattern.source())));
+            all.extend(
+                pattern
+                    .as_ref()
+                    .map(|pattern| format!("Member must satisfy regular expression pattern: {}", pattern.source())),
+            );
         }
         Shape::Enum(choices) => all.push(format!("Member must satisfy enum value set: [{}]", choices.join(", "))),
-        Shape::Number { .. } | Shape::Boolean | Shape::Timestamp | Shape::Structure(_) | Shape::List { .. } | Shape::Map { .. } => {
+        Shape::Number { .. }
+        | Shape::Boolean
+        | Shape::Timestamp
+        | Shape::Structure(_)
+        | Shape::List { .. }
+        | Shape::Map { .. } => {
             return None;
         }
     }
@@ -303,25 +332,43 @@ mod tests {
             assert_eq!((error.code, error.message.as_str()), (ErrorCode::ValidationException, expected), "{given}");
         };
         let pattern = "Member must satisfy regular expression pattern: [a-z]*";
-        let texts =
-            format!("Member must have length less than or equal to 4, Member must have length greater than or equal to 1, {pattern}");
+        let texts = format!(
+            "Member must have length less than or equal to 4, Member must have length greater than or equal to 1, {pattern}"
+        );
         let one = |value: &str, path: &str, constraint: &str| {
-            format!("1 validation error detected: Value '{value}' at '{path}' failed to satisfy constraint: {constraint}")
+            format!(
+                "1 validation error detected: Value '{value}' at '{path}' failed to satisfy constraint: {constraint}"
+            )
         };
         check(json!({"Name": ""}), &one("", "name", "Member must have length greater than or equal to 1"));
         check(json!({"Name": "abcde"}), &one("abcde", "name", "Member must have length less than or equal to 4"));
         check(json!({"Name": "A"}), &one("A", "name", pattern));
         check(json!({"Colour": "blue"}), &one("blue", "colour", "Member must satisfy enum value set: [red, green]"));
-        check(json!({"Colour": "Geen"}), &one("Geen", "colour", "Member must satisfy enum value set: [red, green]; did you mean green?"));
+        check(
+            json!({"Colour": "Geen"}),
+            &one("Geen", "colour", "Member must satisfy enum value set: [red, green]; did you mean green?"),
+        );
         check(json!({"Count": 0}), &one("0", "count", "Member must have value greater than or equal to 1"));
         check(json!({"Count": 11}), &one("11", "count", "Member must have value less than or equal to 10"));
         check(json!({"Rate": 0.75}), &one("0.75", "rate", "Member must have value less than or equal to 0.5"));
         check(json!({"Rate": -1}), &one("-1", "rate", "Member must have value greater than or equal to 0"));
         check(json!({"Names": []}), &one("[]", "names", "Member must have length greater than or equal to 1"));
-        check(json!({"Names": ["a", "b", "c"]}), &one("[a, b, c]", "names", "Member must have length less than or equal to 2"));
-        check(json!({"Names": ["a", "B"]}), &one("[B]", "names", &format!("Member must satisfy constraint: [{texts}]")));
-        check(json!({"Labels": {"A": "b"}}), &one("{A=b}", "labels", &format!("Map keys must satisfy constraint: [{texts}]")));
-        check(json!({"Labels": {"a": "B"}}), &one("{a=B}", "labels", &format!("Map value must satisfy constraint: [{texts}]")));
+        check(
+            json!({"Names": ["a", "b", "c"]}),
+            &one("[a, b, c]", "names", "Member must have length less than or equal to 2"),
+        );
+        check(
+            json!({"Names": ["a", "B"]}),
+            &one("[B]", "names", &format!("Member must satisfy constraint: [{texts}]")),
+        );
+        check(
+            json!({"Labels": {"A": "b"}}),
+            &one("{A=b}", "labels", &format!("Map keys must satisfy constraint: [{texts}]")),
+        );
+        check(
+            json!({"Labels": {"a": "B"}}),
+            &one("{a=B}", "labels", &format!("Map value must satisfy constraint: [{texts}]")),
+        );
         check(
             json!({"Labels": {"a": "b", "b": "b", "c": "b"}}),
             &one("{3 entries}", "labels", "Member must have length less than or equal to 2"),
@@ -376,6 +423,9 @@ mod tests {
         let types: Vec<String> = (0..100).map(|at| format!("ml.x{at}.large")).collect();
         let types: Vec<&str> = types.iter().map(String::as_str).chain(["ml.m5.xlarge", "ml.m5.large"]).collect();
         let nearest = nearest(&types, "ml.m5.xlrge");
-        assert!(nearest.starts_with("ml.m5.xlarge, ml.m5.large, ") && nearest.ends_with("... (102 values)"), "{nearest}");
+        assert!(
+            nearest.starts_with("ml.m5.xlarge, ml.m5.large, ") && nearest.ends_with("... (102 values)"),
+            "{nearest}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Visits to running instances: operations of ours beside SageMaker's (`Shoal.StartVisit`, `Shoal.FeedVisit`, `Shoal.ReadVisit`), as AWS has none
-//! by which a client looks after an instance. Bytes are base64 on the wire.
+//! Visits to running instances: operations of ours beside SageMaker's (`Shoal.StartVisit`,
+//! `Shoal.FeedVisit`, `Shoal.ReadVisit`), as AWS has none by which a client looks after an
+//! instance. Bytes are base64 on the wire.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -106,7 +107,8 @@ plain_inputs!(FeedVisit, ReadVisit);
 
 impl StartVisit {
     fn check(self) -> Result<Self, Error> {
-        let wrong = |why: &str| Err(Error::new(ErrorCode::ValidationException, format!("Invalid value at 'command': {why}")));
+        let wrong =
+            |why: &str| Err(Error::new(ErrorCode::ValidationException, format!("Invalid value at 'command': {why}")));
         match &self.command {
             Some(words) if words.first().is_none_or(String::is_empty) => wrong("it names no program"),
             Some(words) if words.len() > MOST_WORDS => wrong(&format!("more than {MOST_WORDS} words")),
@@ -122,7 +124,8 @@ impl Reply {
         Self::of(json!({"VisitId": visit_id}))
     }
 
-    /// `FeedVisit`: whether the input was accepted; if not, nothing reads it now, and the client sends it again.
+    /// `FeedVisit`: whether the input was accepted; if not, nothing reads it now, and the client
+    /// sends it again.
     pub fn feed_visit(is_taken: bool) -> Self {
         Self::of(json!({"IsTaken": is_taken}))
     }
@@ -155,9 +158,12 @@ mod tests {
         for good in [None, Some(&["ls"][..]), Some(&["ls", ""][..])] {
             assert_eq!(start(good).unwrap().command.map(|words| words.len()), good.map(<[_]>::len));
         }
-        for (bad, why) in
-            [(&[][..], "names no program"), (&[""], "names no program"), (&["a\0"], "zero byte"), (&["x"; 1001], "1000 words")]
-        {
+        for (bad, why) in [
+            (&[][..], "names no program"),
+            (&[""], "names no program"),
+            (&["a\0"], "zero byte"),
+            (&["x"; 1001], "1000 words"),
+        ] {
             let error = start(Some(bad)).unwrap_err();
             assert!(error.message.contains(why), "{bad:?}: {}", error.message);
         }
@@ -165,7 +171,10 @@ mod tests {
 
     #[test]
     fn answers_tell_streams_and_ends() {
-        let output = [VisitOutput { is_stderr: false, data: "YQ==".to_owned() }, VisitOutput { is_stderr: true, data: "Yg==".to_owned() }];
+        let output = [
+            VisitOutput { is_stderr: false, data: "YQ==".to_owned() },
+            VisitOutput { is_stderr: true, data: "Yg==".to_owned() },
+        ];
         let pieces = json!([{"Stream": "stdout", "Data": "YQ=="}, {"Stream": "stderr", "Data": "Yg=="}]);
         assert_eq!(Reply::read_visit(&output, None), Reply::of(json!({ "Output": pieces })));
         for (end, expected) in [

@@ -29,16 +29,21 @@ pub(crate) fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", escape(text))
 }
 
-/// A reply's member and all below it, as the query protocol writes what JSON writes otherwise. Times are the numbers in `Timestamp` and
-/// `Timestamps`; the one map of all replies is `ExtendedStatistics`, other objects are structures.
+/// A reply's member and all below it, as the query protocol writes what JSON writes otherwise.
+/// Times are the numbers in `Timestamp` and `Timestamps`; the one map of all replies is
+/// `ExtendedStatistics`, other objects are structures.
 pub(crate) fn tree(name: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Object(entries) if name == "ExtendedStatistics" => {
-            let entry = |(key, value): (&String, &Value)| format!("<entry>{}{}</entry>", element("key", key), tree("value", value));
+            let entry = |(key, value): (&String, &Value)| {
+                format!("<entry>{}{}</entry>", element("key", key), tree("value", value))
+            };
             format!("<{name}>{}</{name}>", entries.iter().map(entry).collect::<String>())
         }
-        Value::Object(members) => format!("<{name}>{}</{name}>", members.iter().map(|(name, value)| tree(name, value)).collect::<String>()),
+        Value::Object(members) => {
+            format!("<{name}>{}</{name}>", members.iter().map(|(name, value)| tree(name, value)).collect::<String>())
+        }
         Value::Array(items) => {
             let time = |item: &Value| if name == "Timestamps" { instant(item) } else { None };
             let member = |item| time(item).map_or_else(|| tree("member", item), |time| element("member", &time));
@@ -71,10 +76,10 @@ mod tests {
 
     #[test]
     fn replies_are_trees() {
-        let body =
-            json!({"Text": "<", "List": [{"Value": 0.5}, {"Yes": true}], "Empty": [], "Timestamp": 0, "Timestamps": [60.0], "None": null});
+        let body = json!({"Text": "<", "List": [{"Value": 0.5}, {"Yes": true}], "Empty": [], "Timestamp": 0, "Timestamps": [60.0], "None": null});
         let list = "<List><member><Value>0.5</Value></member><member><Yes>true</Yes></member></List>";
-        let times = "<Timestamp>1970-01-01T00:00:00Z</Timestamp><Timestamps><member>1970-01-01T00:01:00Z</member></Timestamps>";
+        let times =
+            "<Timestamp>1970-01-01T00:00:00Z</Timestamp><Timestamps><member>1970-01-01T00:01:00Z</member></Timestamps>";
         assert_eq!(tree("Result", &body), format!("<Result><Text>&lt;</Text>{list}<Empty></Empty>{times}</Result>"));
     }
 }

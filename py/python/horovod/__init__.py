@@ -1,4 +1,6 @@
-"""Horovod's Python interface (that of 0.28.1) on Shoal's process groups: `horovod.torch`, `horovod.tensorflow`, `horovod.keras`, `horovod.run`, `horovodrun`."""
+"""Horovod's Python interface (that of 0.28.1) on Shoal's process groups: `horovod.torch`,
+`horovod.tensorflow`, `horovod.keras`, `horovod.run`, `horovodrun`.
+"""
 
 from horovod.runner import run
 

@@ -1,1 +1,3 @@
-"""Shoal for Python programs: `shoal.tuner`, `shoal.parallel` (plans of distributed training), `shoal.torch` (a backend of `torch.distributed`)."""
+"""Shoal for Python programs: `shoal.tuner`, `shoal.parallel` (plans of distributed training),
+`shoal.torch` (a backend of `torch.distributed`).
+"""

@@ -7,7 +7,9 @@ __all__ = ["own_address"]
 
 
 def own_address() -> str:
-    """The address under which other hosts reach this one: an instance's in its job; elsewhere that of the route to the outside, or the loopback address without one."""
+    """The address under which other hosts reach this one: an instance's in its job; elsewhere
+    that of the route to the outside, or the loopback address without one.
+    """
     instance = os.environ.get("SM_CURRENT_HOST")
     if instance:
         # Instances have no route to the outside, or one of another network than the job's.

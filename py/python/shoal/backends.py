@@ -1,4 +1,6 @@
-"""The names by which torch finds these process groups: it calls `register` when it is imported (its entry points `torch.backends`)."""
+"""The names by which torch finds these process groups: it calls `register` when it is imported
+(its entry points `torch.backends`).
+"""
 
 import os
 
@@ -9,8 +11,10 @@ NAMES = ("shoal", "smddp")
 
 
 def register() -> None:
-    """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and `import torch.sagemaker` work; a torch that was built without
-    torch.distributed stays as it is."""
+    """Makes `init_process_group("shoal")`, `init_process_group("smddp")` and
+    `import torch.sagemaker` work; a torch that was built without torch.distributed stays as it
+    is.
+    """
     # Not above: torch, when it is imported first by this, asks this module for `register`.
     import torch.distributed as dist
 

@@ -1,7 +1,8 @@
 """Process groups: ranks that reduce, gather and exchange memory together, and survive each other.
 
-`shoal.torch` makes a backend of `torch.distributed` of them. This module has the group itself, for libraries that have addresses to
-give, and the exceptions, each of which says which ranks (`ranks`) and which operation (`operation`, `number`) it is about.
+`shoal.torch` makes a backend of `torch.distributed` of them. This module has the group itself, for
+libraries that have addresses to give, and the exceptions, each of which says which ranks (`ranks`)
+and which operation (`operation`, `number`) it is about.
 """
 
 from typing import NamedTuple
@@ -41,10 +42,12 @@ __all__ = [
 
 
 class Operation(NamedTuple):
-    """One rank's part in one operation: what is done, and on which memory. Lengths are counted in elements.
+    """One rank's part in one operation: what is done, and on which memory. Lengths are counted in
+    elements.
 
-    `kind`: all_reduce, reduce, reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all, send, recv, recv_any, barrier.
-    `len`: of the vector; of own piece for reduce_scatter and all_gather; of one piece for gather, scatter and all_to_all.
+    `kind`: all_reduce, reduce, reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all,
+    send, recv, recv_any, barrier. `len`: of the vector; of own piece for reduce_scatter and
+    all_gather; of one piece for gather, scatter and all_to_all.
     """
 
     kind: str
@@ -62,7 +65,8 @@ class Operation(NamedTuple):
     peer: int = 0
     #: Of a message: a receive gets the oldest with its tag.
     tag: int = 0
-    #: Elements of each rank's piece where they are unequal; all_to_all: for each rank, then from each rank.
+    #: Elements of each rank's piece where they are unequal; all_to_all: for each rank, then from
+    #: each rank.
     counts: list[int] | None = None
     #: Seconds; the group's own if none.
     deadline: float | None = None

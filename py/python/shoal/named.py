@@ -1,7 +1,8 @@
-"""Collectives by name: ranks submit operations in any order, and each is done once all ranks have submitted it.
+"""Collectives by name: ranks submit operations in any order, and each is done once all ranks have
+submitted it.
 
-Operations are negotiated, fused and reduced by a native engine; this module finds the rank's place and hands over addresses. The engine uses no core while no
-operation is outstanding.
+Operations are negotiated, fused and reduced by a native engine; this module finds the rank's place
+and hands over addresses. The engine uses no core while no operation is outstanding.
 
     engine = shoal.named.start()
     handle = engine.submit("allreduce", [("weights", address, address, (1000,), "f32")], op="average", keep=tensor)
@@ -30,13 +31,15 @@ _lock = threading.Lock()
 
 
 def start(settings: Mapping[str, str] | None = None, group: Group | None = None) -> NamedEngine:
-    """Joins the world that the environment describes (`place`) and starts an engine in it; `settings` override the environment by its names. With `group` the
-    world is that group, which belongs to the engine from then on. All ranks call this; it blocks until they have come.
+    """Joins the world that the environment describes (`place`) and starts an engine in it;
+    `settings` override the environment by its names. With `group` the world is that group, which
+    belongs to the engine from then on. All ranks call this; it blocks until they have come.
 
     Raises what `shoal.comm.Group.join` raises: `RendezvousError`, `ConfigError`, ...
     """
     table = {**os.environ, **(settings or {})}
-    # Ranks that came later have not started as often: an elastic launcher numbers the worlds, and starts are counted in each.
+    # Ranks that came later have not started as often: an elastic launcher numbers the worlds, and
+    # starts are counted in each.
     world = int(table.get("SHOAL_NAMED_WORLD") or 0)
     with _lock:
         count = _starts.get(world, 0)
@@ -48,12 +51,14 @@ def start(settings: Mapping[str, str] | None = None, group: Group | None = None)
 
 
 def place(environment: Mapping[str, str]) -> dict[str, str]:
-    """This rank's place according to `environment`, as RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT or
-    SHOAL_COMM_DIRECTORY, as far as they are known; without RANK and WORLD_SIZE it is one rank of one. The first of these applies: horovodrun's variables,
-    those of MPI,
-    RANK and WORLD_SIZE, the instances of a training job.
+    """This rank's place according to `environment`, as RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT or SHOAL_COMM_DIRECTORY, as
+    far as they are known; without RANK and WORLD_SIZE it is one rank of one. The first of these
+    applies: horovodrun's variables, those of MPI, RANK and WORLD_SIZE, the instances of a training
+    job.
 
-    Under torchrun MASTER_PORT is torchrun's own: the ranks of one host meet in a directory, those of several at the port after it.
+    Under torchrun MASTER_PORT is torchrun's own: the ranks of one host meet in a directory, those
+    of several at the port after it.
     """
     for find in (_of_horovodrun, _of_mpi, _of_launcher):
         found = find(environment)
@@ -82,7 +87,8 @@ def _of_horovodrun(environment: Mapping[str, str]) -> dict[str, str] | None:
     return found
 
 
-#: Rank, size, rank on the host, ranks of the host, as Open MPI and as MPICH, Intel MPI and Slurm's PMI call them.
+#: Rank, size, rank on the host, ranks of the host, as Open MPI and as MPICH, Intel MPI and Slurm's
+#: PMI call them.
 _MPI = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -97,7 +103,9 @@ def _of_mpi(environment: Mapping[str, str]) -> dict[str, str] | None:
             continue
         names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
         found = {ours: environment[theirs] for ours, theirs in names.items() if environment.get(theirs)}
-        if not (environment.get("MASTER_ADDR") and environment.get("MASTER_PORT")) and not environment.get("SHOAL_COMM_DIRECTORY"):
+        if not (environment.get("MASTER_ADDR") and environment.get("MASTER_PORT")) and not environment.get(
+            "SHOAL_COMM_DIRECTORY"
+        ):
             # All ranks are on this host, or they do not find each other, and say so.
             job = next((environment[it] for it in _MPI_JOB if environment.get(it)), _parent())
             name = "".join(it if it.isalnum() else "-" for it in job)
@@ -118,18 +126,24 @@ def _of_launcher(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _own_directory(path: str) -> str:
-    """Makes the directory, or checks that no other user can write there, who could pose as a rank."""
+    """Makes the directory, or checks that no other user can write there, who could pose as a
+    rank.
+    """
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         found = os.lstat(path)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ConfigError(f"{path}: the ranks were to meet there, but it is not a directory of this user alone; set SHOAL_COMM_DIRECTORY") from None
+            raise ConfigError(
+                f"{path}: the ranks were to meet there, but it is not a directory of this user alone; set SHOAL_COMM_DIRECTORY"
+            ) from None
     return path
 
 
 def _parent() -> str:
-    """A name of the parent process that is unique on this host at all times: its number and start time."""
+    """A name of the parent process that is unique on this host at all times: its number and
+    start time.
+    """
     number = os.getppid()
     try:
         begun = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,7 +1,8 @@
-"""A parameter server: named tensors of float32 that workers push to and pull from, each at its own pace or all in step.
+"""A parameter server: named tensors of float32 that workers push to and pull from, each at its own
+pace or all in step.
 
-In a training job of several instances with `distribution={"parameter_server": {"enabled": True}}`, every instance's script is a worker and
-has a part of the tensors, and nothing is to be set:
+In a training job of several instances with `distribution={"parameter_server": {"enabled": True}}`,
+every instance's script is a worker and has a part of the tensors, and nothing is to be set:
 
     with ParameterServer({"weights": (784, 10), "bias": 10}) as server:
         for step in range(steps):
@@ -9,8 +10,8 @@ has a part of the tensors, and nothing is to be set:
             server.push("weights", -rate / server.size * gradient(weights))
             server.advance()
 
-Elsewhere it is started on the ranks of `MASTER_ADDR`, `MASTER_PORT`, `RANK` and `WORLD_SIZE`, which meet once in a process, or on a
-`shoal.comm.Group`.
+Elsewhere it is started on the ranks of `MASTER_ADDR`, `MASTER_PORT`, `RANK` and `WORLD_SIZE`, which
+meet once in a process, or on a `shoal.comm.Group`.
 """
 
 import ctypes
@@ -38,19 +39,23 @@ class Advanced(NamedTuple):
 
     #: How often this worker has advanced.
     clock: int
-    #: Ranks of workers that were lost since the start; nobody waits for them. Empty unless they are tolerated.
+    #: Ranks of workers that were lost since the start; nobody waits for them. Empty unless they are
+    #: tolerated.
     lost: list[int]
 
 
 class ParameterServer:
-    """This rank's part in a parameter server; all ranks make one, with the same arguments, and use it in a `with` statement.
+    """This rank's part in a parameter server; all ranks make one, with the same arguments, and use
+    it in a `with` statement.
 
-    The tensors lie in one flat space that is cut into equal parts, one for each server. A worker that has ended is waited for no more: let
-    all do the same number of steps. Where the `with` statement ends in an exception, this worker is lost to the others; the part of a server
-    is there until its process ends. From a lost part nothing is to be had: start anew from what a worker has saved.
+    The tensors lie in one flat space that is cut into equal parts, one for each server. A worker
+    that has ended is waited for no more: let all do the same number of steps. Where the `with`
+    statement ends in an exception, this worker is lost to the others; the part of a server is there
+    until its process ends. From a lost part nothing is to be had: start anew from what a worker has
+    saved.
 
-    Errors are those of `shoal.comm`: `ConfigError` for a mistake of the caller, `PeerDied` with the rank of a server that is gone,
-    `PeerGaveUp` with those of lost workers.
+    Errors are those of `shoal.comm`: `ConfigError` for a mistake of the caller, `PeerDied` with the
+    rank of a server that is gone, `PeerGaveUp` with those of lost workers.
     """
 
     def __init__(
@@ -66,16 +71,23 @@ class ParameterServer:
     ):
         """Waits until all ranks have come.
 
-        `tensors`: shape of each, by name; they begin as zeros. `servers`, `workers`: which ranks have a part, and which push and pull; all.
-        `consistency`: `"synchronous"`: in step; what is pushed counts when all have advanced, in the order of the ranks: the same bits in
-        every run. A number: a worker may be so many steps ahead of the slowest (0: none), and what is pushed counts at once. `"unbounded"`:
-        however far. `patience`: seconds that `advance` waits for the slowest. `tolerates_loss`: workers go on without those that are lost.
-        `group`: the ranks; those that the environment tells of.
+        `tensors`: shape of each, by name; they begin as zeros. `servers`, `workers`: which ranks
+        have a part, and which push and pull; all. `consistency`: `"synchronous"`: in step; what is
+        pushed counts when all have advanced, in the order of the ranks: the same bits in every run.
+        A number: a worker may be so many steps ahead of the slowest (0: none), and what is pushed
+        counts at once. `"unbounded"`: however far. `patience`: seconds that `advance` waits for the
+        slowest. `tolerates_loss`: workers go on without those that are lost. `group`: the ranks;
+        those that the environment tells of.
         """
         self._shapes = {name: (shape,) if isinstance(shape, int) else tuple(shape) for name, shape in tensors.items()}
         for name, shape in self._shapes.items():
-            if not all(isinstance(length, int) and length >= 0 for length in shape) or math.prod(shape) > sys.maxsize // _ITEM:
-                raise ConfigError(f"parameter server: the shape of {name!r} is {shape}: give the lengths of its axes, as whole numbers from 0")
+            if (
+                not all(isinstance(length, int) and length >= 0 for length in shape)
+                or math.prod(shape) > sys.maxsize // _ITEM
+            ):
+                raise ConfigError(
+                    f"parameter server: the shape of {name!r} is {shape}: give the lengths of its axes, as whole numbers from 0"
+                )
         bound = 0
         if not isinstance(consistency, str):
             consistency, bound = "bounded", operator.index(consistency)
@@ -87,9 +99,16 @@ class ParameterServer:
         everybody = range(self.group.size)
         ranks = [list(everybody if given is None else given) for given in (servers, workers)]
         for rank in (rank for given in ranks for rank in given if rank not in everybody):
-            raise ConfigError(f"parameter server: rank {rank} is not in this group; its ranks are 0 to {self.group.size - 1}")
+            raise ConfigError(
+                f"parameter server: rank {rank} is not in this group; its ranks are 0 to {self.group.size - 1}"
+            )
         self._native = _native.ParameterServer.start(
-            self.group, [(name, math.prod(shape)) for name, shape in self._shapes.items()], *ranks, consistency, bound, patience
+            self.group,
+            [(name, math.prod(shape)) for name, shape in self._shapes.items()],
+            *ranks,
+            consistency,
+            bound,
+            patience,
         )
 
     @property
@@ -103,8 +122,10 @@ class ParameterServer:
         return self.group.size
 
     def push(self, name: str, values: object, how: str = "add") -> None:
-        """Changes a tensor: `"add"` adds values of its shape, or flat, to it, and `"assign"` replaces it. Float32 is taken where it lies;
-        what NumPy or PyTorch can make float32 of is."""
+        """Changes a tensor: `"add"` adds values of its shape, or flat, to it, and `"assign"`
+        replaces it. Float32 is taken where it lies; what NumPy or PyTorch can make float32 of
+        is.
+        """
         if how not in ("add", "assign"):
             raise ConfigError(f'parameter server: there is no push {how!r}: it is "add" or "assign"')
         shape = self._shape(name)
@@ -115,8 +136,10 @@ class ParameterServer:
         del keep
 
     def pull(self, name: str, into: object = None) -> memoryview:
-        """Reads a tensor: into new memory, given as a `memoryview` of its shape (flat where that is `()` or has a 0) that `numpy.asarray` takes
-        as it is; or `into` yours: float32 in an array, or in a tensor of PyTorch's on the CPU."""
+        """Reads a tensor: into new memory, given as a `memoryview` of its shape (flat where that
+        is `()` or has a 0) that `numpy.asarray` takes as it is; or `into` yours: float32 in an
+        array, or in a tensor of PyTorch's on the CPU.
+        """
         shape = self._shape(name)
         if into is None:
             flat = memoryview(bytearray(_ITEM * math.prod(shape)))
@@ -131,8 +154,10 @@ class ParameterServer:
         return view
 
     def advance(self) -> Advanced:
-        """This worker has done a step. Waits until the slowest is near enough; `DeadlineExceeded` names them when the patience is over, and
-        calling it again waits on. Where a worker is lost, this raises `PeerGaveUp` unless losses are tolerated."""
+        """This worker has done a step. Waits until the slowest is near enough;
+        `DeadlineExceeded` names them when the patience is over, and calling it again waits on.
+        Where a worker is lost, this raises `PeerGaveUp` unless losses are tolerated.
+        """
         advanced = Advanced(*self._native.advance())
         if advanced.lost and not self._tolerates_loss:
             error = PeerGaveUp(
@@ -144,8 +169,9 @@ class ParameterServer:
         return advanced
 
     def end(self) -> list[tuple[int, CommError]]:
-        """This worker is done; the `with` statement calls this. A server serves until all workers have ended or were lost, however long, and
-        gives which were lost, and why."""
+        """This worker is done; the `with` statement calls this. A server serves until all
+        workers have ended or were lost, however long, and gives which were lost, and why.
+        """
         return self._native.end()
 
     def __enter__(self) -> "ParameterServer":
@@ -190,7 +216,9 @@ def _as_floats(name: str, values: object) -> memoryview:
 
             values = numpy.ascontiguousarray(values, dtype=numpy.float32)
     except ImportError:
-        raise ConfigError(f"parameter server: values for {name!r} are no array of float32, and there is no NumPy to make it one") from None
+        raise ConfigError(
+            f"parameter server: values for {name!r} are no array of float32, and there is no NumPy to make it one"
+        ) from None
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"parameter server: values for {name!r} cannot be made float32: {error}") from None
     return memoryview(values)
@@ -204,7 +232,9 @@ def _as_it_lies(name: str, memory: object) -> memoryview:
         raise ConfigError(f"parameter server: the memory for {name!r} cannot be written: {error}") from None
     if not _is_plain(view):
         what = "not contiguous" if _is_float32(view) else f"of format {view.format!r}, not float32"
-        raise ConfigError(f"parameter server: the memory for {name!r} is {what}: pull without `into`, or into an array made for it")
+        raise ConfigError(
+            f"parameter server: the memory for {name!r} is {what}: pull without `into`, or into an array made for it"
+        )
     return view
 
 

@@ -1,5 +1,6 @@
-"""Answers for the name `torch.sagemaker`: SageMaker's model parallel library v2 is a part of SageMaker's own build of torch, and scripts import it
-from there."""
+"""Answers for the name `torch.sagemaker`: SageMaker's model parallel library v2 is a part of
+SageMaker's own build of torch, and scripts import it from there.
+"""
 
 import importlib.util
 import sys
@@ -21,10 +22,14 @@ class Finder:
         """Where the module is; nothing for other modules."""
         if name != NAME:
             return None
-        return importlib.util.spec_from_file_location(name, HERE / "__init__.py", submodule_search_locations=[str(HERE)])
+        return importlib.util.spec_from_file_location(
+            name, HERE / "__init__.py", submodule_search_locations=[str(HERE)]
+        )
 
 
 def install() -> None:
-    """Makes `import torch.sagemaker` work. A torch that has the package itself, as SageMaker's does, keeps its own."""
+    """Makes `import torch.sagemaker` work. A torch that has the package itself, as SageMaker's
+    does, keeps its own.
+    """
     if Finder not in sys.meta_path:
         sys.meta_path.append(Finder)

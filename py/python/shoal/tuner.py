@@ -17,8 +17,8 @@ With a scheduler, trials report on their way and bad ones end early:
             if study.report(trial, epoch, model.train_epoch()) != "continue":
                 break
 
-The same seed and the same order of calls give the same trials bit for bit, on every machine. Nothing here reads a clock, a file or a network. Studies may
-be shared by threads.
+The same seed and the same order of calls give the same trials bit for bit, on every machine.
+Nothing here reads a clock, a file or a network. Studies may be shared by threads.
 """
 
 from __future__ import annotations
@@ -42,18 +42,26 @@ Config = dict[str, Any]
 Outcome = float | Sequence[float] | None
 
 
-def continuous(low: float, high: float, scaling: Scaling = "Linear", *, when: Mapping[str, Sequence[Any]] | None = None) -> Parameter:
-    """A real number from `low` to `high`, both included. `when={"opt": ["sgd"]}`: only where the parameter `opt` has one of these values."""
+def continuous(
+    low: float, high: float, scaling: Scaling = "Linear", *, when: Mapping[str, Sequence[Any]] | None = None
+) -> Parameter:
+    """A real number from `low` to `high`, both included. `when={"opt": ["sgd"]}`: only where the
+    parameter `opt` has one of these values.
+    """
     return _parameter({"type": "continuous", "min": low, "max": high, "scaling": scaling}, when)
 
 
-def integer(low: int, high: int, scaling: Scaling = "Linear", *, when: Mapping[str, Sequence[Any]] | None = None) -> Parameter:
+def integer(
+    low: int, high: int, scaling: Scaling = "Linear", *, when: Mapping[str, Sequence[Any]] | None = None
+) -> Parameter:
     """A whole number from `low` to `high`, both included."""
     return _parameter({"type": "integer", "min": low, "max": high, "scaling": scaling}, when)
 
 
 def categorical(values: Sequence[Any], *, when: Mapping[str, Sequence[Any]] | None = None) -> Parameter:
-    """One of some values without an order: strings, numbers or booleans, which come back as they are."""
+    """One of some values without an order: strings, numbers or booleans, which come back as they
+    are.
+    """
     return _parameter({"type": "categorical", "values": list(values)}, when)
 
 
@@ -79,7 +87,8 @@ class Trial:
     id: int
     #: Values of the active parameters by name.
     config: Config
-    #: Units of resource that are done already: 0 for a new trial, more for a paused one that goes on.
+    #: Units of resource that are done already: 0 for a new trial, more for a paused one that goes
+    #: on.
     start: int = 0
     #: Where the scheduler will look next, if it has said so. `Study.report` says what follows.
     to: int | None = None
@@ -111,10 +120,11 @@ class Result:
 class Study:
     """A searcher and a scheduler over one history.
 
-    `space` maps names to `continuous`, `integer` or `categorical`; or it is a list of such, each with a `"name"` (the protocol's JSON).
-    `searcher` and `scheduler` are names (`strategies()`) or specifications such as `{"kind": "asha", "max_resource": 81, "eta": 4}`; `strategy` is a name for both
-    together, as in `"bayesian+asha"`. `max_resource`, `min_resource` and `eta` are for schedulers that are given by name.
-    `max_trials`: no more than this are started.
+    `space` maps names to `continuous`, `integer` or `categorical`; or it is a list of such, each
+    with a `"name"` (the protocol's JSON). `searcher` and `scheduler` are names (`strategies()`) or
+    specifications such as `{"kind": "asha", "max_resource": 81, "eta": 4}`; `strategy` is a name
+    for both together, as in `"bayesian+asha"`. `max_resource`, `min_resource` and `eta` are for
+    schedulers that are given by name. `max_trials`: no more than this are started.
 
     Raises `ValueError` with what is wrong and what would be right.
     """
@@ -135,7 +145,11 @@ class Study:
     ) -> None:
         if strategy is not None and searcher is not None:
             raise ValueError("give a strategy, or a searcher (and a scheduler), not both")
-        parameters = [{"name": name, **parameter} for name, parameter in space.items()] if isinstance(space, Mapping) else list(space)
+        parameters = (
+            [{"name": name, **parameter} for name, parameter in space.items()]
+            if isinstance(space, Mapping)
+            else list(space)
+        )
         init = {
             "space": parameters,
             "seed": seed,
@@ -155,7 +169,8 @@ class Study:
         self._orders: list[tuple[int, Decision]] = []
 
     def ask(self) -> Trial | None:
-        """What an idle worker is to do; `None`: nothing now. Then `finished` says whether that is for ever, or until another trial reports or ends.
+        """What an idle worker is to do; `None`: nothing now. Then `finished` says whether that is
+        for ever, or until another trial reports or ends.
 
         Several trials may be out at once. One that goes on after a pause has `start > 0`.
         """
@@ -171,9 +186,11 @@ class Study:
         return self._finished
 
     def report(self, trial: Trial | int, resource: int, value: float | None) -> Decision:
-        """After `resource` units (from 1) the first objective is `value`; `None` or not a number counts as worse than all.
+        """After `resource` units (from 1) the first objective is `value`; `None` or not a number
+        counts as worse than all.
 
-        `"continue"`: go on with the next unit. `"pause"`: keep a checkpoint and ask again; the trial may come back. `"stop"`: it is over, and needs no `tell`.
+        `"continue"`: go on with the next unit. `"pause"`: keep a checkpoint and ask again; the
+        trial may come back. `"stop"`: it is over, and needs no `tell`.
         """
         trial = _id(trial)
         if resource < 1:
@@ -185,7 +202,9 @@ class Study:
         return "continue" if state == "running" else "pause" if state == "paused" else "stop"
 
     def tell(self, trial: Trial | int, value: Outcome) -> None:
-        """The trial has ended with this value (one per objective); `None`: it failed. A repeated end changes nothing."""
+        """The trial has ended with this value (one per objective); `None`: it failed. A repeated
+        end changes nothing.
+        """
         trial = _id(trial)
         self._take(self._native.tell(trial, _values(value)), trial)
 
@@ -204,8 +223,10 @@ class Study:
         self._native.inject(_json(dict(config)), _values(value))
 
     def warm_start(self, trials: Iterable[tuple[Mapping[str, Any], Outcome]]) -> list[tuple[int, str]]:
-        """Finished trials of other searches, perhaps over another space: what is not a parameter here is left out of a configuration, and a configuration
-        that is not one of this space is left out of the study. Returns those: place and reason."""
+        """Finished trials of other searches, perhaps over another space: what is not a parameter
+        here is left out of a configuration, and a configuration that is not one of this space is
+        left out of the study. Returns those: place and reason.
+        """
         names = {parameter["name"] for parameter in self._space()}
         dropped = []
         for place, (config, value) in enumerate(trials):
@@ -256,8 +277,9 @@ class Study:
         return self._native.progress()[1]
 
     def importance(self, objective: int = 0) -> dict[str, float] | None:
-        """The share of an objective's variance that each parameter explains alone (functional ANOVA over a random forest); they add up to 1. `None` if too
-        little is known."""
+        """The share of an objective's variance that each parameter explains alone (functional
+        ANOVA over a random forest); they add up to 1. `None` if too little is known.
+        """
         shares = self._native.importance(objective)
         return None if shares is None else dict(shares)
 
@@ -291,7 +313,11 @@ def _id(trial: Trial | int) -> int:
 def _values(value: Outcome) -> list[float] | None:
     if value is None:
         return None
-    return [float(value)] if isinstance(value, (int, float)) or not isinstance(value, Iterable) else [float(it) for it in value]
+    return (
+        [float(value)]
+        if isinstance(value, (int, float)) or not isinstance(value, Iterable)
+        else [float(it) for it in value]
+    )
 
 
 def _json(value: Any) -> str:

@@ -15,7 +15,8 @@ use shoal_comm::{
 
 use super::{error::exception, group::Group};
 
-/// An all-reduce that sends less, with what it remembers of one vector that is reduced again and again.
+/// An all-reduce that sends less, with what it remembers of one vector that is reduced again and
+/// again.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub(super) struct Compressor(Mutex<Box<dyn Compresses>>);
@@ -26,7 +27,8 @@ impl Compressor {
     }
 }
 
-/// What a compressed all-reduce cost and left out: bytes that this rank must give, the same in f32, norms of its input and of what of it was not passed on.
+/// What a compressed all-reduce cost and left out: bytes that this rank must give, the same in f32,
+/// norms of its input and of what of it was not passed on.
 type Report = (u64, u64, f64, f64);
 
 #[pymethods]
@@ -49,7 +51,8 @@ impl Compressor {
         PowerSgd::new(rank).map(|it| Self::new(it.with_shape(rows, columns))).map_err(|error| exception(py, &error))
     }
 
-    /// `len` f32 at `address` become all ranks' average, as nearly as this can. The caller answers for the memory there, as for operations of a group.
+    /// `len` f32 at `address` become all ranks' average, as nearly as this can. The caller answers
+    /// for the memory there, as for operations of a group.
     fn average(&self, py: Python<'_>, group: &Group, address: usize, len: usize) -> PyResult<Report> {
         if address == 0 || !address.is_multiple_of(align_of::<f32>()) {
             let problem = format!("{len} f32 at address {address}: give the address of a tensor of float32");
@@ -57,8 +60,10 @@ impl Compressor {
         }
         group.with(py, |group| {
             let mut compressor = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: whoever calls this answers for the memory (the method says so); it is aligned and not null.
-            let values = unsafe { slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<f32>(address), len) };
+            // SAFETY: whoever calls this answers for the memory (the method says so); it is aligned
+            // and not null.
+            let values =
+                unsafe { slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<f32>(address), len) };
             let report = compressor.all_reduce(group, values, ReduceOp::Avg)?;
             Ok((report.wire_bytes, report.plain_bytes, report.input, report.lost))
         })

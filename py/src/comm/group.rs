@@ -20,8 +20,9 @@ use super::{
     work::{Reporter, Work, report_apart},
 };
 
-/// A process group. Operations take addresses; whoever calls them answers for the memory there: that it is as long as the operation says, and that nobody touches it until the
-/// operation is done.
+/// A process group. Operations take addresses; whoever calls them answers for the memory there:
+/// that it is as long as the operation says, and that nobody touches it until the operation is
+/// done.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -56,9 +57,10 @@ struct Operation {
 impl Operation {
     fn call(self) -> Result<Call, Error> {
         let op = || match &self.op {
-            Some(name) => {
-                ReduceOp::ALL.into_iter().find(|op| op.name() == name).ok_or_else(|| wrong(format!("there is no reduction {name:?}")))
-            }
+            Some(name) => ReduceOp::ALL
+                .into_iter()
+                .find(|op| op.name() == name)
+                .ok_or_else(|| wrong(format!("there is no reduction {name:?}"))),
             None => Err(wrong(format!("{} needs a reduction", self.kind))),
         };
         let (peer, tag) = (self.peer, self.tag);
@@ -79,7 +81,8 @@ impl Operation {
         };
         let dtype = DType::ALL.into_iter().find(|dtype| dtype.name() == self.dtype);
         let dtype = dtype.ok_or_else(|| wrong(format!("there is no element type {:?}", self.dtype)))?;
-        let (send, recv) = (std::ptr::with_exposed_provenance(self.send), std::ptr::with_exposed_provenance_mut(self.recv));
+        let (send, recv) =
+            (std::ptr::with_exposed_provenance(self.send), std::ptr::with_exposed_provenance_mut(self.recv));
         let deadline = self.deadline.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Ok(Call { counts: self.counts.map(Into::into), deadline, ..Call::new(kind, dtype, send, recv, self.len) })
     }
@@ -87,12 +90,21 @@ impl Operation {
 
 #[pymethods]
 impl Group {
-    /// Forms the group. `settings` has what is not to be taken from the environment, by the environment's names (`RANK`, `SHOAL_COMM_HEARTBEAT`, ...). With a `store`
-    /// (torch's) the ranks meet there, else as the settings say; `place` is where it is, for messages, and `server` its `HOST:PORT`, if it has one. Blocks until all have come.
+    /// Forms the group. `settings` has what is not to be taken from the environment, by the
+    /// environment's names (`RANK`, `SHOAL_COMM_HEARTBEAT`, ...). With a `store` (torch's) the
+    /// ranks meet there, else as the settings say; `place` is where it is, for messages, and
+    /// `server` its `HOST:PORT`, if it has one. Blocks until all have come.
     #[staticmethod]
     #[pyo3(signature = (settings, store=None, place="", server=""))]
-    fn join(py: Python<'_>, settings: HashMap<String, String>, store: Option<Py<PyAny>>, place: &str, server: &str) -> PyResult<Self> {
-        let meeting = store.map(|store| rendezvous::Meeting::Store(Arc::new(Store::new(store, place.to_owned(), server))));
+    fn join(
+        py: Python<'_>,
+        settings: HashMap<String, String>,
+        store: Option<Py<PyAny>>,
+        place: &str,
+        server: &str,
+    ) -> PyResult<Self> {
+        let meeting =
+            store.map(|store| rendezvous::Meeting::Store(Arc::new(Store::new(store, place.to_owned(), server))));
         let lookup = move |name: &str| settings.get(name).cloned().or_else(|| env::var(name).ok());
         let joined = py.detach(move || {
             let config = match meeting {
@@ -131,7 +143,8 @@ impl Group {
         })
     }
 
-    /// Begins an operation that progresses without the caller. `keep` is kept at least until it is done: the objects that the memory is of.
+    /// Begins an operation that progresses without the caller. `keep` is kept at least until it is
+    /// done: the objects that the memory is of.
     fn start(&self, py: Python<'_>, operation: Operation, keep: Py<PyAny>) -> PyResult<Work> {
         self.with(py, |group| {
             let call = operation.call()?;
@@ -142,7 +155,8 @@ impl Group {
         })
     }
 
-    /// Calls `then` from another thread when the work is done, with the exception or None. `apart`: it is a message, which ends in no order with others.
+    /// Calls `then` from another thread when the work is done, with the exception or None. `apart`:
+    /// it is a message, which ends in no order with others.
     #[pyo3(signature = (work, then, apart=false))]
     fn tell(&self, work: &Work, then: Py<PyAny>, apart: bool) -> PyResult<()> {
         if apart { report_apart(work.0.clone(), then) } else { self.reporter.report(work.0.clone(), then) }
@@ -153,7 +167,8 @@ impl Group {
         self.with(py, |group| group.alloc(bytes)).map(|memory| Memory(Arc::new(memory)))
     }
 
-    /// A group of some of the ranks, in the order given; all ranks call it. None for those that are not named.
+    /// A group of some of the ranks, in the order given; all ranks call it. None for those that are
+    /// not named.
     fn split(&self, py: Python<'_>, ranks: Vec<usize>) -> PyResult<Option<Self>> {
         self.with(py, move |group| group.split(&ranks)).map(|part| part.map(Self::new))
     }
@@ -163,17 +178,19 @@ impl Group {
         self.with(py, |group| group.shrink()).map(Self::new)
     }
 
-    /// The group with replacements for those that died, who are waited for at most `patience` seconds.
+    /// The group with replacements for those that died, who are waited for at most `patience`
+    /// seconds.
     fn rejoin(&self, py: Python<'_>, patience: f64) -> PyResult<Self> {
-        let patience =
-            Duration::try_from_secs_f64(patience).map_err(|error| exception(py, &wrong(format!("patience of {patience} s: {error}"))))?;
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| exception(py, &wrong(format!("patience of {patience} s: {error}"))))?;
         self.with(py, |group| group.rejoin(patience)).map(Self::new)
     }
 
-    /// The group with newcomers behind those that live, `size` ranks in all if so many come within `patience` seconds.
+    /// The group with newcomers behind those that live, `size` ranks in all if so many come within
+    /// `patience` seconds.
     fn grow(&self, py: Python<'_>, size: usize, patience: f64) -> PyResult<Self> {
-        let patience =
-            Duration::try_from_secs_f64(patience).map_err(|error| exception(py, &wrong(format!("patience of {patience} s: {error}"))))?;
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| exception(py, &wrong(format!("patience of {patience} s: {error}"))))?;
         self.with(py, |group| group.grow(size, patience)).map(Self::new)
     }
 
@@ -199,7 +216,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // To end it would end the other process's connections, and wait for threads that are not here.
+            // To end it would end the other process's connections, and wait for threads that are
+            // not here.
             mem::forget(self.group.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
@@ -221,7 +239,11 @@ impl Group {
         check().map_err(|error| exception(py, &error))
     }
 
-    pub(super) fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send) -> PyResult<T> {
+    pub(super) fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&dyn ProcessGroup) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
         self.home.check("process group").map_err(|error| exception(py, &error))?;
         let group = self.group.read().unwrap_or_else(PoisonError::into_inner).clone();
         let done = match group {

@@ -6,7 +6,8 @@ use shoal_comm::Error;
 
 use super::error::wrong;
 
-/// The process in which something was made. Its connections and threads are there, and not in a process that was forked from that.
+/// The process in which something was made. Its connections and threads are there, and not in a
+/// process that was forked from that.
 #[derive(Debug)]
 pub(crate) struct Home(u32);
 

@@ -10,7 +10,8 @@ use std::{
 
 use pyo3::{ffi, prelude::*, types::PyCapsule};
 
-/// Bytes that a group gave. `torch.from_dlpack` views them as a tensor of `uint8`, which keeps them alive.
+/// Bytes that a group gave. `torch.from_dlpack` views them as a tensor of `uint8`, which keeps them
+/// alive.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub(crate) struct Memory(pub(crate) Arc<shoal_comm::Memory>);
@@ -32,19 +33,30 @@ impl Memory {
         (CPU, 0)
     }
 
-    /// The bytes as a one-dimensional array of `uint8`. There is nothing to convert, so what a consumer may wish for means nothing.
+    /// The bytes as a one-dimensional array of `uint8`. There is nothing to convert, so what a
+    /// consumer may wish for means nothing.
     #[pyo3(signature = (**_wishes))]
-    fn __dlpack__<'py>(&self, py: Python<'py>, _wishes: Option<&Bound<'py, pyo3::types::PyDict>>) -> PyResult<Bound<'py, PyCapsule>> {
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        _wishes: Option<&Bound<'py, pyo3::types::PyDict>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
         let address = self.0.as_ptr().cast_mut().cast();
         let length = i64::try_from(self.0.len())?;
-        let mut lent = Box::new(Lent { tensor: Managed::new(address), shape: [length], stride: [1], _memory: Arc::clone(&self.0) });
+        let mut lent = Box::new(Lent {
+            tensor: Managed::new(address),
+            shape: [length],
+            stride: [1],
+            _memory: Arc::clone(&self.0),
+        });
         lent.tensor.tensor.shape = lent.shape.as_mut_ptr();
         lent.tensor.tensor.strides = lent.stride.as_mut_ptr();
         let lent = Box::into_raw(lent);
         // SAFETY: just made by a box; the tensor is its first field.
         unsafe { (*lent).tensor.context = lent.cast() };
         let pointer = NonNull::new(lent.cast()).expect("a box has an address");
-        // SAFETY: the pointer is a DLManagedTensor, which is what the name promises, and the destructor gives it back unless a consumer took it.
+        // SAFETY: the pointer is a DLManagedTensor, which is what the name promises, and the
+        // destructor gives it back unless a consumer took it.
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, NAME, Some(unused)) }
     }
 }
@@ -113,7 +125,8 @@ unsafe extern "C" fn give_back(managed: *mut Managed) {
 
 /// A capsule goes away: gives the tensor back if nobody consumed it (who does renames the capsule).
 unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule that it is the destructor of; a capsule of this name holds what `__dlpack__` put into it.
+    // SAFETY: Python calls this with the capsule that it is the destructor of; a capsule of this
+    // name holds what `__dlpack__` put into it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
             give_back(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());

@@ -1,5 +1,5 @@
-//! Process groups for Python: `shoal._native.Group` is `shoal_comm::ProcessGroup` on addresses. What people use is `shoal.torch`, which hands over
-//! tensors; this half knows nothing of torch.
+//! Process groups for Python: `shoal._native.Group` is `shoal_comm::ProcessGroup` on addresses.
+//! What people use is `shoal.torch`, which hands over tensors; this half knows nothing of torch.
 
 mod compress;
 mod error;

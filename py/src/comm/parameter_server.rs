@@ -24,7 +24,8 @@ use super::{
 /// What it is called in messages.
 const WHAT: &str = "parameter server";
 
-/// What this rank is. Let go of without `end`, its worker has given up: a program that comes to its end has said so.
+/// What this rank is. Let go of without `end`, its worker has given up: a program that comes to its
+/// end has said so.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub(super) struct ParameterServer {
@@ -39,13 +40,16 @@ fn consistency(name: &str, bound: u64) -> Result<Consistency, Error> {
         "synchronous" => Ok(Consistency::Synchronous),
         "bounded" => Ok(Consistency::Bounded(bound)),
         "unbounded" => Ok(Consistency::Unbounded),
-        other => Err(wrong(format!("there is no consistency {other:?}: it is \"synchronous\", \"unbounded\", or a number of steps"))),
+        other => Err(wrong(format!(
+            "there is no consistency {other:?}: it is \"synchronous\", \"unbounded\", or a number of steps"
+        ))),
     }
 }
 
 #[pymethods]
 impl ParameterServer {
-    /// Starts it; all ranks of the group call this with the same. `bound` counts where `consistency` is "bounded"; `patience` is in seconds.
+    /// Starts it; all ranks of the group call this with the same. `bound` counts where
+    /// `consistency` is "bounded"; `patience` is in seconds.
     #[staticmethod]
     #[expect(clippy::too_many_arguments, reason = "one call for Python's keywords")]
     fn start(
@@ -59,20 +63,26 @@ impl ParameterServer {
         patience: f64,
     ) -> PyResult<Self> {
         let refused = |error: Error| exception(py, &error);
-        let patience =
-            Duration::try_from_secs_f64(patience).map_err(|error| refused(wrong(format!("patience of {patience} s: {error}"))))?;
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| refused(wrong(format!("patience of {patience} s: {error}"))))?;
         let consistency = self::consistency(consistency, bound).map_err(refused)?;
         let spec = Spec { patience: LOOK, ..Spec::new(tensors, servers, workers, consistency) };
         let role = group.with(py, |group| start(group, &spec))?;
         Ok(Self { worker: Mutex::new(role.worker), server: Mutex::new(role.server), patience, home: Home::new() })
     }
 
-    /// Adds to a tensor or, to `assign`, replaces it: by the `len` f32 at `address`. The caller answers for the memory there.
+    /// Adds to a tensor or, to `assign`, replaces it: by the `len` f32 at `address`. The caller
+    /// answers for the memory there.
     fn push(&self, py: Python<'_>, name: &str, address: usize, len: usize, assign: bool) -> PyResult<()> {
         self.work(py, |worker| {
             check(address, len)?;
-            // SAFETY: whoever calls this answers for the memory (the method says so), which is aligned.
-            let values = if len == 0 { &[] } else { unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<f32>(address), len) } };
+            let values = if len == 0 {
+                &[]
+            } else {
+                // SAFETY: whoever calls this answers for the memory (the method says so), which is
+                // aligned.
+                unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<f32>(address), len) }
+            };
             worker.push(name, values, if assign { Push::Assign } else { Push::Add })
         })
     }
@@ -97,7 +107,9 @@ impl ParameterServer {
         loop {
             let advanced = self.work(py, |worker| match worker.advance() {
                 Ok(advanced) => Ok(Some((advanced.clock, advanced.lost))),
-                Err(Error::Deadline { .. }) if worker.is_waiting() && end.is_none_or(|end| Instant::now() < end) => Ok(None),
+                Err(Error::Deadline { .. }) if worker.is_waiting() && end.is_none_or(|end| Instant::now() < end) => {
+                    Ok(None)
+                }
                 Err(Error::Deadline { waiting_for, at, .. }) if worker.is_waiting() => {
                     let milliseconds = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
                     Err(Error::Deadline { waiting_for, milliseconds, at })
@@ -111,7 +123,8 @@ impl ParameterServer {
         }
     }
 
-    /// This rank's worker is done. A server is waited for until all workers have ended or were lost: gives which were lost, and why.
+    /// This rank's worker is done. A server is waited for until all workers have ended or were
+    /// lost: gives which were lost, and why.
     fn end(&self, py: Python<'_>) -> PyResult<Vec<(usize, PyErr)>> {
         self.home.check(WHAT).map_err(|error| exception(py, &error))?;
         let told = py.detach(|| {
@@ -145,8 +158,10 @@ impl ParameterServer {
     fn leave(&self) {
         if !self.home.is_here() {
             // A lock that another thread held when this process was forked is never let go of here.
-            let parts =
-                (self.worker.try_lock().ok().and_then(|mut it| it.take()), self.server.try_lock().ok().and_then(|mut it| it.take()));
+            let parts = (
+                self.worker.try_lock().ok().and_then(|mut it| it.take()),
+                self.server.try_lock().ok().and_then(|mut it| it.take()),
+            );
             return mem::forget(parts);
         }
         if let Some(worker) = lock(&self.worker).take() {

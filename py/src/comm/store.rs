@@ -10,7 +10,8 @@ use std::{
 use pyo3::{prelude::*, types::PyBytes};
 use shoal_comm::{Error, rendezvous};
 
-/// A `torch.distributed.Store` (TCPStore, FileStore, HashStore, PrefixStore): anything with `compare_set`, `check` and `get`.
+/// A `torch.distributed.Store` (TCPStore, FileStore, HashStore, PrefixStore): anything with
+/// `compare_set`, `check` and `get`.
 pub(super) struct Store {
     store: Py<PyAny>,
     place: String,
@@ -20,13 +21,16 @@ pub(super) struct Store {
 impl Store {
     /// `server`: `HOST:PORT`, or empty if it has none.
     pub(super) fn new(store: Py<PyAny>, place: String, server: &str) -> Self {
-        // One that cannot be resolved has been reached by torch all the same, and says nothing here.
+        // One that cannot be resolved has been reached by torch all the same, and says nothing
+        // here.
         let server = server.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
         Self { store, place, server }
     }
 
     fn failed(&self, what: &str, key: &str, error: &PyErr) -> Error {
-        Error::Rendezvous { problem: format!("{} does not {what} {key:?}: {error}; is rank 0's process still there?", self.place) }
+        Error::Rendezvous {
+            problem: format!("{} does not {what} {key:?}: {error}; is rank 0's process still there?", self.place),
+        }
     }
 }
 
@@ -45,7 +49,8 @@ impl rendezvous::Store for Store {
         .map_err(|error| self.failed("take", key, &error))
     }
 
-    /// Asks again and again: torch's own wait would keep the connection that all groups of the process use.
+    /// Asks again and again: torch's own wait would keep the connection that all groups of the
+    /// process use.
     fn wait(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
         let end = Instant::now() + timeout;
         let mut pause = Duration::from_millis(1);

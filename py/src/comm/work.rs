@@ -26,10 +26,13 @@ pub(super) struct Work(pub(super) shoal_comm::Work);
 
 #[pymethods]
 impl Work {
-    /// Waits until it is done, at most `timeout` seconds if given. Whether it is done; raises what it failed with.
+    /// Waits until it is done, at most `timeout` seconds if given. Whether it is done; raises what
+    /// it failed with.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let end = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|timeout| Instant::now() + timeout);
+        let end = timeout
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .map(|timeout| Instant::now() + timeout);
         loop {
             let time = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()).min(LOOK));
             if let Some(result) = py.detach(|| self.0.wait_for(time)) {
@@ -58,10 +61,12 @@ impl Work {
     }
 }
 
-/// Reports to Python that operations are done, in the order in which they were handed over, which is the order in which those of one group end.
+/// Reports to Python that operations are done, in the order in which they were handed over, which
+/// is the order in which those of one group end.
 ///
-/// A callback may wait for a later operation's report, so the thread that runs one is not the thread that waits for the next operation: before a
-/// callback begins, another thread is there to take over.
+/// A callback may wait for a later operation's report, so the thread that runs one is not the
+/// thread that waits for the next operation: before a callback begins, another thread is there to
+/// take over.
 #[derive(Debug, Default)]
 pub(super) struct Reporter(Mutex<Option<Sender<Report>>>);
 
@@ -113,7 +118,8 @@ impl Reports {
             let result = work.wait();
             let begins = || {
                 if self.free.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    // Without another thread later reports wait for this callback, as they would with one thread.
+                    // Without another thread later reports wait for this callback, as they would
+                    // with one thread.
                     let _refused = self.add_thread();
                 }
                 // With Python's lock held, so that callbacks begin in order.
@@ -128,7 +134,8 @@ impl Reports {
     }
 }
 
-/// Calls `then` when the work is done, from a thread of its own: for messages, which end in no order.
+/// Calls `then` when the work is done, from a thread of its own: for messages, which end in no
+/// order.
 pub(super) fn report_apart(work: shoal_comm::Work, then: Py<PyAny>) -> PyResult<()> {
     spawn(move || report(work.wait(), then, || ())).map_err(|error| no_thread(&error))
 }

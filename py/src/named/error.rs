@@ -5,8 +5,18 @@ use shoal_comm::named::Failure;
 
 use crate::comm::{CommError, exception};
 
-create_exception!(shoal.named, NamedError, CommError, "An operation by name failed. `tensors`: the names of its tensors.");
-create_exception!(shoal.named, Mismatch, NamedError, "The ranks submitted different operations under one name; other operations go on.");
+create_exception!(
+    shoal.named,
+    NamedError,
+    CommError,
+    "An operation by name failed. `tensors`: the names of its tensors."
+);
+create_exception!(
+    shoal.named,
+    Mismatch,
+    NamedError,
+    "The ranks submitted different operations under one name; other operations go on."
+);
 create_exception!(shoal.named, DuplicateName, NamedError, "An operation of that name is outstanding.");
 create_exception!(shoal.named, ShutDown, NamedError, "The engine was shut down before the operation was done.");
 
@@ -19,7 +29,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ShutDown", py.get_type::<ShutDown>())
 }
 
-/// The exception of a failure, with the names of its `tensors`; where the group failed, one of that failure's kind.
+/// The exception of a failure, with the names of its `tensors`; where the group failed, one of that
+/// failure's kind.
 pub(super) fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let text = failure.to_string();
     let error = match failure {

@@ -24,8 +24,8 @@ pub(super) struct Handle {
 
 #[pymethods]
 impl Handle {
-    /// Waits until it is done, at most `timeout` seconds if given, and says whether it is done; raises what it failed
-    /// with.
+    /// Waits until it is done, at most `timeout` seconds if given, and says whether it is done;
+    /// raises what it failed with.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let Some(timeout) = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok()) else {
@@ -58,7 +58,9 @@ impl Handle {
     fn output<'py>(&self, py: Python<'py>, index: usize) -> PyResult<(Memory, Bound<'py, PyTuple>)> {
         let outcome = self.outcome(py)?;
         let (memory, shape) = outcome.outputs.get(index).and_then(Option::as_ref).ok_or_else(|| {
-            PyIndexError::new_err(format!("tensor {index} is where the caller said, or is none: the engine allocated nothing for it"))
+            PyIndexError::new_err(format!(
+                "tensor {index} is where the caller said, or is none: the engine allocated nothing for it"
+            ))
         })?;
         Ok((Memory(Arc::clone(memory)), PyTuple::new(py, shape)?))
     }
@@ -94,7 +96,8 @@ impl Handle {
     /// The failure as an exception; of an external operation, what its callback raised.
     fn raise(&self, py: Python<'_>, failure: &Failure) -> PyErr {
         let thrown = self.thrown.as_ref().filter(|_| matches!(failure, Failure::External { .. }));
-        let thrown = thrown.and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|it| it.clone_ref(py)));
+        let thrown = thrown
+            .and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|it| it.clone_ref(py)));
         thrown.unwrap_or_else(|| failed(py, failure))
     }
 }

@@ -1,5 +1,5 @@
-//! Operations by name for Python: `shoal._native.NamedEngine` is `shoal_comm::named::Engine` on addresses; programs use
-//! `shoal.named`.
+//! Operations by name for Python: `shoal._native.NamedEngine` is `shoal_comm::named::Engine` on
+//! addresses; programs use `shoal.named`.
 
 #![expect(unsafe_code, reason = "memory of other libraries comes as addresses")]
 
@@ -31,7 +31,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     error::register(module)
 }
 
-/// Does operations by name. Tensors are addresses; the caller answers for the memory there until the operation is done.
+/// Does operations by name. Tensors are addresses; the caller answers for the memory there until
+/// the operation is done.
 #[pyclass(frozen, weakref)]
 #[derive(Debug)]
 struct NamedEngine {
@@ -52,8 +53,8 @@ fn dtype(name: &str) -> Result<DType, String> {
 
 #[pymethods]
 impl NamedEngine {
-    /// Joins the world that the settings describe, or takes that of `group`, and starts. `number` counts the engines
-    /// that this process has started.
+    /// Joins the world that the settings describe, or takes that of `group`, and starts. `number`
+    /// counts the engines that this process has started.
     #[staticmethod]
     #[pyo3(signature = (settings, number, group=None))]
     fn start(py: Python<'_>, settings: HashMap<String, String>, number: u64, group: Option<&Group>) -> PyResult<Self> {
@@ -129,16 +130,24 @@ impl NamedEngine {
         let say = |problem: String| wrong(py, problem);
         let action = Action::ALL.into_iter().find(|it| it.name() == kind && *it != Action::External);
         let action = action.ok_or_else(|| say(format!("there is no operation {kind:?}")))?;
-        let reduction =
-            Reduction::ALL.into_iter().find(|it| it.name() == op).ok_or_else(|| say(format!("there is no reduction {op:?}")))?;
+        let reduction = Reduction::ALL
+            .into_iter()
+            .find(|it| it.name() == op)
+            .ok_or_else(|| say(format!("there is no reduction {op:?}")))?;
         if tensors.len() > 1 && !grouped {
-            return Err(say(format!("{kind} of {} tensors: say grouped=True, or submit each by itself", tensors.len())));
+            return Err(say(format!(
+                "{kind} of {} tensors: say grouped=True, or submit each by itself",
+                tensors.len()
+            )));
         }
         let mut request = Request::new(action, "");
         let mut buffers = Vec::with_capacity(tensors.len());
         for (name, send, recv, shape, kind) in tensors {
             request.parts.push(Part { name: name.to_str()?.into(), dtype: dtype(kind.to_str()?).map_err(say)?, shape });
-            buffers.push(Buffer { send: std::ptr::with_exposed_provenance(send), recv: std::ptr::with_exposed_provenance_mut(recv) });
+            buffers.push(Buffer {
+                send: std::ptr::with_exposed_provenance(send),
+                recv: std::ptr::with_exposed_provenance_mut(recv),
+            });
         }
         request.name = match request.parts.first() {
             _ if action == Action::Join => "join".into(),
@@ -185,11 +194,14 @@ impl NamedEngine {
         self.begin(py, set, request, Vec::new(), Some((call, thrown)), None, wait)
     }
 
-    /// Sets the function that this rank calls for the others' external operations while it has joined.
+    /// Sets the function that this rank calls for the others' external operations while it has
+    /// joined.
     fn on_joined(&self, callback: Option<Py<PyAny>>) {
         self.engine.on_joined(callback.map(|callback| {
             let then = move |name: &str, signature: &str| {
-                let called = Python::try_attach(|py| callback.call1(py, (name, signature)).map(drop).map_err(|error| error.to_string()));
+                let called = Python::try_attach(|py| {
+                    callback.call1(py, (name, signature)).map(drop).map_err(|error| error.to_string())
+                });
                 called.unwrap_or_else(|| Err("the interpreter is ending".to_owned()))
             };
             Arc::new(then) as shoal_comm::named::OnJoined
@@ -267,9 +279,10 @@ impl NamedEngine {
         self.home.check("engine of operations by name").map_err(|error| exception(py, &error))?;
         let (callback, thrown) = external.map_or((None, None), |(callback, thrown)| (Some(callback), Some(thrown)));
         let keeps = keep.map(|it| Box::new(it) as Box<dyn std::any::Any + Send>);
-        // Short, so with Python's lock. SAFETY: the caller answers for the addresses (the class says so), and `keep`
-        // lets it.
-        let handle = unsafe { self.engine.submit(set, request, buffers, callback, keeps, wait) }.map_err(|failure| failed(py, &failure))?;
+        // Short, so with Python's lock. SAFETY: the caller answers for the addresses (the class
+        // says so), and `keep` lets it.
+        let handle = unsafe { self.engine.submit(set, request, buffers, callback, keeps, wait) }
+            .map_err(|failure| failed(py, &failure))?;
         let handle = Handle { handle, thrown };
         if wait {
             handle.drive(py)?;

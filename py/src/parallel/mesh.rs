@@ -31,7 +31,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn axes(names: &[String]) -> PyResult<Vec<Axis>> {
     let axis = |name: &String| {
         let found = AXES.into_iter().find(|axis| axis.name() == name);
-        found.ok_or_else(|| Invalid::new_err(format!("there is no axis {name:?}; the axes are {}", AXES.map(Axis::name).join(", "))))
+        found.ok_or_else(|| {
+            Invalid::new_err(format!("there is no axis {name:?}; the axes are {}", AXES.map(Axis::name).join(", ")))
+        })
     };
     names.iter().map(axis).collect()
 }

@@ -1,5 +1,5 @@
-//! Plans of distributed training for Python: `shoal_parallel` as it is. What people use is `shoal.parallel`, which speaks Python; options and plans with
-//! parts of their own cross as JSON.
+//! Plans of distributed training for Python: `shoal_parallel` as it is. What people use is
+//! `shoal.parallel`, which speaks Python; options and plans with parts of their own cross as JSON.
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 makes lists of Python's and hands them over")]
 
@@ -47,8 +47,9 @@ impl<T> OrInvalid<T> for Result<T, shoal_parallel::Invalid> {
 /// What `shoal.parallel` wrote as JSON; a number of the wrong kind is the caller's.
 fn read<T: DeserializeOwned>(json: &str) -> PyResult<T> {
     // Nobody but us has seen the text, so a place in it says nothing.
-    serde_json::from_str(json)
-        .map_err(|error| PyValueError::new_err(error.to_string().split(" at line ").next().unwrap_or_default().to_owned()))
+    serde_json::from_str(json).map_err(|error| {
+        PyValueError::new_err(error.to_string().split(" at line ").next().unwrap_or_default().to_owned())
+    })
 }
 
 fn write(value: &impl Serialize) -> PyResult<String> {

@@ -4,8 +4,8 @@
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use shoal_parallel::{
-    BucketOptions, Durations, Exchange, Gradient, Lamb, Lars, Meetings, Outer, Pipeline, Precision, Schedule, Streaming, Tensor, Turn,
-    Zero, advise,
+    BucketOptions, Durations, Exchange, Gradient, Lamb, Lars, Meetings, Outer, Pipeline, Precision, Schedule,
+    Streaming, Tensor, Turn, Zero, advise,
     partition::{self, Layer, Module},
     squares,
 };

@@ -1,4 +1,5 @@
-//! What goes along with training, step by step: accumulation, loss scale, learning rate, samples, buckets.
+//! What goes along with training, step by step: accumulation, loss scale, learning rate, samples,
+//! buckets.
 
 use pyo3::prelude::*;
 use shoal_parallel::{Decision, Position, Readers, Reduction};

@@ -1,4 +1,6 @@
-"""Handwritten digits of a job's channel, a part of them: what torchvision's and Keras' datasets give to the scripts beside it."""
+"""Handwritten digits of a job's channel, a part of them: what torchvision's and Keras' datasets
+give to the scripts beside it.
+"""
 
 import gzip
 import os
@@ -32,7 +34,16 @@ def torch_model():
     """Small layers, so that CPUs have done in seconds."""
     from torch import nn
 
-    return nn.Sequential(nn.Conv2d(1, 8, 5, 2), nn.ReLU(), nn.Conv2d(8, 16, 5, 2), nn.ReLU(), nn.Flatten(), nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 10))
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 5, 2),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 5, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
 
 
 def accuracy_of(model):
@@ -50,7 +61,9 @@ def tensorflow_dataset(seed):
     import tensorflow as tf
 
     pictures, labels = load("train", TRAIN)
-    dataset = tf.data.Dataset.from_tensor_slices((tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64)))
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.cast(pictures[..., tf.newaxis] / 255.0, tf.float32), tf.cast(labels, tf.int64))
+    )
     return dataset.repeat().shuffle(1000, seed=seed).batch(32)
 
 
@@ -58,7 +71,13 @@ def tensorflow_model():
     """As `torch_model`, smaller still."""
     from tensorflow.keras import Sequential, layers
 
-    return Sequential([layers.Conv2D(8, [3, 3], strides=2, activation="relu"), layers.Flatten(), layers.Dense(10, activation="softmax")])
+    return Sequential(
+        [
+            layers.Conv2D(8, [3, 3], strides=2, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
 
 
 def tensorflow_accuracy_of(model):

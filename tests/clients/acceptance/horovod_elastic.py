@@ -16,7 +16,9 @@ loader = torch.utils.data.DataLoader(dataset, batch_size=32, sampler=sampler)
 model = digits.torch_model()
 rate = 0.02
 optimizer = torch.optim.SGD(model.parameters(), lr=rate * hvd.size(), momentum=0.5)
-optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), compression=hvd.Compression.none)
+optimizer = hvd.DistributedOptimizer(
+    optimizer, named_parameters=model.named_parameters(), compression=hvd.Compression.none
+)
 
 
 def train_one_epoch(state):

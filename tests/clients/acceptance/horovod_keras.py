@@ -1,4 +1,6 @@
-"""The calls of Horovod's Keras example on MNIST, in its order; also those of the profiling example of SageMaker with Horovod."""
+"""The calls of Horovod's Keras example on MNIST, in its order; also those of the profiling
+example of SageMaker with Horovod.
+"""
 
 import argparse
 import os
@@ -33,14 +35,21 @@ model = tf.keras.Sequential(
 scaled_lr = 0.002 * hvd.size()
 optimizer = tf.optimizers.Adam(scaled_lr)
 optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=args.passes, average_aggregated_gradients=True)
-model.compile(loss=tf.losses.SparseCategoricalCrossentropy(), optimizer=optimizer, metrics=["accuracy"], experimental_run_tf_function=False)
+model.compile(
+    loss=tf.losses.SparseCategoricalCrossentropy(),
+    optimizer=optimizer,
+    metrics=["accuracy"],
+    experimental_run_tf_function=False,
+)
 callbacks = [
     hvd.callbacks.BroadcastGlobalVariablesCallback(0),
     hvd.callbacks.MetricAverageCallback(),
     hvd.callbacks.LearningRateWarmupCallback(initial_lr=scaled_lr, warmup_epochs=1, verbose=1),
 ]
 if hvd.rank() == 0:
-    callbacks.append(tf.keras.callbacks.ModelCheckpoint(os.path.join(os.environ["SM_MODEL_DIR"], "checkpoint-{epoch}.keras")))
+    callbacks.append(
+        tf.keras.callbacks.ModelCheckpoint(os.path.join(os.environ["SM_MODEL_DIR"], "checkpoint-{epoch}.keras"))
+    )
 verbose = 2 if hvd.rank() == 0 else 0
 history = model.fit(dataset, steps_per_epoch=60 // hvd.size(), callbacks=callbacks, epochs=args.epochs, verbose=verbose)
 same = hvd.allgather_object([float(tf.reduce_sum(weight)) for weight in model.trainable_variables])

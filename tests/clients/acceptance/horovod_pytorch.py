@@ -1,4 +1,6 @@
-"""The calls of Horovod's PyTorch example on MNIST, in its order: compression to fp16, division before the sum, Adasum."""
+"""The calls of Horovod's PyTorch example on MNIST, in its order: compression to fp16, division
+before the sum, Adasum.
+"""
 
 import argparse
 import os
@@ -55,7 +57,9 @@ def test():
         output = model(data)
         loss += F.cross_entropy(output, target, reduction="sum").item()
         right += output.argmax(1).eq(target).sum().item()
-    return metric_average(loss / len(test_sampler), "avg_loss"), metric_average(right / len(test_sampler), "avg_accuracy")
+    return metric_average(loss / len(test_sampler), "avg_loss"), metric_average(
+        right / len(test_sampler), "avg_accuracy"
+    )
 
 
 for epoch in range(1, args.epochs + 1):
@@ -70,7 +74,9 @@ for epoch in range(1, args.epochs + 1):
 
 same = hvd.allgather_object([float(parameter.double().sum()) for parameter in model.parameters()])
 assert all(other == same[0] for other in same), "ranks have different weights"
-print(f"rank {hvd.rank()} of {hvd.size()}: local {hvd.local_rank()} of {hvd.local_size()}, host {hvd.cross_rank()} of {hvd.cross_size()}")
+print(
+    f"rank {hvd.rank()} of {hvd.size()}: local {hvd.local_rank()} of {hvd.local_size()}, host {hvd.cross_rank()} of {hvd.cross_size()}"
+)
 if hvd.rank() == 0:
     print(f"loss={loss:.4f}; accuracy={accuracy:.4f};")
     torch.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))

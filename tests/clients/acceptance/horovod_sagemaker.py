@@ -1,4 +1,6 @@
-"""The calls of SageMaker's PyTorch example with Horovod on MNIST, in its order; without `.cuda()`."""
+"""The calls of SageMaker's PyTorch example with Horovod on MNIST, in its order; without
+`.cuda()`.
+"""
 
 import argparse
 import os

@@ -1,4 +1,6 @@
-"""The calls of SageMaker's data parallel example (2024) on MNIST, in its order: the backend `smddp` of torch.distributed; on the CPU."""
+"""The calls of SageMaker's data parallel example (2024) on MNIST, in its order: the backend
+`smddp` of torch.distributed; on the CPU.
+"""
 
 import argparse
 import os

@@ -1,4 +1,6 @@
-"""The calls of SageMaker's first data parallel example (2021) on MNIST, in its order; on the CPU, and with a batch that few ranks may share."""
+"""The calls of SageMaker's first data parallel example (2021) on MNIST, in its order; on the
+CPU, and with a batch that few ranks may share.
+"""
 
 import argparse
 import os
@@ -27,7 +29,9 @@ assert int(os.environ["SMDATAPARALLEL_LOCAL_RANK"]) == local_rank
 
 train_dataset = digits.torch_dataset(train=True)
 train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset, num_replicas=args.world_size, rank=rank)
-train_loader = torch.utils.data.DataLoader(train_dataset, batch_size=args.batch_size, shuffle=False, sampler=train_sampler)
+train_loader = torch.utils.data.DataLoader(
+    train_dataset, batch_size=args.batch_size, shuffle=False, sampler=train_sampler
+)
 model = DDP(digits.torch_model())
 optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
 scheduler = StepLR(optimizer, step_size=1, gamma=0.7)

@@ -1,4 +1,6 @@
-"""The calls of SageMaker's pretraining of BERT with model parallelism, in its order, with its fused layers; on the CPU, a small model and made-up tokens."""
+"""The calls of SageMaker's pretraining of BERT with model parallelism, in its order, with its
+fused layers; on the CPU, a small model and made-up tokens.
+"""
 
 import argparse
 import os
@@ -68,7 +70,9 @@ for step in range(40):
     losses.append(loss.item())
 output = os.path.join(os.environ["SM_MODEL_DIR"], "ckpt_40.pt")
 if smp.dp_rank() == 0:
-    smp.save({"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict(), "step": 40}, output, partial=True)
+    smp.save(
+        {"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict(), "step": 40}, output, partial=True
+    )
 smp.barrier()
 if smp.dp_rank() == 0:
     assert smp.load(output, partial=True)["step"] == 40

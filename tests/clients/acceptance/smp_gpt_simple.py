@@ -1,4 +1,6 @@
-"""The calls of SageMaker's simple training of GPT-2 (2022) with model parallelism, in its order; on the CPU, a small model."""
+"""The calls of SageMaker's simple training of GPT-2 (2022) with model parallelism, in its order;
+on the CPU, a small model.
+"""
 
 import argparse
 import os
@@ -41,7 +43,9 @@ def eval_model(model):
 
 
 def save(path, model, optimizer, lr_scheduler, args, partial):
-    """Of each rank's part, where states are not gathered in files of their own (`v3`); or of the whole model under the names of Hugging Face."""
+    """Of each rank's part, where states are not gathered in files of their own (`v3`); or of the
+    whole model under the names of Hugging Face.
+    """
     saved = {"cli_args": args.__dict__, "lr_scheduler": lr_scheduler.state_dict()}
     gather = not args.shard_optimizer_state
     if partial:
@@ -83,11 +87,22 @@ smp.init(
     }
 )
 config = GPT2Config(
-    n_layer=4, n_head=4, n_embd=32, n_positions=LENGTH, vocab_size=128, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0, activation_function="gelu_new"
+    n_layer=4,
+    n_head=4,
+    n_embd=32,
+    n_positions=LENGTH,
+    vocab_size=128,
+    attn_pdrop=0.0,
+    resid_pdrop=0.0,
+    embd_pdrop=0.0,
+    activation_function="gelu_new",
 )
 torch.manual_seed(11)
 distributed = smp.tp_size() > 1
-with smp.tensor_parallelism(enabled=distributed, attention_in_fp32=False), smp.delay_param_initialization(enabled=distributed and args.delayed_param > 0):
+with (
+    smp.tensor_parallelism(enabled=distributed, attention_in_fp32=False),
+    smp.delay_param_initialization(enabled=distributed and args.delayed_param > 0),
+):
     model = GPT2LMHeadModel(config)
 model = smp.DistributedModel(model, trace_device="cpu", gradient_as_bucket_view=True)
 module = model.get_module()
@@ -104,7 +119,9 @@ else:
 optimizer = smp.DistributedOptimizer(optimizer)
 lr_scheduler = optim.lr_scheduler.StepLR(optimizer, step_size=100)
 parts = []
-model.register_post_partition_hook(lambda model, optimizer: parts.append(sum(it.numel() for it in model.local_parameters())))
+model.register_post_partition_hook(
+    lambda model, optimizer: parts.append(sum(it.numel() for it in model.local_parameters()))
+)
 losses = []
 model.train()
 for input_ids, attention_mask in text.batches(smp.dp_rank(), smp.dp_size(), 8, LENGTH, 30):

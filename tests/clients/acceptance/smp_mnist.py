@@ -1,4 +1,6 @@
-"""The calls of SageMaker's model parallel example (2021) on MNIST, in its order: two modules, micro-batches, scalars of a step; on the CPU."""
+"""The calls of SageMaker's model parallel example (2021) on MNIST, in its order: two modules,
+micro-batches, scalars of a step; on the CPU.
+"""
 
 import argparse
 import os
@@ -115,8 +117,14 @@ smp.barrier()
 if smp.dp_rank() == 0:
     model_dict = model.local_state_dict()
     opt_dict = optimizer.local_state_dict()
-    smp.save({"model_state_dict": model_dict, "optimizer_state_dict": opt_dict}, f"{local}/pt_mnist_checkpoint.pt", partial=True)
+    smp.save(
+        {"model_state_dict": model_dict, "optimizer_state_dict": opt_dict},
+        f"{local}/pt_mnist_checkpoint.pt",
+        partial=True,
+    )
 smp.barrier()
-print(f"rank {smp.rank()} of {smp.size()}: stage {smp.pp_rank()} of {smp.pp_size()}, replica {smp.dp_rank()} of {smp.dp_size()}")
+print(
+    f"rank {smp.rank()} of {smp.size()}: stage {smp.pp_rank()} of {smp.pp_size()}, replica {smp.dp_rank()} of {smp.dp_size()}"
+)
 if smp.mp_rank() == 0 and smp.dp_rank() == 0:
     print(f"loss={loss.item():.4f}; accuracy={accuracy:.4f};")

@@ -1,5 +1,7 @@
-"""The calls of SageMaker's model parallel library v2, in the order of its examples: FSDP made by `torch.sagemaker`, of a model that has no parameters before, with
-offloaded activations and asynchronous checkpoints; on the CPU."""
+"""The calls of SageMaker's model parallel library v2, in the order of its examples: FSDP made by
+`torch.sagemaker`, of a model that has no parameters before, with offloaded activations and
+asynchronous checkpoints; on the CPU.
+"""
 
 import argparse
 import functools
@@ -9,14 +11,22 @@ import text
 import torch
 import torch.distributed as dist
 import torch.sagemaker as tsm
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing, checkpoint_wrapper, offload_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+    offload_wrapper,
+)
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from torch.sagemaker.delayed_param import DelayedParamIniter
 from torch.sagemaker.distributed.checkpoint.state_dict_loader import load
 from torch.sagemaker.distributed.checkpoint.state_dict_saver import async_save, maybe_finalize_async_calls
-from torch.sagemaker.distributed.checkpoint.state_dict_utils import SMStateDictType, init_optim_state, sm_state_dict_type
+from torch.sagemaker.distributed.checkpoint.state_dict_utils import (
+    SMStateDictType,
+    init_optim_state,
+    sm_state_dict_type,
+)
 from torch.sagemaker.grad_norm import clip_grad_norm_
 
 parser = argparse.ArgumentParser()
@@ -40,13 +50,17 @@ def made():
         model = FSDP(
             model,
             auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={text.GPT2Block}),
-            sharding_strategy=ShardingStrategy.HYBRID_SHARD if state.hybrid_shard_degree > 1 else ShardingStrategy.FULL_SHARD,
+            sharding_strategy=ShardingStrategy.HYBRID_SHARD
+            if state.hybrid_shard_degree > 1
+            else ShardingStrategy.FULL_SHARD,
             device_id=torch.device("cpu"),
             param_init_fn=initer.get_param_init_fn(),
             post_param_init_fn=initer.get_post_param_init_fn(),
             use_orig_params=True,
         )
-    apply_activation_checkpointing(model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda it: isinstance(it, text.GPT2Block))
+    apply_activation_checkpointing(
+        model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda it: isinstance(it, text.GPT2Block)
+    )
     if state.sm_activation_offloading:
         model = offload_wrapper(model)
     return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -76,7 +90,11 @@ losses = train(model, optimizer, 0, 10)
 # A rank's shards are the same on the ranks that replicate them; each such group has a checkpoint.
 groups = [(members, dist.new_group(members)) for members in state.ranker.get_rep_groups()]
 [(members, group)] = [it for it in groups if rank in it[0]]
-checkpoint = {"checkpoint_id": os.path.join(args.checkpoint_dir, f"step10/{members[0]}"), "process_group": group, "coordinator_rank": members[0]}
+checkpoint = {
+    "checkpoint_id": os.path.join(args.checkpoint_dir, f"step10/{members[0]}"),
+    "process_group": group,
+    "coordinator_rank": members[0],
+}
 async_save(local(model, optimizer), **checkpoint)
 losses += train(model, optimizer, 10, 20)
 assert maybe_finalize_async_calls(blocking=True, process_group=group) == [1]

@@ -1,4 +1,6 @@
-"""A small GPT-2 with the names and arguments of transformers, which PyTorch's image lacks, and text of a job's channel: for the scripts of model parallelism."""
+"""A small GPT-2 with the names and arguments of transformers, which PyTorch's image lacks, and
+text of a job's channel: for the scripts of model parallelism.
+"""
 
 import math
 import os
@@ -92,7 +94,10 @@ class GPT2Block(nn.Module):
 class GPT2Model(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(config.vocab_size, config.n_embd), nn.Embedding(config.n_positions, config.n_embd)
+        self.wte, self.wpe = (
+            nn.Embedding(config.vocab_size, config.n_embd),
+            nn.Embedding(config.n_positions, config.n_embd),
+        )
         for it in (self.wte, self.wpe):
             nn.init.normal_(it.weight, std=config.initializer_range)
         self.h = nn.ModuleList(GPT2Block(config) for _ in range(config.n_layer))

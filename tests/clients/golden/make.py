@@ -1,8 +1,10 @@
-"""Makes a data directory as `golden/COMMIT.tar.xz`, with jobs that are queued and running, by a program of that commit:
+"""Makes a data directory as `golden/COMMIT.tar.xz`, with jobs that are queued and running, by a
+program of that commit:
 
     SHOAL_BIN=PROGRAM $(cargo xtask clients | head -1) tests/clients/golden/make.py COMMIT
 
-The server and all that it started are killed, so that the next server finds what a crash leaves. An archive is never changed; a new format gets another.
+The server and all that it started are killed, so that the next server finds what a crash leaves. An
+archive is never changed; a new format gets another.
 """
 
 import os
@@ -20,7 +22,8 @@ from house import BUCKET, House, eventually  # noqa: E402
 from jobs import Jobs  # noqa: E402
 from tuning_jobs import Tuning  # noqa: E402
 
-# Programs run until this time, so that they are running when the archive is made and end at once when it is used.
+# Programs run until this time, so that they are running when the archive is made and end at once
+# when it is used.
 END = str(int(time.time()) + 120)
 WAIT = 'until [ "$(date +%s)" -gt "$END" ]; do sleep 0.1; done'
 TRIAL = """
@@ -35,7 +38,11 @@ LEFT_OUT = {"reserve", "client", "address", "server.sock"}
 
 
 def create(jobs, name, line, **changes):
-    algorithm = {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/sh", "-c", line]}
+    algorithm = {
+        "TrainingImage": "shoal/host",
+        "TrainingInputMode": "File",
+        "ContainerEntrypoint": ["/bin/sh", "-c", line],
+    }
     request = jobs.request(name, AlgorithmSpecification=algorithm, Environment={"END": END}, **changes)
     jobs.sagemaker.create_training_job(**{**request, "TrainingJobName": name})
 
@@ -62,7 +69,7 @@ def fill(house):
     create(jobs, "ended", "echo done; echo m > /opt/ml/model/m")
     jobs.completed("ended")
     tune(jobs)
-    save = f'[ -e {SAVED} ] && echo resumed && exit 0; echo 1 > {SAVED}; echo first; while true; do sleep 1; done'
+    save = f"[ -e {SAVED} ] && echo resumed && exit 0; echo 1 > {SAVED}; echo first; while true; do sleep 1; done"
     checkpoints = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/checkpoints"}}
     create(jobs, "retried", save, RetryStrategy={"MaximumRetryAttempts": 2}, **checkpoints)
     create(jobs, "lost", "echo first; while true; do sleep 1; done")

@@ -53,7 +53,7 @@ def test_who_where_and_a_hundred_megabytes_there_and_back(session, tmp_path):
 
 def test_fit_attach_and_the_metrics_data_frame(estimator, session, capsys):
     fitted = estimator(
-        "for i in 4 2 1; do echo \"loss: 0.$i\"; done; cat /opt/ml/input/config/hyperparameters.json; echo w > /opt/ml/model/w",
+        'for i in 4 2 1; do echo "loss: 0.$i"; done; cat /opt/ml/input/config/hyperparameters.json; echo w > /opt/ml/model/w',
         hyperparameters={"depth": 3, "name": "x"},
         tags=[{"Key": "team", "Value": "tests"}],
         environment={"GREETING": "hello"},
@@ -103,7 +103,10 @@ def test_spot_debugger_and_profiler_are_accepted(estimator, session, capsys):
         use_spot_instances=True,
         max_run=60,
         max_wait=120,
-        rules=[Rule.sagemaker(rule_configs.loss_not_decreasing()), ProfilerRule.sagemaker(rule_configs.ProfilerReport())],
+        rules=[
+            Rule.sagemaker(rule_configs.loss_not_decreasing()),
+            ProfilerRule.sagemaker(rule_configs.ProfilerReport()),
+        ],
         profiler_config=ProfilerConfig(system_monitor_interval_millis=500),
     )
     fitted.fit(logs=False)
@@ -123,6 +126,8 @@ def test_inputs_of_a_framework_user(estimator, session, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text("1\n2\n")
     train = session.upload_data(str(tmp_path / "rows.csv"), key_prefix="framework/train")
     fitted = estimator("wc -l < /opt/ml/input/data/train/rows.csv; printenv TRAINING_JOB_NAME")
-    fitted.fit({"train": TrainingInput(train, content_type="text/csv", input_mode="File")}, logs="All", job_name="my-own-name")
+    fitted.fit(
+        {"train": TrainingInput(train, content_type="text/csv", input_mode="File")}, logs="All", job_name="my-own-name"
+    )
     said = capsys.readouterr().out
     assert "my-own-name" in said and fitted.latest_training_job.name == "my-own-name", said

@@ -1,4 +1,6 @@
-"""HyperparameterTuner of SDK v2 and what goes with it, over the built-in algorithm and a program of the user's."""
+"""HyperparameterTuner of SDK v2 and what goes with it, over the built-in algorithm and a program
+of the user's.
+"""
 
 import data
 import pytest
@@ -7,7 +9,13 @@ from jobs import ROLE, XGBOOST
 from sagemaker.estimator import Estimator
 from sagemaker.inputs import TrainingInput
 from sagemaker.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
-from sagemaker.tuner import HyperparameterTuner, StrategyConfig, HyperbandStrategyConfig, WarmStartConfig, WarmStartTypes
+from sagemaker.tuner import (
+    HyperparameterTuner,
+    StrategyConfig,
+    HyperbandStrategyConfig,
+    WarmStartConfig,
+    WarmStartTypes,
+)
 from tuning_jobs import BOWL
 
 RANGES = {
@@ -69,13 +77,17 @@ def test_fit_waits_and_finds_the_best(fitted, session):
     told = fitted.describe()
     assert told["HyperParameterTuningJobStatus"] == "Completed" and told["TrainingJobStatusCounters"]["Completed"] == 4
     frame = fitted.analytics().dataframe()
-    assert len(frame) == 4 and {"eta", "max_depth", "booster", "FinalObjectiveValue", "TrainingJobName"} <= set(frame.columns)
+    assert len(frame) == 4 and {"eta", "max_depth", "booster", "FinalObjectiveValue", "TrainingJobName"} <= set(
+        frame.columns
+    )
     best = fitted.best_training_job()
     assert frame.set_index("TrainingJobName")["FinalObjectiveValue"].idxmax() == best
     assert fitted.analytics().tuning_ranges["max_depth"]["MaxValue"] == "5"
     estimator = fitted.best_estimator()
     assert estimator.latest_training_job.name == best and estimator.model_data.endswith("model.tar.gz")
-    assert float(estimator.hyperparameters()["eta"]) == pytest.approx(float(frame.set_index("TrainingJobName")["eta"][best]))
+    assert float(estimator.hyperparameters()["eta"]) == pytest.approx(
+        float(frame.set_index("TrainingJobName")["eta"][best])
+    )
 
 
 def test_attach_gives_the_tuner_back(fitted, session):
@@ -113,7 +125,10 @@ def test_several_estimators(session, inputs):
     both = HyperparameterTuner.create(
         estimator_dict={name: trees(session) for name in names},
         objective_metric_name_dict={name: "validation:auc" for name in names},
-        hyperparameter_ranges_dict={"shallow": {"max_depth": IntegerParameter(1, 2)}, "deep": {"max_depth": IntegerParameter(3, 6)}},
+        hyperparameter_ranges_dict={
+            "shallow": {"max_depth": IntegerParameter(1, 2)},
+            "deep": {"max_depth": IntegerParameter(3, 6)},
+        },
         objective_type="Maximize",
         max_jobs=4,
         max_parallel_jobs=2,

@@ -1,4 +1,6 @@
-"""ModelTrainer with source code: the SDK's own driver scripts run in our instances, by the image that runs what it is told to."""
+"""ModelTrainer with source code: the SDK's own driver scripts run in our instances, by the image
+that runs what it is told to.
+"""
 
 import tarfile
 
@@ -67,7 +69,9 @@ SCIKIT_LEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-le
 def test_the_image_of_a_framework_with_requirements_on_top(environment, tmp_path, caplog, archived):
     """The driver's own pip finds that all is there."""
     caplog.set_level("INFO")
-    (tmp_path / "train.py").write_text("import sklearn, tabulate\nprint('found', sklearn.__version__, tabulate.__version__)\n")
+    (tmp_path / "train.py").write_text(
+        "import sklearn, tabulate\nprint('found', sklearn.__version__, tabulate.__version__)\n"
+    )
     (tmp_path / "more.txt").write_text("tabulate==0.9.0\n")
     source = tmp_path
     if archived:

@@ -3,7 +3,13 @@
 import pytest
 from jobs import ROLE
 from sagemaker.core.resources import TrainingJob
-from sagemaker.core.shapes import AlgorithmSpecification, MetricDefinition, OutputDataConfig, ResourceConfig, StoppingCondition
+from sagemaker.core.shapes import (
+    AlgorithmSpecification,
+    MetricDefinition,
+    OutputDataConfig,
+    ResourceConfig,
+    StoppingCondition,
+)
 from sagemaker.core.utils.exceptions import FailedStatusError
 
 

@@ -1,4 +1,6 @@
-"""ModelTrainer with Torchrun(): the SDK's own driver starts the real torchrun of the PyTorch environment."""
+"""ModelTrainer with Torchrun(): the SDK's own driver starts the real torchrun of the PyTorch
+environment.
+"""
 
 import pathlib
 

@@ -1,4 +1,5 @@
-"""The peer of `cargo xtask bench xgboost`: xgboost.dask on a LocalCluster, from the same CSV files. Prints what it took as one line of JSON.
+"""The peer of `cargo xtask bench xgboost`: xgboost.dask on a LocalCluster, from the same CSV files.
+Prints what it took as one line of JSON.
 
     bench_dask.py DIR WORKERS ROUNDS [NAME=VALUE ...]
 
@@ -39,7 +40,11 @@ def main(directory, workers, rounds, *pairs):
                 reference = {"ref": sets["train"]} if sets else {}
                 sets[name] = dxgb.DaskQuantileDMatrix(client, frame[features], frame["label"], **reference)
             trained = dxgb.train(
-                client, params, sets["train"], num_boost_round=int(rounds), evals=[(matrix, name) for name, matrix in sets.items()]
+                client,
+                params,
+                sets["train"],
+                num_boost_round=int(rounds),
+                evals=[(matrix, name) for name, matrix in sets.items()],
             )
             trained["booster"].save_model(f"{directory}/dask.ubj")
             done = time.monotonic()

@@ -1,7 +1,10 @@
-"""One rank of `cargo xtask bench ddp`: a perceptron trained by DistributedDataParallel over Gloo, which times its own steps.
+"""One rank of `cargo xtask bench ddp`: a perceptron trained by DistributedDataParallel over
+Gloo, which times its own steps.
 
-Started by torchrun. Rank 0 prints its loss as often as it is told to, and at the end one line of JSON: seconds of the median step, of the
-one that a tenth of them beat, and of all together, processor seconds of its process meanwhile, its last loss, and how many ranks there were."""
+Started by torchrun. Rank 0 prints its loss as often as it is told to, and at the end one line of
+JSON: seconds of the median step, of the one that a tenth of them beat, and of all together,
+processor seconds of its process meanwhile, its last loss, and how many ranks there were.
+"""
 
 import argparse
 import json
@@ -23,7 +26,9 @@ torch.manual_seed(0)
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 pictures, labels = torch.rand(4096, 784), torch.randint(10, (4096,))
-net = DistributedDataParallel(nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)))
+net = DistributedDataParallel(
+    nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
 
@@ -54,6 +59,13 @@ for number in range(given.steps):
 whole, used = time.perf_counter() - began, cpu() - used
 if rank == 0:
     fast = statistics.quantiles(times, n=10)[0] if len(times) > 1 else times[0]
-    told = {"median_s": statistics.median(times), "fast_s": fast, "whole_s": whole, "cpu_s": used, "loss": loss.item(), "ranks": size}
+    told = {
+        "median_s": statistics.median(times),
+        "fast_s": fast,
+        "whole_s": whole,
+        "cpu_s": used,
+        "loss": loss.item(),
+        "ranks": size,
+    }
     print(json.dumps(told), flush=True)
 dist.destroy_process_group()

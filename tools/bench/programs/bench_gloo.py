@@ -1,9 +1,10 @@
-"""The peer of `cargo xtask bench comm`: torch.distributed with Gloo over loopback. Prints a row for each case.
+"""The peer of `cargo xtask bench comm`: torch.distributed with Gloo over loopback. Prints a row for
+each case.
 
     bench_gloo.py RANKS SECONDS OPERATION:BYTES ...
 
-A row is OPERATION,RANKS,BYTES,ITERATIONS,LEAST,MEDIAN,P90 in microseconds, of the slowest rank each. The source is written anew before each
-iteration, and all ranks meet in shared memory.
+A row is OPERATION,RANKS,BYTES,ITERATIONS,LEAST,MEDIAN,P90 in microseconds, of the slowest rank
+each. The source is written anew before each iteration, and all ranks meet in shared memory.
 """
 
 import mmap
@@ -18,7 +19,8 @@ LINE = 16
 
 def main(ranks, seconds, *cases):
     ranks, seconds = int(ranks), float(seconds)
-    # Shared with the children: a line of 8-byte words for each rank's turn, one to stop, then each rank's times.
+    # Shared with the children: a line of 8-byte words for each rank's turn, one to stop, then each
+    # rank's times.
     words = memoryview(mmap.mmap(-1, 8 * (LINE * (ranks + 1) + ranks * MOST))).cast("q")
     with tempfile.TemporaryDirectory() as directory:
         children = []

@@ -1,9 +1,11 @@
-"""The peer of `cargo xtask bench start`: Ray Train on one worker with one processor, which prints its first line.
+"""The peer of `cargo xtask bench start`: Ray Train on one worker with one processor, which
+prints its first line.
 
     bench_ray_train.py DIRECTORY
 
-Prints seconds to the first line of the worker's function, by its own clock: from `ray.init()`, then from a second `fit()` on the same Ray; and
-Ray's version. Imports are not in them."""
+Prints seconds to the first line of the worker's function, by its own clock: from `ray.init()`,
+then from a second `fit()` on the same Ray; and Ray's version. Imports are not in them.
+"""
 
 import os
 import sys

@@ -1,6 +1,9 @@
-"""One instance of `cargo xtask bench threads`: a training loop of one framework, which times itself and prints one line of JSON.
+"""One instance of `cargo xtask bench threads`: a training loop of one framework, which times
+itself and prints one line of JSON.
 
-`seconds` is the time of the loop without imports and its first rounds; `value` is what it has computed, the same on both sides."""
+`seconds` is the time of the loop without imports and its first rounds; `value` is what it has
+computed, the same on both sides.
+"""
 
 import argparse
 import json
@@ -17,7 +20,13 @@ def pytorch():
     import torch
 
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
+    layers = [
+        torch.nn.Linear(256, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 10),
+    ]
     net = torch.nn.Sequential(*layers)
     optimizer = torch.optim.Adam(net.parameters())
     inputs, labels = torch.randn(256, 256), torch.randint(0, 10, (256,))
@@ -36,7 +45,9 @@ def tensorflow():
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(0)
-    net = tf.keras.Sequential([tf.keras.layers.Dense(512, "relu"), tf.keras.layers.Dense(512, "relu"), tf.keras.layers.Dense(10)])
+    net = tf.keras.Sequential(
+        [tf.keras.layers.Dense(512, "relu"), tf.keras.layers.Dense(512, "relu"), tf.keras.layers.Dense(10)]
+    )
     optimizer, loss_of = tf.keras.optimizers.Adam(), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     inputs, labels = tf.random.normal((256, 256)), tf.random.uniform((256,), 0, 10, tf.int32)
 
@@ -59,7 +70,9 @@ def scikit_learn():
     random = numpy.random.default_rng(0)
     table = random.normal(size=(4000, 20))
     target = table[:, 0] * table[:, 1] + random.normal(size=4000)
-    return lambda: float(HistGradientBoostingRegressor(max_iter=5, random_state=0).fit(table, target).score(table, target))
+    return lambda: float(
+        HistGradientBoostingRegressor(max_iter=5, random_state=0).fit(table, target).score(table, target)
+    )
 
 
 def numpy():

@@ -1,6 +1,7 @@
-"""One client of `cargo xtask bench waits`: SDK v2. Prints when, by this machine's clock, the call returned that waits for a job.
+"""One client of `cargo xtask bench waits`: SDK v2. Prints when, by this machine's clock, the call
+returned that waits for a job.
 
-    bench_waits_v2.py fit|fit-without-logs|logs|tuner JOB SECONDS
+bench_waits_v2.py fit|fit-without-logs|logs|tuner JOB SECONDS
 """
 
 import os
@@ -40,7 +41,13 @@ with tempfile.TemporaryDirectory() as source:
     else:
         metrics = [{"Name": "loss", "Regex": r"loss: (\S+)"}]
         tuner = HyperparameterTuner(
-            estimator, "loss", {"x": ContinuousParameter(0, 1)}, metrics, objective_type="Minimize", max_jobs=1, max_parallel_jobs=1
+            estimator,
+            "loss",
+            {"x": ContinuousParameter(0, 1)},
+            metrics,
+            objective_type="Minimize",
+            max_jobs=1,
+            max_parallel_jobs=1,
         )
         tuner.fit(job_name=job, wait=False)
         tuner.wait()

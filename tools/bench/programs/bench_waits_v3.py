@@ -1,5 +1,6 @@
-"""One client of `cargo xtask bench waits`, and of `cargo xtask bench start`: SDK v3. Prints the seconds from a job's creation to the return of the call
-that waits for it, and when, by this machine's clock, that was.
+"""One client of `cargo xtask bench waits`, and of `cargo xtask bench start`: SDK v3. Prints the
+seconds from a job's creation to the return of the call that waits for it, and when, by this
+machine's clock, that was.
 
     bench_waits_v3.py wait|wait-with-logs JOB SECONDS
 """

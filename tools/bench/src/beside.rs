@@ -7,7 +7,8 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// Does pieces of work, numbered from 0, on threads that each have a tool of their own; results in the order of the numbers.
+/// Does pieces of work, numbered from 0, on threads that each have a tool of their own; results in
+/// the order of the numbers.
 ///
 /// # Errors
 /// The first of a piece or of a tool.

@@ -23,7 +23,9 @@ pub(super) fn environment(image: &str) -> Result<Cached> {
     // A new server's table, which is the one that comes along.
     let dir = temporary_dir(None)?;
     let found = Table::read(&table_file(dir.path()))?.find(image)?;
-    let wanted = found.with_context(|| format!("no row of the table of images is for {image}: see `shoal image list`"))?.environment;
+    let wanted = found
+        .with_context(|| format!("no row of the table of images is for {image}: see `shoal image list`"))?
+        .environment;
     let settings = ServerFlags::default().settings()?;
     let environment = match cache(&settings).prepare(&wanted, &mut OnlyIfThere) {
         Err(EnvironmentError::Stopped(_)) => None,

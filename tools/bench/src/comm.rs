@@ -1,4 +1,5 @@
-//! `cargo xtask bench comm`: process groups on this machine, and what other libraries take for the same, in turns.
+//! `cargo xtask bench comm`: process groups on this machine, and what other libraries take for the
+//! same, in turns.
 
 mod contender;
 mod goals;
@@ -22,7 +23,8 @@ use shoal_cli::{
     output::{Progress, show},
 };
 
-/// Load for each core above which times say more of other work than of ours: ratios are told then, and not held to goals.
+/// Load for each core above which times say more of other work than of ours: ratios are told then,
+/// and not held to goals.
 const BUSY: f64 = 2.0;
 
 /// Sizes at which the operations other than all-reduce are measured where none are named.
@@ -67,8 +69,9 @@ pub(crate) struct CommArgs {
     /// Bytes of the whole vector, f32.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [4, 1024, 1 << 16, 1 << 20, 16 << 20, 64 << 20])]
     bytes: Vec<usize>,
-    /// Operations (allreduce, reduce_scatter, allgather, bcast, alltoall), each with all sizes; if not named: allreduce with all sizes, and
-    /// reduce_scatter, allgather and bcast with 1 MiB and 16 MiB.
+    /// Operations (allreduce, reduce_scatter, allgather, bcast, alltoall), each with all sizes; if
+    /// not named: allreduce with all sizes, and reduce_scatter, allgather and bcast with 1 MiB and
+    /// 16 MiB.
     #[arg(long, value_name = "OPERATION", value_delimiter = ',')]
     ops: Vec<Operation>,
     /// Seconds for each operation and size, beside warming up.
@@ -77,8 +80,9 @@ pub(crate) struct CommArgs {
     /// How often everybody has a turn.
     #[arg(long, default_value_t = 3)]
     turns: usize,
-    /// Another library, NAME=PATH, as often as there are: a Python with torch (Gloo; gloo=venv/bin/python), or a directory with mpicc and mpirun
-    /// (OpenMPI=/usr/bin, IntelMPI=venv/bin after `pip install impi-rt impi-devel`), which needs a C compiler, too.
+    /// Another library, NAME=PATH, as often as there are: a Python with torch (Gloo;
+    /// gloo=venv/bin/python), or a directory with mpicc and mpirun (OpenMPI=/usr/bin,
+    /// IntelMPI=venv/bin after `pip install impi-rt impi-devel`), which needs a C compiler, too.
     #[arg(long = "peer", value_name = "NAME=PATH")]
     peers: Vec<String>,
     /// Puts the section in this file, too.
@@ -93,7 +97,8 @@ impl CommArgs {
             return self.ops.iter().copied().flat_map(all).collect();
         }
         let others = [Operation::ReduceScatter, Operation::AllGather, Operation::Broadcast];
-        let others = others.into_iter().flat_map(|operation| all(operation).filter(|(_, bytes)| OTHERS.contains(bytes)));
+        let others =
+            others.into_iter().flat_map(|operation| all(operation).filter(|(_, bytes)| OTHERS.contains(bytes)));
         all(Operation::AllReduce).chain(others).collect()
     }
 }
@@ -111,7 +116,11 @@ impl Times {
     }
 
     fn cell(&self) -> String {
-        if self.least.0.is_empty() { "-".to_owned() } else { format!("{} / {}", time(self.least()), time(self.median.median())) }
+        if self.least.0.is_empty() {
+            "-".to_owned()
+        } else {
+            format!("{} / {}", time(self.least()), time(self.median.median()))
+        }
     }
 }
 
@@ -136,8 +145,15 @@ pub(crate) fn run(args: &CommArgs) -> Result<Exit> {
                 order.reverse();
             }
             for (number, contender) in order.into_iter().filter(|(_, contender)| contender.has(medium)) {
-                progress.draw(&format!("{}, {ranks} ranks, turn {} of {}: {}", medium.name(), turn + 1, args.turns, contender.name()));
-                // Warming up and writing sources anew takes longer than what is timed, and others' machines may be slow.
+                progress.draw(&format!(
+                    "{}, {ranks} ranks, turn {} of {}: {}",
+                    medium.name(),
+                    turn + 1,
+                    args.turns,
+                    contender.name()
+                ));
+                // Warming up and writing sources anew takes longer than what is timed, and others'
+                // machines may be slow.
                 let limit = Duration::from_secs_f64(60.0 + 20.0 * args.seconds * cases.len() as f64);
                 match contender.run(medium, ranks, &cases, args.seconds, limit) {
                     Ok(measured) => add(&mut all[number], &measured),
@@ -149,13 +165,21 @@ pub(crate) fn run(args: &CommArgs) -> Result<Exit> {
                             first_line(&error.to_string())
                         ));
                     }
-                    Err(error) => return Err(error.context(format!("{}, {} with {ranks} ranks", contender.name(), medium.name()))),
+                    Err(error) => {
+                        return Err(error.context(format!(
+                            "{}, {} with {ranks} ranks",
+                            contender.name(),
+                            medium.name()
+                        )));
+                    }
                 }
             }
         }
         // The ranks are a part of the load themselves.
         let judged = is_quiet && is_idle(machine::load().parse().ok().map(|load: f64| load - ranks as f64));
-        rows.extend(cases.iter().enumerate().map(|(case, what)| row((medium, ranks, judged), *what, &contenders, &all, case)));
+        rows.extend(
+            cases.iter().enumerate().map(|(case, what)| row((medium, ranks, judged), *what, &contenders, &all, case)),
+        );
     }
     drop(progress);
     let section = section(args, &machine, &contenders, &rows, &troubles);
@@ -211,16 +235,29 @@ fn row(
     row
 }
 
-fn section(args: &CommArgs, machine: &str, contenders: &[Contender], rows: &[Vec<String>], troubles: &[String]) -> String {
+fn section(
+    args: &CommArgs,
+    machine: &str,
+    contenders: &[Contender],
+    rows: &[Vec<String>],
+    troubles: &[String],
+) -> String {
     let mut header = vec!["what"];
     header.extend(contenders.iter().map(Contender::name));
-    let names = contenders.iter().filter(|contender| contender.family().is_some()).map(Contender::name).collect::<Vec<_>>().join("; ");
+    let names = contenders
+        .iter()
+        .filter(|contender| contender.family().is_some())
+        .map(Contender::name)
+        .collect::<Vec<_>>()
+        .join("; ");
     let (registered, private) = (format!("{names}: least over registered"), format!("{names}: least over private"));
     if !names.is_empty() {
         header.extend([registered.as_str(), private.as_str()]);
     }
-    let versions: Vec<_> = contenders.iter().filter_map(|peer| Some(format!("{}: {}", peer.name(), peer.version()?))).collect();
-    let versions = if versions.is_empty() { String::new() } else { format!(" Beside them, in turns: {}.", versions.join("; ")) };
+    let versions: Vec<_> =
+        contenders.iter().filter_map(|peer| Some(format!("{}: {}", peer.name(), peer.version()?))).collect();
+    let versions =
+        if versions.is_empty() { String::new() } else { format!(" Beside them, in turns: {}.", versions.join("; ")) };
     let intro = format!(
         "{machine}; load average {} at the end.\n\nProcesses; f32, sums, out of place; microseconds, least / median: of each iteration the slowest rank's time, of {} turns \
          of {} s the least of all and the median of their medians. Before each iteration the source is written anew and all ranks meet. Over TCP there is no \
@@ -270,8 +307,9 @@ mod tests {
             Contender::Shoal { registered: false },
             Contender::Gloo { name: "Gloo".into(), version: "1".into(), python: "p".into(), script: "s".into() },
         ];
-        let times =
-            |least: &[f64]| vec![Times { least: Spread(least.to_vec()), median: Spread(least.iter().map(|it| it * 2.0).collect()) }];
+        let times = |least: &[f64]| {
+            vec![Times { least: Spread(least.to_vec()), median: Spread(least.iter().map(|it| it * 2.0).collect()) }]
+        };
         let all = [times(&[2.0, 1.64]), times(&[100.0]), times(&[318.0, 400.0, 500.0])];
         let what = (Operation::AllReduce, 1 << 16);
         let made = row((Medium::SharedMemory, 2, true), what, &contenders, &all, 0);

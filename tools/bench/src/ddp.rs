@@ -1,4 +1,5 @@
-//! `cargo xtask bench ddp`: what it costs a training by DistributedDataParallel that it runs here, against the same torchrun started by hand, in turns.
+//! `cargo xtask bench ddp`: what it costs a training by DistributedDataParallel that it runs here,
+//! against the same torchrun started by hand, in turns.
 
 use std::{
     env, fs,
@@ -32,7 +33,8 @@ use shoal_cli::{
 const IMAGE: &str = "pytorch-training";
 /// The script of both sides.
 const PROGRAM: (&str, &str) = ("bench_ddp.py", include_str!("../programs/bench_ddp.py"));
-/// What a job of one instance runs, as torchrun of `distribution` starts one process where there is no GPU.
+/// What a job of one instance runs, as torchrun of `distribution` starts one process where there is
+/// no GPU.
 const BOTH: (&str, &str) = ("both.sh", "exec torchrun --nproc_per_node 2 bench_ddp.py \"$@\"\n");
 /// Processes of every training, one thread each.
 const PROCESSES: usize = 2;
@@ -81,7 +83,8 @@ struct Run {
 enum Kind {
     /// Both on one instance, started by one torchrun.
     Together,
-    /// One on each of two instances, each with a torchrun: what `distribution={"torch_distributed": ..}` starts.
+    /// One on each of two instances, each with a torchrun: what
+    /// `distribution={"torch_distributed": ..}` starts.
     Apart,
 }
 
@@ -112,7 +115,12 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for pair in 1..=args.pairs {
             for is_ours in [pair % 2 == 1, pair % 2 == 0] {
-                progress.draw(&format!("{}: pair {pair} of {}, {}", kind.name(), args.pairs, if is_ours { "Shoal" } else { "by hand" }));
+                progress.draw(&format!(
+                    "{}: pair {pair} of {}, {}",
+                    kind.name(),
+                    args.pairs,
+                    if is_ours { "Shoal" } else { "by hand" }
+                ));
                 if is_ours {
                     ours.push(job(kind, run)?);
                 } else {
@@ -121,7 +129,12 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
             }
         }
         let losses = (ours[0].loss, theirs[0].loss);
-        ensure!((losses.0 - losses.1).abs() <= TOLERANCE, "losses {} and {}: the two sides did not learn the same", losses.0, losses.1);
+        ensure!(
+            (losses.0 - losses.1).abs() <= TOLERANCE,
+            "losses {} and {}: the two sides did not learn the same",
+            losses.0,
+            losses.1
+        );
         rows.extend(compared(kind, &ours, &theirs));
     }
     drop(progress);
@@ -169,7 +182,9 @@ impl Kind {
 /// The environment, if this machine has it.
 fn environment() -> Result<Prepared> {
     let Cached { name, environment } = cached::environment(IMAGE)?;
-    let text = || format!("the environment {name} is not in the cache; make it first (5.6 GB): shoal env-cache prepare {name}");
+    let text = || {
+        format!("the environment {name} is not in the cache; make it first (5.6 GB): shoal env-cache prepare {name}")
+    };
     environment.ok_or_else(|| UsageError(text()).into())
 }
 
@@ -232,7 +247,8 @@ fn by_hand(kind: Kind, run: Run, environment: &Prepared) -> Result<Steps> {
             let port = free_port()?.to_string();
             let node = |rank: usize| {
                 let [nodes, rank] = [PROCESSES, rank].map(|number| number.to_string());
-                let words = ["--nnodes", &nodes, "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", &port];
+                let words =
+                    ["--nnodes", &nodes, "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", &port];
                 torchrun(environment, dir.path(), &[&words[..], &["--node_rank", &rank]].concat(), run)
             };
             (0..PROCESSES).map(node).collect()
@@ -264,7 +280,8 @@ fn free_port() -> Result<u16> {
 /// What rank 0 has printed at its end.
 fn told(said: &str, run: Run) -> Result<Steps> {
     let object = |line: &str| serde_json::from_str::<Value>(line).ok().filter(Value::is_object);
-    let told = said.lines().find_map(object).with_context(|| format!("the script has said nothing of its steps:\n{said}"))?;
+    let told =
+        said.lines().find_map(object).with_context(|| format!("the script has said nothing of its steps:\n{said}"))?;
     let number = |name: &str| told[name].as_f64().with_context(|| format!("the script does not tell {name}: {told}"));
     let printed = said.lines().filter(|line| line.contains("loss=")).count();
     ensure!(printed == run.steps.div_ceil(run.every), "{printed} losses were printed in {} steps", run.steps);
@@ -301,7 +318,13 @@ mod tests {
     #[test]
     fn ratios_are_held_to_the_goal() {
         let runs = |times: &[f64]| {
-            Vec::from_iter(times.iter().map(|ms| Steps { median_ms: *ms, fast_ms: *ms, mean_ms: *ms, cpu_ms: *ms, loss: 2.0 }))
+            Vec::from_iter(times.iter().map(|ms| Steps {
+                median_ms: *ms,
+                fast_ms: *ms,
+                mean_ms: *ms,
+                cpu_ms: *ms,
+                loss: 2.0,
+            }))
         };
         let rows = compared(Kind::Together, &runs(&[2.04, 2.02, 2.06]), &runs(&[2.0, 1.0, 3.0]));
         assert_eq!(rows[0][3..], ["1.020", "2.020", "at most 1.01 times: missed"]);

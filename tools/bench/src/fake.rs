@@ -1,5 +1,6 @@
-//! A server whose launcher starts nothing: what is measured with it is the server alone. It is a process of its own, so that its memory and
-//! its start are a server's; only `bench` starts it, and no setting of `shoal serve` makes one.
+//! A server whose launcher starts nothing: what is measured with it is the server alone. It is a
+//! process of its own, so that its memory and its start are a server's; only `bench` starts it, and
+//! no setting of `shoal serve` makes one.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -33,7 +34,12 @@ struct Nothing;
 impl Launcher for Nothing {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         let after = |name: &str| spec.args.iter().skip_while(|arg| *arg != name).nth(1).cloned().unwrap_or_default();
-        let token = spec.env.iter().find(|(name, _)| name == "SHOAL_AGENT_TOKEN").map(|(_, value)| value.clone()).unwrap_or_default();
+        let token = spec
+            .env
+            .iter()
+            .find(|(name, _)| name == "SHOAL_AGENT_TOKEN")
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default();
         let file = AgentFile { attempt: after("--attempt"), token };
         let (path, temporary) = (spec.dir.join(AGENT_FILE), spec.dir.join("bench-agent.new"));
         let bytes = serde_json::to_vec(&file).expect("two strings are always JSON");

@@ -1,5 +1,6 @@
-//! A server whose launcher plays agents: each says one value of the objective, made of the hyperparameters, and ends; as the real ones do, it is kept for
-//! the next trial. What is measured with it is the server alone, with as many instances as are wanted.
+//! A server whose launcher plays agents: each says one value of the objective, made of the
+//! hyperparameters, and ends; as the real ones do, it is kept for the next trial. What is measured
+//! with it is the server alone, with as many instances as are wanted.
 
 use std::{
     collections::HashMap,
@@ -13,8 +14,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 use shoal_link::{
-    Assignment, Decoder, Frame, Hello, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent, ToServer,
-    encode,
+    Assignment, Decoder, Frame, Hello, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
+    ToAgent, ToServer, encode,
 };
 use shoal_plane::{Capacity, Packing};
 
@@ -43,7 +44,12 @@ struct Stage {
 impl Launcher for Stage {
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         let after = |name: &str| spec.args.iter().skip_while(|arg| *arg != name).nth(1).cloned().unwrap_or_default();
-        let token = spec.env.iter().find(|(name, _)| name == "SHOAL_AGENT_TOKEN").map(|(_, value)| value.clone()).unwrap_or_default();
+        let token = spec
+            .env
+            .iter()
+            .find(|(name, _)| name == "SHOAL_AGENT_TOKEN")
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default();
         let part = Part { socket: after("--socket").into(), attempt: after("--attempt"), token };
         if lock(&self.alive).insert(spec.id.clone(), true).is_some() {
             return Ok(());
@@ -112,14 +118,23 @@ fn play(part: &Part) -> Result<()> {
         let mut stream = UnixStream::connect(&part.socket)?;
         say(&mut stream, &ToServer::Idle(hello(&part.attempt, &part.token)))?;
         // The server closes the connections of those that it needs no longer.
-        let Ok(ToAgent::Serve { attempt: its, token: its_token }) = next(&mut stream, &mut Decoder::default()) else { break };
+        let Ok(ToAgent::Serve { attempt: its, token: its_token }) = next(&mut stream, &mut Decoder::default()) else {
+            break;
+        };
         (attempt, token) = (its, its_token);
     }
     Ok(())
 }
 
 fn hello(attempt: &str, token: &str) -> Hello {
-    Hello { protocol: PROTOCOL, attempt: attempt.to_owned(), host: 1, token: token.to_owned(), pid: std::process::id(), visits: false }
+    Hello {
+        protocol: PROTOCOL,
+        attempt: attempt.to_owned(),
+        host: 1,
+        token: token.to_owned(),
+        pid: std::process::id(),
+        visits: false,
+    }
 }
 
 fn say(stream: &mut UnixStream, message: &ToServer) -> Result<()> {

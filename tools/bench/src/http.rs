@@ -1,5 +1,5 @@
-//! A load generator's client: one connection that stays open, requests made and signed before the clock runs, so that little of what is
-//! measured is ours.
+//! A load generator's client: one connection that stays open, requests made and signed before the
+//! clock runs, so that little of what is measured is ours.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -63,7 +63,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`], and what `take` returns.
-    pub(super) fn fetch(&mut self, head: &[u8], body: &[u8], take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<String>> {
+    pub(super) fn fetch(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Option<String>> {
         if body.len() <= 64 << 10 {
             // One segment where one is enough, as clients send small requests.
             self.stream.get_mut().write_all(&[head, body].concat())?;
@@ -86,7 +91,11 @@ impl Connection {
 
     fn answer_head(&mut self) -> Result<(u16, Framing, Option<String>)> {
         let status = self.line()?;
-        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).with_context(|| format!("no status: {status:?}"))?;
+        let status = status
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .with_context(|| format!("no status: {status:?}"))?;
         let (mut framing, mut etag) = (Framing::Length(0), None);
         loop {
             let line = self.line()?;

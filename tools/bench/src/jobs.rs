@@ -1,4 +1,5 @@
-//! `cargo xtask bench jobs`: how fast training jobs are admitted, and what a server with very many of them answers, weighs and takes to start.
+//! `cargo xtask bench jobs`: how fast training jobs are admitted, and what a server with very many
+//! of them answers, weighs and takes to start.
 
 use std::{
     collections::HashSet,
@@ -54,7 +55,8 @@ pub(crate) fn run(args: &JobsArgs) -> Result<Exit> {
     let mut progress = Progress::on_stderr();
     let mut server = Server::start_in(Kind::Fake, None)?;
     server.client().create_bucket("bench")?;
-    let mut lines = vec![line("jobs admitted per second", admit(args, &server, &mut progress)?, "/s", Some(Goal::AtLeast(1000.0)))];
+    let mut lines =
+        vec![line("jobs admitted per second", admit(args, &server, &mut progress)?, "/s", Some(Goal::AtLeast(1000.0)))];
     progress.draw("looking whether all are there");
     ensure!(listed(&server)? == args.jobs, "jobs are missing in the list, or there twice");
     memory(&mut lines, &server, "after they were admitted", None)?;
@@ -101,7 +103,8 @@ fn name(number: usize) -> String {
     format!("{}-{number:06}", ["resnet", "forecast", "churn", "ranking"][number % 4])
 }
 
-/// As the SDK sends it for a built-in algorithm: channels aside, whose objects would have to be there.
+/// As the SDK sends it for a built-in algorithm: channels aside, whose objects would have to be
+/// there.
 fn request(number: usize) -> Value {
     json!({
         "TrainingJobName": name(number),
@@ -181,7 +184,8 @@ fn reads(jobs: usize) -> Reads {
         _ => json!({"MaxResults": 100, "SortBy": "Status", "SortOrder": "Descending"}),
     };
     let search = |call: usize| {
-        let filter = |name: &str, operator: &str, value: String| json!({"Name": name, "Operator": operator, "Value": value});
+        let filter =
+            |name: &str, operator: &str, value: String| json!({"Name": name, "Operator": operator, "Value": value});
         let filters = match call % 4 {
             0 => json!([filter("TrainingJobStatus", "Equals", "InProgress".to_owned())]),
             1 => json!([filter("TrainingJobName", "Contains", format!("{:03}", call % 1000))]),
@@ -195,13 +199,23 @@ fn reads(jobs: usize) -> Reads {
         json!({"Resource": "TrainingJob", "SearchExpression": {"Filters": filters}, "SortBy": "CreationTime", "SortOrder": order, "MaxResults": 100})
     };
     vec![
-        ("Describe", 10.0, Box::new(move |call| ("DescribeTrainingJob", json!({"TrainingJobName": name(any(call))}), "TrainingJobArn"))),
+        (
+            "Describe",
+            10.0,
+            Box::new(move |call| {
+                ("DescribeTrainingJob", json!({"TrainingJobName": name(any(call))}), "TrainingJobArn")
+            }),
+        ),
         (
             "List of 100 by creation, name and status, with filters",
             50.0,
             Box::new(move |call| ("ListTrainingJobs", list(call), "TrainingJobSummaries")),
         ),
-        ("Search by status, name, hyperparameter and tag, sorted", 100.0, Box::new(move |call| ("Search", search(call), "Results"))),
+        (
+            "Search by status, name, hyperparameter and tag, sorted",
+            100.0,
+            Box::new(move |call| ("Search", search(call), "Results")),
+        ),
     ]
 }
 
@@ -224,7 +238,8 @@ fn latencies(endpoint: &Endpoint, calls: usize, read: &dyn Fn(usize) -> Read) ->
 
 /// How long snapshots kept the core from its work, in milliseconds, as the server says.
 fn pauses(said: &str) -> Vec<f64> {
-    let of_line = |line: &str| line.split_once("a snapshot held the core up for ")?.1.split(' ').next()?.parse::<f64>().ok();
+    let of_line =
+        |line: &str| line.split_once("a snapshot held the core up for ")?.1.split(' ').next()?.parse::<f64>().ok();
     said.lines().filter_map(of_line).map(|microseconds| microseconds / 1e3).collect()
 }
 

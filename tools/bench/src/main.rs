@@ -1,5 +1,6 @@
-//! `cargo xtask bench NAME`: measurements on this machine, through the public API, beside other programs, with what came out checked.
-//! It is a tool of the repository; `shoal` itself has no part of it.
+//! `cargo xtask bench NAME`: measurements on this machine, through the public API, beside other
+//! programs, with what came out checked. It is a tool of the repository; `shoal` itself has no part
+//! of it.
 
 mod beside;
 mod cached;
@@ -50,21 +51,27 @@ enum BenchCommand {
     Waits(waits::WaitsArgs),
     /// S3: one large object and many small ones, against s3s-fs and against the disk.
     S3(s3::S3Args),
-    /// How fast jobs are admitted, and what a server with 100,000 of them answers, weighs and takes to start.
+    /// How fast jobs are admitted, and what a server with 100,000 of them answers, weighs and takes
+    /// to start.
     Jobs(jobs::JobsArgs),
     /// Log lines and metric points per second, durable.
     Telemetry(telemetry::TelemetryArgs),
-    /// What a trial costs beside its training, cold and warm, and what it costs that trials take turns.
+    /// What a trial costs beside its training, cold and warm, and what it costs that trials take
+    /// turns.
     Trials(trials::TrialsArgs),
     /// Distributed XGBoost against xgboost.dask with the same library.
     Xgboost(xgboost::XgboostArgs),
-    /// Tuning jobs: a study of 100,000 trials, how fast a scheduler hears and is obeyed, and trials that do nothing against Ray Tune.
+    /// Tuning jobs: a study of 100,000 trials, how fast a scheduler hears and is obeyed, and trials
+    /// that do nothing against Ray Tune.
     Tuning(tuning::TuningArgs),
-    /// Collectives of process groups in shared memory and over TCP, against Gloo and MPI where they are installed.
+    /// Collectives of process groups in shared memory and over TCP, against Gloo and MPI where they
+    /// are installed.
     Comm(comm::CommArgs),
-    /// The time of a training step by DistributedDataParallel, against the same torchrun started by hand.
+    /// The time of a training step by DistributedDataParallel, against the same torchrun started by
+    /// hand.
     Ddp(ddp::DdpArgs),
-    /// Scripts of frameworks on instances that share the cores, against the same by hand with the best settings.
+    /// Scripts of frameworks on instances that share the cores, against the same by hand with the
+    /// best settings.
     Threads(threads::ThreadsArgs),
     /// One rank of `comm`.
     #[command(hide = true)]

@@ -54,7 +54,11 @@ pub(super) fn together(commands: Vec<Command>, dir: &Path, limit: Duration) -> R
             return Ok(fs::read_to_string(&told)?);
         }
         if Instant::now() >= end {
-            bail!("not done after {:.0} s: {}", limit.as_secs_f64(), fs::read_to_string(&said).unwrap_or_default().trim());
+            bail!(
+                "not done after {:.0} s: {}",
+                limit.as_secs_f64(),
+                fs::read_to_string(&said).unwrap_or_default().trim()
+            );
         }
         // Rarely, so that looking takes nothing from those who are measured.
         thread::sleep(Duration::from_millis(20));
@@ -75,9 +79,11 @@ mod tests {
         };
         let hour = Duration::from_secs(3600);
         assert_eq!(together(vec![shell("echo a"), shell("echo b")], dir.path(), hour).expect("well"), "a\n");
-        let error = together(vec![shell("sleep 3600"), shell("echo why >&2; exit 3")], dir.path(), hour).expect_err("one failed");
+        let error = together(vec![shell("sleep 3600"), shell("echo why >&2; exit 3")], dir.path(), hour)
+            .expect_err("one failed");
         assert!(error.to_string().contains("3") && error.to_string().contains("why"), "{error}");
-        let error = together(vec![shell("sleep 3600 & wait")], dir.path(), Duration::from_millis(50)).expect_err("too long");
+        let error =
+            together(vec![shell("sleep 3600 & wait")], dir.path(), Duration::from_millis(50)).expect_err("too long");
         assert!(error.to_string().contains("not done"), "{error}");
     }
 }

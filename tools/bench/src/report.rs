@@ -159,7 +159,10 @@ mod tests {
     #[test]
     fn a_section_takes_its_own_place() {
         let text = "# Benchmarks\n\nHow.\n\n## start\n\nold\n\n## other\n\nkept\n";
-        assert_eq!(replaced(text, "## start\n\nnew\n"), "# Benchmarks\n\nHow.\n\n## start\n\nnew\n\n## other\n\nkept\n");
+        assert_eq!(
+            replaced(text, "## start\n\nnew\n"),
+            "# Benchmarks\n\nHow.\n\n## start\n\nnew\n\n## other\n\nkept\n"
+        );
         assert_eq!(replaced("# Benchmarks\n", "## start\n\nnew\n"), "# Benchmarks\n\n## start\n\nnew\n");
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask bench s3`: this server's S3 against s3s-fs and against the bare disk, run after run in turns.
+//! `cargo xtask bench s3`: this server's S3 against s3s-fs and against the bare disk, run after run
+//! in turns.
 
 mod disk;
 mod load;
@@ -40,7 +41,9 @@ pub(crate) struct S3Args {
     /// How often each is measured, in turns.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// The peer's executable; `cargo install s3s-fs --version 0.14.1 --features binary --locked --root ~/.cache/shoal/peers` makes it.
+    /// The peer's executable;
+    /// `cargo install s3s-fs --version 0.14.1 --features binary --locked --root ~/.cache/shoal/peers`
+    /// makes it.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
     /// Where everything is stored while it is measured; else the system's temporary directory.
@@ -108,9 +111,17 @@ fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: 
     let mut rows = Vec::new();
     for (place, (what, unit, goal)) in WORK.into_iter().enumerate() {
         let (ours, theirs, bare) = (&shoal[place], &peer[place], &disk[place]);
-        let what = if unit == "/s" { format!("{what}, {} objects", args.small) } else { format!("{what}, {} MB", args.large) };
+        let what =
+            if unit == "/s" { format!("{what}, {} objects", args.small) } else { format!("{what}, {} MB", args.large) };
         let (against, of) = (ours.median() / theirs.median(), ours.median() / bare.median());
-        let mut row = vec![what, cell(ours, unit), String::new(), cell(bare, unit), String::new(), Goal::AtLeast(goal).verdict_of(of)];
+        let mut row = vec![
+            what,
+            cell(ours, unit),
+            String::new(),
+            cell(bare, unit),
+            String::new(),
+            Goal::AtLeast(goal).verdict_of(of),
+        ];
         if with_peer {
             row[2] = cell(theirs, unit);
             row[4] = Goal::AtLeast(1.0).verdict_of(against);

@@ -1,4 +1,5 @@
-//! A server of its own for a measurement: another process, so that its memory is a server's and nothing else's.
+//! A server of its own for a measurement: another process, so that its memory is a server's and
+//! nothing else's.
 
 use std::{
     fs::{self, File},
@@ -68,7 +69,8 @@ impl Server {
         Ok(Self { kind, child, client, dir })
     }
 
-    /// Ends it as SIGTERM does and starts it anew on the same data; says how long the second start took, in seconds, until it answers.
+    /// Ends it as SIGTERM does and starts it anew on the same data; says how long the second start
+    /// took, in seconds, until it answers.
     ///
     /// # Errors
     /// It does not come up.
@@ -169,7 +171,8 @@ fn come_up(kind: Kind, dir: &Path, variables: &[(&str, &str)]) -> Result<(Child,
     };
     let mut command = Command::new(program);
     command.args([subcommand, "--listen", "127.0.0.1:0", "--lease-s", "5", "--grace-s", "2", "--data-dir"]).arg(dir);
-    let settings = Settings::of_flags(&[("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)])?;
+    let settings =
+        Settings::of_flags(&[("data_dir", dir.to_str().context("the temporary directory's name is not UTF-8")?)])?;
     let said = dir.with_file_name(SAID);
     command.stderr(File::options().create(true).append(true).open(&said).context("could not make a file")?);
     if kind != Kind::Real {

@@ -42,7 +42,9 @@ mod tests {
 
     #[test]
     fn middle_and_end() {
-        for (values, median, p95) in [(vec![3.0, 1.0, 2.0], 2.0, 3.0), (vec![1.0, 2.0], 1.5, 2.0), (vec![7.0], 7.0, 7.0)] {
+        for (values, median, p95) in
+            [(vec![3.0, 1.0, 2.0], 2.0, 3.0), (vec![1.0, 2.0], 1.5, 2.0), (vec![7.0], 7.0, 7.0)]
+        {
             let spread = Spread(values);
             assert_eq!((spread.median(), spread.percentile(95.0)), (median, p95), "{spread:?}");
         }

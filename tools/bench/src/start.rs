@@ -83,13 +83,21 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     repeat("submit to Completed, Titanic XGBoost, cold", "s", Some(Goal::AtMost(0.5)), args.runs, &|| cold(&dataset))?;
     repeat("submit to the first line of a `shoal/host` program, cold", "s", None, args.runs, &first_line)?;
     if let Some(python) = &args.sdk {
-        repeat("SDK v2 `fit(logs=\"All\")`, Titanic XGBoost, cold", "s", Some(Goal::AtMost(3.0)), args.runs.min(3), &|| {
-            waits::fit(python, &dataset)
-        })?;
+        repeat(
+            "SDK v2 `fit(logs=\"All\")`, Titanic XGBoost, cold",
+            "s",
+            Some(Goal::AtMost(3.0)),
+            args.runs.min(3),
+            &|| waits::fit(python, &dataset),
+        )?;
         let aws = python.with_file_name("aws");
-        repeat("`aws sagemaker wait` for a job of half a second, the start of `aws` included", "s", None, args.runs.min(5), &|| {
-            waits::aws_wait(&aws)
-        })?;
+        repeat(
+            "`aws sagemaker wait` for a job of half a second, the start of `aws` included",
+            "s",
+            None,
+            args.runs.min(5),
+            &|| waits::aws_wait(&aws),
+        )?;
     }
     if let Some(python) = &args.sdk_v3 {
         let what = "SDK v3 `TrainingJob.create` and `wait(logs=True)`, a job of half a second";
@@ -110,7 +118,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A new server, and the first job of its life, asked for every 10 ms; then its log and model are looked at.
+/// A new server, and the first job of its life, asked for every 10 ms; then its log and model are
+/// looked at.
 fn cold(dataset: &Dataset) -> Result<f64> {
     let server = Server::start()?;
     let client = server.client();
@@ -124,7 +133,8 @@ fn cold(dataset: &Dataset) -> Result<f64> {
     let lines = LogReader::new("cold").read(client)?;
     let rounds = lines.iter().filter(|event| event.message.contains("#011validation-logloss:")).count();
     ensure!(rounds == 100, "the log has {rounds} rounds instead of 100");
-    let predictions = shoal_algos::xgboost::predict(&training::model(client, "cold")?, &to_csv(&dataset.validation, false))?;
+    let predictions =
+        shoal_algos::xgboost::predict(&training::model(client, "cold")?, &to_csv(&dataset.validation, false))?;
     ensure!(predictions.len() == dataset.validation.len(), "the model predicts {} rows", predictions.len());
     Ok(seconds)
 }
@@ -149,7 +159,8 @@ fn first_line() -> Result<f64> {
     let description = completed(client, "first-line")?;
     ensure!(description["TrainingJobStatus"] == "Completed", "{}", watch::summary(&description));
     let lines = LogReader::new("first-line").read(client)?;
-    let nanoseconds: f64 = lines.iter().find_map(|event| event.message.parse().ok()).context("the program printed no time")?;
+    let nanoseconds: f64 =
+        lines.iter().find_map(|event| event.message.parse().ok()).context("the program printed no time")?;
     Ok(nanoseconds / 1e9 - submitted as f64 / 1e3)
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask bench telemetry`: log lines and metric points on the agents' own way into the server, durable before they count.
+//! `cargo xtask bench telemetry`: log lines and metric points on the agents' own way into the
+//! server, durable before they count.
 
 use std::{
     fs,
@@ -13,7 +14,9 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
-use shoal_link::{Decoder, Frame, Hello, LogLine, MetricPoint, PROTOCOL, Report, ReportBody, ToAgent, ToServer, encode};
+use shoal_link::{
+    Decoder, Frame, Hello, LogLine, MetricPoint, PROTOCOL, Report, ReportBody, ToAgent, ToServer, encode,
+};
 use shoal_server::AccessKeys;
 use shoal_store::{Bounds, DataDir, LogQuery, Telemetry};
 
@@ -56,14 +59,16 @@ pub(crate) struct TelemetryArgs {
     write: Option<PathBuf>,
 }
 
-/// Milliseconds in which the console answers of a job with a long series: what its chart is made of, and its page.
+/// Milliseconds in which the console answers of a job with a long series: what its chart is made
+/// of, and its page.
 fn console(runs: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut server = Server::start_in(Kind::Fake, None)?;
     server.client().create_bucket("bench")?;
     server.client().sagemaker("CreateTrainingJob", &job(0))?;
     server.kill();
     let telemetry = Telemetry::open(&server.data_dir().join("telemetry.db"))?;
-    let point = |at_ms: u64| shoal_store::MetricPoint { metric: "loss".to_owned(), at_ms, value: (at_ms % 1_009) as f64 };
+    let point =
+        |at_ms: u64| shoal_store::MetricPoint { metric: "loss".to_owned(), at_ms, value: (at_ms % 1_009) as f64 };
     for from in (0..CHARTED).step_by(10_000) {
         telemetry.append_points("job-0", &Vec::from_iter((from..from + 10_000).map(point)))?;
     }
@@ -112,14 +117,27 @@ pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
         let mut rates = Vec::new();
         for run in 1..=args.runs {
             progress.draw(&format!("{what}: run {run} of {}", args.runs));
-            rates.push(measure(args.agents, count.div_ceil(EACH * args.agents), body).with_context(|| format!("{what} failed"))?);
+            rates.push(
+                measure(args.agents, count.div_ceil(EACH * args.agents), body)
+                    .with_context(|| format!("{what} failed"))?,
+            );
         }
         Ok(rates)
     };
     let (chart, page) = console(args.runs)?;
     let lines = [
-        line("log lines durable per second", repeat("log lines", args.lines, lines_of)?, "/s", Some(Goal::AtLeast(200_000.0))),
-        line("metric points durable per second", repeat("metric points", args.points, points_of)?, "/s", Some(Goal::AtLeast(50_000.0))),
+        line(
+            "log lines durable per second",
+            repeat("log lines", args.lines, lines_of)?,
+            "/s",
+            Some(Goal::AtLeast(200_000.0)),
+        ),
+        line(
+            "metric points durable per second",
+            repeat("metric points", args.points, points_of)?,
+            "/s",
+            Some(Goal::AtLeast(50_000.0)),
+        ),
         line(format!("console: a chart's data from {CHARTED} points"), chart, "ms", Some(Goal::AtMost(50.0))),
         line(format!("console: the page of a job with {CHARTED} points"), page, "ms", Some(Goal::AtMost(50.0))),
     ];
@@ -152,8 +170,11 @@ fn lines_of(report: usize) -> ReportBody {
 
 fn points_of(report: usize) -> ReportBody {
     let at_ms = now_ms();
-    let point =
-        |number: usize| MetricPoint { name: format!("validation:metric-{}", number % 8), value: (report * EACH + number) as f64, at_ms };
+    let point = |number: usize| MetricPoint {
+        name: format!("validation:metric-{}", number % 8),
+        value: (report * EACH + number) as f64,
+        at_ms,
+    };
     ReportBody::Metrics { points: (0..EACH).map(point).collect() }
 }
 
@@ -184,7 +205,10 @@ fn measure(agents: usize, reports: usize, body: fn(usize) -> ReportBody) -> Resu
     server.kill();
     let (found_lines, found_points) = found(&server.data_dir(), agents)?;
     let expected = agents * reports * EACH;
-    ensure!(found_lines + found_points == expected, "{found_lines} lines and {found_points} points of {expected} are there");
+    ensure!(
+        found_lines + found_points == expected,
+        "{found_lines} lines and {found_points} points of {expected} are there"
+    );
     Ok(expected as f64 / seconds)
 }
 
@@ -238,7 +262,8 @@ impl Line {
         }
     }
 
-    /// Sends all, as an agent does, while another thread hears what is acknowledged; returns at the last acknowledgement.
+    /// Sends all, as an agent does, while another thread hears what is acknowledged; returns at the
+    /// last acknowledgement.
     fn send(&mut self, frames: &[Vec<u8>]) -> Result<()> {
         let mut out = self.stream.try_clone()?;
         thread::scope(|scope| {

@@ -1,5 +1,6 @@
-//! `cargo xtask bench threads`: how fast scripts of frameworks compute on 1, 2 and 4 instances that share this machine's cores, against the same
-//! processes started by hand with the threads and the wait policy that are best for them.
+//! `cargo xtask bench threads`: how fast scripts of frameworks compute on 1, 2 and 4 instances that
+//! share this machine's cores, against the same processes started by hand with the threads and the
+//! wait policy that are best for them.
 
 use std::{
     fs,
@@ -123,14 +124,23 @@ pub(crate) fn run(args: &ThreadsArgs) -> Result<Exit> {
         }
     }
     drop(progress);
-    let absent = if absent.is_empty() { String::new() } else { format!(" Not in the cache, and left out: {}.", absent.join(", ")) };
+    let absent = if absent.is_empty() {
+        String::new()
+    } else {
+        format!(" Not in the cache, and left out: {}.", absent.join(", "))
+    };
     let intro = format!(
         "{machine}.\n\nA loop of each framework on 1, 2 and 4 instances of one job, which share this machine's cores, against as many processes by hand \
          with the best of all settings that were tried (threads: the cores, the instance's share, 1; OMP_WAIT_POLICY: none, PASSIVE). The time is the \
          slowest instance's loop, without start and imports; runs in turns: {}.{absent}",
         args.pairs
     );
-    let section = report::table("threads", &intro, &["what", "Shoal", "by hand", "its settings", "ratio of medians", "goal"], &rows);
+    let section = report::table(
+        "threads",
+        &intro,
+        &["what", "Shoal", "by hand", "its settings", "ratio of medians", "goal"],
+        &rows,
+    );
     show(&section)?;
     if let Some(path) = &args.write {
         report::put(path, &section).with_context(|| format!("could not write {}", path.display()))?;
@@ -166,7 +176,14 @@ fn measure(run: Run<'_>, environment: &Prepared, pairs: usize, progress: &mut Pr
     let ratio = ours.median() / theirs.median();
     let plural = if instances == 1 { "" } else { "s" };
     let what = format!("{framework}, {instances} instance{plural}");
-    Ok(vec![what, cell(&ours, "s"), cell(&theirs, "s"), best.name(), format!("{ratio:.2}"), GOAL.verdict(ratio, "times")])
+    Ok(vec![
+        what,
+        cell(&ours, "s"),
+        cell(&theirs, "s"),
+        best.name(),
+        format!("{ratio:.2}"),
+        GOAL.verdict(ratio, "times"),
+    ])
 }
 
 /// All that is worth trying.
@@ -179,9 +196,9 @@ fn settings(cores: usize, instances: usize) -> Vec<Settings> {
 
 impl Settings {
     fn name(self) -> String {
-        let threads = self
-            .threads
-            .map_or("threads by default".to_owned(), |threads| format!("{threads} thread{}", if threads == 1 { "" } else { "s" }));
+        let threads = self.threads.map_or("threads by default".to_owned(), |threads| {
+            format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+        });
         if self.is_passive { format!("{threads}, PASSIVE") } else { threads }
     }
 }
@@ -234,7 +251,8 @@ fn by_hand(run: Run<'_>, settings: Settings, environment: &Prepared) -> Result<L
     let to = |number: usize| dir.path().join(format!("loop-{number}"));
     let commands = (0..run.instances).map(|number| command(run, settings, environment, dir.path(), &to(number)));
     processes::together(commands.collect(), dir.path(), LIMIT)?;
-    let lines = (0..run.instances).map(|number| fs::read_to_string(to(number)).context("a process has written no result"));
+    let lines =
+        (0..run.instances).map(|number| fs::read_to_string(to(number)).context("a process has written no result"));
     slowest(&lines.collect::<Result<Vec<_>>>()?.join("\n"), run.instances)
 }
 

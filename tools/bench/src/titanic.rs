@@ -49,23 +49,37 @@ struct Passenger {
 impl Passenger {
     fn row(&self, median_age: f32) -> Row {
         let age = self.age.unwrap_or(median_age);
-        vec![self.survived, self.id, self.class, self.female, age, self.siblings, self.parents, self.fare, self.embarked]
+        vec![
+            self.survived,
+            self.id,
+            self.class,
+            self.female,
+            age,
+            self.siblings,
+            self.parents,
+            self.fare,
+            self.embarked,
+        ]
     }
 }
 
 fn read(path: &Path) -> Result<Vec<Passenger>> {
     let mut reader = csv::Reader::from_path(path).with_context(|| format!("could not read {}", path.display()))?;
     let header = reader.headers()?.clone();
-    let column =
-        |name: &str| header.iter().position(|known| known == name).with_context(|| format!("{}: no column {name}", path.display()));
+    let column = |name: &str| {
+        header.iter().position(|known| known == name).with_context(|| format!("{}: no column {name}", path.display()))
+    };
     let names = ["Survived", "PassengerId", "Pclass", "Sex", "Age", "SibSp", "Parch", "Fare", "Embarked"];
     let columns = names.iter().map(|name| column(name)).collect::<Result<Vec<_>>>()?;
     let mut passengers = Vec::new();
     for record in reader.records() {
         let record = record.with_context(|| format!("could not read {}", path.display()))?;
         let cell = |index: usize| record.get(columns[index]).unwrap_or_default();
-        let number =
-            |index: usize| cell(index).parse::<f32>().with_context(|| format!("{}: {} is {:?}", path.display(), names[index], cell(index)));
+        let number = |index: usize| {
+            cell(index)
+                .parse::<f32>()
+                .with_context(|| format!("{}: {} is {:?}", path.display(), names[index], cell(index)))
+        };
         passengers.push(Passenger {
             survived: number(0)?,
             id: number(1)?,
@@ -112,7 +126,10 @@ mod tests {
         let dataset = load(dir.path()).unwrap();
         assert_eq!(
             dataset.train,
-            [vec![1.0, 693.0, 3.0, 0.0, 18.0, 0.0, 0.0, 56.4958, 0.0], vec![1.0, 856.0, 3.0, 1.0, 18.0, 0.0, 1.0, 9.35, 1.0]]
+            [
+                vec![1.0, 693.0, 3.0, 0.0, 18.0, 0.0, 0.0, 56.4958, 0.0],
+                vec![1.0, 856.0, 3.0, 1.0, 18.0, 0.0, 1.0, 9.35, 1.0]
+            ]
         );
         assert!(dataset.validation.is_empty());
         assert!(load(&dir.path().join("none")).unwrap_err().to_string().starts_with("could not read"));

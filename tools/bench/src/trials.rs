@@ -1,4 +1,5 @@
-//! `cargo xtask bench trials`: what a trial costs beside its training, on a new instance and on a kept one; and what it costs that two trials take turns.
+//! `cargo xtask bench trials`: what a trial costs beside its training, on a new instance and on a
+//! kept one; and what it costs that two trials take turns.
 
 mod study;
 
@@ -72,7 +73,9 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
             let kind = format!("{kind}-{keep_s}");
             let took = trials(client, &kind, program, keep_s, args.trials)?;
             let all = |of: fn(&Took) -> f64| took.iter().map(of).collect::<Vec<f64>>();
-            let mut add = |part: &str, values, goal| lines.push(report::line(format!("{what}, {how}: {part}"), values, "ms", goal));
+            let mut add = |part: &str, values, goal| {
+                lines.push(report::line(format!("{what}, {how}: {part}"), values, "ms", goal));
+            };
             add("request to first line", all(|it| it.start), Some(Goal::AtMost(goal_ms)).filter(|_| program.is_some()));
             add("last line to `Completed`", all(|it| it.end), None);
             add("both", all(|it| it.start + it.end), None);
@@ -86,7 +89,9 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
     drop(server);
     progress.draw("taking turns");
     lines.extend(turns(args.trials)?);
-    for (memory, what) in [("64GiB", "the trial that rests is frozen"), ("4GiB", "it ends, and goes on from its checkpoint")] {
+    for (memory, what) in
+        [("64GiB", "the trial that rests is frozen"), ("4GiB", "it ends, and goes on from its checkpoint")]
+    {
         let what = format!("a switch of turns in a tuning job, from the order to the next trial's first value: {what}");
         lines.push(report::line(what, study::turns(memory, &rows)?, "ms", None));
     }
@@ -122,9 +127,12 @@ fn trials(client: &Client, kind: &str, program: Option<&str>, keep_s: u32, count
 fn trial(client: &Client, name: &str, program: Option<&str>, keep_s: u32) -> Result<Took> {
     let algorithm = match program {
         None => json!({"TrainingImage": "xgboost:latest", "TrainingInputMode": "File"}),
-        Some(line) => json!({"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/sh", "-c", line]}),
+        Some(line) => {
+            json!({"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["/bin/sh", "-c", line]})
+        }
     };
-    let source = json!({"S3DataType": "S3Prefix", "S3Uri": "s3://bench/tiny/", "S3DataDistributionType": "FullyReplicated"});
+    let source =
+        json!({"S3DataType": "S3Prefix", "S3Uri": "s3://bench/tiny/", "S3DataDistributionType": "FullyReplicated"});
     let mut request = json!({
         "TrainingJobName": name,
         "RoleArn": "arn:aws:iam::123456789012:role/bench",
@@ -135,7 +143,8 @@ fn trial(client: &Client, name: &str, program: Option<&str>, keep_s: u32) -> Res
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
     });
     if program.is_none() {
-        request["HyperParameters"] = json!({"num_round": "2", "objective": "binary:logistic", "eval_metric": "logloss", "nthread": "1"});
+        request["HyperParameters"] =
+            json!({"num_round": "2", "objective": "binary:logistic", "eval_metric": "logloss", "nthread": "1"});
     }
     let began = now_ms();
     client.sagemaker("CreateTrainingJob", &request)?;
@@ -166,7 +175,9 @@ fn turns(count: usize) -> Result<Vec<Line>> {
         return Ok(Vec::new());
     }
     let dir = temporary_dir(None)?;
-    let made = || -> Result<Vec<(Network, Sandbox, PathBuf)>> { (0..2).map(|number| busy(dir.path(), number, &support)).collect() };
+    let made = || -> Result<Vec<(Network, Sandbox, PathBuf)>> {
+        (0..2).map(|number| busy(dir.path(), number, &support)).collect()
+    };
     let instances = made()?;
     instances[1].1.control().freeze()?;
     let (mut switches, mut starts) = (Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! `cargo xtask bench tuning`: what the control plane of tuning jobs costs, with training jobs that are nearly nothing.
+//! `cargo xtask bench tuning`: what the control plane of tuning jobs costs, with training jobs that
+//! are nearly nothing.
 
 mod delays;
 mod peer;
@@ -78,8 +79,8 @@ pub(crate) fn run(args: &TuningArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A request for a tuning job over one number, `x` in [0, 1], that minimises `loss`, of trials that run a
-/// program below `s3://bench/code/`.
+/// A request for a tuning job over one number, `x` in [0, 1], that minimises `loss`, of trials that
+/// run a program below `s3://bench/code/`.
 fn request(name: &str, strategy: &str, trials: u32, parallel: u32, program: &str) -> Value {
     json!({
         "HyperParameterTuningJobName": name,
@@ -113,7 +114,12 @@ fn put_program(server: &Server, name: &str, text: &str) -> Result<()> {
 }
 
 /// Creates a tuning job and waits for its end; `look` sees each description.
-pub(super) fn run_one(server: &Server, request: &Value, every: Duration, look: &mut dyn FnMut(&Value) -> Result<()>) -> Result<Value> {
+pub(super) fn run_one(
+    server: &Server,
+    request: &Value,
+    every: Duration,
+    look: &mut dyn FnMut(&Value) -> Result<()>,
+) -> Result<Value> {
     server.client().sagemaker("CreateHyperParameterTuningJob", request)?;
     let name = json!({"HyperParameterTuningJobName": request["HyperParameterTuningJobName"]});
     loop {
@@ -122,7 +128,11 @@ pub(super) fn run_one(server: &Server, request: &Value, every: Duration, look: &
         match it["HyperParameterTuningJobStatus"].as_str() {
             Some("InProgress" | "Stopping") => thread::sleep(every),
             Some("Completed") => return Ok(it),
-            other => bail!("the tuning job ended as {other:?}: {}\n{}", it["FailureReason"], server.said().unwrap_or_default()),
+            other => bail!(
+                "the tuning job ended as {other:?}: {}\n{}",
+                it["FailureReason"],
+                server.said().unwrap_or_default()
+            ),
         }
     }
 }

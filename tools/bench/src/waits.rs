@@ -1,5 +1,6 @@
-//! `cargo xtask bench waits`: how long after a job's end each client's call returns that waits for it, in the environment of `shoal exec`. And what
-//! users of AWS's own clients wait for in all, for `cargo xtask bench start`.
+//! `cargo xtask bench waits`: how long after a job's end each client's call returns that waits for
+//! it, in the environment of `shoal exec`. And what users of AWS's own clients wait for in all, for
+//! `cargo xtask bench start`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,7 +30,8 @@ use shoal_cli::{
 
 /// From the end to the return.
 const GOAL: Goal = Goal::AtMost(1.5);
-/// `aws` has no call that creates a job and waits for it: its job comes before, and is so much longer.
+/// `aws` has no call that creates a job and waits for it: its job comes before, and is so much
+/// longer.
 const HEAD_START_S: u32 = 20;
 /// The programs, which print when they returned.
 const PROGRAMS: [(&str, &str); 3] = [
@@ -91,7 +93,10 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<Exit> {
         let server = &server;
         let measured: Vec<Result<f64>> = thread::scope(|scope| {
             let started: Vec<_> = ways.iter().map(|way| scope.spawn(move || measure(server, way, *length))).collect();
-            started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a measurement panicked"))).collect()
+            started
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| bail!("a measurement panicked")))
+                .collect()
         });
         columns.push(measured.into_iter().collect::<Result<Vec<_>>>()?);
     }
@@ -105,7 +110,10 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<Exit> {
         [way.what.to_owned()].into_iter().chain(cells).chain([GOAL.verdict(most, "s")]).collect()
     };
     let rows: Vec<Vec<String>> = ways.iter().enumerate().map(row).collect();
-    let intro = format!("{machine}. From a job's end to the return of the call that waits for it, {} clients at once.", ways.len());
+    let intro = format!(
+        "{machine}. From a job's end to the return of the call that waits for it, {} clients at once.",
+        ways.len()
+    );
     let section = report::table("waits", &intro, &header, &rows);
     show(&section)?;
     if let Some(path) = &args.write {
@@ -161,7 +169,9 @@ fn ways(args: &WaitsArgs, programs: &Path) -> Result<Vec<Way>> {
         });
     }
     if let Some(python) = &args.sdk_v3 {
-        for (what, way) in [("SDK v3 `TrainingJob.wait()`", "wait"), ("SDK v3 `TrainingJob.wait(logs=True)`", "wait-with-logs")] {
+        for (what, way) in
+            [("SDK v3 `TrainingJob.wait()`", "wait"), ("SDK v3 `TrainingJob.wait(logs=True)`", "wait-with-logs")]
+        {
             ways.push(script(what, way, python, PROGRAMS[1].0, way));
         }
     }
@@ -190,7 +200,8 @@ fn end(client: &Client, job: &str) -> Result<f64> {
         }
         found => found?,
     };
-    let end = ["TrainingEndTime", "HyperParameterTuningEndTime"].into_iter().find_map(|name| description[name].as_f64());
+    let end =
+        ["TrainingEndTime", "HyperParameterTuningEndTime"].into_iter().find_map(|name| description[name].as_f64());
     end.with_context(|| format!("{job} has no end: {}", description.get("FailureReason").unwrap_or(&Value::Null)))
 }
 
@@ -214,7 +225,11 @@ pub(super) fn sdk_v3(python: &Path) -> Result<f64> {
     let dir = tempfile::tempdir().context("could not make a temporary directory")?;
     let script = dir.path().join(PROGRAMS[1].0);
     fs::write(&script, PROGRAMS[1].1)?;
-    seconds(&exec(&server, python, [script.as_os_str()].into_iter().chain(["wait-with-logs", "bench-v3", "0.5"].map(OsStr::new)))?)
+    seconds(&exec(
+        &server,
+        python,
+        [script.as_os_str()].into_iter().chain(["wait-with-logs", "bench-v3", "0.5"].map(OsStr::new)),
+    )?)
 }
 
 /// The AWS CLI: from creation to the end of the command that waits.

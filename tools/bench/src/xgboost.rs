@@ -1,4 +1,5 @@
-//! `cargo xtask bench xgboost`: a distributed training through this server against xgboost.dask with the same library, in turns.
+//! `cargo xtask bench xgboost`: a distributed training through this server against xgboost.dask
+//! with the same library, in turns.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +31,8 @@ use shoal_cli::{
 const WORKERS: usize = 2;
 /// What `cargo xtask bench` installs.
 const PEER: &str = ".cache/shoal/peers/dask-xgboost-3.2.0/bin/python";
-/// How far two losses of the same data and parameters may lie apart: both sides cut features by sketches of their own parts.
+/// How far two losses of the same data and parameters may lie apart: both sides cut features by
+/// sketches of their own parts.
 const TOLERANCE: f64 = 0.01;
 
 /// Arguments of `cargo xtask bench xgboost`.
@@ -98,7 +100,12 @@ pub(crate) fn run(args: &XgboostArgs) -> Result<Exit> {
         for run in 1..=args.runs {
             let mut losses = (0.0, 0.0);
             for turn in [run % 2 == 1, run % 2 == 0] {
-                progress.draw(&format!("{}: pair {run} of {}, {}", work.name, args.runs, if turn { "Shoal" } else { "xgboost.dask" }));
+                progress.draw(&format!(
+                    "{}: pair {run} of {}, {}",
+                    work.name,
+                    args.runs,
+                    if turn { "Shoal" } else { "xgboost.dask" }
+                ));
                 if turn {
                     losses.0 = train(&work, data.path(), &library, &mut ours)?;
                 } else {
@@ -106,7 +113,10 @@ pub(crate) fn run(args: &XgboostArgs) -> Result<Exit> {
                 }
             }
             let (own, other) = losses;
-            ensure!((own - other).abs() <= TOLERANCE * other, "validation losses {own} and {other}: the two sides did not learn the same");
+            ensure!(
+                (own - other).abs() <= TOLERANCE * other,
+                "validation losses {own} and {other}: the two sides did not learn the same"
+            );
         }
         rows.extend(lines(&work, &ours, &theirs));
     }
@@ -159,8 +169,16 @@ fn peer(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn ask(python: &Path, code: &str) -> Result<String> {
-    let output = Command::new(python).args(["-c", code]).output().with_context(|| format!("could not run {}", python.display()))?;
-    ensure!(output.status.success(), "{} has no xgboost: {}", python.display(), String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(python)
+        .args(["-c", code])
+        .output()
+        .with_context(|| format!("could not run {}", python.display()))?;
+    ensure!(
+        output.status.success(),
+        "{} has no xgboost: {}",
+        python.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -172,7 +190,8 @@ fn version_of(python: &Path) -> Result<String> {
     ask(python, "import xgboost; print(xgboost.__version__)")
 }
 
-/// Rows from a seed: a label that follows from some of the features and from noise, a file per worker.
+/// Rows from a seed: a label that follows from some of the features and from noise, a file per
+/// worker.
 fn make(work: &Work, dir: &Path) -> Result<()> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut uniform = || {
@@ -258,8 +277,11 @@ fn train(work: &Work, data: &Path, library: &str, times: &mut Times) -> Result<f
     let after = machine::cpu_s(server.pid()).context("the server's CPU time cannot be read")?;
     times.cpu.0.push(after - before);
     let lines = LogReader::new(work.name).read(client)?;
-    let of_round =
-        |line: &str| line.split("#011validation-logloss:").nth(1).and_then(|rest| rest.split("#011").next()?.trim().parse::<f64>().ok());
+    let of_round = |line: &str| {
+        line.split("#011validation-logloss:")
+            .nth(1)
+            .and_then(|rest| rest.split("#011").next()?.trim().parse::<f64>().ok())
+    };
     let losses: Vec<f64> = lines.iter().filter_map(|line| of_round(&line.message)).collect();
     ensure!(losses.len() == work.rounds, "the log has {} rounds of {}", losses.len(), work.rounds);
     Ok(losses[losses.len() - 1])
@@ -272,9 +294,11 @@ fn dask(work: &Work, data: &Path, python: &Path, times: &mut Times) -> Result<f6
     let mut command = Command::new(python);
     command.arg(&script).arg(data).args([WORKERS.to_string(), work.rounds.to_string()]);
     let told = parameters(work).into_iter().filter(|(name, _)| *name != "num_round");
-    let output = command.args(told.map(|(name, value)| format!("{name}={value}"))).output().context("could not run the peer")?;
+    let output =
+        command.args(told.map(|(name, value)| format!("{name}={value}"))).output().context("could not run the peer")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let Some(told) = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object)) else {
+    let Some(told) = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object))
+    else {
         bail!("xgboost.dask failed: {}", String::from_utf8_lossy(&output.stderr));
     };
     let number = |name: &str| told[name].as_f64().with_context(|| format!("the peer does not tell {name}"));

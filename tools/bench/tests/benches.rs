@@ -1,4 +1,5 @@
-//! Each bench at its smallest, as `cargo xtask bench NAME` runs it: the real server, the real library, real data.
+//! Each bench at its smallest, as `cargo xtask bench NAME` runs it: the real server, the real
+//! library, real data.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
@@ -68,9 +69,13 @@ fn a_bench_writes_its_section() {
     let output = bench.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(file.path()).unwrap();
-    for part in
-        ["# Benchmarks", "## start", "submit to Completed", "first line of a `shoal/host` program", "idle server after 3 ended jobs | "]
-    {
+    for part in [
+        "# Benchmarks",
+        "## start",
+        "submit to Completed",
+        "first line of a `shoal/host` program",
+        "idle server after 3 ended jobs | ",
+    ] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert!(!text.contains("old numbers"), "{text}");
@@ -83,7 +88,11 @@ fn small_benches_find_what_they_stored() {
     let (temporary, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for (what, flags, expected) in [
         ("jobs", &["--jobs", "300", "--calls", "40"][..], "jobs admitted per second"),
-        ("telemetry", &["--agents", "2", "--lines", "4000", "--points", "4000", "--runs", "1"], "metric points durable per second"),
+        (
+            "telemetry",
+            &["--agents", "2", "--lines", "4000", "--points", "4000", "--runs", "1"],
+            "metric points durable per second",
+        ),
         ("s3", &["--large", "20", "--small", "100", "--runs", "1"], "s3s-fs 0.14.1 is not here"),
     ] {
         let output = bench(temporary.path()).arg(what).args(flags).env("HOME", home.path()).output().unwrap();
@@ -104,7 +113,9 @@ fn process_groups_are_measured_and_a_section_is_written() {
     fs::write(&file, "# Benchmarks\n").unwrap();
     let measured = |more: &[&str]| {
         let mut command = bench(dir.path());
-        command.args(["comm", "--ranks", "2", "--bytes", "4,131072", "--seconds", "0.001", "--turns", "1", "--write"]).arg(&file);
+        command
+            .args(["comm", "--ranks", "2", "--bytes", "4,131072", "--seconds", "0.001", "--turns", "1", "--write"])
+            .arg(&file);
         command.args(more).output().unwrap()
     };
     let output = measured(&["--ops", "allreduce,alltoall"]);
@@ -114,7 +125,8 @@ fn process_groups_are_measured_and_a_section_is_written() {
     for medium in ["shared memory", "TCP over loopback"] {
         for what in ["allreduce 4 B", "allreduce 128 KiB", "alltoall 128 KiB"] {
             let row = written.lines().find(|line| line.starts_with(&format!("| {medium}, 2 ranks, {what} |")));
-            let cells: Vec<_> = row.unwrap_or_else(|| panic!("{what} over {medium} in {written}")).split('|').map(str::trim).collect();
+            let cells: Vec<_> =
+                row.unwrap_or_else(|| panic!("{what} over {medium} in {written}")).split('|').map(str::trim).collect();
             let [_, _, registered, private, _] = cells[..] else { panic!("{cells:?}") };
             for cell in [registered, private] {
                 let (least, median) = cell.split_once(" / ").unwrap();
@@ -133,15 +145,38 @@ fn timelines_of_ranks_become_one_trace() {
     let dir = tempfile::tempdir().unwrap();
     let (recorded, trace) = (dir.path().join("recorded"), dir.path().join("trace.json"));
     let mut command = bench(dir.path());
-    command.args(["comm", "--ranks", "2", "--over", "shm", "--bytes", "4", "--ops", "allreduce", "--seconds", "0.001", "--turns", "1"]);
+    command.args([
+        "comm",
+        "--ranks",
+        "2",
+        "--over",
+        "shm",
+        "--bytes",
+        "4",
+        "--ops",
+        "allreduce",
+        "--seconds",
+        "0.001",
+        "--turns",
+        "1",
+    ]);
     let output = command.env("SHOAL_COMM_TIMELINE", &recorded).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", text(&output.stderr));
     let merge = |path: &Path| shoal().args(["timeline", "merge"]).arg(path).arg("-o").arg(&trace).output().unwrap();
     let output = merge(&recorded);
-    assert_eq!((code(&output), text(&output.stdout)), (Some(0), format!("{}: 2 ranks\n", trace.display())), "{}", text(&output.stderr));
+    assert_eq!(
+        (code(&output), text(&output.stdout)),
+        (Some(0), format!("{}: 2 ranks\n", trace.display())),
+        "{}",
+        text(&output.stderr)
+    );
     let merged: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
     let of = |rank: u64| {
-        merged["traceEvents"].as_array().unwrap().iter().filter(move |event| event["pid"] == rank && event["name"] == "all-reduce")
+        merged["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(move |event| event["pid"] == rank && event["name"] == "all-reduce")
     };
     assert!(of(0).count() > 6 && of(0).count() == of(1).count(), "{} and {}", of(0).count(), of(1).count());
     assert_eq!(code(&merge(&recorded.join("rank-1.json"))), Some(0));

@@ -1,4 +1,5 @@
-//! What `cargo xtask bench` measures against: installed once, in fixed versions, outside the clone. Nothing of it is a dependency of ours.
+//! What `cargo xtask bench` measures against: installed once, in fixed versions, outside the clone.
+//! Nothing of it is a dependency of ours.
 
 use std::{
     env, fs,
@@ -13,12 +14,14 @@ const PEERS: &str = ".cache/shoal/peers";
 /// An S3 server over plain files (Apache-2.0), from the crate registry.
 const S3S_FS: [&str; 7] = ["install", "s3s-fs", "--version", "0.14.1", "--features", "binary", "--locked"];
 /// xgboost.dask (Apache-2.0, BSD), from PyPI. XGBoost 3.2.0 is the last one for Python 3.11.
-const DASK: [&str; 4] = ["xgboost-cpu==3.2.0", "dask[array,dataframe]==2026.8.0", "distributed==2026.8.0", "scikit-learn"];
+const DASK: [&str; 4] =
+    ["xgboost-cpu==3.2.0", "dask[array,dataframe]==2026.8.0", "distributed==2026.8.0", "scikit-learn"];
 
 /// Ray Tune and Ray Train (Apache-2.0), from PyPI.
 const RAY: &str = "ray[train,tune]==2.60.0";
 
-/// Intel MPI (Intel Simplified Software License), from PyPI: the newest of which the registry has all that it needs.
+/// Intel MPI (Intel Simplified Software License), from PyPI: the newest of which the registry has
+/// all that it needs.
 const INTEL_MPI: [&str; 2] = ["impi-rt==2021.18.1", "impi-devel==2021.18.1"];
 
 /// Installs those that are not there.
@@ -34,12 +37,21 @@ pub(crate) fn install() -> Result<()> {
     let dask = peers.join("dask-xgboost-3.2.0");
     if !imports(&dask, "xgboost, dask.dataframe, distributed") {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dask))?;
-        run(Command::new(dask.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(DASK))?;
+        run(Command::new(dask.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(DASK))?;
     }
     let ray = ray(&peers);
     if !ray.join("bin/python").is_file() || !imports(&ray, "ray.tune, ray.train, pydantic") {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&ray))?;
-        run(Command::new(ray.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", RAY]))?;
+        run(Command::new(ray.join("bin/python")).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            RAY,
+        ]))?;
     }
     let intel = intel_mpi(&peers);
     if !intel.join("bin/mpirun").is_file() {
@@ -51,8 +63,9 @@ pub(crate) fn install() -> Result<()> {
     Ok(())
 }
 
-/// What `cargo xtask bench comm` measures beside ours, as its `--peer` takes them, once [`install`] was there: Intel MPI, the MPI that `mpirun` on the path is, and Gloo of the first
-/// interpreter that `SHOAL_TORCH_PYTHON` names.
+/// What `cargo xtask bench comm` measures beside ours, as its `--peer` takes them, once [`install`]
+/// was there: Intel MPI, the MPI that `mpirun` on the path is, and Gloo of the first interpreter
+/// that `SHOAL_TORCH_PYTHON` names.
 ///
 /// # Errors
 /// There is no home directory.
@@ -64,7 +77,9 @@ pub(crate) fn of_comm() -> Result<Vec<String>> {
         found.push(format!("MPI={}", dir.display()));
     }
     let named = env::var_os("SHOAL_TORCH_PYTHON").unwrap_or_default();
-    found.extend(env::split_paths(&named).find(|python| python.is_file()).map(|python| format!("Gloo={}", python.display())));
+    found.extend(
+        env::split_paths(&named).find(|python| python.is_file()).map(|python| format!("Gloo={}", python.display())),
+    );
     Ok(found)
 }
 

@@ -22,7 +22,8 @@ const ALLOWED: [(&str, &str); 8] = [
 
 /// Complaints with file and line.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
-    let declarations = sources.iter().filter(|source| source.path.starts_with(ALGOS) && source.path.ends_with("/declaration.rs"));
+    let declarations =
+        sources.iter().filter(|source| source.path.starts_with(ALGOS) && source.path.ends_with("/declaration.rs"));
     let mut words: Vec<String> = declarations.flat_map(|source| declared(&source.text)).collect();
     words.sort();
     words.dedup();
@@ -53,7 +54,9 @@ fn complaints(source: &Source, words: &[String]) -> Vec<String> {
         let line = line.to_lowercase();
         let word = words.iter().find(|word| line.contains(*word))?;
         let path = &source.path;
-        Some(format!("{path}:{number}: names {word:?}, which a built-in algorithm declares; read it from its declaration"))
+        Some(format!(
+            "{path}:{number}: names {word:?}, which a built-in algorithm declares; read it from its declaration"
+        ))
     };
     code(&source.text).into_iter().filter_map(named).collect()
 }

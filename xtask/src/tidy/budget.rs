@@ -5,7 +5,8 @@ use super::Source;
 /// Lines that a source file may have.
 const BUDGET: usize = 500;
 
-/// Files that may be longer: path, lines, why. An entry that is not needed any more is a complaint too.
+/// Files that may be longer: path, lines, why. An entry that is not needed any more is a complaint
+/// too.
 const EXCEPTIONS: &[(&str, usize, &str)] = &[];
 
 /// Complaints about long files; generated ones are exempt.
@@ -28,8 +29,9 @@ fn complaints(sources: &[Source], exceptions: &[(&str, usize, &str)]) -> Vec<Str
     for (path, ..) in exceptions {
         let needed = sources.iter().any(|source| source.path == *path && source.text.lines().count() > BUDGET);
         if !needed {
-            problems
-                .push(format!("{path}: needs no exception from the file-size budget any more; remove it from xtask/src/tidy/budget.rs"));
+            problems.push(format!(
+                "{path}: needs no exception from the file-size budget any more; remove it from xtask/src/tidy/budget.rs"
+            ));
         }
     }
     problems

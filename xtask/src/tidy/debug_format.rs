@@ -4,7 +4,8 @@
 use super::{Source, purity::code};
 
 /// The crates that store or answer, and those whose texts become a `FailureReason`.
-const CRATES: [&str; 10] = ["agent", "algos", "contract", "environments", "plane", "s3", "sandbox", "server", "store", "wire"];
+const CRATES: [&str; 10] =
+    ["agent", "algos", "contract", "environments", "plane", "s3", "sandbox", "server", "store", "wire"];
 /// What reads it is a person with a log.
 const LOGS: [&str; 4] = ["tracing::", "log::", "panic!", "assert"];
 /// Files that write Python's text, whose notation of strings `Debug` has.
@@ -23,9 +24,18 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
 }
 
 fn complaints(path: &str, text: &str) -> Vec<String> {
-    let formats = |line: &str| (line.contains(":?}") || line.contains(":#?}")) && !LOGS.iter().any(|log| line.contains(log));
-    let lines = code(text).into_iter().filter(|(_, line)| formats(line));
-    lines.map(|(number, _)| format!("{path}:{number}: formats with Debug; give the type a name, Display or serde")).collect()
+    let lines = code(text);
+    let formats = |line: &str| line.contains(":?}") || line.contains(":#?}");
+    let is_logged = |at: usize| {
+        // Of the statement's lines, the last ones.
+        let statement = lines[..at].iter().rev().take_while(|(_, line)| !line.trim_end().ends_with([';', '}']));
+        let nearest = statement.take(4).map(|(_, line)| *line);
+        nearest.chain([lines[at].1]).any(|line| LOGS.iter().any(|log| line.contains(log)))
+    };
+    let found = (0..lines.len()).filter(|at| formats(lines[*at].1) && !is_logged(*at));
+    found
+        .map(|at| format!("{path}:{}: formats with Debug; give the type a name, Display or serde", lines[at].0))
+        .collect()
 }
 
 #[cfg(test)]
@@ -39,6 +49,8 @@ mod tests {
             ("#[error(\"{0:?} is not known\")]\n", 1),
             ("fn f() -> String { format!(\"{:#?}\", 1) }\n", 1),
             ("fn f() { tracing::warn!(\"{end:?}\") }\n", 0),
+            ("    tracing::warn!(\n        \"{} {:?}\",\n        1,\n        2\n    );\n", 0),
+            ("    tracing::warn!(\"a\");\n    g(\"{:?}\");\n", 1),
             ("#[cfg(test)]\nmod tests {\n    fn f() -> String { format!(\"{:?}\", 1) }\n}\n", 0),
         ] {
             assert_eq!(complaints("x.rs", text).len(), expected, "{text}");

@@ -24,8 +24,8 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("algos", &["contract"]),
     ("comm", &[]),
     ("parallel", &[]),
-    // The client half of the binary signs requests (wire); doctor asks the
-    // sandbox and the store what this machine allows; a server is told its capacity in the nouns of plane.
+    // The client half of the binary signs requests (wire); doctor asks the sandbox and the store
+    // what this machine allows; a server is told its capacity in the nouns of plane.
     // `advise --links` measures process groups, and `timeline` joins what they recorded.
     (
         "cli",
@@ -46,8 +46,25 @@ const EDGES: [(&str, &[&str]); 22] = [
             "environments",
         ],
     ),
-    // Not shipped: the command line's client, and what a server is composed of beside it; it speaks as agents do.
-    ("bench", &["cli", "algos", "comm", "environments", "launch", "link", "plane", "sandbox", "server", "store", "tuner", "wire"]),
+    // Not shipped: the command line's client, and what a server is composed of beside it; it speaks
+    // as agents do.
+    (
+        "bench",
+        &[
+            "cli",
+            "algos",
+            "comm",
+            "environments",
+            "launch",
+            "link",
+            "plane",
+            "sandbox",
+            "server",
+            "store",
+            "tuner",
+            "wire",
+        ],
+    ),
     // For tests only.
     ("sim", &["plane", "tuner", "link", "runtime"]),
     // The Python package.
@@ -59,8 +76,19 @@ const EDGES: [(&str, &[&str]); 22] = [
 pub(super) const PURE: [&str; 8] = ["wire", "tuner", "plane", "link", "contract", "parallel", "runtime", "sim"];
 
 /// The foreign crates that a pure crate may use: none of them touches the world unasked.
-const PURE_MAY_USE: [&str; 11] =
-    ["fancy-regex", "hex-simd", "hmac", "http", "libm", "percent-encoding", "serde", "serde_json", "sha2", "thiserror", "time"];
+const PURE_MAY_USE: [&str; 11] = [
+    "fancy-regex",
+    "hex-simd",
+    "hmac",
+    "http",
+    "libm",
+    "percent-encoding",
+    "serde",
+    "serde_json",
+    "sha2",
+    "thiserror",
+    "time",
+];
 
 /// One of our crates and what it declares.
 #[derive(Debug)]
@@ -104,7 +132,10 @@ pub(super) fn check(packages: &[Package]) -> Vec<String> {
     for package in packages {
         let name = package.name.trim_start_matches("shoal-");
         let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
-            problems.push(format!("{}: a crate that the table of edges in xtask/src/tidy/edges.rs does not know", package.name));
+            problems.push(format!(
+                "{}: a crate that the table of edges in xtask/src/tidy/edges.rs does not know",
+                package.name
+            ));
             continue;
         };
         for dependency in &package.dependencies {
@@ -112,9 +143,13 @@ pub(super) fn check(packages: &[Package]) -> Vec<String> {
                 // A crate's tests may ask for a feature of itself (its conformance suite).
                 Some(other) if other == name && dependency.dev => {}
                 Some(other) if !allowed.contains(&other) => {
-                    problems.push(format!("{}: must not depend on {}; see ARCHITECTURE.md", package.name, dependency.name));
+                    problems
+                        .push(format!("{}: must not depend on {}; see ARCHITECTURE.md", package.name, dependency.name));
                 }
-                None if PURE.contains(&name) && !dependency.dev && !PURE_MAY_USE.contains(&dependency.name.as_str()) => {
+                None if PURE.contains(&name)
+                    && !dependency.dev
+                    && !PURE_MAY_USE.contains(&dependency.name.as_str()) =>
+                {
                     problems.push(format!("{}: is pure and must not depend on {}", package.name, dependency.name));
                 }
                 _ => {}

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 /// Paths of a module within its crate.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
-    /// All that begin with `crate`, `self` or `super`, and all that are imported, segment by segment.
+    /// All that begin with `crate`, `self` or `super`, and all that are imported, segment by
+    /// segment.
     pub(super) paths: Vec<Vec<String>>,
     /// Imported names, and what they stand for.
     pub(super) aliases: BTreeMap<String, Vec<String>>,
@@ -22,7 +23,9 @@ pub(super) fn read(text: &str) -> Imports {
             "crate" | "self" | "super" if tokens.get(at + 1).is_some_and(|next| next == "::") => {
                 let mut path = vec![tokens[at].clone()];
                 at += 1;
-                while tokens.get(at).is_some_and(|next| next == "::") && tokens.get(at + 1).is_some_and(|next| is_name(next)) {
+                while tokens.get(at).is_some_and(|next| next == "::")
+                    && tokens.get(at + 1).is_some_and(|next| is_name(next))
+                {
                     path.push(tokens[at + 1].clone());
                     at += 2;
                 }

@@ -1,4 +1,5 @@
-//! No knots of modules: modules of one level that all reach each other by their imports can only be read together.
+//! No knots of modules: modules of one level that all reach each other by their imports can only be
+//! read together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use super::{Source, imports, purity::code};
 /// Modules of one level that may reach each other.
 const MAX_KNOT: usize = 4;
 
-/// Knots that are left, the largest of a level first: crate and module around them, their size. An entry that is not exact is a complaint.
+/// Knots that are left, the largest of a level first: crate and module around them, their size. An
+/// entry that is not exact is a complaint.
 const EXCEPTIONS: &[(&str, usize)] = &[
     ("comm", 5),
     ("comm::named", 5),
@@ -24,7 +26,8 @@ const EXCEPTIONS: &[(&str, usize)] = &[
 /// A module as its path in the crate; the root is empty.
 type Module = Vec<String>;
 
-/// Complaints about knots in crates. Tests and conformance suites are left out: they may import whatever they check.
+/// Complaints about knots in crates. Tests and conformance suites are left out: they may import
+/// whatever they check.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
     complaints(sources, EXCEPTIONS)
 }
@@ -60,7 +63,9 @@ fn complaints(sources: &[Source], exceptions: &[(&str, usize)]) -> Vec<String> {
             }
         }
     }
-    let unneeded = left.into_iter().map(|(level, _)| format!("{level}: an exception has no knot; remove it from xtask/src/tidy/knots.rs"));
+    let unneeded = left
+        .into_iter()
+        .map(|(level, _)| format!("{level}: an exception has no knot; remove it from xtask/src/tidy/knots.rs"));
     problems.extend(unneeded);
     problems
 }
@@ -116,9 +121,12 @@ fn knots(modules: &[(Module, &Source)]) -> Vec<Knot> {
             .into_iter()
             .map(move |members| {
                 let within = |from: &String, to: &String| members.contains(from) && members.contains(to);
-                let pairs = edges.iter().flat_map(|(from, targets)| targets.iter().map(move |(to, path)| (from, to, path)));
-                let reasons =
-                    pairs.filter(|(from, to, _)| within(from, to)).map(|(from, to, path)| format!("{from} > {to} ({path})")).collect();
+                let pairs =
+                    edges.iter().flat_map(|(from, targets)| targets.iter().map(move |(to, path)| (from, to, path)));
+                let reasons = pairs
+                    .filter(|(from, to, _)| within(from, to))
+                    .map(|(from, to, path)| format!("{from} > {to} ({path})"))
+                    .collect();
                 Knot { around: around.clone(), members, reasons }
             })
             .collect::<Vec<_>>()
@@ -199,20 +207,28 @@ mod tests {
     use super::*;
 
     fn crate_of(files: &[(&str, &str)]) -> Vec<Source> {
-        files.iter().map(|(path, text)| Source { path: format!("crates/x/src/{path}.rs"), text: (*text).into() }).collect()
+        files
+            .iter()
+            .map(|(path, text)| Source { path: format!("crates/x/src/{path}.rs"), text: (*text).into() })
+            .collect()
     }
 
     #[test]
     fn knots_are_found_through_reexports_and_folders() {
         let check = |files: &[(&str, &str)], expected: &[&[&str]]| {
             let sources = crate_of(files);
-            let modules: Vec<_> = sources.iter().map(|source| (module_of(&source.path).expect("of a crate").1, source)).collect();
-            let found: Vec<Vec<String>> = knots(&modules).into_iter().map(|knot| knot.members.into_iter().collect()).collect();
+            let modules: Vec<_> =
+                sources.iter().map(|source| (module_of(&source.path).expect("of a crate").1, source)).collect();
+            let found: Vec<Vec<String>> =
+                knots(&modules).into_iter().map(|knot| knot.members.into_iter().collect()).collect();
             assert_eq!(found, expected, "{files:?}");
         };
         check(&[("a", "use crate::b::B;"), ("b", "fn f() {}")], &[]);
         check(&[("a", "use crate::b::B;"), ("b", "use crate::a::A;")], &[&["a", "b"]]);
-        check(&[("lib", "pub use b::B;\nmod a;\nmod b;"), ("a", "use crate::B;"), ("b", "fn f() { super::a::g(); }")], &[&["a", "b"]]);
+        check(
+            &[("lib", "pub use b::B;\nmod a;\nmod b;"), ("a", "use crate::B;"), ("b", "fn f() { super::a::g(); }")],
+            &[&["a", "b"]],
+        );
         check(&[("a", "use crate::{b::{B, C}, c};"), ("b", ""), ("c", "use crate::a;")], &[&["a", "c"]]);
         check(&[("a/one", "use crate::b::B;"), ("a", "mod one;"), ("b", "use crate::a::one::X;")], &[&["a", "b"]]);
         check(&[("a", "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}"), ("b", "use crate::a::A;")], &[]);
@@ -222,7 +238,11 @@ mod tests {
     #[test]
     fn exceptions_only_shrink() {
         let names = ["a", "b", "c", "d", "e"];
-        let ring: Vec<_> = names.iter().enumerate().map(|(at, name)| (*name, format!("use crate::{}::X;", names[(at + 1) % 5]))).collect();
+        let ring: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (*name, format!("use crate::{}::X;", names[(at + 1) % 5])))
+            .collect();
         let files: Vec<_> = ring.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let sources = crate_of(&files);
         assert_eq!(complaints(&sources, &[]).len(), 1);

@@ -1,5 +1,5 @@
-//! Every crate that we build can be had under a licence that deny.toml allows. (`cargo deny check` says the same, and more;
-//! this needs nothing installed.)
+//! Every crate that we build can be had under a licence that deny.toml allows. (`cargo deny check`
+//! says the same, and more; this needs nothing installed.)
 
 use serde_json::Value;
 
@@ -22,8 +22,8 @@ pub(super) fn check(packages: &[(String, String)], allowed: &[String]) -> Vec<St
     refused.map(|(name, licence)| format!("{name}: licence {licence:?} is not covered by deny.toml")).collect()
 }
 
-/// Whether an SPDX expression (or the older `A/B`) can be satisfied. With brackets it is a conjunction of alternatives; without,
-/// `AND` binds closer than `OR`.
+/// Whether an SPDX expression (or the older `A/B`) can be satisfied. With brackets it is a
+/// conjunction of alternatives; without, `AND` binds closer than `OR`.
 fn covered(expression: &str, allowed: &[String]) -> bool {
     let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
     let known = |licence: &str| allowed.iter().any(|known| known == licence.trim());
@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn licences_are_read() {
-        let allowed = allowed("[licenses]\nallow = [\n    \"MIT\", # why\n    \"Apache-2.0\",\n    \"Unicode-3.0\",\n]\n");
+        let allowed =
+            allowed("[licenses]\nallow = [\n    \"MIT\", # why\n    \"Apache-2.0\",\n    \"Unicode-3.0\",\n]\n");
         assert_eq!(allowed, ["MIT", "Apache-2.0", "Unicode-3.0"]);
         for (licence, expected) in [
             ("MIT", true),

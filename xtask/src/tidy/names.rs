@@ -6,7 +6,8 @@ use super::Source;
 const FORBIDDEN: [&str; 8] = ["utils", "util", "helpers", "helper", "common", "misc", "manager", "imp"];
 
 /// Packages whose modules are named by others: scripts import them so.
-const NAMED_BY_OTHERS: [&str; 3] = ["py/python/horovod/", "py/python/smdistributed/", "py/python/shoal/torch_sagemaker/"];
+const NAMED_BY_OTHERS: [&str; 3] =
+    ["py/python/horovod/", "py/python/smdistributed/", "py/python/shoal/torch_sagemaker/"];
 
 /// Complaints about names of sources and about crates that do not state their job.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
@@ -18,7 +19,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
             problems.push(format!("{path}: {part:?} names no idea; say what is in it"));
         }
         let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
-        let states_job = text.lines().next().and_then(|line| line.strip_prefix("//! ")).is_some_and(|job| job.len() >= 20);
+        let states_job =
+            text.lines().next().and_then(|line| line.strip_prefix("//! ")).is_some_and(|job| job.len() >= 20);
         if is_root && !states_job {
             problems.push(format!("{path}: must begin with `//!` and the crate's one job"));
         }

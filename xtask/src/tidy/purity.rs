@@ -77,7 +77,8 @@ fn complaints(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// Lines of code with their numbers: comments cut off, items under `#[cfg(test)]` left out. Relies on rustfmt's indentation.
+/// Lines of code with their numbers: comments cut off, items under `#[cfg(test)]` left out. Relies
+/// on rustfmt's indentation.
 pub(super) fn code(text: &str) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut all = text.lines().enumerate();

@@ -1,4 +1,5 @@
-//! Words that GLOSSARY.md replaces become fewer: each may stand in the sources as often as `xtask/unused_words.txt` says, and no more.
+//! Words that GLOSSARY.md replaces become fewer: each may stand in the sources as often as
+//! `xtask/unused_words.txt` says, and no more.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,18 @@ pub(super) fn check(sources: &[Source], allowed: &str) -> Vec<String> {
         .filter_map(|(word, Count { instead, found, last })| {
             let limit = limits.get(word).copied().unwrap_or(0);
             let excess = found.checked_sub(limit).filter(|excess| *excess > 0)?;
-            let was = if limits.contains_key(word) { "in xtask/unused_words.txt" } else { "as it is not in xtask/unused_words.txt" };
+            let was = if limits.contains_key(word) {
+                "in xtask/unused_words.txt"
+            } else {
+                "as it is not in xtask/unused_words.txt"
+            };
             Some(format!("{last}: \"{word}\" stands {excess} times too often ({limit} {was}); write: {instead}"))
         })
         .collect()
 }
 
-/// The text of `xtask/unused_words.txt` for what is found now. A limit never rises; a word that is new in the table gets what is found.
+/// The text of `xtask/unused_words.txt` for what is found now. A limit never rises; a word that is
+/// new in the table gets what is found.
 pub(super) fn renewed(sources: &[Source], allowed: &str) -> String {
     let limits = limits(allowed);
     let limit = |word: &str, found: usize| limits.get(word).map_or(found, |limit| found.min(*limit));
@@ -43,8 +49,10 @@ struct Count<'a> {
 
 fn counts(sources: &[Source]) -> BTreeMap<&str, Count<'_>> {
     let glossary = sources.iter().find(|source| source.path == GLOSSARY).map_or("", |source| &source.text);
-    let mut counts: BTreeMap<&str, Count<'_>> =
-        words(glossary).into_iter().map(|(word, instead)| (word, Count { instead, found: 0, last: String::new() })).collect();
+    let mut counts: BTreeMap<&str, Count<'_>> = words(glossary)
+        .into_iter()
+        .map(|(word, instead)| (word, Count { instead, found: 0, last: String::new() }))
+        .collect();
     for Source { path, text } in sources.iter().filter(|source| !EXEMPT.contains(&source.path.as_str())) {
         for (index, line) in text.lines().enumerate() {
             let line = line.to_lowercase();
@@ -63,7 +71,8 @@ fn counts(sources: &[Source]) -> BTreeMap<&str, Count<'_>> {
 /// Words of the table, each with what to write instead.
 fn words(glossary: &str) -> Vec<(&str, &str)> {
     let (_, table) = glossary.split_once(HEADING).unwrap_or_default();
-    let rows = table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).take_while(|line| line.starts_with('|'));
+    let rows =
+        table.lines().skip_while(|line| !line.starts_with("|---")).skip(1).take_while(|line| line.starts_with('|'));
     rows.filter_map(|row| {
         let (not, but) = row.trim_matches('|').split_once('|')?;
         Some(not.split(',').map(move |word| (word.trim(), but.trim())))
@@ -75,12 +84,18 @@ fn words(glossary: &str) -> Vec<(&str, &str)> {
 /// Times that the word stands in the line by itself; `_` separates words, as in names.
 fn occurrences(line: &str, word: &str) -> usize {
     let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let alone = |(at, _): &(usize, &str)| !letter(line[..*at].chars().next_back()) && !letter(line[at + word.len()..].chars().next());
+    let alone = |(at, _): &(usize, &str)| {
+        !letter(line[..*at].chars().next_back()) && !letter(line[at + word.len()..].chars().next())
+    };
     line.match_indices(word).filter(alone).count()
 }
 
 fn limits(allowed: &str) -> BTreeMap<&str, usize> {
-    allowed.lines().filter_map(|line| line.split_once(' ')).filter_map(|(count, word)| Some((word, count.parse().ok()?))).collect()
+    allowed
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(count, word)| Some((word, count.parse().ok()?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -88,8 +103,9 @@ mod tests {
     use super::*;
 
     fn sources(text: &str) -> Vec<Source> {
-        let glossary =
-            format!("# Words\n\n{HEADING}\n\n| not | but |\n|---|---|\n| told, tells | sent |\n| for good | permanently |\n\nEnd");
+        let glossary = format!(
+            "# Words\n\n{HEADING}\n\n| not | but |\n|---|---|\n| told, tells | sent |\n| for good | permanently |\n\nEnd"
+        );
         vec![Source { path: GLOSSARY.into(), text: glossary }, Source { path: "a.rs".into(), text: text.into() }]
     }
 
@@ -111,7 +127,10 @@ mod tests {
     fn a_complaint_names_the_place_and_the_better_word() {
         let problems = check(&sources("\nstopped for good"), "");
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].starts_with("a.rs:2: \"for good\"") && problems[0].ends_with("write: permanently"), "{problems:?}");
+        assert!(
+            problems[0].starts_with("a.rs:2: \"for good\"") && problems[0].ends_with("write: permanently"),
+            "{problems:?}"
+        );
     }
 
     #[test]
@@ -119,7 +138,9 @@ mod tests {
         let sources = sources("told told for good");
         let limits = |[for_good, tells, told]: [u32; 3]| format!("{for_good} for good\n{tells} tells\n{told} told\n");
         assert_eq!(renewed(&sources, ""), limits([1, 0, 2]), "words without a limit");
-        for (allowed, expected, excesses) in [([3, 1, 2], [1, 0, 2], 0), ([3, 1, 1], [1, 0, 1], 1), ([0, 0, 2], [0, 0, 2], 1)] {
+        for (allowed, expected, excesses) in
+            [([3, 1, 2], [1, 0, 2], 0), ([3, 1, 1], [1, 0, 1], 1), ([0, 0, 2], [0, 0, 2], 1)]
+        {
             assert_eq!(renewed(&sources, &limits(allowed)), limits(expected), "{allowed:?}");
             assert_eq!(check(&sources, &limits(expected)).len(), excesses, "{allowed:?}");
         }

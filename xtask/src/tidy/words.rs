@@ -3,7 +3,8 @@
 use super::Source;
 
 /// Markers, in halves so that this file does not hold them.
-const FORBIDDEN: [(&str, &str); 5] = [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("to", "do!("), ("unimple", "mented!(")];
+const FORBIDDEN: [(&str, &str); 5] =
+    [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("to", "do!("), ("unimple", "mented!(")];
 
 /// Complaints with file and line.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {

@@ -1,1 +1,3 @@
-"""What scripts import from SageMaker's images, as far as they use it while they train: written for Shoal after the public documentation."""
+"""What scripts import from SageMaker's images, as far as they use it while they train: written
+for Shoal after the public documentation.
+"""

@@ -1,4 +1,6 @@
-"""Instances find each other before a script runs; what waited for that in SageMaker's images returns at once."""
+"""Instances find each other before a script runs; what waited for that in SageMaker's images
+returns at once.
+"""
 
 import os
 import socket

@@ -1,6 +1,8 @@
-"""The training job as its script sees it: `Environment().hyperparameters`, `.channel_input_dirs["train"]`, `.model_dir`, ...
+"""The training job as its script sees it: `Environment().hyperparameters`,
+`.channel_input_dirs["train"]`, `.model_dir`, ...
 
-All of it is also in the variables `SM_*`."""
+All of it is also in the variables `SM_*`.
+"""
 
 import json
 import os
@@ -13,12 +15,21 @@ _TRAINING_ENV = "SM_TRAINING_ENV"
 class Environment(Mapping):
     """Attributes are the names of `SM_TRAINING_ENV`; they are items, too."""
 
-    def __init__(self, resource_config: dict | None = None, input_data_config: dict | None = None, hyperparameters: dict | None = None):
+    def __init__(
+        self,
+        resource_config: dict | None = None,
+        input_data_config: dict | None = None,
+        hyperparameters: dict | None = None,
+    ):
         told = os.environ.get(_TRAINING_ENV)
         if not told:
             raise RuntimeError(f"{_TRAINING_ENV} is not set: this is no script of a training job")
         self._told: dict[str, Any] = json.loads(told)
-        given = {"resource_config": resource_config, "input_data_config": input_data_config, "hyperparameters": hyperparameters}
+        given = {
+            "resource_config": resource_config,
+            "input_data_config": input_data_config,
+            "hyperparameters": hyperparameters,
+        }
         self._told.update({name: value for name, value in given.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:
@@ -27,7 +38,9 @@ class Environment(Mapping):
         try:
             return self._told[name]
         except KeyError:
-            raise AttributeError(f"a training job's environment has no {name}; it has {', '.join(sorted(self._told))}") from None
+            raise AttributeError(
+                f"a training job's environment has no {name}; it has {', '.join(sorted(self._told))}"
+            ) from None
 
     def __getitem__(self, name: str) -> Any:
         return self._told[name]

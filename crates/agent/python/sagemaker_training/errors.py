@@ -1,4 +1,6 @@
-"""Errors of the toolkit. A script may raise or catch them; the job fails as with any other exception."""
+"""Errors of the toolkit. A script may raise or catch them; the job fails as with any other
+exception.
+"""
 
 
 class ClientError(Exception):

@@ -1,4 +1,6 @@
-"""Files of a channel as a `DMatrix`: CSV with the label first, libsvm, Parquet with the label first, RecordIO of SageMaker's protobuf."""
+"""Files of a channel as a `DMatrix`: CSV with the label first, libsvm, Parquet with the label
+first, RecordIO of SageMaker's protobuf.
+"""
 
 import csv
 import logging
@@ -43,9 +45,13 @@ def get_content_type(content_type_cfg_val: str | None) -> str:
     return _NAMES[name]
 
 
-def get_dmatrix(data_path: str, content_type: str, csv_weights: int = 0, is_pipe: bool = False) -> xgboost.DMatrix | None:
-    """All files below `data_path`, or that file. `None` where there is none, as an instance without data takes no part. With `csv_weights` 1 the
-    second column of a CSV is the rows' weights."""
+def get_dmatrix(
+    data_path: str, content_type: str, csv_weights: int = 0, is_pipe: bool = False
+) -> xgboost.DMatrix | None:
+    """All files below `data_path`, or that file. `None` where there is none, as an instance
+    without data takes no part. With `csv_weights` 1 the second column of a CSV is the rows'
+    weights.
+    """
     if is_pipe:
         raise exc.UserError("there are no pipes: channels are files; use the input mode File or FastFile")
     files = _files(data_path)
@@ -90,7 +96,9 @@ def _csv(files: list[Path], has_weights: bool) -> xgboost.DMatrix:
     except csv.Error:
         delimiter = ","
     if any(_is_word(cell) for cell in sample.strip().split(delimiter)):
-        raise exc.UserError(f"{files[0].name} begins with a header or has text in it; leave out the header and give numbers: {sample.strip()[:200]}")
+        raise exc.UserError(
+            f"{files[0].name} begins with a header or has text in it; leave out the header and give numbers: {sample.strip()[:200]}"
+        )
     frames = [pandas.read_csv(path, sep=delimiter, header=None, dtype="float32") for path in files]
     table = pandas.concat(frames).to_numpy()
     first = 2 if has_weights else 1

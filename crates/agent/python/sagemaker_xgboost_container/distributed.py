@@ -1,4 +1,6 @@
-"""Training on several instances by XGBoost's own ring of instances (rabit), which is made of those that have data."""
+"""Training on several instances by XGBoost's own ring of instances (rabit), which is made of
+those that have data.
+"""
 
 import json
 import os
@@ -31,8 +33,10 @@ def rabit_run(
     connect_retry_timeout: float = _RETRY_S,
     update_rabit_args: bool = False,
 ) -> None:
-    """Calls `exec_fun(**args)` on every instance with `include_in_training`, in one ring; returns on the others. With `update_rabit_args` the
-    arguments get `is_master`, which is true on one of them. The first host brings them together, at `first_port`; the ring meets at `second_port`, or at a free one.
+    """Calls `exec_fun(**args)` on every instance with `include_in_training`, in one ring; returns
+    on the others. With `update_rabit_args` the arguments get `is_master`, which is true on one of
+    them. The first host brings them together, at `first_port`; the ring meets at `second_port`, or
+    at a free one.
     """
     hosts = sorted(hosts)
     if len(hosts) == 1:
@@ -41,7 +45,9 @@ def rabit_run(
         exec_fun(**({**args, "is_master": True} if update_rabit_args else args))
         return
     if RabitTracker is None:
-        raise RuntimeError(f"XGBoost {xgboost.__version__} brings nothing by which instances meet; use an image of XGBoost 1.0 or newer, or one instance")
+        raise RuntimeError(
+            f"XGBoost {xgboost.__version__} brings nothing by which instances meet; use an image of XGBoost 1.0 or newer, or one instance"
+        )
     address = (_address(hosts[0]), first_port or _FIRST_PORT)
     ring = None
     if current_host == hosts[0]:

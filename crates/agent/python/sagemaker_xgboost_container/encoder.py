@@ -1,4 +1,6 @@
-"""Bodies of requests as a `DMatrix`, for scripts that have their functions of serving beside those of training."""
+"""Bodies of requests as a `DMatrix`, for scripts that have their functions of serving beside
+those of training.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""RecordIO of SageMaker's protobuf records (`aialgs.data.Record`): dense and sparse rows of numbers."""
+"""RecordIO of SageMaker's protobuf records (`aialgs.data.Record`): dense and sparse rows of
+numbers.
+"""
 
 import struct
 from collections.abc import Iterator

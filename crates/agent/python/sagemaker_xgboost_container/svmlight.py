@@ -26,7 +26,9 @@ def matrix(texts: Iterable[str]) -> xgboost.DMatrix:
             columns.append(int(name))
             values.append(float(value))
     shape = (len(labels), max(columns, default=-1) + 1)
-    found = xgboost.DMatrix(sparse.csr_matrix((values, (rows, columns)), shape=shape, dtype=numpy.float32), label=labels)
+    found = xgboost.DMatrix(
+        sparse.csr_matrix((values, (rows, columns)), shape=shape, dtype=numpy.float32), label=labels
+    )
     if len(weights) == len(labels):
         found.set_weight(weights)
     if len(groups) == len(labels) and groups:

@@ -1,4 +1,5 @@
-//! What is to be sent and when, shared by the watcher, who finds out, the sender, and the agent's main loop, who ends it.
+//! What is to be sent and when, shared by the watcher, who finds out, the sender, and the agent's
+//! main loop, who ends it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -8,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use shoal_link::ToAgent;
 
-/// From the last word on a file until it is read: a temporary file gets its final name meanwhile, and a file that is written anew and anew is
-/// read once.
+/// From the last word on a file until it is read: a temporary file gets its final name meanwhile,
+/// and a file that is written anew and anew is read once.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// A file closed so shortly before its program was killed may have been closed by that. Until then it is not sent: it takes a moment, on a
-/// machine that is busy, to hear of a program's end.
+/// A file closed so shortly before its program was killed may have been closed by that. Until then
+/// it is not sent: it takes a moment, on a machine that is busy, to hear of a program's end.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 /// Files that may wait for the server's answer.
@@ -113,7 +114,8 @@ impl State {
 }
 
 impl Changes {
-    /// A file has changed. What was due before stays due when it was, so that a file that changes all the time is sent all the same.
+    /// A file has changed. What was due before stays due when it was, so that a file that changes
+    /// all the time is sent all the same.
     pub(crate) fn add(&self, path: PathBuf, why: Why) {
         let mut state = self.lock();
         let wait = match why {
@@ -204,7 +206,10 @@ impl Changes {
     /// Waits, but not when it was given up; says whether it was.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
         let state = self.lock();
-        let (state, _) = self.changed.wait_timeout_while(state, pause, |state| !state.gave_up).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(state, pause, |state| !state.gave_up)
+            .unwrap_or_else(PoisonError::into_inner);
         state.gave_up
     }
 
@@ -289,7 +294,10 @@ mod tests {
         for name in ["b", "a", "b", "b"] {
             changes.add(name.into(), Why::Placed);
         }
-        assert!(matches!(changes.next(1, 0), Step::Send(path, _) if path == Path::new("b")), "the first to change is the first to be sent");
+        assert!(
+            matches!(changes.next(1, 0), Step::Send(path, _) if path == Path::new("b")),
+            "the first to change is the first to be sent"
+        );
         changes.add("b".into(), Why::Placed);
         changes.end(false);
         changes.complete();

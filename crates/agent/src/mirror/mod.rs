@@ -1,8 +1,10 @@
-//! A directory and S3: what the program writes is sent to the server while it runs, and a last time when it has ended. That is so of the
-//! checkpoint directory, into which is put before what was there (`restore`), and of a script's intermediate output.
+//! A directory and S3: what the program writes is sent to the server while it runs, and a last time
+//! when it has ended. That is so of the checkpoint directory, into which is put before what was
+//! there (`restore`), and of a script's intermediate output.
 //!
-//! A file counts as saved when the server says so. Until then it is the file on disk that is sent again after a broken connection, so nothing
-//! waits in memory or in the spool, and no log line waits for a file.
+//! A file counts as saved when the server says so. Until then it is the file on disk that is sent
+//! again after a broken connection, so nothing waits in memory or in the spool, and no log line
+//! waits for a file.
 
 mod changes;
 mod line;
@@ -91,8 +93,9 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Begins to mirror, but no file of more than `most` bytes, as S3 keeps no holes; what is in the directory by now is taken to be saved. [`Event::Mirrored`] comes once, after [`Self::finish`] or
-    /// [`Self::give_up`].
+    /// Begins to mirror, but no file of more than `most` bytes, as S3 keeps no holes; what is in
+    /// the directory by now is taken to be saved. [`Event::Mirrored`] comes once, after
+    /// [`Self::finish`] or [`Self::give_up`].
     pub(crate) fn start(
         options: &Arc<Options>,
         what: What,
@@ -115,8 +118,10 @@ impl Mirror {
                 thread::Builder::new().name("file watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
             }
             Err(error) => {
-                let text =
-                    format!("changed {} files are looked for every second, since the kernel does not tell of them: {error}", what.file());
+                let text = format!(
+                    "changed {} files are looked for every second, since the kernel does not tell of them: {error}",
+                    what.file()
+                );
                 // If nobody takes notes any more the program is about to be stopped.
                 let _ = outbox.report(ReportBody::Note { text });
                 changes.poll();
@@ -150,13 +155,15 @@ impl Mirror {
         Ok(Self { changes, mark: place.marks.join("end") })
     }
 
-    /// The program has ended: what is not saved yet is, as it is now; but a file that was being written when the program was killed is not.
+    /// The program has ended: what is not saved yet is, as it is now; but a file that was being
+    /// written when the program was killed is not.
     pub(crate) fn finish(&self, was_killed: bool) {
         if self.changes.has_ended() {
             return;
         }
         self.changes.end(was_killed);
-        // The kernel tells of this file after all that happened before. Where it tells nothing, nothing is awaited.
+        // The kernel tells of this file after all that happened before. Where it tells nothing,
+        // nothing is awaited.
         if self.changes.is_polled() || File::create(&self.mark).is_err() {
             self.changes.complete();
         }
@@ -265,10 +272,17 @@ impl Worker {
         }
         let Some(name) = path.to_str() else {
             let file = self.what.file();
-            self.complain(&format!("{file} {} is not saved: a key in S3 is UTF-8, and its name is not", path.display()));
+            self.complain(&format!(
+                "{file} {} is not saved: a key in S3 is UTF-8, and its name is not",
+                path.display()
+            ));
             return Ok(());
         };
-        let sure = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).is_some_and(|age| age > CLOCK_STEP);
+        let sure = metadata
+            .modified()
+            .ok()
+            .and_then(|at| SystemTime::now().duration_since(at).ok())
+            .is_some_and(|age| age > CLOCK_STEP);
         let is_last = self.changes.has_ended();
         let line = self.line()?;
         line.say(ToServer::FileBegins { path: name.to_owned(), is_last }).map_err(Trouble::Line)?;
@@ -308,7 +322,10 @@ impl Worker {
     fn holes_beside(&self, path: &Path) -> u64 {
         let unanswered = self.unanswered.iter().map(|(sent, saved)| (sent, saved));
         let sparse = self.saved.iter().chain(unanswered).filter(|(sent, saved)| saved.holes > 0 && *sent != path);
-        sparse.filter(|(sent, _)| self.tree.look(sent).is_ok()).map(|(_, saved)| saved.holes).fold(0, u64::saturating_add)
+        sparse
+            .filter(|(sent, _)| self.tree.look(sent).is_ok())
+            .map(|(_, saved)| saved.holes)
+            .fold(0, u64::saturating_add)
     }
 
     /// The connection; made if there is none, for as long as that takes.
@@ -377,7 +394,8 @@ impl Worker {
         }
     }
 
-    /// Looks for files of which nothing was heard. While the program runs, only those that stayed as they were since the last look.
+    /// Looks for files of which nothing was heard. While the program runs, only those that stayed
+    /// as they were since the last look.
     fn rescan(&mut self) {
         let cut_short: HashSet<_> = self.changes.cut_short().into_iter().collect();
         let has_ended = self.changes.has_ended();
@@ -409,7 +427,8 @@ impl Worker {
         if has_ended {
             for path in cut_short.into_iter().chain(unsure) {
                 let (file, path) = (self.what.file(), path.display());
-                let text = format!("{file} {path} was being written when the program was killed: it is not saved as it is");
+                let text =
+                    format!("{file} {path} was being written when the program was killed: it is not saved as it is");
                 self.complain(&text);
             }
         }
@@ -433,7 +452,11 @@ impl Worker {
             self.note(format!("{saved} {file} files are saved below {} ({} bytes were sent)", self.uri, self.bytes));
         }
         if let Some(first) = self.unsaved.first() {
-            self.note(format!("{} {file} files could not be saved, the first of them {}", self.unsaved.len(), first.display()));
+            self.note(format!(
+                "{} {file} files could not be saved, the first of them {}",
+                self.unsaved.len(),
+                first.display()
+            ));
         }
     }
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Copies the tree of links into the directory: copies are the program's own, and what is stored never changes. Blocks are shared where
-/// the file system can. Returns how many files that were; stops between two files when `is_to_stop` says so.
+/// Copies the tree of links into the directory: copies are the program's own, and what is stored
+/// never changes. Blocks are shared where the file system can. Returns how many files that were;
+/// stops between two files when `is_to_stop` says so.
 pub(crate) fn restore(from: &Path, to: &Path, is_to_stop: &mut dyn FnMut() -> bool) -> io::Result<u64> {
     let mut files = 0;
     for entry in fs::read_dir(from)? {

@@ -1,5 +1,5 @@
-//! A mirrored directory as seen from outside: the program may put links and pipes anywhere at any time, and nothing but its own regular
-//! files may be read.
+//! A mirrored directory as seen from outside: the program may put links and pipes anywhere at any
+//! time, and nothing but its own regular files may be read.
 
 use std::fs::{self, File, Metadata};
 use std::io;

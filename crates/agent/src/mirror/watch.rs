@@ -1,5 +1,5 @@
-//! Hears from the kernel (inotify) which files of the directory were written and closed, moved in or linked. A file that is only
-//! being written is never told of.
+//! Hears from the kernel (inotify) which files of the directory were written and closed, moved in
+//! or linked. A file that is only being written is never told of.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -117,13 +117,16 @@ impl Watch {
     fn file(&self, path: PathBuf, events: ReadFlags) {
         if events.contains(ReadFlags::CLOSE_WRITE) {
             self.changes.add(path, Why::Closed(Instant::now()));
-        } else if events.contains(ReadFlags::MOVED_TO) || self.tree.look(&path).is_ok_and(|metadata| metadata.nlink() > 1) {
+        } else if events.contains(ReadFlags::MOVED_TO)
+            || self.tree.look(&path).is_ok_and(|metadata| metadata.nlink() > 1)
+        {
             // What was linked to its place is whole; what was only created will be closed.
             self.changes.add(path, Why::Placed);
         }
     }
 
-    /// The way to the tree and the tree itself; again when something on the way is another directory than before.
+    /// The way to the tree and the tree itself; again when something on the way is another
+    /// directory than before.
     fn find_tree(&mut self, tell: bool) -> io::Result<()> {
         let tree = self.tree.clone();
         let mut way = PathBuf::new();
@@ -150,11 +153,16 @@ impl Watch {
             let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
             match self.watch(&directory, Watched::Inside(path.clone()), flags) {
                 Ok(()) => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound) => continue,
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound) => {
+                    continue;
+                }
                 Err(error) => {
                     // Most often fs.inotify.max_user_watches.
                     if !std::mem::replace(&mut self.broken, true) {
-                        say(format_args!("{} cannot be watched ({error}): changed files are looked for", path.display()));
+                        say(format_args!(
+                            "{} cannot be watched ({error}): changed files are looked for",
+                            path.display()
+                        ));
                     }
                     self.changes.poll();
                 }

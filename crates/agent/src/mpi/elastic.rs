@@ -1,5 +1,6 @@
-//! `shoal mpi elastic`: the first instance's program of a job that loses and gains instances: Horovod's elastic launcher, which starts its
-//! workers on other instances by [`start()`](super::start()).
+//! `shoal mpi elastic`: the first instance's program of a job that loses and gains instances:
+//! Horovod's elastic launcher, which starts its workers on other instances by
+//! [`start()`](super::start()).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +35,8 @@ type Connected = Arc<Mutex<BTreeMap<String, Line>>>;
 /// The launcher has ended.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the launcher (`command`) and, when it ends, has the others of `hosts` end with its exit code; returns that.
+/// Runs the launcher (`command`) and, when it ends, has the others of `hosts` end with its exit
+/// code; returns that.
 pub fn elastic(hosts: &[String], command: &[String]) -> i32 {
     run(hosts, command).unwrap_or_else(|text| {
         say(&text);
@@ -78,7 +80,8 @@ fn are_connected(others: &[String], connected: &Connected) -> bool {
     others.iter().filter(|host| is_present(host)).all(|host| lock(connected).contains_key(host))
 }
 
-/// Connects to an instance whenever it is there, and reads nothing before the end: a closed connection is an instance that has left.
+/// Connects to an instance whenever it is there, and reads nothing before the end: a closed
+/// connection is an instance that has left.
 fn keep_connected(host: &str, connected: &Connected) {
     let secret = std::env::var(SECRET).unwrap_or_default();
     while !ENDED.load(Ordering::Acquire) {

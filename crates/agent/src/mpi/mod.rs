@@ -1,13 +1,17 @@
-//! Programs of MPI across instances: what `shoal mpi` is in a sandbox. `mpirun` wants to start a daemon on each host, and usually has ssh for
-//! that. Here the first instance's program is [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's program
-//! is [`wait()`], which starts there what [`start()`] brings, and ends when the first says that all is over, or is gone.
+//! Programs of MPI across instances: what `shoal mpi` is in a sandbox. `mpirun` wants to start a
+//! daemon on each host, and usually has ssh for that. Here the first instance's program is
+//! [`run()`], which runs `mpirun` and gives it [`start()`] in ssh's place; every other instance's
+//! program is [`wait()`], which starts there what [`start()`] brings, and ends when the first says
+//! that all is over, or is gone.
 //!
-//! A job that loses and gains instances has Horovod's elastic launcher in `mpirun`'s place ([`elastic()`]).
+//! A job that loses and gains instances has Horovod's elastic launcher in `mpirun`'s place
+//! ([`elastic()`]).
 //!
-//! Where there is no `mpirun`, the first instance has each start its ranks by itself (`own`): libraries that only ask
-//! who they are need no MPI.
+//! Where there is no `mpirun`, the first instance has each start its ranks by itself (`own`):
+//! libraries that only ask who they are need no MPI.
 //!
-//! They meet on the network that a job's instances have for themselves, and know each other by a secret of the attempt.
+//! They meet on the network that a job's instances have for themselves, and know each other by a
+//! secret of the attempt.
 
 mod elastic;
 pub(crate) mod failure;

@@ -1,5 +1,5 @@
-//! Ranks without `mpirun`: the first instance has every instance start its own (`shoal ranks`), and ends all when one
-//! fails.
+//! Ranks without `mpirun`: the first instance has every instance start its own (`shoal ranks`), and
+//! ends all when one fails.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -17,15 +17,16 @@ use super::{TERMINATED, failure, say};
 use crate::outcome::code;
 use crate::signalled::Signalled;
 
-/// How long ranks of this instance may take to end when one elsewhere has failed; those that are left end with this
-/// program.
+/// How long ranks of this instance may take to end when one elsewhere has failed; those that are
+/// left end with this program.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A program that succeeds if this Python has mpi4py.
 const LOOK: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('mpi4py') is None)";
 
-/// Runs all ranks to their end. Of `mpirun`'s `options`, the variables and the number of ranks apply. `tell_all` ends
-/// the other instances' ranks, and says whether one of these instances has reported the cause.
+/// Runs all ranks to their end. Of `mpirun`'s `options`, the variables and the number of ranks
+/// apply. `tell_all` ends the other instances' ranks, and says whether one of these instances has
+/// reported the cause.
 pub(super) fn run(
     places: &Places,
     options: &[String],
@@ -119,9 +120,12 @@ fn fits(in_all: Option<u32>, places: &Places) -> Result<(), String> {
     }
 }
 
-/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the instance's Python has it.
+/// The program as `mpirun` can start it: by mpi4py, which ends all ranks when one raises, where the
+/// instance's Python has it.
 pub(super) fn runnable(program: &[String]) -> Vec<String> {
-    let has = || Command::new(&program[0]).args(["-c", LOOK]).stdin(Stdio::null()).status().is_ok_and(|status| status.success());
+    let has = || {
+        Command::new(&program[0]).args(["-c", LOOK]).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
     if is_by_mpi4py(program) && !has() { without_mpi4py(program) } else { program.to_vec() }
 }
 
@@ -158,7 +162,11 @@ mod tests {
         assert_eq!(number(&words("--noprefix -np")), None);
         let two_by_two = Places { per_host: 2, hosts: words("a b") };
         assert!([None, Some(1), Some(4)].into_iter().all(|number| fits(number, &two_by_two).is_ok()));
-        assert!([Some(0), Some(5)].into_iter().all(|number| fits(number, &two_by_two).unwrap_err().contains("places for 1 to 4")));
+        assert!(
+            [Some(0), Some(5)]
+                .into_iter()
+                .all(|number| fits(number, &two_by_two).unwrap_err().contains("places for 1 to 4"))
+        );
         assert_eq!(without_mpi4py(&words("python3 -m mpi4py train.py -m mpi4py")), words("python3 train.py -m mpi4py"));
         assert_eq!(without_mpi4py(&words("/bin/sh -c exec")), words("/bin/sh -c exec"));
         // A shell that cannot be a Python has none.

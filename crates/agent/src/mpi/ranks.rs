@@ -11,9 +11,9 @@ const DAEMONS: [&str; 5] = ["mpirun", "orted", "prterun", "prted", crate::ranks:
 /// A process: its name and its parent.
 type Process = (String, i32);
 
-/// Sends SIGTERM to each, as a script expects it; `mpirun` itself would give them a second, and not let them end by
-/// themselves. Where there is none, who starts ranks passes it on, and knows that it is a stop. Gives how many were
-/// told.
+/// Sends SIGTERM to each, as a script expects it; `mpirun` itself would give them a second, and not
+/// let them end by themselves. Where there is none, who starts ranks passes it on, and knows that
+/// it is a stop. Gives how many were told.
 pub(super) fn terminate() -> usize {
     let all = processes();
     let found = Vec::from_iter(of_daemons(&all, std::process::id().cast_signed()));
@@ -21,16 +21,22 @@ pub(super) fn terminate() -> usize {
     found.iter().filter(|pid| Pid::from_raw(**pid).is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())).count()
 }
 
-/// Children of mpirun's daemons that descend from `root`, and `shoal-ranks` itself; the program in ssh's place is ours
-/// and no rank.
+/// Children of mpirun's daemons that descend from `root`, and `shoal-ranks` itself; the program in
+/// ssh's place is ours and no rank.
 fn of_daemons(all: &BTreeMap<i32, Process>, root: i32) -> Vec<i32> {
     let own = all.get(&root).map(|(name, _)| name.as_str()).unwrap_or_default();
     let is_daemon = |pid: &i32| all.get(pid).is_some_and(|(name, _)| DAEMONS.contains(&name.as_str()));
-    let descends =
-        |pid: i32| std::iter::successors(Some(pid), |pid| all.get(pid).map(|(_, parent)| *parent)).take(all.len()).any(|pid| pid == root);
+    let descends = |pid: i32| {
+        std::iter::successors(Some(pid), |pid| all.get(pid).map(|(_, parent)| *parent))
+            .take(all.len())
+            .any(|pid| pid == root)
+    };
     let starts_ranks = |pid: &i32| *pid != root && all.get(pid).is_some_and(|(name, _)| name == crate::ranks::NAME);
-    let is_rank = |pid: &i32, name: &str, parent: &i32| is_daemon(parent) && !starts_ranks(parent) && !is_daemon(pid) && name != own;
-    let ranks = all.iter().filter(|(pid, (name, parent))| (starts_ranks(pid) || is_rank(pid, name, parent)) && descends(**pid));
+    let is_rank = |pid: &i32, name: &str, parent: &i32| {
+        is_daemon(parent) && !starts_ranks(parent) && !is_daemon(pid) && name != own
+    };
+    let ranks =
+        all.iter().filter(|(pid, (name, parent))| (starts_ranks(pid) || is_rank(pid, name, parent)) && descends(**pid));
     ranks.map(|(pid, _)| *pid).collect()
 }
 

@@ -35,8 +35,8 @@ static TERMINATING: AtomicBool = AtomicBool::new(false);
 /// `mpirun`, once it runs.
 pub(super) type Running = Arc<Mutex<Option<Arc<Signalled>>>>;
 
-/// Runs `mpirun` (`command`, whose last `program` words are each rank's program) once all instances are there; gives
-/// its exit code.
+/// Runs `mpirun` (`command`, whose last `program` words are each rank's program) once all instances
+/// are there; gives its exit code.
 pub fn run(places: &Places, program: usize, command: &[String]) -> i32 {
     run_to_the_end(places, program, command).unwrap_or_else(|text| {
         say(&text);
@@ -47,7 +47,9 @@ pub fn run(places: &Places, program: usize, command: &[String]) -> i32 {
 }
 
 fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result<i32, String> {
-    let Some((mpirun, arguments)) = command.split_first() else { return Err("no mpirun is named behind --".to_owned()) };
+    let Some((mpirun, arguments)) = command.split_first() else {
+        return Err("no mpirun is named behind --".to_owned());
+    };
     let (options, program) = arguments.split_at(arguments.len().saturating_sub(program));
     let found = OpenMpi::find(mpirun)?;
     let running = Running::default();
@@ -62,7 +64,8 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     let (mut child, mpirun_here) = {
         // Either it is started, or there is nothing to end in order.
         let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-        let child = spawn(mpirun, &arguments, version).map_err(|error| format!("{mpirun} cannot be started: {error}"))?;
+        let child =
+            spawn(mpirun, &arguments, version).map_err(|error| format!("{mpirun} cannot be started: {error}"))?;
         let signalled = Arc::new(Signalled::of(&child));
         *running = Some(Arc::clone(&signalled));
         (child, signalled)
@@ -72,13 +75,15 @@ fn run_to_the_end(places: &Places, program: usize, command: &[String]) -> Result
     let (code, is_told) = thread::scope(|scope| {
         scope.spawn(|| show(stdout, "stdout", io::stdout(), places, version, |_| {}));
         scope.spawn(|| show(stderr, "stderr", io::stderr(), places, version, |line| errors.note(line)));
-        let code = mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
+        let code =
+            mpirun_here.wait(&mut child).map(code).map_err(|error| format!("the end of {mpirun} is not told: {error}"));
         // What runs for it on other instances has its output, and ends now.
         let is_told = tell_all(&mut others, *code.as_ref().unwrap_or(&FAILURE));
         code.map(|code| (code, is_told))
     })?;
     if code != SUCCESS && !is_told && !failure::is_told() && !TERMINATING.load(Ordering::Acquire) {
-        failure::tell(&errors.text(code, places, command)).map_err(|error| format!("the failure file cannot be written: {error}"))?;
+        failure::tell(&errors.text(code, places, command))
+            .map_err(|error| format!("the failure file cannot be written: {error}"))?;
     }
     Ok(code)
 }
@@ -90,7 +95,8 @@ fn spawn(mpirun: &str, arguments: &[String], version: OpenMpi) -> io::Result<Chi
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// Ranks hear of SIGTERM, and `mpirun` ends when they have. Without `mpirun` there is nothing to wait for.
+/// Ranks hear of SIGTERM, and `mpirun` ends when they have. Without `mpirun` there is nothing to
+/// wait for.
 fn heed_signals(running: &Running) -> io::Result<()> {
     let (mut signals, running) = (Signals::new([SIGTERM])?, running.clone());
     thread::spawn(move || {
@@ -112,7 +118,8 @@ fn heed_signals(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// A line to each of the other instances, as soon as all are there: whoever starts them ends this one if one does not come.
+/// A line to each of the other instances, as soon as all are there: whoever starts them ends this
+/// one if one does not come.
 fn meet(hosts: &[String]) -> Vec<Line> {
     let secret = std::env::var(SECRET).unwrap_or_default();
     let meet = |host: &String| {
@@ -143,9 +150,17 @@ fn tell_all(others: &mut [Line], code: i32) -> bool {
 }
 
 /// Shows what `mpirun` prints, line by line.
-fn show(stream: Option<impl Read>, name: &str, mut to: impl Write, places: &Places, version: OpenMpi, mut note: impl FnMut(&RankLine)) {
+fn show(
+    stream: Option<impl Read>,
+    name: &str,
+    mut to: impl Write,
+    places: &Places,
+    version: OpenMpi,
+    mut note: impl FnMut(&RankLine),
+) {
     let Some(mut stream) = stream else { return };
-    let (mut buffer, mut splitter, mut lines) = (vec![0; READ_BYTES], Splitter::default(), RankLines::new(version.major > 4));
+    let (mut buffer, mut splitter, mut lines) =
+        (vec![0; READ_BYTES], Splitter::default(), RankLines::new(version.major > 4));
     let mut out = Vec::new();
     let mut put = |line: &RankLine, out: &mut Vec<u8>| {
         note(line);

@@ -1,5 +1,6 @@
-//! SDK v3's `MPI()`: its `mpi_driver.py` wants an sshd on each instance, paramiko, and to write to `/etc/environment`. In its place lies a
-//! driver of ours, which starts this; everything else of SDK v3 runs unchanged.
+//! SDK v3's `MPI()`: its `mpi_driver.py` wants an sshd on each instance, paramiko, and to write to
+//! `/etc/environment`. In its place lies a driver of ours, which starts this; everything else of
+//! SDK v3 runs unchanged.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -22,7 +23,8 @@ pub(crate) fn driver(assignment: &Assignment) -> Option<PathBuf> {
     let tree = channel.tree.directory();
     let told: Value = serde_json::from_slice(&fs::read(tree.join("distributed.json")).ok()?).ok()?;
     let is_mpi = matches!(assignment.program, Program::Host { .. }) && told.get("mpi_additional_options").is_some();
-    (is_mpi && tree.join(DRIVER).is_file()).then(|| shoal_contract::Paths::default().channel(&channel.name).join(DRIVER))
+    (is_mpi && tree.join(DRIVER).is_file())
+        .then(|| shoal_contract::Paths::default().channel(&channel.name).join(DRIVER))
 }
 
 /// What SDK v3's drivers have told this program.
@@ -36,7 +38,8 @@ struct Told {
     interface: String,
 }
 
-/// Runs on each instance what `mpi_driver.py` is to do there; `python` starts the script. Gives the exit code.
+/// Runs on each instance what `mpi_driver.py` is to do there; `python` starts the script. Gives the
+/// exit code.
 pub fn drive(python: &str) -> i32 {
     let told = match Told::read(|name| std::env::var(name).ok()) {
         Ok(told) => told,
@@ -45,7 +48,8 @@ pub fn drive(python: &str) -> i32 {
             return FAILURE;
         }
     };
-    // Addresses are told where names do not resolve: there are no hosts, and the port of one that waits would be the machine's.
+    // Addresses are told where names do not resolve: there are no hosts, and the port of one that
+    // waits would be the machine's.
     if told.hosts.len() > 1 && std::env::var_os("SHOAL_HOST_ADDRESSES").is_some() {
         say(LaunchError::MpiNeedsHosts(told.hosts.len()));
         return FAILURE;
@@ -62,18 +66,21 @@ pub fn drive(python: &str) -> i32 {
 impl Told {
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let text = |name: &str| {
-            variable(name).ok_or_else(|| format!("{name} is not set; SDK v3's environment.py sets it before its mpi_driver.py starts"))
+            variable(name).ok_or_else(|| {
+                format!("{name} is not set; SDK v3's environment.py sets it before its mpi_driver.py starts")
+            })
         };
         let json = |name: &str| {
             let text = text(name)?;
-            serde_json::from_str::<Value>(&text).map_err(|error| format!("{name} is \"{text}\", which is not JSON: {error}"))
+            serde_json::from_str::<Value>(&text)
+                .map_err(|error| format!("{name} is \"{text}\", which is not JSON: {error}"))
         };
         let object = |name: &str| match json(name)? {
             Value::Object(members) => Ok(members),
             other => Err(format!("{name} is {other}, which is no JSON object")),
         };
-        let hosts: Vec<String> =
-            serde_json::from_value(json("SM_HOSTS")?).map_err(|error| format!("SM_HOSTS is no list of names: {error}"))?;
+        let hosts: Vec<String> = serde_json::from_value(json("SM_HOSTS")?)
+            .map_err(|error| format!("SM_HOSTS is no list of names: {error}"))?;
         let entry_script = text("SM_ENTRY_SCRIPT")?;
         let leads_out = Path::new(&entry_script).components().any(|part| part == Component::ParentDir);
         if entry_script.is_empty() || leads_out {
@@ -92,7 +99,11 @@ impl Told {
 
     /// `process_count_per_node` ranks on each instance, as its documentation has it.
     fn mpirun(self, python: &str) -> Mpirun {
-        let count = self.distribution.get("process_count_per_node").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
+        let count = self
+            .distribution
+            .get("process_count_per_node")
+            .and_then(Value::as_u64)
+            .and_then(|count| u32::try_from(count).ok());
         let options = self.distribution.get("mpi_additional_options").and_then(Value::as_array).into_iter().flatten();
         let options = options.map(|option| option.as_str().map_or_else(|| option.to_string(), str::to_owned)).collect();
         let program = [python, "-m", "mpi4py", &self.entry_script].map(str::to_owned);
@@ -108,7 +119,8 @@ impl Told {
     }
 }
 
-/// A hyperparameter as SDK v3's drivers hand it over: a string that is JSON is read, and everything but a string is JSON again.
+/// A hyperparameter as SDK v3's drivers hand it over: a string that is JSON is read, and everything
+/// but a string is JSON again.
 fn argument(value: &Value) -> String {
     let decoded = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     match decoded.as_ref().unwrap_or(value) {

@@ -1,5 +1,5 @@
-//! `shoal mpi start HOST COMMAND`: what `mpirun` has in ssh's place. Who ends it ends the command. The command `-` is a script for a shell
-//! on standard input.
+//! `shoal mpi start HOST COMMAND`: what `mpirun` has in ssh's place. Who ends it ends the command.
+//! The command `-` is a script for a shell on standard input.
 
 use std::io::{self, Read};
 use std::thread;
@@ -14,7 +14,8 @@ const UNREACHABLE: i32 = 255;
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a command, words that a shell on that host reads, to its end; gives its exit code. What it says stands in the log of its instance.
+/// Runs a command, words that a shell on that host reads, to its end; gives its exit code. What it
+/// says stands in the log of its instance.
 pub fn start(host: &str, command: &[String]) -> i32 {
     let secret = std::env::var(SECRET).unwrap_or_default();
     let ended = wish(command).and_then(|wish| open(host, &secret, &wish)).and_then(|mut line| line.hear());

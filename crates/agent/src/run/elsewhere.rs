@@ -1,5 +1,5 @@
-//! What an assignment of a server on another machine lacks: its inputs as directories, libraries of built-in
-//! algorithms, a way to the server's port.
+//! What an assignment of a server on another machine lacks: its inputs as directories, libraries of
+//! built-in algorithms, a way to the server's port.
 
 use std::fs;
 

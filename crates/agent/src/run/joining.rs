@@ -1,5 +1,5 @@
-//! The network that the instances of a job have in common: the first one's agent makes it, and the others get its
-//! handle by way of the server.
+//! The network that the instances of a job have in common: the first one's agent makes it, and the
+//! others get its handle by way of the server.
 
 use shoal_link::{Assignment, ReportBody};
 use shoal_sandbox::Support;
@@ -9,8 +9,8 @@ use crate::events::next_event;
 use crate::instance::{self, InstanceError};
 
 impl Agent<'_> {
-    /// Makes the network or waits for it; `false` if the job is to stop before there is one. An instance that is kept
-    /// has it.
+    /// Makes the network or waits for it; `false` if the job is to stop before there is one. An
+    /// instance that is kept has it.
     pub(super) fn join_network(&mut self, assignment: &Assignment, support: &Support) -> Result<bool, InstanceError> {
         while self.network.is_none() {
             if self.is_to_stop() {

@@ -15,7 +15,13 @@ impl Agent<'_> {
         if let Some(checkpoint) = &assignment.checkpoint {
             let place = self.home.checkpoints(&checkpoint.local_path);
             self.restore(checkpoint, &place)?;
-            self.start_mirror(What::Checkpoints, &checkpoint.uri, &place, &checkpoint.local_path, assignment.limits.disk_bytes)?;
+            self.start_mirror(
+                What::Checkpoints,
+                &checkpoint.uri,
+                &place,
+                &checkpoint.local_path,
+                assignment.limits.disk_bytes,
+            )?;
         }
         if let Some(uri) = &assignment.intermediate {
             self.start_mirror(
@@ -32,12 +38,20 @@ impl Agent<'_> {
     /// Puts what was saved before into the checkpoint directory.
     fn restore(&mut self, checkpoint: &Checkpoint, place: &Place) -> Result<(), Trouble> {
         let Some(tree) = &checkpoint.tree else { return Ok(()) };
-        let failed = |source| Trouble::Mirror { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
+        let failed =
+            |source| Trouble::Mirror { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
         let files = mirror::restore(tree.directory(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
         Ok(self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?)
     }
 
-    fn start_mirror(&mut self, what: What, uri: &str, place: &Place, path: &str, most: Option<u64>) -> Result<(), Trouble> {
+    fn start_mirror(
+        &mut self,
+        what: What,
+        uri: &str,
+        place: &Place,
+        path: &str,
+        most: Option<u64>,
+    ) -> Result<(), Trouble> {
         let mirror = Mirror::start(self.options, what, uri, place, most, self.outbox, &self.events);
         let failed = |source| Trouble::Mirror { what: format!("mirror {path}"), source };
         self.mirrors.push(mirror.map_err(failed)?);

@@ -16,7 +16,8 @@ impl Agent<'_> {
         if let Pause::Thaw { until } = pause {
             if let Some(resource) = &mut self.resource
                 && resource.until != *until
-                && let Err(error) = self.home.write_resource(&Resource { until: *until, ..*resource }).map(|()| resource.until = *until)
+                && let Err(error) =
+                    self.home.write_resource(&Resource { until: *until, ..*resource }).map(|()| resource.until = *until)
             {
                 say(format_args!("the program cannot be told how far it may go: {error}"));
             }

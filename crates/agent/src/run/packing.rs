@@ -12,7 +12,8 @@ use crate::pack::PackError;
 use crate::packer::{Packer, pass_on};
 use crate::trouble::Trouble;
 
-/// What a program left that was stopped is packed for so long at least, however short the grace of the stop: it is what the stop was to save.
+/// What a program left that was stopped is packed for so long at least, however short the grace of
+/// the stop: it is what the stop was to save.
 const LEAST_AFTER_STOP: Duration = Duration::from_secs(10);
 
 impl Agent<'_> {
@@ -21,15 +22,17 @@ impl Agent<'_> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Uploading })?;
         self.await_mirrors(None);
         if self.wishes.released || self.wishes.abandoned {
-            // They are wanted no longer: the attempt was interrupted, and another one follows; or there is nobody to have them.
+            // They are wanted no longer: the attempt was interrupted, and another one follows; or
+            // there is nobody to have them.
             return Ok(());
         }
         self.pack()?;
         Ok(self.outbox.report(ReportBody::Uploaded)?)
     }
 
-    /// Sends what the program left. A stop leaves it its grace: one that comes meanwhile from then on, one from before the program's end from
-    /// now on. A release, and the end of the lease, leave it nothing.
+    /// Sends what the program left. A stop leaves it its grace: one that comes meanwhile from then
+    /// on, one from before the program's end from now on. A release, and the end of the lease,
+    /// leave it nothing.
     fn pack(&mut self) -> Result<(), Trouble> {
         let support = self.support.clone().unwrap_or_else(Support::processes_only);
         let (mut packer, stdout) =

@@ -44,7 +44,10 @@ fn a_failure_says_why(_: &Support) {
 
 fn a_failure_that_is_printed(_: &Support) {
     for (script, expected) in [
-        ("echo starting; echo 'error: no column price'; exit 1", "error: no column price\nstarting\nerror: no column price"),
+        (
+            "echo starting; echo 'error: no column price'; exit 1",
+            "error: no column price\nstarting\nerror: no column price",
+        ),
         ("echo starting; echo broken >&2; exit 1", "broken"),
         ("exit 1", ""),
     ] {
@@ -107,7 +110,8 @@ fn stop(grace_s: u32) -> Order {
 
 fn stop_lets_the_program_end(_: &Support) {
     let mut stage = Stage::new("stop");
-    stage.run("trap 'echo saving; echo saved > $SM_MODEL_DIR/m; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
+    stage
+        .run("trap 'echo saving; echo saved > $SM_MODEL_DIR/m; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
     stage.server.until(1, "the start", |it| it.lines().contains(&"ready".into()));
     stage.server.order(1, stop(60));
     stage.server.order(1, stop(60));
@@ -197,5 +201,7 @@ fn a_killed_agent(_: &Support) {
     stage.server.until(1, "the start", |it| it.lines().contains(&"ready".into()));
     eventually("the program", || processes_with(&mark).len() >= 2);
     stage.kill_agent(1);
-    eventually("the end of all processes", || processes_with(&mark).is_empty() && processes_with(&stage.attempt).is_empty());
+    eventually("the end of all processes", || {
+        processes_with(&mark).is_empty() && processes_with(&stage.attempt).is_empty()
+    });
 }

@@ -1,5 +1,5 @@
-//! Real agents with real instances, once in every way in which this machine can make them: as root, rootless (this executable again, as
-//! another user) and as plain processes.
+//! Real agents with real instances, once in every way in which this machine can make them: as root,
+//! rootless (this executable again, as another user) and as plain processes.
 //!
 //! `cargo test -p shoal-agent --test agent -- [NAME]` runs the tests whose name contains NAME.
 
@@ -74,7 +74,11 @@ fn run(way: &str, filter: &str) -> ExitCode {
         _ => Isolation::Processes,
     };
     if support.isolation != expected {
-        println!("test {way} ... skipped: this machine allows {:?} only: {}", support.isolation, support.notes.join("; "));
+        println!(
+            "test {way} ... skipped: this machine allows {:?} only: {}",
+            support.isolation,
+            support.notes.join("; ")
+        );
         return ExitCode::SUCCESS;
     }
     // Agents of one way are told what the machine allows, those of the others find out.
@@ -86,7 +90,11 @@ fn run(way: &str, filter: &str) -> ExitCode {
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let start = Instant::now();
         let ended = catch_unwind(|| test(&support));
-        println!("test {way}::{name} ... {} ({} ms)", if ended.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        println!(
+            "test {way}::{name} ... {} ({} ms)",
+            if ended.is_ok() { "ok" } else { "FAILED" },
+            start.elapsed().as_millis()
+        );
         if ended.is_err() {
             failed.push(name);
         }

@@ -28,7 +28,9 @@ fn count_to(last: usize) -> Vec<String> {
 fn an_outage_loses_nothing(_: &Support) {
     const LAST: usize = 3000;
     let mut stage = Stage::new("outage");
-    stage.run(&format!("i=0; while [ $i -lt {LAST} ]; do i=$((i+1)); echo line $i; [ $((i % 100)) = 0 ] && sleep 0.03; done; exit 0"));
+    stage.run(&format!(
+        "i=0; while [ $i -lt {LAST} ]; do i=$((i+1)); echo line $i; [ $((i % 100)) = 0 ] && sleep 0.03; done; exit 0"
+    ));
     for round in 1..=4 {
         stage.server.until(1, "some lines", |it| it.lines().len() >= round * 400);
         stage.server.drop_acknowledgements(true);
@@ -60,7 +62,9 @@ fn an_outage_at_the_end(_: &Support) {
 fn objective_values(_: &Support) {
     const LAST: u32 = 1000;
     let mut stage = Stage::new("objective");
-    let script = format!("i=0; while [ $i -lt {LAST} ]; do i=$((i+1)); echo auc:0.$i; [ $((i % 50)) = 0 ] && sleep 0.03; done; exit 0");
+    let script = format!(
+        "i=0; while [ $i -lt {LAST} ]; do i=$((i+1)); echo auc:0.$i; [ $((i % 50)) = 0 ] && sleep 0.03; done; exit 0"
+    );
     let mut assignment = stage.assignment(1, 1, &script);
     assignment.objective = Some("auc".into());
     stage.start(assignment);
@@ -77,7 +81,8 @@ fn objective_values(_: &Support) {
     let expected: Vec<(u32, f64)> = (1..=LAST).map(|it| (it, format!("0.{it}").parse().unwrap())).collect();
     assert_eq!(heard.objectives(), expected);
     assert_eq!(heard.points().len(), LAST as usize, "they are ordinary points, too");
-    // None waits for the lines that are gathered: a value is said before the report that holds its line.
+    // None waits for the lines that are gathered: a value is said before the report that holds its
+    // line.
     let (mut values, mut lines) = (0, 0);
     for report in &heard.reports {
         match report {
@@ -94,8 +99,11 @@ fn the_end_of_the_lease(_: &Support) {
     let mut stage = Stage::new("lease");
     let mark = format!("sleep 1000.{}", std::process::id());
     let told = stage.run_dir().join("algo-1/ml/output/told");
-    let mut assignment =
-        stage.assignment(1, 1, &format!("trap 'touch $SM_OUTPUT_DATA_DIR/../told; {mark}' TERM; echo ready; {mark} & wait"));
+    let mut assignment = stage.assignment(
+        1,
+        1,
+        &format!("trap 'touch $SM_OUTPUT_DATA_DIR/../told; {mark}' TERM; echo ready; {mark} & wait"),
+    );
     assignment.lease_s = 1;
     stage.start(assignment);
     stage.server.until(1, "the start", |it| it.lines().contains(&"ready".into()));
@@ -126,7 +134,8 @@ fn a_deaf_server(_: &Support) {
     assert!(heard.end().is_none());
     stage.server.be_deaf(false);
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
-    let numbers = heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
+    let numbers =
+        heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
     assert!(numbers == (0..LINES).collect::<Vec<_>>());
     stage.release();
 }
@@ -145,7 +154,8 @@ fn a_full_disk(support: &Support) {
     eventually("the disk's end", || disk.fill(fillers.next().unwrap()));
     stage.server.be_deaf(false);
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
-    let numbers = heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
+    let numbers =
+        heard.lines().iter().filter_map(|line| line.split_once(' ')?.0.parse::<usize>().ok()).collect::<Vec<_>>();
     assert!(numbers == (0..LINES).collect::<Vec<_>>());
     stage.release();
 }
@@ -168,7 +178,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, as a failed test may leave something open. What it lay on could not be removed while it did.
+        // Lazily, as a failed test may leave something open. What it lay on could not be removed
+        // while it did.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
         let _ = self.0.parent().map(fs::remove_dir_all);
     }

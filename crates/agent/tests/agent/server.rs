@@ -1,5 +1,6 @@
-//! A small server that speaks link over a Unix socket, keeps everything that it is told, and insists on the protocol: numbers without
-//! gaps, nothing new under an old number. It can go away and come back, and it can refuse to listen for a while.
+//! A small server that speaks link over a Unix socket, keeps everything that it is told, and
+//! insists on the protocol: numbers without gaps, nothing new under an old number. It can go away
+//! and come back, and it can refuse to listen for a while.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use shoal_link::{Artifact, Assignment, Decoder, Frame, Order, PROTOCOL, RankEnd, ReportBody, ToAgent, ToServer, encode};
+use shoal_link::{
+    Artifact, Assignment, Decoder, Frame, Order, PROTOCOL, RankEnd, ReportBody, ToAgent, ToServer, encode,
+};
 
 /// Longest time that anything may take; reached only by a failing test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
@@ -60,7 +63,10 @@ impl Heard {
     }
 
     pub(crate) fn notes(&self) -> Vec<String> {
-        let texts = self.reports.iter().filter_map(|report| if let ReportBody::Note { text } = report { Some(text.clone()) } else { None });
+        let texts = self
+            .reports
+            .iter()
+            .filter_map(|report| if let ReportBody::Note { text } = report { Some(text.clone()) } else { None });
         texts.collect()
     }
 
@@ -73,8 +79,9 @@ impl Heard {
     }
 
     pub(crate) fn objectives(&self) -> Vec<(u32, f64)> {
-        let values =
-            |report: &ReportBody| if let ReportBody::Objective { ordinal, value } = report { Some((*ordinal, *value)) } else { None };
+        let values = |report: &ReportBody| {
+            if let ReportBody::Objective { ordinal, value } = report { Some((*ordinal, *value)) } else { None }
+        };
         self.reports.iter().filter_map(values).collect()
     }
 
@@ -92,13 +99,20 @@ impl Heard {
     }
 
     pub(crate) fn failure(&self) -> Option<&str> {
-        self.reports.iter().find_map(|report| if let ReportBody::InstanceFailed { reason } = report { Some(reason.as_str()) } else { None })
+        self.reports.iter().find_map(|report| {
+            if let ReportBody::InstanceFailed { reason } = report { Some(reason.as_str()) } else { None }
+        })
     }
 }
 
 impl Server {
     pub(crate) fn start(dir: &Path, token: &str) -> Self {
-        let inner = Inner { socket: dir.join("link.sock"), token: token.into(), state: Mutex::default(), changed: Condvar::new() };
+        let inner = Inner {
+            socket: dir.join("link.sock"),
+            token: token.into(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
         let server = Self(Arc::new(inner));
         server.listen();
         server
@@ -144,7 +158,8 @@ impl Server {
         self.0.changed.notify_all();
     }
 
-    /// Keeps what comes without saying so, as a server that is killed between its write and its answer.
+    /// Keeps what comes without saying so, as a server that is killed between its write and its
+    /// answer.
     pub(crate) fn drop_acknowledgements(&self, drops: bool) {
         self.state().drops_acknowledgements = drops;
     }
@@ -162,7 +177,11 @@ impl Server {
             }
             let (next, waited) = self.0.changed.wait_timeout(state, LIMIT).unwrap();
             state = next;
-            assert!(!waited.timed_out(), "{what} did not come; heard: {:#?}", state.hosts.get(&host).map(|heard| &heard.reports));
+            assert!(
+                !waited.timed_out(),
+                "{what} did not come; heard: {:#?}",
+                state.hosts.get(&host).map(|heard| &heard.reports)
+            );
         }
     }
 
@@ -201,7 +220,11 @@ impl Server {
             }
             let heard = state.hosts.entry(hello.host).or_default();
             heard.welcomes += 1;
-            let _ = stream.write_all(&frame(ToAgent::Welcome { acked: heard.acked, assignment: Box::new(assignment), alive_ms: Some(20) }));
+            let _ = stream.write_all(&frame(ToAgent::Welcome {
+                acked: heard.acked,
+                assignment: Box::new(assignment),
+                alive_ms: Some(20),
+            }));
             for order in state.orders.get(&hello.host).into_iter().flatten() {
                 let _ = stream.write_all(&frame(ToAgent::Order(order.clone())));
             }
@@ -234,7 +257,10 @@ impl Server {
             }
             assert_eq!(seq, host.acked + 1, "a gap in the numbers");
             host.acked = seq;
-            if let Frame::Message(ToServer::Report(shoal_link::Report { body: ReportBody::Network { handle }, .. })) = &message {
+            if let Frame::Message(ToServer::Report(shoal_link::Report {
+                body: ReportBody::Network { handle }, ..
+            })) = &message
+            {
                 state.network = Some(handle.clone());
                 for (_, stream) in state.streams.iter_mut().filter(|(of, _)| *of > 1) {
                     let _ = stream.write_all(&frame(ToAgent::Network { handle: handle.clone() }));

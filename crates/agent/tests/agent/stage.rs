@@ -1,4 +1,5 @@
-//! A training job without a server's core: agents as real processes, one small server, the files of one attempt.
+//! A training job without a server's core: agents as real processes, one small server, the files of
+//! one attempt.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -188,7 +189,8 @@ impl Drop for Stage {
 pub(crate) fn processes_with(text: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let lines = pids.filter(|pid| *pid != std::process::id()).filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok());
+    let lines =
+        pids.filter(|pid| *pid != std::process::id()).filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(text)).collect()
 }
 

@@ -54,14 +54,29 @@ fn two_instances_train(support: &Support) {
     let heard: BTreeMap<u32, Heard> =
         [1, 2].map(|host| (host, stage.server.until(host, "the end", |it| it.has(&ReportBody::Uploaded)))).into();
     for (host, heard) in &heard {
-        let phases = heard.reports.iter().filter_map(|report| if let ReportBody::Phase { phase } = report { Some(*phase) } else { None });
+        let phases = heard
+            .reports
+            .iter()
+            .filter_map(|report| if let ReportBody::Phase { phase } = report { Some(*phase) } else { None });
         assert_eq!(phases.collect::<Vec<_>>(), [Phase::Downloading, Phase::Training, Phase::Uploading]);
         let lines = heard.lines();
         let is_isolated = support.isolation != Isolation::Processes;
-        let code = if is_isolated { "/opt/ml".into() } else { stage.run_dir().canonicalize().unwrap().join(format!("algo-{host}/ml")) };
-        // The two pipes are read beside each other, so lines of stdout and stderr may change places.
+        let code = if is_isolated {
+            "/opt/ml".into()
+        } else {
+            stage.run_dir().canonicalize().unwrap().join(format!("algo-{host}/ml"))
+        };
+        // The two pipes are read beside each other, so lines of stdout and stderr may change
+        // places.
         let first = format!(r#"algo-{host} of ["algo-1","algo-2"] says hello in {}/code"#, code.display());
-        for expected in [first.as_str(), "1,2", "3,4", "[1]#011auc:0.1#011loss:1", "[3]#011auc:0.3#011loss:3", "to stderr: auc:0.75"] {
+        for expected in [
+            first.as_str(),
+            "1,2",
+            "3,4",
+            "[1]#011auc:0.1#011loss:1",
+            "[3]#011auc:0.3#011loss:3",
+            "to stderr: auc:0.75",
+        ] {
             assert!(lines.iter().any(|line| line == expected), "{expected} in {lines:#?}");
         }
         let addresses = if is_isolated { "" } else { "algo-1=127.0.1.1,algo-2=127.0.1.2" };
@@ -69,11 +84,15 @@ fn two_instances_train(support: &Support) {
         if is_isolated {
             assert!(lines.contains(&format!("algo-{host}")) && lines.contains(&"2".to_owned()), "{lines:#?}");
         }
-        let losses: Vec<f64> = heard.points().into_iter().filter(|(name, _)| name == "loss").map(|(_, value)| value).collect();
+        let losses: Vec<f64> =
+            heard.points().into_iter().filter(|(name, _)| name == "loss").map(|(_, value)| value).collect();
         assert_eq!(losses, [1.0, 2.0, 3.0]);
         let (end, last) = heard.end().unwrap();
         assert_eq!(end.outcome, RankOutcome::Exited(0));
-        assert_eq!((end.out_of_memory, end.failure_file, end.stderr_tail.as_str()), (false, None, "to stderr: auc:0.75"));
+        assert_eq!(
+            (end.out_of_memory, end.failure_file, end.stderr_tail.as_str()),
+            (false, None, "to stderr: auc:0.75")
+        );
         assert_eq!(last.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["auc", "loss"]);
         let output_files = if *host == 1 { 1 } else { 0 };
         for (artifact, files) in [(Artifact::Model, 2), (Artifact::Output, output_files)] {
@@ -81,13 +100,25 @@ fn two_instances_train(support: &Support) {
             assert!(heard.has(&ReportBody::ArtifactSent { artifact, bytes, files }), "{artifact:?} {bytes} {files}");
         }
     }
-    assert_eq!(fs::read_to_string(stage.dir.path().join("tree/a.csv")).unwrap(), "1,2\n", "a program changed a stored object");
+    assert_eq!(
+        fs::read_to_string(stage.dir.path().join("tree/a.csv")).unwrap(),
+        "1,2\n",
+        "a program changed a stored object"
+    );
 
-    let model = [heard[&1].parts[&Artifact::Model].clone(), heard[&2].parts[&Artifact::Model].clone(), end_of_archive()].concat();
+    let model =
+        [heard[&1].parts[&Artifact::Model].clone(), heard[&2].parts[&Artifact::Model].clone(), end_of_archive()]
+            .concat();
     let out = unpack(&model, stage.dir.path());
     for host in [1, 2] {
-        assert_eq!(fs::read_to_string(out.join(format!("sub/algo-{host}"))).unwrap(), format!("model of algo-{host}\n"));
-        assert_eq!(fs::read_link(out.join(format!("link-algo-{host}"))).unwrap().to_str(), Some(format!("sub/algo-{host}").as_str()));
+        assert_eq!(
+            fs::read_to_string(out.join(format!("sub/algo-{host}"))).unwrap(),
+            format!("model of algo-{host}\n")
+        );
+        assert_eq!(
+            fs::read_link(out.join(format!("link-algo-{host}"))).unwrap().to_str(),
+            Some(format!("sub/algo-{host}").as_str())
+        );
     }
     let output = [heard[&1].parts[&Artifact::Output].clone(), end_of_archive()].concat();
     assert_eq!(fs::read_to_string(unpack(&output, stage.dir.path()).join("extra")).unwrap(), "extra\n");
@@ -98,8 +129,8 @@ fn two_instances_train(support: &Support) {
 pub(crate) fn play_algorithm(name: &str) -> ExitCode {
     let base = std::env::var("SAGEMAKER_BASE_DIR").unwrap_or_else(|_| shoal_contract::BASE.into());
     let paths = Paths::new(base);
-    let [hyperparameters, resources, inputs] =
-        ["hyperparameters", "resourceconfig", "inputdataconfig"].map(|file| fs::read(paths.config().join(format!("{file}.json"))).unwrap());
+    let [hyperparameters, resources, inputs] = ["hyperparameters", "resourceconfig", "inputdataconfig"]
+        .map(|file| fs::read(paths.config().join(format!("{file}.json"))).unwrap());
     let job = Job::parse(&hyperparameters, &resources, &inputs).unwrap();
     println!("{name}: rank {} of {}, epochs {}", job.rank, job.world_size(), job.hyperparameters["epochs"]);
     print!("{}", fs::read_to_string(paths.channel("train").join("a.csv")).unwrap());
@@ -118,7 +149,8 @@ fn a_builtin_runs(_: &Support) {
     // By the environment, so that the algorithm of this test knows where to look.
     assignment.environment.insert("GREETING".into(), library.join("lib").display().to_string());
     let library_dirs = vec![library.display().to_string()];
-    assignment.program = Program::Builtin { name: "echo".into(), image: "x/echo:1".into(), library_dirs, variables: BTreeMap::new() };
+    assignment.program =
+        Program::Builtin { name: "echo".into(), image: "x/echo:1".into(), library_dirs, variables: BTreeMap::new() };
     stage.start(assignment);
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
     assert_eq!(heard.lines(), ["echo: rank 0 of 1, epochs 3", "1,2", "library: is seen"]);
@@ -158,8 +190,15 @@ fn output_arrives_as_lines(_: &Support) {
     let heard = stage.server.until(1, "the end", |it| it.has(&ReportBody::Uploaded));
     let lines = heard.lines();
     let (cut, rest) = (256 << 10, 300_000 - (256 << 10));
-    let expected =
-        ["bad \u{fffd}", "", "red #033[31m", &"x".repeat(cut), &"x".repeat(rest), "progress 1%#015progress 2%", "no newline auc:7"];
+    let expected = [
+        "bad \u{fffd}",
+        "",
+        "red #033[31m",
+        &"x".repeat(cut),
+        &"x".repeat(rest),
+        "progress 1%#015progress 2%",
+        "no newline auc:7",
+    ];
     assert!(lines == expected, "{:?}", lines.iter().map(|line| &line[..line.len().min(30)]).collect::<Vec<_>>());
     assert_eq!(heard.points(), [("auc".to_owned(), 7.0)]);
     let notes = heard.notes();

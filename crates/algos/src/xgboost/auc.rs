@@ -1,5 +1,6 @@
-//! The area under the ROC curve of two classes, as the library computes it, in a fraction of its time: the library sorts row numbers and looks up
-//! a prediction for each comparison, which of small trees is as much work as growing them. Here each row is a number of its own, its
+//! The area under the ROC curve of two classes, as the library computes it, in a fraction of its
+//! time: the library sorts row numbers and looks up a prediction for each comparison, which of
+//! small trees is as much work as growing them. Here each row is a number of its own, its
 //! prediction's bits and its label, and numbers are sorted.
 
 use super::hyperparameters::Hyperparameters;
@@ -11,8 +12,9 @@ const MOST_ROWS: usize = 1 << 20;
 /// Its name among the metrics.
 pub(super) const NAME: &str = "auc";
 
-/// Whether [`area`] gives the library's value to the last bit for sets of these labels and weights: probabilities of two classes, both there, and
-/// rows that count alike, so that all sums are of whole numbers.
+/// Whether [`area`] gives the library's value to the last bit for sets of these labels and weights:
+/// probabilities of two classes, both there, and rows that count alike, so that all sums are of
+/// whole numbers.
 pub(super) fn is_ours(hyperparameters: &Hyperparameters, sets: &[Own<'_>]) -> bool {
     let has_classes = |labels: &[f32]| {
         let ones = labels.iter().filter(|label| **label == 1.0).count();
@@ -25,7 +27,8 @@ pub(super) fn is_ours(hyperparameters: &Hyperparameters, sets: &[Own<'_>]) -> bo
 
 /// The area, for rows of both classes and a probability for each.
 pub(super) fn area(labels: &[f32], probabilities: &[f32]) -> f64 {
-    // The bits of numbers that are not negative are in their order, and the sign's place is free for the label.
+    // The bits of numbers that are not negative are in their order, and the sign's place is free
+    // for the label.
     let row = |(label, probability): (&f32, &f32)| (probability.to_bits() << 1) | u32::from(*label == 1.0);
     let mut rows: Vec<u32> = labels.iter().zip(probabilities).map(row).collect();
     rows.sort_unstable();
@@ -61,7 +64,8 @@ mod tests {
     #[test]
     fn only_what_is_exact_is_ours() {
         let given = |objective: &str| {
-            let named = [("num_round", "9"), ("objective", objective)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let named =
+                [("num_round", "9"), ("objective", objective)].map(|(name, value)| (name.to_owned(), value.to_owned()));
             Hyperparameters::parse(&named.into()).unwrap()
         };
         let own = |labels, weights| Own { labels, weights, groups: &[] };

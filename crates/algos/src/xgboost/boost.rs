@@ -50,9 +50,15 @@ pub(super) struct Boosted {
 }
 
 impl Boost<'_> {
-    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. A collective call; the other
-    /// hosts wait with rank 0 for its turns.
-    pub(super) fn run(&self, train: Option<&Matrix>, sets: &[Set], evaluator: &mut Evaluator, keep: Keep<'_>) -> Result<Boosted, Failure> {
+    /// Grows a model on `train` (or on the first of `sets`) and evaluates it on `sets`. A
+    /// collective call; the other hosts wait with rank 0 for its turns.
+    pub(super) fn run(
+        &self,
+        train: Option<&Matrix>,
+        sets: &[Set],
+        evaluator: &mut Evaluator,
+        keep: Keep<'_>,
+    ) -> Result<Boosted, Failure> {
         let (name, keeps_model, mut checkpoints, mut turns) = match keep {
             Keep::Model { checkpoints, turns } => (model_file::NAME, true, checkpoints, turns),
             Keep::Fold { name } => (name, false, None, None),
@@ -104,8 +110,13 @@ impl Boost<'_> {
             let mut end = 0;
             // Rank 0 alone has all scores.
             if let Some((metric, stopping)) = stopping.as_mut().filter(|_| is_first) {
-                let score = scores.iter().rev().find(|score| score.set == "validation" && metrics::is_same(&score.metric, metric));
-                let score = score.ok_or_else(|| Failure::User(format!("early stopping cannot watch {metric}: it is not evaluated")))?;
+                let score = scores
+                    .iter()
+                    .rev()
+                    .find(|score| score.set == "validation" && metrics::is_same(&score.metric, metric));
+                let score = score.ok_or_else(|| {
+                    Failure::User(format!("early stopping cannot watch {metric}: it is not evaluated"))
+                })?;
                 end |= if stopping.observe(round, score.value) { EARLY } else { 0 };
             }
             end |= if keeps_model && self.termination.is_requested() { REQUESTED } else { 0 };
@@ -198,7 +209,9 @@ impl Boost<'_> {
         let rounds = self.hyperparameters.early_stopping_rounds?;
         let (_, watched) = self.hyperparameters.metrics();
         match watched {
-            Some(metric) if sets.len() > 1 => Some((metric.to_owned(), EarlyStopping::new(rounds, metrics::is_maximized(metric)))),
+            Some(metric) if sets.len() > 1 => {
+                Some((metric.to_owned(), EarlyStopping::new(rounds, metrics::is_maximized(metric))))
+            }
             _ => {
                 log::warning("early_stopping_rounds has no effect without a validation channel and an eval_metric");
                 None
@@ -210,7 +223,9 @@ impl Boost<'_> {
     fn best_of(&self, mut booster: Booster, best: Option<(u32, f64)>) -> Result<Booster, Failure> {
         let Some((round, score)) = best else { return Ok(booster) };
         if self.hyperparameters.parameter("booster", "gbtree") == "gblinear" {
-            log::warning(&format!("the best round was {round}; a linear model keeps no earlier rounds, so the last one is saved"));
+            log::warning(&format!(
+                "the best round was {round}; a linear model keeps no earlier rounds, so the last one is saved"
+            ));
         } else {
             booster = booster.first_rounds(round as i32 + 1)?;
             log::info(&format!("the best round was {round}: saving the model of {} rounds", round + 1));

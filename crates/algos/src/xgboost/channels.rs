@@ -1,4 +1,5 @@
-//! The channels of the job: which there may be, of what format they are, and what this host finds in them.
+//! The channels of the job: which there may be, of what format they are, and what this host finds
+//! in them.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,8 @@ pub(super) fn check(instance: &Instance, hyperparameters: &Hyperparameters) -> R
     })
 }
 
-/// Reads what [`Rows::read`] will want, so that it finds it done: see [`crate::Algorithm::prepare`]. `each_time` gets the sources if all channels have rows.
+/// Reads what [`Rows::read`] will want, so that it finds it done: see
+/// [`crate::Algorithm::prepare`]. `each_time` gets the sources if all channels have rows.
 pub(super) fn prepare(instance: &Instance, format: Format, each_time: impl FnOnce(&mut [&mut Source])) {
     let names = ["train", "validation"].into_iter().filter(|name| instance.job.channels.contains_key(*name));
     let paths: Vec<PathBuf> = names.map(|name| instance.paths.channel(name)).collect();
@@ -48,7 +50,8 @@ fn scan(path: &Path, format: Format) -> Result<Option<Source>, DataError> {
     if files.is_empty() { Ok(None) } else { Source::scan(files, format) }
 }
 
-/// Channels that were read before a training asked for them. Their files never change: they are stored objects.
+/// Channels that were read before a training asked for them. Their files never change: they are
+/// stored objects.
 mod prepared {
     use std::path::{Path, PathBuf};
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -103,7 +106,11 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Reads every line of both channels.
-    pub(super) fn read(instance: &Instance, hyperparameters: &Hyperparameters, format: Format) -> Result<Self, Failure> {
+    pub(super) fn read(
+        instance: &Instance,
+        hyperparameters: &Hyperparameters,
+        format: Format,
+    ) -> Result<Self, Failure> {
         let paths = ["train", "validation"].map(|name| instance.paths.channel(name));
         let validates = instance.job.channels.contains_key("validation");
         let read = |path: &Path| match prepared::take(path, format) {
@@ -144,7 +151,8 @@ impl Rows {
 
     /// Both channels, if every channel of the job has rows.
     pub(super) fn complete(self) -> Result<(Source, Option<Source>), Failure> {
-        let no_data = |channel: &str, path: &Path| Failure::User(format!("No data in {channel} channel path {}", path.display()));
+        let no_data =
+            |channel: &str, path: &Path| Failure::User(format!("No data in {channel} channel path {}", path.display()));
         match (self.train, self.validation) {
             (None, _) => Err(no_data("training", &self.paths[0])),
             (Some(_), None) if self.validates => Err(no_data("validation", &self.paths[1])),

@@ -1,12 +1,15 @@
-//! Checkpoints as SageMaker's image keeps them: the newest five files `xgboost-checkpoint.<round>` in the directory that is mirrored to S3; a
-//! training that finds some goes on behind the newest. The model is then byte for byte that of a training that was never interrupted.
+//! Checkpoints as SageMaker's image keeps them: the newest five files `xgboost-checkpoint.<round>`
+//! in the directory that is mirrored to S3; a training that finds some goes on behind the newest.
+//! The model is then byte for byte that of a training that was never interrupted.
 //!
-//! Where rounds draw random numbers (sampling, dart), the library's generators are no part of a model. So at certain rounds an uninterrupted training
-//! builds its updaters (or its whole booster) anew too, with a seed that follows from the round, and only there checkpoints are written: after every one
-//! of the first 20 rounds, then whenever a tenth has been added. They depend on nothing but the round, so they are the same whatever the
-//! number of rounds asked for, and what an interruption costs is a tenth at most. All other trainings need none of this and write a checkpoint
-//! after a round if the last one is a second old. So do trials of tuning jobs, at those of their rounds; but the last before a pause is
-//! always written, as they may be ended there.
+//! Where rounds draw random numbers (sampling, dart), the library's generators are no part of a
+//! model. So at certain rounds an uninterrupted training builds its updaters (or its whole booster)
+//! anew too, with a seed that follows from the round, and only there checkpoints are written: after
+//! every one of the first 20 rounds, then whenever a tenth has been added. They depend on nothing
+//! but the round, so they are the same whatever the number of rounds asked for, and what an
+//! interruption costs is a tenth at most. All other trainings need none of this and write a
+//! checkpoint after a round if the last one is a second old. So do trials of tuning jobs, at those
+//! of their rounds; but the last before a pause is always written, as they may be ended there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +37,8 @@ const STOPPING: &str = "shoal_early_stopping";
 /// Between the seeds of two rounds; odd, so that no two rounds share one.
 const SEED_STEP: i64 = 1_000_003;
 
-/// What a training whose rounds draw random numbers makes anew at a checkpoint, to go on as one that begins with it.
+/// What a training whose rounds draw random numbers makes anew at a checkpoint, to go on as one
+/// that begins with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// What grows trees: the predictions that it has for its rows stay, which are the most work.
@@ -69,16 +73,24 @@ impl Checkpoints {
             log::warning("process_type update grows no rounds: no checkpoints are written");
             return None;
         }
-        if hyperparameters.parameter("tree_method", "auto") == "approx" && hyperparameters.parameter("subsample", "1").parse() != Ok(1.0) {
+        if hyperparameters.parameter("tree_method", "auto") == "approx"
+            && hyperparameters.parameter("subsample", "1").parse() != Ok(1.0)
+        {
             log::warning(
                 "tree_method approx with subsample draws its bins from the rows of the first round: a training that goes on from a \
                  checkpoint ends with a good model, but not with the same one; tree_method hist does",
             );
         }
-        Some(Self { directory: directory.to_owned(), renewal: renewal(hyperparameters), of_trial, written: of_trial.then(Instant::now) })
+        Some(Self {
+            directory: directory.to_owned(),
+            renewal: renewal(hyperparameters),
+            of_trial,
+            written: of_trial.then(Instant::now),
+        })
     }
 
-    /// The newest checkpoint of at most `num_round` rounds that can be read, the same on all hosts. A collective call.
+    /// The newest checkpoint of at most `num_round` rounds that can be read, the same on all hosts.
+    /// A collective call.
     pub(super) fn newest(&self, api: &'static Api, num_round: u32, group: &Group) -> Result<Option<Resumed>, Failure> {
         let found = if group.rank() == 0 { self.find(api, num_round) } else { None };
         let mut rounds = [found.as_ref().map_or(0.0, |found| f64::from(found.rounds))];
@@ -96,7 +108,9 @@ impl Checkpoints {
         for (round, path) in files.into_iter().rev().filter(|(round, _)| *round < num_round).take(TRIED) {
             let read = || -> Result<Vec<u8>, String> {
                 let model = fs::read(&path).map_err(|error| error.to_string())?;
-                let rounds = Booster::load(api, &model).and_then(|booster| booster.rounds()).map_err(|error| error.to_string())?;
+                let rounds = Booster::load(api, &model)
+                    .and_then(|booster| booster.rounds())
+                    .map_err(|error| error.to_string())?;
                 if rounds == round + 1 { Ok(model) } else { Err(format!("it has {rounds} rounds")) }
             };
             match read() {
@@ -111,8 +125,8 @@ impl Checkpoints {
         None
     }
 
-    /// Whether a checkpoint is due after this number of rounds. `is_last`: the training ends or pauses here. `end`: the
-    /// round at which it next ends or pauses.
+    /// Whether a checkpoint is due after this number of rounds. `is_last`: the training ends or
+    /// pauses here. `end`: the round at which it next ends or pauses.
     pub(super) fn is_due(&self, rounds: u32, is_last: bool, end: u32) -> bool {
         let is_time = || self.written.is_none_or(|at| at.elapsed() >= FREE_PACE);
         match self.renewal {
@@ -127,7 +141,12 @@ impl Checkpoints {
     }
 
     /// Writes the model of so many rounds, and forgets all but the newest.
-    pub(super) fn write(&mut self, booster: &mut Booster, rounds: u32, stopping: Option<&EarlyStopping>) -> Result<(), Failure> {
+    pub(super) fn write(
+        &mut self,
+        booster: &mut Booster,
+        rounds: u32,
+        stopping: Option<&EarlyStopping>,
+    ) -> Result<(), Failure> {
         let model = match stopping {
             None => booster.to_bytes()?,
             Some(stopping) => {
@@ -171,13 +190,18 @@ pub(super) fn seed(hyperparameters: &Hyperparameters, rounds: u32) -> i64 {
 /// The checkpoint files there are, by round.
 fn files(directory: &Path) -> BTreeMap<u32, PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?, entry.path()))).collect()
+    entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?, entry.path())))
+        .collect()
 }
 
 fn renewal(hyperparameters: &Hyperparameters) -> Option<Renewal> {
     let is_one = |name: &str| hyperparameters.parameter(name, "1").parse() == Ok(1.0);
-    let samples = ["subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode"].into_iter().any(|name| !is_one(name));
-    let is_plain = hyperparameters.parameter("booster", "gbtree") != "dart" && !hyperparameters.parameters.contains_key("updater");
+    let samples = ["subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode"]
+        .into_iter()
+        .any(|name| !is_one(name));
+    let is_plain =
+        hyperparameters.parameter("booster", "gbtree") != "dart" && !hyperparameters.parameters.contains_key("updater");
     // An objective that draws pairs is no updater.
     let others = !is_plain || hyperparameters.parameter("objective", "").starts_with("rank:");
     if others { Some(Renewal::Booster) } else { samples.then_some(Renewal::Updaters) }
@@ -203,7 +227,10 @@ mod tests {
     #[test]
     fn boundaries_become_rarer_and_cost_a_tenth_at_most() {
         let boundaries: Vec<u32> = (1..=2000).filter(|rounds| is_boundary(*rounds)).collect();
-        assert_eq!(boundaries[..24], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 26, 28]);
+        assert_eq!(
+            boundaries[..24],
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 26, 28]
+        );
         assert!(boundaries.windows(2).all(|pair| pair[1] - pair[0] <= (pair[0] / 10).max(1)));
         assert!(boundaries.len() < 80);
     }

@@ -1,5 +1,6 @@
-//! The metrics that SageMaker's image adds to those of the library, as scikit-learn defines them (unweighted): from the confusion matrix or
-//! from sums of errors, so that their values over several hosts are exact.
+//! The metrics that SageMaker's image adds to those of the library, as scikit-learn defines them
+//! (unweighted): from the confusion matrix or from sums of errors, so that their values over
+//! several hosts are exact.
 
 use super::failure::Failure;
 use super::ffi::booster::{Booster, Output, Predictions};
@@ -26,8 +27,8 @@ pub(super) enum ContainerMetric {
 }
 
 use ContainerMetric::{
-    Accuracy, BalancedAccuracy, F1Binary, F1Macro, Mae, Mse, PrecisionBinary, PrecisionMacro, PrecisionMicro, R2, RecallBinary,
-    RecallMacro, RecallMicro, Rmse,
+    Accuracy, BalancedAccuracy, F1Binary, F1Macro, Mae, Mse, PrecisionBinary, PrecisionMacro, PrecisionMicro, R2,
+    RecallBinary, RecallMacro, RecallMicro, Rmse,
 };
 
 const NAMES: [(&str, ContainerMetric); 15] = [
@@ -72,13 +73,17 @@ pub(super) struct ContainerMetrics {
 }
 
 impl ContainerMetrics {
-    /// Takes those of `asked` that are the image's. `classes` is the number of classes of a classification.
+    /// Takes those of `asked` that are the image's. `classes` is the number of classes of a
+    /// classification.
     pub(super) fn of(asked: &[String], classes: Option<usize>) -> Result<Self, Failure> {
-        let metrics: Vec<_> = asked.iter().filter_map(|name| ContainerMetric::named(name).map(|metric| (name.clone(), metric))).collect();
+        let metrics: Vec<_> =
+            asked.iter().filter_map(|name| ContainerMetric::named(name).map(|metric| (name.clone(), metric))).collect();
         for (name, metric) in &metrics {
             match classes {
                 None if !metric.is_regression() => {
-                    return Err(Failure::User(format!("Metric '{name}' can only be applied for classification problems.")));
+                    return Err(Failure::User(format!(
+                        "Metric '{name}' can only be applied for classification problems."
+                    )));
                 }
                 Some(3..) if metric.is_binary() => {
                     return Err(Failure::User(format!(
@@ -133,7 +138,8 @@ impl ContainerMetrics {
     }
 }
 
-/// How many rows of each class were predicted as each class: `counts[truth * classes + prediction]`.
+/// How many rows of each class were predicted as each class:
+/// `counts[truth * classes + prediction]`.
 #[derive(Debug)]
 struct Confusion {
     counts: Vec<f64>,
@@ -184,7 +190,8 @@ impl Confusion {
 
     /// The mean over the classes that occur as label or prediction.
     fn macro_mean(&self, of: impl Fn(usize) -> f64) -> f64 {
-        let present: Vec<usize> = (0..self.classes).filter(|class| self.labelled(*class) + self.predicted(*class) > 0.0).collect();
+        let present: Vec<usize> =
+            (0..self.classes).filter(|class| self.labelled(*class) + self.predicted(*class) > 0.0).collect();
         ratio(present.iter().map(|class| of(*class)).sum(), present.len() as f64)
     }
 
@@ -261,7 +268,11 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 /// The first of the greatest values.
 fn argmax(values: &[f32]) -> usize {
-    values.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (index, value)| if *value > best.1 { (index, *value) } else { best }).0
+    values
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (index, value)| if *value > best.1 { (index, *value) } else { best })
+        .0
 }
 
 #[cfg(test)]
@@ -275,7 +286,8 @@ mod tests {
     #[test]
     fn binary_values_are_scikit_learns() {
         let labels = [1.0, 1.0, 1.0, 0.0, 0.0, 1.0];
-        let confusion = Confusion::count(&labels, &predictions(&[2.0, 0.5, -1.0, 3.0, -2.0, 0.1], 1), 2).expect("classes");
+        let confusion =
+            Confusion::count(&labels, &predictions(&[2.0, 0.5, -1.0, 3.0, -2.0, 0.1], 1), 2).expect("classes");
         // sklearn.metrics of [1, 1, 1, 0, 0, 1] and [1, 1, 0, 1, 0, 1].
         let expected = [
             (Accuracy, 4.0 / 6.0),
@@ -314,7 +326,8 @@ mod tests {
 
     #[test]
     fn regression_values_are_scikit_learns() {
-        let errors = Errors::measure(&[3.0, -0.5, 2.0, 7.0], &predictions(&[2.5, 0.0, 2.0, 8.0], 1), &Group::alone()).expect("errors");
+        let errors = Errors::measure(&[3.0, -0.5, 2.0, 7.0], &predictions(&[2.5, 0.0, 2.0, 8.0], 1), &Group::alone())
+            .expect("errors");
         for (metric, value) in [(Mae, 0.5), (Mse, 0.375), (Rmse, 0.375_f64.sqrt()), (R2, 0.948_608_137_044_967_9)] {
             assert!((errors.value(metric) - value).abs() < 1e-12, "{metric:?}: {}", errors.value(metric));
         }
@@ -323,7 +336,9 @@ mod tests {
     #[test]
     fn metrics_that_do_not_fit_the_objective_are_refused() {
         let of = |name: &str, classes| ContainerMetrics::of(&[name.to_owned()], classes);
-        assert!(of("accuracy", None).is_err() && of("f1_binary", Some(3)).is_err() && of("precision", Some(3)).is_err());
+        assert!(
+            of("accuracy", None).is_err() && of("f1_binary", Some(3)).is_err() && of("precision", Some(3)).is_err()
+        );
         assert!(of("accuracy", Some(3)).is_ok() && of("f1_binary", Some(2)).is_ok() && of("r2", None).is_ok());
         let wrong = Confusion::count(&[0.5], &predictions(&[1.0], 1), 2).expect_err("no class").to_string();
         assert_eq!(wrong, "ClientError: label 0.5 is not a class from 0 to 1");

@@ -1,5 +1,6 @@
-//! K-fold cross-validation (`_kfold`, `_num_cv_round`) as the image does it: one model per fold, each evaluated on the channels themselves, the
-//! mean of their last metrics, and the predictions for the rows that each model has not seen.
+//! K-fold cross-validation (`_kfold`, `_num_cv_round`) as the image does it: one model per fold,
+//! each evaluated on the channels themselves, the mean of their last metrics, and the predictions
+//! for the rows that each model has not seen.
 
 use std::fmt::Write;
 
@@ -56,7 +57,15 @@ pub(super) fn train(
     let mut shuffle = Shuffle { state: seed as u64 };
     let mut unseen = Unseen::new(labels, classifies);
     let directory = instance.paths.model();
-    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group: &group, directory: &directory, termination };
+    let boost = Boost {
+        api,
+        hyperparameters,
+        parameters: &parameters,
+        plan: &plan,
+        group: &group,
+        directory: &directory,
+        termination,
+    };
     let mut evaluator = Evaluator::new(&plan, None);
     let mut last_scores: Vec<Vec<Score>> = Vec::new();
     for round in 0..rounds {
@@ -89,13 +98,19 @@ pub(super) fn train(
         .map_err(|source| Failure::File { what: "write", path, source })
 }
 
-fn set(api: &'static Api, name: &'static str, source: &mut super::data::Source, options: MatrixOptions) -> Result<Set, Failure> {
+fn set(
+    api: &'static Api,
+    name: &'static str,
+    source: &mut super::data::Source,
+    options: MatrixOptions,
+) -> Result<Set, Failure> {
     let matrix = Matrix::plain(api, source, options)?;
     source.forget_rows();
     Ok(Set { name, matrix, labels: source.labels().to_vec() })
 }
 
-/// The fold of each row: equally many rows in each, and of a classification equally many of each class.
+/// The fold of each row: equally many rows in each, and of a classification equally many of each
+/// class.
 fn assign(labels: &[f32], folds: usize, stratified: bool, shuffle: &mut Shuffle) -> Vec<usize> {
     let mut order: Vec<usize> = (0..labels.len()).collect();
     shuffle.apply(&mut order);
@@ -110,7 +125,8 @@ fn assign(labels: &[f32], folds: usize, stratified: bool, shuffle: &mut Shuffle)
     fold_of
 }
 
-/// A seeded random order (SplitMix64 by Steele, Lea and Flood 2014, and the shuffle of Fisher and Yates).
+/// A seeded random order (SplitMix64 by Steele, Lea and Flood 2014, and the shuffle of Fisher and
+/// Yates).
 struct Shuffle {
     state: u64,
 }
@@ -135,7 +151,11 @@ fn mean(models: &[Vec<Score>]) -> Vec<Score> {
     let mut means: Vec<Score> = Vec::new();
     for metric in first.iter().filter(|score| score.set == "train").map(|score| &score.metric) {
         for score in first.iter().filter(|score| score.metric == *metric) {
-            let values = models.iter().flatten().filter(|other| other.set == score.set && other.metric == *metric).map(|other| other.value);
+            let values = models
+                .iter()
+                .flatten()
+                .filter(|other| other.set == score.set && other.metric == *metric)
+                .map(|other| other.value);
             means.push(Score { value: values.sum::<f64>() / models.len() as f64, ..score.clone() });
         }
     }
@@ -159,14 +179,14 @@ impl Unseen {
     fn add(&mut self, rows: &[i32], predictions: &Predictions) {
         for (row, values) in rows.iter().zip(predictions.values.chunks_exact(predictions.columns.max(1))) {
             let row = *row as usize;
-            // One value is a probability of class 1, or a class (multi:softmax); several are probabilities of each.
+            // One value is a probability of class 1, or a class (multi:softmax); several are
+            // probabilities of each.
             let (class, value) = match values {
                 [value] if *value > 1.0 => (*value, *value),
                 [value] => (f32::from(u8::from(*value > 0.5)), *value),
-                values => values
-                    .iter()
-                    .zip(0_u16..)
-                    .fold((0.0, f32::NEG_INFINITY), |best, (value, class)| if *value > best.1 { (f32::from(class), *value) } else { best }),
+                values => values.iter().zip(0_u16..).fold((0.0, f32::NEG_INFINITY), |best, (value, class)| {
+                    if *value > best.1 { (f32::from(class), *value) } else { best }
+                }),
             };
             self.predictions[row].push(value);
             self.classes[row].push(class);
@@ -230,7 +250,10 @@ mod tests {
             ]
         };
         let line = evaluate::line(10, &mean(&[scores(0.0), scores(0.2)]));
-        assert_eq!(line, "[10]\ttrain-auc:0.60000\tvalidation-auc:0.50000\ttrain-error:0.20000\tvalidation-error:0.30000");
+        assert_eq!(
+            line,
+            "[10]\ttrain-auc:0.60000\tvalidation-auc:0.50000\ttrain-error:0.20000\tvalidation-error:0.30000"
+        );
     }
 
     #[test]

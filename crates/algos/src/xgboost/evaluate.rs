@@ -1,6 +1,7 @@
-//! The metrics of each round, printed as XGBoost's evaluation monitor prints them. Over several hosts every value is that of one host with
-//! all rows: metrics that are sums over rows are summed by the library, the image's own by us, and the rest ([`super::judge`]) are computed
-//! from all predictions at once.
+//! The metrics of each round, printed as XGBoost's evaluation monitor prints them. Over several
+//! hosts every value is that of one host with all rows: metrics that are sums over rows are summed
+//! by the library, the image's own by us, and the rest ([`super::judge`]) are computed from all
+//! predictions at once.
 
 use super::auc;
 use super::container_metrics::ContainerMetrics;
@@ -49,8 +50,15 @@ impl Evaluator {
         Self { by_library, by_judge, by_us: plan.by_us.clone(), apart: plan.apart.clone() }
     }
 
-    /// Every metric of every set after `round`, set by set. Complete on rank 0 only. A collective call.
-    pub(super) fn evaluate(&mut self, booster: &mut Booster, round: u32, sets: &[Set], group: &Group) -> Result<Vec<Score>, Failure> {
+    /// Every metric of every set after `round`, set by set. Complete on rank 0 only. A collective
+    /// call.
+    pub(super) fn evaluate(
+        &mut self,
+        booster: &mut Booster,
+        round: u32,
+        sets: &[Set],
+        group: &Group,
+    ) -> Result<Vec<Score>, Failure> {
         let matrices: Vec<(&str, &Matrix)> = sets.iter().map(|set| (set.name, &set.matrix)).collect();
         let line = if self.by_library { booster.evaluate(round as i32, &matrices)? } else { String::new() };
         let mut scores = Vec::new();
@@ -75,10 +83,12 @@ impl Evaluator {
     }
 }
 
-/// Puts the values that the library knows by name in the order that was asked for. `order`: which of them were computed apart.
+/// Puts the values that the library knows by name in the order that was asked for. `order`: which
+/// of them were computed apart.
 fn merge(together: Vec<(String, f64)>, apart: Vec<(String, f64)>, order: &[bool]) -> Vec<(String, f64)> {
     let (mut together, mut apart) = (together.into_iter(), apart.into_iter());
-    let mut merged: Vec<_> = order.iter().filter_map(|is_apart| if *is_apart { apart.next() } else { together.next() }).collect();
+    let mut merged: Vec<_> =
+        order.iter().filter_map(|is_apart| if *is_apart { apart.next() } else { together.next() }).collect();
     merged.extend(together.chain(apart));
     merged
 }

@@ -1,5 +1,6 @@
-//! The hyperparameters of SageMaker's XGBoost image: names, ranges and messages as in `aws/sagemaker-xgboost-container`
-//! (`algorithm_mode/hyperparameter_validation.py`, version 3.0-5).
+//! The hyperparameters of SageMaker's XGBoost image: names, ranges and messages as in
+//! `aws/sagemaker-xgboost-container` (`algorithm_mode/hyperparameter_validation.py`, version
+//! 3.0-5).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, HyperparameterE
     Err(HyperparameterError(message.into()))
 }
 
-/// Checked hyperparameters. What the library itself takes is in `parameters`; the rest steers the training around it.
+/// Checked hyperparameters. What the library itself takes is in `parameters`; the rest steers the
+/// training around it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hyperparameters {
     /// Boosting rounds.
@@ -48,7 +50,8 @@ const OURS: [&str; 9] = [
     "nthread",
 ];
 
-/// Checks the hyperparameters of a training job (names to texts, as in `hyperparameters.json`) without training.
+/// Checks the hyperparameters of a training job (names to texts, as in `hyperparameters.json`)
+/// without training.
 ///
 /// # Errors
 /// The first mistake, in the words of SageMaker's image.
@@ -97,7 +100,8 @@ impl Hyperparameters {
         check_together(&named)?;
 
         // The library counts in 32 bits with a sign.
-        let integer = |name: &str| named.get(name).and_then(|value| u32::try_from(value.trim().parse::<i32>().ok()?).ok());
+        let integer =
+            |name: &str| named.get(name).and_then(|value| u32::try_from(value.trim().parse::<i32>().ok()?).ok());
         let mut eval_metric: Vec<String> = Vec::new();
         for metric in named.get("eval_metric").iter().flat_map(|value| value.split(',')).map(str::trim) {
             if !eval_metric.iter().any(|known| known == metric) {
@@ -168,8 +172,12 @@ fn check_together(named: &BTreeMap<&str, &str>) -> Result<(), HyperparameterErro
 
     // Where the image insists on a tree_method, the library's default does what is asked for.
     let tree_method = value("tree_method").unwrap_or("hist");
-    if named.contains_key("monotone_constraints") && !matches!(tree_method, "exact" | "hist" | "auto" | "approx" | "gpu_hist") {
-        return refuse("monotone_constraints can be used only when the tree_method parameter is set to either 'exact' or 'hist'.");
+    if named.contains_key("monotone_constraints")
+        && !matches!(tree_method, "exact" | "hist" | "auto" | "approx" | "gpu_hist")
+    {
+        return refuse(
+            "monotone_constraints can be used only when the tree_method parameter is set to either 'exact' or 'hist'.",
+        );
     }
 
     let Some(updaters) = value("updater") else { return Ok(()) };
@@ -257,7 +265,10 @@ mod tests {
         let cases: [(&[(&str, &str)], &str); 22] = [
             (&[("num_round", "1"), ("max_dept", "3")], "Extraneous hyperparameter found: max_dept"),
             (&[("eta", "1")], "Missing required hyperparameter: num_round"),
-            (&[("num_rounds", "1")], "Missing required hyperparameter: num_round; extraneous hyperparameter found: num_rounds"),
+            (
+                &[("num_rounds", "1")],
+                "Missing required hyperparameter: num_round; extraneous hyperparameter found: num_rounds",
+            ),
             (&[("num_round", "0")], "Hyperparameter num_round: 0 is not in [1, +inf)"),
             (&[("num_round", "1.5")], "Hyperparameter num_round: could not parse value \"1.5\""),
             (&[("num_round", "99999999999")], "Hyperparameter num_round: the number is too large"),
@@ -265,20 +276,38 @@ mod tests {
             (&[("num_round", "1"), ("learning_rate", "x")], "Hyperparameter eta: could not parse value \"x\""),
             (&[("num_round", "1"), ("gamma", "nan")], "Hyperparameter gamma: nan is not in [0, +inf)"),
             (&[("num_round", "1"), ("subsample", "0")], "Hyperparameter subsample: 0 is not in (0, 1]"),
-            (&[("num_round", "1"), ("tweedie_variance_power", "2")], "Hyperparameter tweedie_variance_power: 2 is not in (1, 2)"),
-            (&[("num_round", "1"), ("booster", "x")], "Hyperparameter booster: x is not in ['gbtree', 'gblinear', 'dart']"),
-            (&[("num_round", "1"), ("objective", "multi:softmax")], "Require input for parameter 'num_class' for multi-classification"),
+            (
+                &[("num_round", "1"), ("tweedie_variance_power", "2")],
+                "Hyperparameter tweedie_variance_power: 2 is not in (1, 2)",
+            ),
+            (
+                &[("num_round", "1"), ("booster", "x")],
+                "Hyperparameter booster: x is not in ['gbtree', 'gblinear', 'dart']",
+            ),
+            (
+                &[("num_round", "1"), ("objective", "multi:softmax")],
+                "Require input for parameter 'num_class' for multi-classification",
+            ),
             (
                 &[("num_round", "1"), ("num_class", "3")],
                 "Do not need to setup parameter 'num_class' for learning task other than multi-classification.",
             ),
-            (&[("num_round", "1"), ("eval_metric", "auc")], "Metric 'auc' can only be applied for classification and ranking problems."),
-            (&[("num_round", "1"), ("eval_metric", "error@x")], "Threshold value 't' in 'error@t' expects float input."),
+            (
+                &[("num_round", "1"), ("eval_metric", "auc")],
+                "Metric 'auc' can only be applied for classification and ranking problems.",
+            ),
+            (
+                &[("num_round", "1"), ("eval_metric", "error@x")],
+                "Threshold value 't' in 'error@t' expects float input.",
+            ),
             (
                 &[("num_round", "1"), ("eval_metric", "rmse@1")],
                 "Metric 'rmse@1' is not supported. Parameter 'eval_metric' with customized threshold should be one of these options: 'error', 'ndcg', 'map'.",
             ),
-            (&[("num_round", "1"), ("monotone_constraints", "1,0")], "Hyperparameter monotone_constraints: could not parse value \"1,0\""),
+            (
+                &[("num_round", "1"), ("monotone_constraints", "1,0")],
+                "Hyperparameter monotone_constraints: could not parse value \"1,0\"",
+            ),
             (
                 &[("num_round", "1"), ("monotone_constraints", "(1,2)")],
                 "Hyperparameter monotone_constraints: value (1,2) not in range [-1, 0, 1]",

@@ -1,7 +1,9 @@
-//! What this process is told of its training job: the files under `/opt/ml/input/config` and the environment.
+//! What this process is told of its training job: the files under `/opt/ml/input/config` and the
+//! environment.
 //!
-//! Besides SageMaker's variables it reads three of its own: `SHOAL_XGBOOST_PORT` (the first host's port, 9099), `SHOAL_XGBOOST_SILENCE_SECONDS`
-//! (how long a host may say nothing, 60) and `SHOAL_HOST_ADDRESSES` (`algo-1=10.0.0.1,algo-2=10.0.0.2`, where names do not resolve).
+//! Besides SageMaker's variables it reads three of its own: `SHOAL_XGBOOST_PORT` (the first host's
+//! port, 9099), `SHOAL_XGBOOST_SILENCE_SECONDS` (how long a host may say nothing, 60) and
+//! `SHOAL_HOST_ADDRESSES` (`algo-1=10.0.0.1,algo-2=10.0.0.2`, where names do not resolve).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
@@ -38,7 +40,11 @@ pub(super) struct Instance {
 
 /// The tree's place: `SAGEMAKER_BASE_DIR`, else `/opt/ml`.
 pub(super) fn paths() -> Paths {
-    Paths::new(std::env::var_os("SAGEMAKER_BASE_DIR").filter(|base| !base.is_empty()).map_or_else(|| PathBuf::from(BASE), PathBuf::from))
+    Paths::new(
+        std::env::var_os("SAGEMAKER_BASE_DIR")
+            .filter(|base| !base.is_empty())
+            .map_or_else(|| PathBuf::from(BASE), PathBuf::from),
+    )
 }
 
 impl Instance {
@@ -48,9 +54,14 @@ impl Instance {
             let path = paths.config().join(name);
             std::fs::read(&path).map_err(|source| Failure::File { what: "read", path, source })
         };
-        let job = Job::parse(&file("hyperparameters.json")?, &file("resourceconfig.json")?, &file("inputdataconfig.json")?)?;
+        let job =
+            Job::parse(&file("hyperparameters.json")?, &file("resourceconfig.json")?, &file("inputdataconfig.json")?)?;
         let checkpoint_config = paths.config().join("checkpointconfig.json");
-        let checkpoints = if checkpoint_config.exists() { Some(checkpoint_directory(&file("checkpointconfig.json")?)?) } else { None };
+        let checkpoints = if checkpoint_config.exists() {
+            Some(checkpoint_directory(&file("checkpointconfig.json")?)?)
+        } else {
+            None
+        };
         let cpus = number("SM_NUM_CPUS").map_or_else(available_cpus, |cpus: usize| cpus.max(1));
         Ok(Self {
             paths,
@@ -60,7 +71,8 @@ impl Instance {
             cpus,
             port: number("SHOAL_XGBOOST_PORT").unwrap_or(PORT),
             silence: Duration::from_secs(number("SHOAL_XGBOOST_SILENCE_SECONDS").unwrap_or(60)),
-            addresses: std::env::var("SHOAL_HOST_ADDRESSES").map_or_else(|_| BTreeMap::new(), |text| host_addresses(&text)),
+            addresses: std::env::var("SHOAL_HOST_ADDRESSES")
+                .map_or_else(|_| BTreeMap::new(), |text| host_addresses(&text)),
         })
     }
 
@@ -71,7 +83,8 @@ impl Instance {
     }
 }
 
-/// Where no namespaces can be had, instances are plain processes (which have `SHOAL_INSTANCE`), and `algo-K` is at 127.0.1.K.
+/// Where no namespaces can be had, instances are plain processes (which have `SHOAL_INSTANCE`), and
+/// `algo-K` is at 127.0.1.K.
 fn plain_address(host: &str) -> Option<IpAddr> {
     std::env::var_os("SHOAL_INSTANCE")?;
     let number: u8 = host.strip_prefix("algo-")?.parse().ok()?;

@@ -1,20 +1,33 @@
-//! The score that boosting begins with. For these objectives the library takes the mean label, in double precision on one host; over several
-//! hosts it adds their parts in single precision, which would make the last bits of every prediction depend on the number of hosts.
+//! The score that boosting begins with. For these objectives the library takes the mean label, in
+//! double precision on one host; over several hosts it adds their parts in single precision, which
+//! would make the last bits of every prediction depend on the number of hosts.
 
 use super::data::Source;
 use super::failure::Failure;
 use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 
-/// What one host with all rows would begin with, where the library of several hosts would not; a collective call.
-pub(super) fn of_all_hosts(hyperparameters: &Hyperparameters, train: &Source, group: &Group) -> Result<Option<f32>, Failure> {
+/// What one host with all rows would begin with, where the library of several hosts would not; a
+/// collective call.
+pub(super) fn of_all_hosts(
+    hyperparameters: &Hyperparameters,
+    train: &Source,
+    group: &Group,
+) -> Result<Option<f32>, Failure> {
     let objective = hyperparameters.parameter("objective", "reg:squarederror");
     let is_mean = matches!(
         objective,
-        "reg:squarederror" | "reg:logistic" | "binary:logistic" | "binary:logitraw" | "reg:gamma" | "reg:tweedie" | "count:poisson"
+        "reg:squarederror"
+            | "reg:logistic"
+            | "binary:logistic"
+            | "binary:logitraw"
+            | "reg:gamma"
+            | "reg:tweedie"
+            | "count:poisson"
     );
     // With `scale_pos_weight` the library takes a Newton step instead.
-    let is_free = !hyperparameters.parameters.contains_key("base_score") && !hyperparameters.parameters.contains_key("scale_pos_weight");
+    let is_free = !hyperparameters.parameters.contains_key("base_score")
+        && !hyperparameters.parameters.contains_key("scale_pos_weight");
     if group.size() == 1 || !is_mean || !is_free {
         return Ok(None);
     }

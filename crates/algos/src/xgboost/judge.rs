@@ -1,6 +1,7 @@
-//! Metrics that need all rows at once (auc, aucpr, map, ndcg, cox-nloglik), over several hosts. The library would average each host's own
-//! value. Here the margins of all rows are gathered, and the library itself evaluates them on rank 0: on a booster without trees, whose
-//! base margins are those margins, on a thread of its own that is in no group and so counts as one host.
+//! Metrics that need all rows at once (auc, aucpr, map, ndcg, cox-nloglik), over several hosts. The
+//! library would average each host's own value. Here the margins of all rows are gathered, and the
+//! library itself evaluates them on rank 0: on a booster without trees, whose base margins are
+//! those margins, on a thread of its own that is in no group and so counts as one host.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -69,7 +70,12 @@ impl Drop for Bench {
 
 impl Judge {
     /// Gathers labels, weights and groups of every set. A collective call.
-    pub(super) fn new(api: &'static Api, own: &[Own<'_>], options: &JudgeOptions, group: &Group) -> Result<Self, Failure> {
+    pub(super) fn new(
+        api: &'static Api,
+        own: &[Own<'_>],
+        options: &JudgeOptions,
+        group: &Group,
+    ) -> Result<Self, Failure> {
         let mut counts = Vec::new();
         let mut sets = Vec::new();
         for own in own {
@@ -79,7 +85,8 @@ impl Judge {
             let kinds = &mut of_rank[3 * group.rank()..][..3];
             kinds.copy_from_slice(&[own.labels.len() as f64, own.weights.len() as f64, runs.len() as f64]);
             group.sum(&mut of_rank)?;
-            let part = |kind: usize| of_rank.iter().skip(kind).step_by(3).map(|count| *count as usize).collect::<Vec<_>>();
+            let part =
+                |kind: usize| of_rank.iter().skip(kind).step_by(3).map(|count| *count as usize).collect::<Vec<_>>();
             let (rows, weighted, grouped) = (part(0), part(1), part(2));
 
             let labels = group.gather(own.labels, &rows)?;
@@ -100,8 +107,14 @@ impl Judge {
         Ok(Self { counts, bench })
     }
 
-    /// The values of the metrics on set number `set`, by name, on rank 0; nothing elsewhere. A collective call.
-    pub(super) fn evaluate(&mut self, set: usize, margins: &Predictions, group: &Group) -> Result<Vec<(String, f64)>, Failure> {
+    /// The values of the metrics on set number `set`, by name, on rank 0; nothing elsewhere. A
+    /// collective call.
+    pub(super) fn evaluate(
+        &mut self,
+        set: usize,
+        margins: &Predictions,
+        group: &Group,
+    ) -> Result<Vec<(String, f64)>, Failure> {
         let counts: Vec<usize> = self.counts[set].iter().map(|rows| rows * margins.columns).collect();
         let all = group.gather(&margins.values, &counts)?;
         let Some(bench) = &self.bench else { return Ok(Vec::new()) };
@@ -119,7 +132,9 @@ impl Bench {
                 let evaluation = &mut evaluations[set];
                 let verdict = match evaluation {
                     Some(evaluation) => evaluation.run(&margins),
-                    None => Evaluation::new(api, &sets[set], &options).and_then(|new| evaluation.insert(new).run(&margins)),
+                    None => {
+                        Evaluation::new(api, &sets[set], &options).and_then(|new| evaluation.insert(new).run(&margins))
+                    }
                 };
                 if tell.send(verdict).is_err() {
                     return;

@@ -1,4 +1,5 @@
-//! Log lines as SageMaker's XGBoost image writes them: `[2026-11-21:07:30:00:INFO] text`, on standard output.
+//! Log lines as SageMaker's XGBoost image writes them: `[2026-11-21:07:30:00:INFO] text`, on
+//! standard output.
 
 use std::io::Write;
 
@@ -28,7 +29,8 @@ fn line(level: &str, text: &str) {
     print(&format!("[{now}:{level}] {text}"));
 }
 
-/// One line, at once: whoever reads the log waits for it. A closed standard output does not end a training.
+/// One line, at once: whoever reads the log waits for it. A closed standard output does not end a
+/// training.
 pub(super) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());

@@ -15,7 +15,8 @@ pub(super) struct MetricPlan {
     pub(super) default_by_library: bool,
     /// The judge, from all hosts' rows; none for the default.
     pub(super) by_judge: Option<Vec<String>>,
-    /// For each metric of the library, in the order asked for: whether it is computed apart, by the judge or, on one host, by [`auc`].
+    /// For each metric of the library, in the order asked for: whether it is computed apart, by the
+    /// judge or, on one host, by [`auc`].
     pub(super) apart: Vec<bool>,
     pub(super) by_us: ContainerMetrics,
 }
@@ -31,13 +32,15 @@ impl MetricPlan {
             _ => None,
         };
         let by_us = ContainerMetrics::of(&asked, classes)?;
-        let of_library: Vec<String> = asked.into_iter().filter(|metric| ContainerMetric::named(metric).is_none()).collect();
+        let of_library: Vec<String> =
+            asked.into_iter().filter(|metric| ContainerMetric::named(metric).is_none()).collect();
         let default = of_library.is_empty();
         let is_judged = |metric: &str| group.size() > 1 && metrics::needs_all_rows(metric);
         let is_apart = |metric: &str| is_judged(metric) || auc_is_ours && group.size() == 1 && metric == auc::NAME;
         let default_apart = default && is_judged(metrics::default_of(objective));
         let apart: Vec<bool> = of_library.iter().map(|metric| is_apart(metric)).collect();
-        let (of_judge, by_library): (Vec<String>, Vec<String>) = of_library.into_iter().partition(|metric| is_apart(metric));
+        let (of_judge, by_library): (Vec<String>, Vec<String>) =
+            of_library.into_iter().partition(|metric| is_apart(metric));
         let by_judge = (group.size() > 1 && (default_apart || !of_judge.is_empty())).then_some(of_judge);
         Ok(Self { by_library, default_by_library: default && !default_apart, by_judge, apart, by_us })
     }

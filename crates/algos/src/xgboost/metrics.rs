@@ -1,4 +1,5 @@
-//! The metrics by name: which way is better, who computes them, and the regular expressions that find them in the log.
+//! The metrics by name: which way is better, who computes them, and the regular expressions that
+//! find them in the log.
 
 use crate::{MeasuredOn, Metric, Objective};
 
@@ -43,7 +44,8 @@ const MINIMIZE: [&str; 17] = [
     "tweedie-nloglik",
 ];
 
-/// Metrics of the library that are not a sum over rows, so that their values on parts of the data do not give the value on all of it.
+/// Metrics of the library that are not a sum over rows, so that their values on parts of the data
+/// do not give the value on all of it.
 const OF_ALL_ROWS: [&str; 5] = ["auc", "aucpr", "cox-nloglik", "map", "ndcg"];
 
 /// Every metric name that `eval_metric` takes without a threshold.
@@ -61,7 +63,8 @@ pub(super) fn is_maximized(metric: &str) -> bool {
     MAXIMIZE.contains(&base(metric))
 }
 
-/// Whether the library's value of `metric` over several hosts must be computed from all rows at once.
+/// Whether the library's value of `metric` over several hosts must be computed from all rows at
+/// once.
 pub(super) fn needs_all_rows(metric: &str) -> bool {
     OF_ALL_ROWS.contains(&base(metric))
 }
@@ -85,8 +88,8 @@ pub(super) fn default_of(objective: &str) -> &'static str {
     }
 }
 
-/// The metrics that SageMaker's platform looks for in the log of its XGBoost images: each on both sets, of which tuning jobs can optimise those on the
-/// validation set. Tabs are `#011` in the log.
+/// The metrics that SageMaker's platform looks for in the log of its XGBoost images: each on both
+/// sets, of which tuning jobs can optimise those on the validation set. Tabs are `#011` in the log.
 pub(super) fn all() -> Vec<Metric> {
     // Cross-validation has metrics of the same names without the channel.
     let measured_on = MeasuredOn { channel: "validation", unless: Some("_kfold") };
@@ -100,10 +103,12 @@ pub(super) fn all() -> Vec<Metric> {
     of_set("train", None).chain(of_set("validation", Some(measured_on))).collect()
 }
 
-/// Whether the library's name of a metric is the one that was asked for: it prints `error@0.70` as `error@0.7`.
+/// Whether the library's name of a metric is the one that was asked for: it prints `error@0.70` as
+/// `error@0.7`.
 pub(super) fn is_same(printed: &str, asked: &str) -> bool {
     let threshold = |metric: &str| metric.split_once('@').and_then(|(_, threshold)| threshold.parse::<f64>().ok());
-    printed == asked || (base(printed) == base(asked) && threshold(printed).is_some() && threshold(printed) == threshold(asked))
+    printed == asked
+        || (base(printed) == base(asked) && threshold(printed).is_some() && threshold(printed) == threshold(asked))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! SageMaker's XGBoost image as a program of ours, in algorithm mode: the same hyperparameters, channels, log lines, metrics and model file,
-//! on the current XGBoost library. `declaration` is what others know of it. From the outside in: `instance` is what the process is told, `hyperparameters` and `channels`
-//! check what the user gave, `roll` finds out which hosts take part and who was lost, `train` trains.
+//! SageMaker's XGBoost image as a program of ours, in algorithm mode: the same hyperparameters,
+//! channels, log lines, metrics and model file, on the current XGBoost library. `declaration` is
+//! what others know of it. From the outside in: `instance` is what the process is told,
+//! `hyperparameters` and `channels` check what the user gave, `roll` finds out which hosts take
+//! part and who was lost, `train` trains.
 
 mod auc;
 mod boost;
@@ -63,7 +65,9 @@ pub fn read_rows(directory: &Path, content_type: &str, weights: bool) -> Result<
         };
         Source::scan(data::Files::list(directory)?, format)
     };
-    read().map(|source| source.map_or(0, |source| source.labels().len())).map_err(|error: data::DataError| error.to_string())
+    read()
+        .map(|source| source.map_or(0, |source| source.labels().len()))
+        .map_err(|error: data::DataError| error.to_string())
 }
 
 /// Runs the training of this process.

@@ -1,4 +1,5 @@
-//! The model file. It is replaced as a whole, so that whoever looks sees the old model or the new one.
+//! The model file. It is replaced as a whole, so that whoever looks sees the old model or the new
+//! one.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::path::Path;
 use super::failure::Failure;
 use super::ffi::booster::Booster;
 
-/// The file's name in the model directory; without a suffix, as `Booster.load_model("xgboost-model")` expects it.
+/// The file's name in the model directory; without a suffix, as
+/// `Booster.load_model("xgboost-model")` expects it.
 pub(super) const NAME: &str = "xgboost-model";
 
 /// What a file is called while it is written.
@@ -23,8 +25,8 @@ pub(super) fn write(model: &[u8], target: &Path) -> Result<(), Failure> {
     replace(model, directory, &name.to_string_lossy(), TEMPORARY)
 }
 
-/// Writes `directory/name` as a whole; it is called `temporary` until then. The kernel may write it to the disk when it likes: what outlives the
-/// machine is the copy in S3.
+/// Writes `directory/name` as a whole; it is called `temporary` until then. The kernel may write it
+/// to the disk when it likes: what outlives the machine is the copy in S3.
 pub(super) fn replace(bytes: &[u8], directory: &Path, name: &str, temporary: &str) -> Result<(), Failure> {
     let temporary = directory.join(temporary);
     let target = directory.join(name);

@@ -37,8 +37,8 @@ impl From<XGBoostError> for PredictError {
     }
 }
 
-/// What the model (a model file's bytes) predicts for comma-separated rows without a label column: one value per row, or one per
-/// class and row, row-major. An empty field is a missing value.
+/// What the model (a model file's bytes) predicts for comma-separated rows without a label column:
+/// one value per row, or one per class and row, row-major. An empty field is a missing value.
 ///
 /// # Errors
 /// See [`PredictError`].

@@ -216,13 +216,17 @@ pub(super) fn check(name: &str, value: &str, kind: Kind) -> Result<(), Hyperpara
         SomeOf(values) => {
             if let Some(unknown) = value.split(',').find(|item| !values.contains(&item.trim())) {
                 let range = python_list(values.iter().copied());
-                return refuse(format!("Hyperparameter {name}: value {} not in range {range}", python_list([unknown].into_iter())));
+                return refuse(format!(
+                    "Hyperparameter {name}: value {} not in range {range}",
+                    python_list([unknown].into_iter())
+                ));
             }
         }
         Metrics => value.split(',').try_for_each(|metric| check_metric(metric.trim()))?,
         TuningMetric => {
-            let known =
-                value.split_once(':').is_some_and(|(set, metric)| set == "validation" && metrics::names().any(|name| name == metric));
+            let known = value
+                .split_once(':')
+                .is_some_and(|(set, metric)| set == "validation" && metrics::names().any(|name| name == metric));
             if !known {
                 let names: Vec<String> = metrics::names().map(|metric| format!("validation:{metric}")).collect();
                 return outside(&python_list(names.iter().map(String::as_str)));
@@ -255,7 +259,10 @@ fn check_metric(metric: &str) -> Result<(), HyperparameterError> {
             return Ok(());
         }
         let range = python_list(metrics::names());
-        return refuse(format!("Hyperparameter eval_metric: value {} not in range {range}", python_list([metric].into_iter())));
+        return refuse(format!(
+            "Hyperparameter eval_metric: value {} not in range {range}",
+            python_list([metric].into_iter())
+        ));
     };
     if !matches!(name, "error" | "ndcg" | "map") {
         return refuse(format!(

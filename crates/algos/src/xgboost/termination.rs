@@ -1,6 +1,8 @@
-//! What a stop request (SIGTERM) does. Boosting ends after the round that is under way, and the model of the finished rounds is saved as that of
-//! a training that came to its end: whatever a tuning job calls best has a model. A round that takes longer than [`ROUND_TIMEOUT`] is not waited
-//! for: the model of the rounds before it is saved. A process that has not begun to boost ends at once.
+//! What a stop request (SIGTERM) does. Boosting ends after the round that is under way, and the
+//! model of the finished rounds is saved as that of a training that came to its end: whatever a
+//! tuning job calls best has a model. A round that takes longer than [`ROUND_TIMEOUT`] is not
+//! waited for: the model of the rounds before it is saved. A process that has not begun to boost
+//! ends at once.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,15 +19,19 @@ use super::failure::Failure;
 use super::ffi::booster::Booster;
 use super::{log, model_file};
 
-/// From a stop request to the end of the round that is under way; below the shortest grace that an agent gives.
+/// From a stop request to the end of the round that is under way; below the shortest grace that an
+/// agent gives.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same on other hosts than the first, which alone saves the model and needs them for its round.
+/// The same on other hosts than the first, which alone saves the model and needs them for its
+/// round.
 const PEER_TIMEOUT: Duration = Duration::from_secs(6);
 /// Between two copies of the model that are kept for rounds longer than [`ROUND_TIMEOUT`].
 const COPY_INTERVAL: Duration = Duration::from_secs(1);
-/// As shells report a process that SIGTERM ended: nobody takes a stopped training for a complete one.
+/// As shells report a process that SIGTERM ended: nobody takes a stopped training for a complete
+/// one.
 const TERMINATED: i32 = 128 + SIGTERM;
-/// A stop reaches the hosts of a job one after the other: how long one that lost another waits to hear of it.
+/// A stop reaches the hosts of a job one after the other: how long one that lost another waits to
+/// hear of it.
 const STOP_SPREADS: Duration = Duration::from_millis(500);
 const STOP_POLL: Duration = Duration::from_millis(20);
 
@@ -47,7 +53,8 @@ struct Shared {
     requested: AtomicBool,
     /// Readable once a stop is requested.
     wake: OwnedFd,
-    /// Held while a model file is written, so that no other thread writes or ends the process meanwhile.
+    /// Held while a model file is written, so that no other thread writes or ends the process
+    /// meanwhile.
     saved: Mutex<Saved>,
 }
 
@@ -68,7 +75,8 @@ enum Saved {
 }
 
 impl Termination {
-    /// Begins to listen for SIGTERM. `is_success`: a stopped process ends with code 0 (`save_model_on_termination`).
+    /// Begins to listen for SIGTERM. `is_success`: a stopped process ends with code 0
+    /// (`save_model_on_termination`).
     ///
     /// # Errors
     /// The signal cannot be handled.
@@ -105,7 +113,8 @@ impl Termination {
         self.shared.wake.as_fd()
     }
 
-    /// Boosting begins: from here on a stop request lets a round end. `copy` is the model of a checkpoint that it begins with.
+    /// Boosting begins: from here on a stop request lets a round end. `copy` is the model of a
+    /// checkpoint that it begins with.
     pub(super) fn begins(&self, is_first: bool, target: PathBuf, copy: Option<Vec<u8>>) {
         *self.shared.lock() = Saved::Boosting { is_first, target, copy, copied: Instant::now() };
     }
@@ -154,7 +163,8 @@ pub(super) struct StopRequests {
 }
 
 impl StopRequests {
-    /// The exit code, if another host was lost because all are told to end: that is no failure, and only said. Blocks for a moment if they are not, or not yet.
+    /// The exit code, if another host was lost because all are told to end: that is no failure, and
+    /// only said. Blocks for a moment if they are not, or not yet.
     pub(super) fn explain(&self, loss: &impl std::fmt::Display) -> Option<i32> {
         let until = Instant::now() + STOP_SPREADS;
         while !self.shared.requested.load(Ordering::Acquire) {

@@ -1,4 +1,5 @@
-//! A training over several hosts: the roll first, then the group of those with data, and a clear word on who was lost.
+//! A training over several hosts: the roll first, then the group of those with data, and a clear
+//! word on who was lost.
 
 use super::channels::Rows;
 use super::data::{Format, Source};
@@ -24,7 +25,12 @@ pub(super) fn train(
     let job = &instance.job;
     log::info(&format!("Distributed node training with {} hosts: {:?}", job.world_size(), job.hosts));
     let first = job.hosts[0].as_str();
-    let meeting = Meeting { job: instance.job_name.clone(), hosts: job.hosts.clone(), port: instance.port, silence: instance.silence };
+    let meeting = Meeting {
+        job: instance.job_name.clone(),
+        hosts: job.hosts.clone(),
+        port: instance.port,
+        silence: instance.silence,
+    };
     let caller = if job.current_host() == first { Some(call(api, instance, &meeting)?) } else { None };
     let failure_file = instance.paths.failure();
     let requests = termination.requests();
@@ -85,7 +91,8 @@ fn take_part(
     let host = instance.job.current_host();
     let rows = Rows::read(instance, hyperparameters, format)?;
     let missing = rows.missing();
-    let own_columns = rows.train.as_ref().map_or(0, Source::columns).max(rows.validation.as_ref().map_or(0, Source::columns));
+    let own_columns =
+        rows.train.as_ref().map_or(0, Source::columns).max(rows.validation.as_ref().map_or(0, Source::columns));
     let dense = matches!(format, Format::Csv(_));
     let plan = member.report(Report { has_data: missing.is_none(), columns: own_columns, dense })?;
     if plan.hosts.is_empty() {
@@ -105,7 +112,9 @@ fn take_part(
         return train::train(api, instance, hyperparameters, channels, &Group::alone(), termination);
     }
     let first = instance.job.hosts[0].as_str();
-    let address = instance.address(first).ok_or_else(|| Failure::XGBoost(format!("the name of {first} does not resolve any more")))?;
+    let address = instance
+        .address(first)
+        .ok_or_else(|| Failure::XGBoost(format!("the name of {first} does not resolve any more")))?;
     let place = plan.hosts.iter().position(|name| name == host).expect("a host with data is in the plan");
     let group = Group::of(Communicator::join(api, address, plan.tracker_port, place)?);
     let trained = train::train(api, instance, hyperparameters, channels, &group, termination);

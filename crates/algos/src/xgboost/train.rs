@@ -24,7 +24,8 @@ pub(super) struct Channels {
     pub(super) columns: usize,
 }
 
-/// Trains on this host's part of the data, together with the other hosts of `group`; rank 0 writes the model.
+/// Trains on this host's part of the data, together with the other hosts of `group`; rank 0 writes
+/// the model.
 pub(super) fn train(
     api: &'static Api,
     instance: &Instance,
@@ -44,16 +45,25 @@ pub(super) fn train(
         .collect();
     let mut plan = MetricPlan::of(hyperparameters, group, auc::is_ours(hyperparameters, &own))?;
     let judge = match plan.by_judge.take() {
-        Some(metrics) => Some(Judge::new(api, &own, &JudgeOptions { parameters: of_objective(&parameters), metrics, threads }, group)?),
+        Some(metrics) => Some(Judge::new(
+            api,
+            &own,
+            &JudgeOptions { parameters: of_objective(&parameters), metrics, threads },
+            group,
+        )?),
         None => None,
     };
     let sets = sets(api, hyperparameters, &mut channels, threads, group)?;
     drop(channels);
     let mut evaluator = Evaluator::new(&plan, judge);
     let directory = instance.paths.model();
-    let boost = Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory, termination };
+    let boost =
+        Boost { api, hyperparameters, parameters: &parameters, plan: &plan, group, directory: &directory, termination };
     let turns = Turns::read(&instance.paths);
-    let checkpoints = instance.checkpoints.as_ref().and_then(|directory| Checkpoints::new(directory, hyperparameters, turns.is_some()));
+    let checkpoints = instance
+        .checkpoints
+        .as_ref()
+        .and_then(|directory| Checkpoints::new(directory, hyperparameters, turns.is_some()));
     let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns })?;
     if group.rank() == 0 {
         termination.save_last(&boosted.booster, &directory, model_file::NAME)?;
@@ -68,14 +78,22 @@ pub(super) fn library_parameters(hyperparameters: &Hyperparameters, threads: usi
     own.chain([("nthread".to_owned(), threads.to_string())]).collect()
 }
 
-/// What the objective is told, without what grows trees: the judge has none, and no features that constraints could name.
+/// What the objective is told, without what grows trees: the judge has none, and no features that
+/// constraints could name.
 fn of_objective(parameters: &[(String, String)]) -> Vec<(String, String)> {
-    let names =
-        ["objective", "num_class", "scale_pos_weight", "tweedie_variance_power", "aft_loss_distribution", "aft_loss_distribution_scale"];
+    let names = [
+        "objective",
+        "num_class",
+        "scale_pos_weight",
+        "tweedie_variance_power",
+        "aft_loss_distribution",
+        "aft_loss_distribution_scale",
+    ];
     parameters.iter().filter(|(name, _)| names.contains(&name.as_str())).cloned().collect()
 }
 
-/// The matrices, as they were built ahead or built now; frees each channel's rows once they are in its matrix.
+/// The matrices, as they were built ahead or built now; frees each channel's rows once they are in
+/// its matrix.
 fn sets(
     api: &'static Api,
     hyperparameters: &Hyperparameters,
@@ -85,11 +103,12 @@ fn sets(
 ) -> Result<Vec<Set>, Failure> {
     let options = options(hyperparameters, channels.columns, threads);
     let quantile = uses_histograms(hyperparameters);
-    let ahead = if quantile && group.size() == 1 { ahead::take(options, channels.validation.is_some()) } else { Vec::new() };
+    let ahead =
+        if quantile && group.size() == 1 { ahead::take(options, channels.validation.is_some()) } else { Vec::new() };
     let mut ahead = ahead.into_iter();
     let mut sets: Vec<Set> = Vec::new();
-    for (name, source) in
-        std::iter::once(("train", &mut channels.train)).chain(channels.validation.as_mut().map(|source| ("validation", source)))
+    for (name, source) in std::iter::once(("train", &mut channels.train))
+        .chain(channels.validation.as_mut().map(|source| ("validation", source)))
     {
         let matrix = match ahead.next() {
             Some(matrix) => matrix,
@@ -108,7 +127,8 @@ fn options(hyperparameters: &Hyperparameters, columns: usize, threads: usize) ->
     MatrixOptions { columns, threads, max_bin }
 }
 
-/// Builds the matrices of a training on one host ahead, with this thread alone; for the first kind of them that is asked for.
+/// Builds the matrices of a training on one host ahead, with this thread alone; for the first kind
+/// of them that is asked for.
 pub(super) fn prepare(api: &'static Api, hyperparameters: &Hyperparameters, sources: &mut [&mut Source]) {
     let Some(columns) = sources.iter().map(|source| source.columns()).max() else { return };
     if !uses_histograms(hyperparameters) || hyperparameters.kfold.is_some() || ahead::is_filled() {
@@ -146,7 +166,9 @@ mod ahead {
     /// None if they are of another kind. A forked process takes its own copy.
     pub(super) fn take(wanted: MatrixOptions, validates: bool) -> Vec<Matrix> {
         let fits = |(options, matrices): &mut (MatrixOptions, Vec<Matrix>)| {
-            options.columns == wanted.columns && options.max_bin == wanted.max_bin && matrices.len() == 1 + usize::from(validates)
+            options.columns == wanted.columns
+                && options.max_bin == wanted.max_bin
+                && matrices.len() == 1 + usize::from(validates)
         };
         MATRICES.with_borrow_mut(|kept| kept.take_if(fits)).map_or_else(Vec::new, |(_, matrices)| matrices)
     }

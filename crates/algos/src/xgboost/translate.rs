@@ -1,10 +1,12 @@
-//! Parameters that newer libraries dropped: translated where an equivalent exists, with one log line each.
+//! Parameters that newer libraries dropped: translated where an equivalent exists, with one log
+//! line each.
 
 use std::collections::BTreeMap;
 
 use super::failure::Failure;
 
-/// Rewrites the library's parameters in place for the current library and returns what to tell the user.
+/// Rewrites the library's parameters in place for the current library and returns what to tell the
+/// user.
 pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
     if parameters.get("tree_method").is_some_and(|method| method == "gpu_hist") {
@@ -18,11 +20,19 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
     if let Some(epsilon) = parameters.remove("sketch_eps") {
         let bins = epsilon.parse::<f64>().ok().map(|epsilon| (1.0 / epsilon).round().clamp(2.0, 65_536.0) as u32);
         match bins {
-            Some(bins) if parameters.get("tree_method").is_some_and(|method| method == "approx") && !parameters.contains_key("max_bin") => {
+            Some(bins)
+                if parameters.get("tree_method").is_some_and(|method| method == "approx")
+                    && !parameters.contains_key("max_bin") =>
+            {
                 parameters.insert("max_bin".into(), bins.to_string());
-                notes.push(format!("sketch_eps was removed in XGBoost 1.6: using max_bin {bins} for sketch_eps {epsilon}"));
+                notes.push(format!(
+                    "sketch_eps was removed in XGBoost 1.6: using max_bin {bins} for sketch_eps {epsilon}"
+                ));
             }
-            _ => notes.push("sketch_eps was removed in XGBoost 1.6 and only concerned tree_method approx without max_bin: ignored".into()),
+            _ => notes.push(
+                "sketch_eps was removed in XGBoost 1.6 and only concerned tree_method approx without max_bin: ignored"
+                    .into(),
+            ),
         }
     }
     if let Some(updater) = parameters.get_mut("updater") {
@@ -31,7 +41,9 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
             notes.push("updater grow_skmaker was removed in XGBoost 1.1: using grow_histmaker".into());
         }
         if updater.contains("distcol") {
-            return Err(Failure::User("updater distcol was removed in XGBoost 1.1 and has no equivalent: leave it out".into()));
+            return Err(Failure::User(
+                "updater distcol was removed in XGBoost 1.1 and has no equivalent: leave it out".into(),
+            ));
         }
     }
     if hosts > 1 {
@@ -39,9 +51,13 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
     }
     match parameters.remove("dsplit").as_deref() {
         Some("col") if hosts > 1 => {
-            return Err(Failure::User("dsplit col (columns split over hosts) is not supported: every host must have all columns".into()));
+            return Err(Failure::User(
+                "dsplit col (columns split over hosts) is not supported: every host must have all columns".into(),
+            ));
         }
-        Some(_) => notes.push("dsplit was removed from XGBoost: rows are split, which is what dsplit row asked for".into()),
+        Some(_) => {
+            notes.push("dsplit was removed from XGBoost: rows are split, which is what dsplit row asked for".into());
+        }
         None => {}
     }
     for (name, why) in [
@@ -63,7 +79,9 @@ pub(super) fn translate(parameters: &mut BTreeMap<String, String>, hosts: usize)
 /// As AWS's image, which trains on: the library's exact method needs all rows on one host.
 fn over_hosts(parameters: &mut BTreeMap<String, String>) -> Option<String> {
     const INSTEAD: &str = "needs all rows on one instance: training with tree_method approx";
-    if let Some(updater) = parameters.get_mut("updater").filter(|updater| updater.split(',').any(|item| item.trim() == "grow_colmaker")) {
+    if let Some(updater) =
+        parameters.get_mut("updater").filter(|updater| updater.split(',').any(|item| item.trim() == "grow_colmaker"))
+    {
         *updater = updater.replace("grow_colmaker", "grow_histmaker");
         if parameters.get("tree_method").is_some_and(|method| method == "exact") {
             parameters.insert("tree_method".into(), "approx".into());
@@ -80,7 +98,9 @@ mod tests {
     use super::*;
 
     fn check(given: &[(&str, &str)], expected: &[(&str, &str)], notes: usize) {
-        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
         let mut parameters = map(given);
         let told = translate(&mut parameters, 1).expect("translatable");
         assert_eq!(parameters, map(expected), "{given:?}");
@@ -93,7 +113,11 @@ mod tests {
         check(&[("tree_method", "gpu_hist"), ("predictor", "gpu_predictor")], &[("tree_method", "hist")], 2);
         check(&[("objective", "reg:linear")], &[("objective", "reg:squarederror")], 1);
         check(&[("sketch_eps", "0.03"), ("tree_method", "approx")], &[("max_bin", "33"), ("tree_method", "approx")], 1);
-        check(&[("sketch_eps", "0.03"), ("tree_method", "approx"), ("max_bin", "9")], &[("max_bin", "9"), ("tree_method", "approx")], 1);
+        check(
+            &[("sketch_eps", "0.03"), ("tree_method", "approx"), ("max_bin", "9")],
+            &[("max_bin", "9"), ("tree_method", "approx")],
+            1,
+        );
         check(&[("updater", "grow_skmaker,prune")], &[("updater", "grow_histmaker,prune")], 1);
         check(&[("dsplit", "row"), ("use_dask_gpu_training", "false")], &[], 1);
         check(&[("dsplit", "col"), ("use_dask_gpu_training", "true")], &[], 2);
@@ -101,8 +125,9 @@ mod tests {
 
     #[test]
     fn what_has_no_equivalent_is_refused() {
-        let refused =
-            |name: &str, value: &str, hosts| translate(&mut BTreeMap::from([(name.to_owned(), value.to_owned())]), hosts).is_err();
+        let refused = |name: &str, value: &str, hosts| {
+            translate(&mut BTreeMap::from([(name.to_owned(), value.to_owned())]), hosts).is_err()
+        };
         assert!(refused("dsplit", "col", 2));
         assert!(refused("updater", "distcol", 1));
     }
@@ -118,7 +143,11 @@ mod tests {
         ] {
             let mut parameters = BTreeMap::from([(name.to_owned(), value.to_owned())]);
             let notes = translate(&mut parameters, hosts).expect("translatable");
-            assert_eq!((parameters[name].as_str(), notes.len()), (expected, usize::from(value != expected)), "{name} {value}");
+            assert_eq!(
+                (parameters[name].as_str(), notes.len()),
+                (expected, usize::from(value != expected)),
+                "{name} {value}"
+            );
         }
     }
 }

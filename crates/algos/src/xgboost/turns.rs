@@ -1,5 +1,6 @@
-//! How far a tuning job lets this training go: it waits after the round that `shoal_resource.json` names until the file says more. What it has in
-//! memory stays, so going on costs nothing; and its checkpoint is written before the round is told, so it can as well be ended there.
+//! How far a tuning job lets this training go: it waits after the round that `shoal_resource.json`
+//! names until the file says more. What it has in memory stays, so going on costs nothing; and its
+//! checkpoint is written before the round is told, so it can as well be ended there.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,8 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 pub(super) struct Turns {
     file: PathBuf,
     resource: Resource,
-    /// Rounds of the checkpoint that it began with beyond what the tuning job counts: a copy's origin, say, has gone on since.
+    /// Rounds of the checkpoint that it began with beyond what the tuning job counts: a copy's
+    /// origin, say, has gone on since.
     ahead: u64,
 }
 
@@ -28,13 +30,15 @@ impl Turns {
         Some(Self { file, resource, ahead: 0 })
     }
 
-    /// It begins with a checkpoint after so many rounds. The tuning job counts the values that it is told from here on, so a newer checkpoint than it
-    /// knows of must not make the training wait for leave to tell what the tuning job waits for.
+    /// It begins with a checkpoint after so many rounds. The tuning job counts the values that it
+    /// is told from here on, so a newer checkpoint than it knows of must not make the training wait
+    /// for leave to tell what the tuning job waits for.
     pub(super) fn begins(&mut self, rounds: u32) {
         self.ahead = u64::from(rounds).saturating_sub(self.resource.from);
     }
 
-    /// Whether the values after so many rounds are known from an earlier attempt, which had gone beyond its last checkpoint.
+    /// Whether the values after so many rounds are known from an earlier attempt, which had gone
+    /// beyond its last checkpoint.
     pub(super) fn is_known(&self, rounds: u32) -> bool {
         u64::from(rounds) <= self.resource.from
     }
@@ -44,7 +48,8 @@ impl Turns {
         self.resource.until.is_some_and(|until| until + self.ahead <= u64::from(rounds))
     }
 
-    /// The number of rounds after which the training is complete: `num_round`, or fewer where the tuning job's resource ends before.
+    /// The number of rounds after which the training is complete: `num_round`, or fewer where the
+    /// tuning job's resource ends before.
     pub(super) fn last(&self, num_round: u32) -> u32 {
         let last = self.resource.max.map(|max| u32::try_from(max.saturating_add(self.ahead)).unwrap_or(u32::MAX));
         last.map_or(num_round, |last| last.min(num_round))
@@ -94,7 +99,8 @@ mod tests {
     #[test]
     fn units_are_counted_from_the_checkpoint_that_it_began_with() {
         let turns = |done| {
-            let mut turns = Turns { file: PathBuf::new(), resource: Resource { from: 2, until: Some(4), max: Some(6) }, ahead: 0 };
+            let mut turns =
+                Turns { file: PathBuf::new(), resource: Resource { from: 2, until: Some(4), max: Some(6) }, ahead: 0 };
             turns.begins(done);
             turns
         };

@@ -1,4 +1,5 @@
-//! Instances of a training job as processes on this machine: this test binary, started again, with a tree of files of its own.
+//! Instances of a training job as processes on this machine: this test binary, started again, with
+//! a tree of files of its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,9 @@ pub(crate) fn become_instance() {
 /// The real library, fetched once; `None` after telling why the test is skipped.
 pub(crate) fn library() -> Option<&'static LibraryPath> {
     static LIBRARY: OnceLock<Result<LibraryPath, String>> = OnceLock::new();
-    match LIBRARY.get_or_init(|| xgboost::LIBRARY.fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string())) {
+    match LIBRARY
+        .get_or_init(|| xgboost::LIBRARY.fetch(&mut |line| println!("{line}")).map_err(|error| error.to_string()))
+    {
         Ok(path) => Some(path),
         Err(reason) => {
             println!("skipped: needs the XGBoost library: {reason}");
@@ -32,8 +35,8 @@ pub(crate) fn library() -> Option<&'static LibraryPath> {
 
 /// A file of the shared data sets; `None` after telling that the test is skipped.
 pub(crate) fn data_file(name: &str) -> Option<String> {
-    let shared =
-        std::env::var_os("SHOAL_SHARED").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let shared = std::env::var_os("SHOAL_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
     let path = shared.join("data").join(name);
     match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
@@ -97,7 +100,9 @@ impl Ended {
     pub(crate) fn metrics(&self) -> Vec<&str> {
         self.stdout
             .lines()
-            .filter(|line| line.starts_with('[') && line[1..].starts_with(|c: char| c.is_ascii_digit()) && line.contains("]\t"))
+            .filter(|line| {
+                line.starts_with('[') && line[1..].starts_with(|c: char| c.is_ascii_digit()) && line.contains("]\t")
+            })
             .collect()
     }
 }
@@ -113,7 +118,12 @@ pub(crate) fn start_mirrored(job: &Job<'_>, environment: &[(&str, &str)], checkp
 }
 
 /// The same, told how far it may go.
-pub(crate) fn start_trial(job: &Job<'_>, environment: &[(&str, &str)], checkpoints: Option<&Path>, resource: Option<&str>) -> Cluster {
+pub(crate) fn start_trial(
+    job: &Job<'_>,
+    environment: &[(&str, &str)],
+    checkpoints: Option<&Path>,
+    resource: Option<&str>,
+) -> Cluster {
     let root = tempfile::tempdir().unwrap();
     let names: Vec<String> = (1..=job.hosts.len()).map(|number| format!("algo-{number}")).collect();
     let port = free_port();
@@ -136,7 +146,8 @@ pub(crate) fn start_trial(job: &Job<'_>, environment: &[(&str, &str)], checkpoin
             }
             inputs.insert((*channel).to_owned(), input);
         }
-        let write = |file: &str, value: serde_json::Value| std::fs::write(config.join(file), value.to_string()).unwrap();
+        let write =
+            |file: &str, value: serde_json::Value| std::fs::write(config.join(file), value.to_string()).unwrap();
         write("hyperparameters.json", json!(hyperparameters));
         write("inputdataconfig.json", inputs.into());
         write("resourceconfig.json", json!({ "current_host": name, "hosts": names }));
@@ -154,7 +165,8 @@ pub(crate) fn start_trial(job: &Job<'_>, environment: &[(&str, &str)], checkpoin
             .env("SAGEMAKER_BASE_DIR", &base)
             .env("SHOAL_HOST_ADDRESSES", addresses.join(","))
             .env("SHOAL_XGBOOST_PORT", port.to_string())
-            // The jobs of tests that run at once look for their first hosts on the same ports: the name tells them apart.
+            // The jobs of tests that run at once look for their first hosts on the same ports: the
+            // name tells them apart.
             .env("TRAINING_JOB_NAME", root.path().file_name().unwrap())
             .env("OMP_WAIT_POLICY", "PASSIVE")
             .env("SM_NUM_CPUS", "1")
@@ -221,7 +233,8 @@ impl Instance {
 
 fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
-    // Below the range that the system chooses from: else another test's tracker may be given the port before this job listens on it.
+    // Below the range that the system chooses from: else another test's tracker may be given the
+    // port before this job listens on it.
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as u32 + std::process::id() * 64;

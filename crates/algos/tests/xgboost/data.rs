@@ -28,13 +28,16 @@ impl Table {
         let mut lines = text.lines();
         let header: Vec<&str> = lines.next()?.split(',').collect();
         let place = |name: &str| header.iter().position(|column| *column == name).unwrap();
-        let (survived, class, sex, age, fare) = (place("Survived"), place("Pclass"), place("Sex"), place("Age"), place("Fare"));
+        let (survived, class, sex, age, fare) =
+            (place("Survived"), place("Pclass"), place("Sex"), place("Age"), place("Fare"));
         // The name is quoted and holds one comma.
         let after_name = |column: usize| if column > place("Name") { column + 1 } else { column };
         Some(Self::shuffled(lines.map(|line| {
             let fields: Vec<&str> = line.split(',').collect();
             let sex = if fields[after_name(sex)] == "male" { "1" } else { "0" };
-            [fields[survived], fields[class], sex, fields[after_name(age)], fields[after_name(fare)]].map(str::to_owned).to_vec()
+            [fields[survived], fields[class], sex, fields[after_name(age)], fields[after_name(fare)]]
+                .map(str::to_owned)
+                .to_vec()
         })))
     }
 
@@ -91,7 +94,8 @@ impl Table {
             if self.unit > 1 {
                 write!(text, " qid:{}", index / self.unit).unwrap();
             }
-            for (feature, value) in row[1..].iter().enumerate().filter(|(_, value)| !value.is_empty() && *value != "0") {
+            for (feature, value) in row[1..].iter().enumerate().filter(|(_, value)| !value.is_empty() && *value != "0")
+            {
                 write!(text, " {feature}:{value}").unwrap();
             }
             text.push('\n');

@@ -11,7 +11,8 @@ fn endless(environment: &[(&str, &str)]) -> Option<Cluster> {
     let parts = Table::wine()?.parts(&[40, 30, 30]);
     let texts: Vec<String> = parts.iter().map(Table::csv).collect();
     let hosts = texts.iter().map(|text| vec![("train", vec![("part", text.as_str())])]);
-    let job = Job { hyperparameters: &[("num_round", "1000000")], content_type: Some("text/csv"), hosts: hosts.collect() };
+    let job =
+        Job { hyperparameters: &[("num_round", "1000000")], content_type: Some("text/csv"), hosts: hosts.collect() };
     let cluster = start(&job, environment);
     let began = Instant::now();
     while !cluster.instances[0].stdout().contains("[3]\t") {
@@ -53,7 +54,11 @@ fn a_frozen_host_ends_the_others() {
                 let ended = instance.wait();
                 assert_eq!(ended.code, Some(1), "{ended:?}");
                 let failure = ended.failure.unwrap();
-                assert!(failure.starts_with(&format!("{name} was lost: it said nothing for 6 seconds")), "host {}: {failure}", index + 1);
+                assert!(
+                    failure.starts_with(&format!("{name} was lost: it said nothing for 6 seconds")),
+                    "host {}: {failure}",
+                    index + 1
+                );
             }
         }
     }
@@ -110,7 +115,10 @@ fn a_host_without_data_is_left_out() {
 
     let job = Job { hyperparameters: &parameters, content_type: Some("text/csv"), hosts: vec![without(), without()] };
     for host in start(&job, &[]).wait() {
-        assert!(host.failure.as_deref().is_some_and(|failure| failure.contains("No hosts received training data.")), "{host:?}");
+        assert!(
+            host.failure.as_deref().is_some_and(|failure| failure.contains("No hosts received training data.")),
+            "{host:?}"
+        );
     }
 }
 

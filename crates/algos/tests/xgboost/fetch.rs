@@ -8,7 +8,8 @@ use shoal_algos::xgboost::LIBRARY;
 /// Set in the processes that fetch.
 const FETCHER: &str = "SHOAL_TEST_FETCHER";
 
-/// Becomes a process that fetches, if this process was started as one; the test of the same name calls it.
+/// Becomes a process that fetches, if this process was started as one; the test of the same name
+/// calls it.
 pub(crate) fn become_fetcher() {
     if std::env::var_os(FETCHER).is_none() {
         return;
@@ -52,8 +53,12 @@ fn two_processes_fetch_at_once() {
 
 #[test]
 fn a_failed_fetch_says_what_to_do() {
-    let offline =
-        [("PIP_INDEX_URL", "http://127.0.0.1:1/simple"), ("PIP_RETRIES", "0"), ("PIP_CONFIG_FILE", "/dev/null"), ("PIP_FIND_LINKS", "")];
+    let offline = [
+        ("PIP_INDEX_URL", "http://127.0.0.1:1/simple"),
+        ("PIP_RETRIES", "0"),
+        ("PIP_CONFIG_FILE", "/dev/null"),
+        ("PIP_FIND_LINKS", ""),
+    ];
     let without_python = [("PATH", "/nowhere")];
     for environment in [&offline[..], &without_python] {
         let cache = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The XGBoost built-in as instances run it: real processes, the real library, real data. A test that lacks the library or the data is
-//! skipped by name, with the reason.
+//! The XGBoost built-in as instances run it: real processes, the real library, real data. A test
+//! that lacks the library or the data is skipped by name, with the reason.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cluster;

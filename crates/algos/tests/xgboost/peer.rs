@@ -9,7 +9,8 @@ use crate::cluster::{Job, library, start};
 use crate::data::Table;
 use crate::together::same;
 
-/// Loads the model by its name as people do, and prints its predictions and its metrics on labelled rows.
+/// Loads the model by its name as people do, and prints its predictions and its metrics on labelled
+/// rows.
 const PEER: &str = r#"
 import sys
 import numpy as np
@@ -68,13 +69,23 @@ fn python() -> Option<PathBuf> {
         };
         if !python.exists() {
             // The library's own version needs Python 3.12.
-            let newest =
-                ["python3.14", "python3.13", "python3.12"].into_iter().find(|name| run(Command::new(name).arg("--version")).is_ok());
+            let newest = ["python3.14", "python3.13", "python3.12"]
+                .into_iter()
+                .find(|name| run(Command::new(name).arg("--version")).is_ok());
             run(Command::new(newest.unwrap_or("python3")).args(["-m", "venv"]).arg(&environment))?;
         }
         if run(Command::new(&python).args(["-c", "import xgboost, sklearn"])).is_err() {
             let install = |xgboost: &str| {
-                run(Command::new(&python).args(["-m", "pip", "install", "--quiet", xgboost, "numpy", "scipy", "scikit-learn"]))
+                run(Command::new(&python).args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    xgboost,
+                    "numpy",
+                    "scipy",
+                    "scikit-learn",
+                ]))
             };
             install(&format!("xgboost-cpu=={}", LIBRARY.wheel.version)).or_else(|_| install("xgboost-cpu>=3"))?;
         }

@@ -1,4 +1,5 @@
-//! A training that is killed and goes on from its checkpoints ends with the model, byte for byte, of one that was never interrupted.
+//! A training that is killed and goes on from its checkpoints ends with the model, byte for byte,
+//! of one that was never interrupted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -51,9 +52,12 @@ impl Case {
 }
 
 fn checkpoints(directory: &Path) -> Vec<usize> {
-    let names = std::fs::read_dir(directory.join("algo-1")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = std::fs::read_dir(directory.join("algo-1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names = names.filter(|name| !name.ends_with(".sagemaker-ignore"));
-    let mut rounds: Vec<usize> = names.map(|name| name.strip_prefix("xgboost-checkpoint.").expect(&name).parse().unwrap()).collect();
+    let mut rounds: Vec<usize> =
+        names.map(|name| name.strip_prefix("xgboost-checkpoint.").expect(&name).parse().unwrap()).collect();
     rounds.sort_unstable();
     rounds
 }
@@ -84,14 +88,24 @@ fn check(parameters: &'static [(&'static str, &'static str)], hosts: usize, seed
         case.run_until(&wine, next, place);
     }
     let resumed = case.run(&wine, ROUNDS, place);
-    let told = resumed.stdout.lines().find(|line| line.contains("Resuming from iteration")).expect("it goes on from a checkpoint");
+    let told = resumed
+        .stdout
+        .lines()
+        .find(|line| line.contains("Resuming from iteration"))
+        .expect("it goes on from a checkpoint");
     println!("{parameters:?} on {hosts}: killed at {first} and {next}: {told}");
     // Not `assert_eq`: nobody reads two models.
-    assert!(resumed.model.unwrap().0 == expected, "{parameters:?} on {hosts} hosts, killed at rounds {first} and {next}");
+    assert!(
+        resumed.model.unwrap().0 == expected,
+        "{parameters:?} on {hosts} hosts, killed at rounds {first} and {next}"
+    );
     // What was asked for before was less, and is gone on from.
     let place = places[2].path();
     case.run(&wine, 1 + draw(&mut seed, ROUNDS - 1), place);
-    assert!(case.run(&wine, ROUNDS, place).model.unwrap().0 == expected, "{parameters:?} on {hosts} hosts, asked for twice");
+    assert!(
+        case.run(&wine, ROUNDS, place).model.unwrap().0 == expected,
+        "{parameters:?} on {hosts} hosts, asked for twice"
+    );
 }
 
 const SAMPLED: &[(&str, &str)] = &[
@@ -133,8 +147,28 @@ fn other_boosters_and_objectives() {
 
 #[test]
 fn early_stopping_stops_where_it_would_have() {
-    check(&[("eta", "0.4"), ("subsample", "0.5"), ("max_depth", "4"), ("eval_metric", "rmse"), ("early_stopping_rounds", "6")], 1, 11);
-    check(&[("eta", "0.4"), ("subsample", "0.5"), ("max_depth", "4"), ("eval_metric", "mae"), ("early_stopping_rounds", "6")], 3, 12);
+    check(
+        &[
+            ("eta", "0.4"),
+            ("subsample", "0.5"),
+            ("max_depth", "4"),
+            ("eval_metric", "rmse"),
+            ("early_stopping_rounds", "6"),
+        ],
+        1,
+        11,
+    );
+    check(
+        &[
+            ("eta", "0.4"),
+            ("subsample", "0.5"),
+            ("max_depth", "4"),
+            ("eval_metric", "mae"),
+            ("early_stopping_rounds", "6"),
+        ],
+        3,
+        12,
+    );
 }
 
 #[test]

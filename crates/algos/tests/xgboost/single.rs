@@ -7,7 +7,12 @@ use crate::data::Table;
 use crate::together::same;
 
 /// Trains on one host with 80 % of the rows and validates on the rest.
-fn train(hyperparameters: &[(&str, &str)], content_type: Option<&str>, text: impl Fn(&Table) -> String, table: &Table) -> Ended {
+fn train(
+    hyperparameters: &[(&str, &str)],
+    content_type: Option<&str>,
+    text: impl Fn(&Table) -> String,
+    table: &Table,
+) -> Ended {
     let parts = table.parts(&[80, 20]);
     let (train, validation) = (text(&parts[0]), text(&parts[1]));
     let hosts = vec![vec![("train", vec![("1", train.as_str())]), ("validation", vec![("1", validation.as_str())])]];
@@ -42,7 +47,8 @@ fn a_csv_job_prints_metrics_and_writes_a_model() {
     assert!(metrics[0].starts_with("[0]\ttrain-rmse:0.78299"), "{metrics:?}");
     assert!(metrics[9].contains("\tvalidation-r2:0.3"), "{metrics:?}");
     assert!(
-        ended.stdout.contains("reg:linear is now named reg:squarederror") && ended.stdout.contains("predictor was removed"),
+        ended.stdout.contains("reg:linear is now named reg:squarederror")
+            && ended.stdout.contains("predictor was removed"),
         "{ended:?}"
     );
     let model = ended.model.unwrap();
@@ -71,11 +77,18 @@ fn early_stopping_keeps_the_best_round() {
     let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
     let objective = ("objective", "binary:logistic");
     for (metric, maximize) in [("logloss", false), ("auc", true), ("f1", true)] {
-        let parameters = [objective, ("num_round", "200"), ("eval_metric", &format!("error,{metric}")), ("early_stopping_rounds", "4")];
+        let parameters = [
+            objective,
+            ("num_round", "200"),
+            ("eval_metric", &format!("error,{metric}")),
+            ("early_stopping_rounds", "4"),
+        ];
         let ended = train(&parameters, Some("text/csv"), Table::csv, &titanic);
-        let values: Vec<f64> = ended.metrics().iter().map(|line| value(line, &format!("validation-{metric}"))).collect();
+        let values: Vec<f64> =
+            ended.metrics().iter().map(|line| value(line, &format!("validation-{metric}"))).collect();
         let better = |left: f64, right: f64| if maximize { left > right } else { left < right };
-        let best = (0..values.len()).fold(0, |best, round| if better(values[round], values[best]) { round } else { best });
+        let best =
+            (0..values.len()).fold(0, |best, round| if better(values[round], values[best]) { round } else { best });
         assert!(values.len() < 200, "{metric} never stopped");
         // Printed values are rounded, so the best of them may be one of several.
         assert!((values[values.len() - 5] - values[best]).abs() < 1e-4, "{metric}: {values:?}");
@@ -95,14 +108,32 @@ fn the_users_mistakes_are_in_the_failure_file() {
     // Hyperparameters, content type, channel and its file, and what the failure file says.
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a str, &'a str);
     let cases: [Case<'_>; 13] = [
-        (&[("max_dept", "3"), ("num_round", "1")], "csv", "train", good, "ClientError: Extraneous hyperparameter found: max_dept"),
+        (
+            &[("max_dept", "3"), ("num_round", "1")],
+            "csv",
+            "train",
+            good,
+            "ClientError: Extraneous hyperparameter found: max_dept",
+        ),
         (&[], "csv", "train", good, "ClientError: Missing required hyperparameter: num_round"),
         (&[("num_round", "1")], "image/png", "train", good, "ClientError: image/png is not an accepted ContentType"),
         (&[("num_round", "1")], "text/csv;label_size=2", "train", good, "label_size must be equal to 1"),
-        (&[("num_round", "1")], "parquet", "train", good, "ClientError: this XGBoost reads csv and libsvm, not parquet"),
+        (
+            &[("num_round", "1")],
+            "parquet",
+            "train",
+            good,
+            "ClientError: this XGBoost reads csv and libsvm, not parquet",
+        ),
         (&[("num_round", "1")], "csv", "test", good, "ClientError: Missing required channel: train"),
         (&[("num_round", "1")], "csv", "train", "", "ClientError: No data in training channel path "),
-        (&[("num_round", "1")], "csv", "train", "1,2\n1,x\n", "ClientError: train/f, line 2, column 2: \"x\" is not a number"),
+        (
+            &[("num_round", "1")],
+            "csv",
+            "train",
+            "1,2\n1,x\n",
+            "ClientError: train/f, line 2, column 2: \"x\" is not a number",
+        ),
         (
             &[("num_round", "1")],
             "libsvm",
@@ -117,7 +148,13 @@ fn the_users_mistakes_are_in_the_failure_file() {
             "1,2\n7,3\n",
             "ClientError: label must be in [0,1] for logistic regression; row 2 of the train channel has label 7",
         ),
-        (&[("num_round", "1"), ("sagemaker_program", "train.py")], "csv", "train", good, "ClientError: the XGBoost image's script mode"),
+        (
+            &[("num_round", "1"), ("sagemaker_program", "train.py")],
+            "csv",
+            "train",
+            good,
+            "ClientError: the XGBoost image's script mode",
+        ),
         (
             &[("num_round", "1"), ("objective", "multi:softmax"), ("num_class", "2")],
             "csv",
@@ -125,27 +162,43 @@ fn the_users_mistakes_are_in_the_failure_file() {
             "1,2\n2,3\n",
             "ClientError: label must be in [0, num_class), and num_class is 2; row 2",
         ),
-        (&[("num_round", "1"), ("updater", "distcol")], "csv", "train", good, "ClientError: updater distcol was removed"),
+        (
+            &[("num_round", "1"), ("updater", "distcol")],
+            "csv",
+            "train",
+            good,
+            "ClientError: updater distcol was removed",
+        ),
     ];
     for (hyperparameters, content_type, channel, text, expected) in cases {
-        let job = Job { hyperparameters, content_type: Some(content_type), hosts: vec![vec![(channel, vec![("f", text)])]] };
+        let job =
+            Job { hyperparameters, content_type: Some(content_type), hosts: vec![vec![(channel, vec![("f", text)])]] };
         let ended = start(&job, &[]).wait().remove(0);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         let failure = ended.failure.as_deref().unwrap_or_default();
-        assert!(failure.contains(expected) && !failure.contains("Stack trace"), "expected {expected:?}, got {failure:?}");
+        assert!(
+            failure.contains(expected) && !failure.contains("Stack trace"),
+            "expected {expected:?}, got {failure:?}"
+        );
     }
 }
 
 #[test]
 fn a_missing_library_is_told_with_the_remedy() {
-    let job = Job { hyperparameters: &[("num_round", "1")], content_type: Some("csv"), hosts: vec![vec![("train", vec![("f", "1,2\n")])]] };
+    let job = Job {
+        hyperparameters: &[("num_round", "1")],
+        content_type: Some("csv"),
+        hosts: vec![vec![("train", vec![("f", "1,2\n")])]],
+    };
     let empty = tempfile::tempdir().unwrap();
     let file = empty.path().join("libxgboost.so");
     std::fs::write(&file, "not a library").unwrap();
     let (empty, file) = (empty.path().to_str().unwrap(), file.to_str().unwrap());
-    for environment in
-        [[("SHOAL_CACHE", empty), ("XGB_LIB", "")], [("XGB_LIB", "/nowhere/libxgboost.so"), ("A", "")], [("XGB_LIB", file), ("A", "")]]
-    {
+    for environment in [
+        [("SHOAL_CACHE", empty), ("XGB_LIB", "")],
+        [("XGB_LIB", "/nowhere/libxgboost.so"), ("A", "")],
+        [("XGB_LIB", file), ("A", "")],
+    ] {
         let failure = start(&job, &environment).wait().remove(0).failure.unwrap();
         assert!(failure.contains("shoal setup") && failure.contains("XGB_LIB"), "{failure}");
     }
@@ -155,7 +208,8 @@ fn a_missing_library_is_told_with_the_remedy() {
 fn a_stop_request_keeps_the_model_of_the_finished_rounds() {
     let (Some(_), Some(wine)) = (library(), Table::wine()) else { return };
     let text = wine.csv();
-    // An end with code 0 is what the hyperparameter asks for; without it nobody takes a stopped training for a complete one.
+    // An end with code 0 is what the hyperparameter asks for; without it nobody takes a stopped
+    // training for a complete one.
     for (keep, code) in [("true", 0), ("false", 143)] {
         let job = Job {
             hyperparameters: &[("num_round", "1000000"), ("save_model_on_termination", keep)],
@@ -174,7 +228,8 @@ fn a_stop_request_keeps_the_model_of_the_finished_rounds() {
         assert_eq!((ended.code, &ended.failure), (Some(code), &None), "{ended:?}");
         assert!(ended.stdout.contains("Stopped on request after"), "{ended:?}");
         assert_eq!(ended.model.unwrap().predict(&wine.features()).len(), text.lines().count());
-        let files: Vec<_> = std::fs::read_dir(instance.base.join("model")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let files: Vec<_> =
+            std::fs::read_dir(instance.base.join("model")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(files, ["xgboost-model"]);
     }
 }
@@ -191,7 +246,11 @@ fn cross_validation_writes_a_model_per_fold_and_predictions() {
         ("_num_cv_round", "2"),
         ("max_depth", "3"),
     ];
-    let job = Job { hyperparameters: &parameters, content_type: Some("csv"), hosts: vec![vec![("train", vec![("f", &text)])]] };
+    let job = Job {
+        hyperparameters: &parameters,
+        content_type: Some("csv"),
+        hosts: vec![vec![("train", vec![("f", &text)])]],
+    };
     let mut cluster = start(&job, &[]);
     let base = cluster.instances[0].base.clone();
     let ended = cluster.instances[0].wait();
@@ -203,7 +262,8 @@ fn cross_validation_writes_a_model_per_fold_and_predictions() {
     }
     // Two thirds of the passengers and more are told right by models that have not seen them.
     let predictions = std::fs::read_to_string(base.join("output/data/predictions.csv")).unwrap();
-    let rows: Vec<Vec<f64>> = predictions.lines().map(|line| line.split(',').map(|value| value.parse().unwrap()).collect()).collect();
+    let rows: Vec<Vec<f64>> =
+        predictions.lines().map(|line| line.split(',').map(|value| value.parse().unwrap()).collect()).collect();
     assert_eq!(rows.len(), text.lines().count());
     let right = rows.iter().filter(|row| row[0] == row[2]).count();
     assert!(right * 3 > rows.len() * 2, "{right} of {}", rows.len());

@@ -1,10 +1,17 @@
-//! Several hosts give what one host gives: the same model where the bins are exact, and metrics of all rows.
+//! Several hosts give what one host gives: the same model where the bins are exact, and metrics of
+//! all rows.
 
 use crate::cluster::{Ended, Job, library, start};
 use crate::data::Table;
 
-/// Trains on one host and on three with unequal shares of the same rows, and returns how the first host of each ended.
-fn one_and_three(hyperparameters: &[(&str, &str)], content_type: &str, text: impl Fn(&Table) -> String, table: &Table) -> (Ended, Ended) {
+/// Trains on one host and on three with unequal shares of the same rows, and returns how the first
+/// host of each ended.
+fn one_and_three(
+    hyperparameters: &[(&str, &str)],
+    content_type: &str,
+    text: impl Fn(&Table) -> String,
+    table: &Table,
+) -> (Ended, Ended) {
     let parts = table.parts(&[70, 30]);
     let (train, validation) = (&parts[0], &parts[1]);
     let shares = |table: &Table, shares: &[usize]| table.parts(shares).iter().map(&text).collect::<Vec<_>>();
@@ -22,7 +29,8 @@ fn one_and_three(hyperparameters: &[(&str, &str)], content_type: &str, text: imp
         );
         ended.remove(0)
     });
-    let three = std::mem::replace(&mut ended[1], Ended { code: None, stdout: String::new(), failure: None, model: None });
+    let three =
+        std::mem::replace(&mut ended[1], Ended { code: None, stdout: String::new(), failure: None, model: None });
     let [one, _] = ended;
     (one, three)
 }
@@ -85,8 +93,9 @@ fn hosts_that_are_stopped_end_after_the_same_round() {
     cluster.instances[0].signal("-TERM");
     let ended = cluster.wait();
     assert!(ended.iter().all(|host| host.code == Some(143) && host.failure.is_none()), "{ended:#?}");
-    let rounds =
-        |host: &Ended| host.stdout.split("Stopped on request after ").nth(1).and_then(|text| text.split(' ').next()).map(str::to_owned);
+    let rounds = |host: &Ended| {
+        host.stdout.split("Stopped on request after ").nth(1).and_then(|text| text.split(' ').next()).map(str::to_owned)
+    };
     assert!(rounds(&ended[0]).is_some() && rounds(&ended[0]) == rounds(&ended[1]), "{ended:#?}");
     assert_eq!(ended[0].model.as_ref().unwrap().predict(&wine.features()).len(), wine.csv().lines().count());
 }
@@ -121,7 +130,12 @@ fn queries_are_ranked_as_on_one_host() {
 #[test]
 fn rows_without_queries_are_one_list() {
     let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
-    let parameters = [("num_round", "4"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "map,ndcg,ndcg@50,auc")];
+    let parameters = [
+        ("num_round", "4"),
+        ("objective", "binary:logistic"),
+        ("max_bin", "1024"),
+        ("eval_metric", "map,ndcg,ndcg@50,auc"),
+    ];
     let (one, three) = one_and_three(&parameters, "text/libsvm", Table::libsvm, &titanic);
     assert_eq!(one.metrics(), three.metrics());
 }
@@ -145,9 +159,14 @@ fn early_stopping_ends_all_hosts_in_the_same_round() {
 #[test]
 fn every_booster_is_judged() {
     let (Some(_), Some(titanic)) = (library(), Table::titanic()) else { return };
-    let common = [("num_round", "3"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "auc,logloss,f1")];
+    let common =
+        [("num_round", "3"), ("objective", "binary:logistic"), ("max_bin", "1024"), ("eval_metric", "auc,logloss,f1")];
     for particular in [
-        &[("tree_method", "hist"), ("monotone_constraints", "(-1,-1,0,1)"), ("interaction_constraints", "[[0,1],[2,3]]")][..],
+        &[
+            ("tree_method", "hist"),
+            ("monotone_constraints", "(-1,-1,0,1)"),
+            ("interaction_constraints", "[[0,1],[2,3]]"),
+        ][..],
         &[("booster", "dart"), ("rate_drop", "0.5"), ("one_drop", "1")],
         &[("tree_method", "approx"), ("grow_policy", "lossguide")],
     ] {
@@ -166,7 +185,15 @@ fn jobs_without_networks_of_their_own_do_not_mix() {
         let hyperparameters = [("num_round", num_round)];
         let job = Job { hyperparameters: &hyperparameters, content_type: Some("text/csv"), hosts };
         let name = format!("job-{num_round}");
-        start(&job, &[("SHOAL_INSTANCE", "x"), ("SHOAL_HOST_ADDRESSES", ""), ("SHOAL_XGBOOST_PORT", "19099"), ("TRAINING_JOB_NAME", &name)])
+        start(
+            &job,
+            &[
+                ("SHOAL_INSTANCE", "x"),
+                ("SHOAL_HOST_ADDRESSES", ""),
+                ("SHOAL_XGBOOST_PORT", "19099"),
+                ("TRAINING_JOB_NAME", &name),
+            ],
+        )
     });
     for (cluster, num_round) in running.into_iter().zip(rounds) {
         let ended = cluster.wait();

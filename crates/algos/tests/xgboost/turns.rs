@@ -1,4 +1,5 @@
-//! A trial waits where its tuning job says, goes on when it may, and can as well be ended there and go on as another process.
+//! A trial waits where its tuning job says, goes on when it may, and can as well be ended there and
+//! go on as another process.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -7,8 +8,10 @@ use std::time::{Duration, Instant};
 use crate::cluster::{Cluster, Ended, Job, library, start_trial};
 use crate::data::Table;
 
-/// Rounds draw random numbers, so that checkpoints are written at certain rounds only: 26 and 28, not 27.
-const SAMPLED: [(&str, &str); 5] = [("num_round", "40"), ("subsample", "0.6"), ("seed", "7"), ("max_depth", "4"), ("eval_metric", "rmse")];
+/// Rounds draw random numbers, so that checkpoints are written at certain rounds only: 26 and 28,
+/// not 27.
+const SAMPLED: [(&str, &str); 5] =
+    [("num_round", "40"), ("subsample", "0.6"), ("seed", "7"), ("max_depth", "4"), ("eval_metric", "rmse")];
 
 fn start(wine: &Table, checkpoints: &Path, resource: Option<&str>) -> Cluster {
     start_rounds("40", wine, checkpoints, resource)
@@ -29,8 +32,10 @@ fn model_of(rounds: &str, wine: &Table) -> Vec<u8> {
 }
 
 fn rounds(lines: &str) -> Vec<usize> {
-    let numbers =
-        lines.lines().filter(|line| line.contains("]\t")).filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok());
+    let numbers = lines
+        .lines()
+        .filter(|line| line.contains("]\t"))
+        .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok());
     numbers.collect()
 }
 
@@ -78,7 +83,8 @@ fn a_trial_in_turns_is_the_same_training() {
     assert_eq!(rounds(&ended.stdout), Vec::from_iter(0..40));
     assert!(ended.model.unwrap().0 == expected);
 
-    // Ended where it waits, and gone on with from the last checkpoint: what was told is not told again.
+    // Ended where it waits, and gone on with from the last checkpoint: what was told is not told
+    // again.
     let mut first = start(&wine, places[2].path(), Some(r#"{"from": 0, "until": 27}"#));
     paused_after(&first, 27);
     first.instances[0].kill();

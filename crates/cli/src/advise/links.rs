@@ -1,4 +1,5 @@
-//! `shoal advise --links`: latency and bandwidth between ranks of a process group, as the file of costs has them.
+//! `shoal advise --links`: latency and bandwidth between ranks of a process group, as the file of
+//! costs has them.
 
 use std::{sync::Arc, thread};
 
@@ -22,13 +23,15 @@ pub(super) fn of_this_machine(ranks: usize) -> Result<Link> {
             scope.spawn(|| -> Result<Link> { Ok(link(&*join(config)?)?) })
         };
         let started: Vec<_> = (0..ranks).map(start).collect();
-        let measured: Result<Vec<Link>> = started.into_iter().map(|rank| rank.join().map_err(|_| anyhow!("a rank panicked"))?).collect();
+        let measured: Result<Vec<Link>> =
+            started.into_iter().map(|rank| rank.join().map_err(|_| anyhow!("a rank panicked"))?).collect();
         measured?.pop().context("at least two ranks have a link")
     })
 }
 
-/// Between the ranks of the group that the environment describes (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`), of which this process is one. Only
-/// rank 0 has the answer, as all ranks have the same.
+/// Between the ranks of the group that the environment describes (`RANK`, `WORLD_SIZE`,
+/// `MASTER_ADDR`, `MASTER_PORT`), of which this process is one. Only rank 0 has the answer, as all
+/// ranks have the same.
 ///
 /// # Errors
 /// The environment describes no group, or the ranks cannot form it.

@@ -93,7 +93,12 @@ impl Client {
         let Some(stream) = answer["logStreams"][0]["logStreamName"].as_str() else { return Ok(Vec::new()) };
         let input = json!({"logGroupName": GROUP, "logStreamName": stream, "startFromHead": false, "limit": most});
         let answer = self.json(Service::Logs, "GetLogEvents", &input)?;
-        Ok(answer["events"].as_array().into_iter().flatten().filter_map(|event| Some(event["message"].as_str()?.to_owned())).collect())
+        Ok(answer["events"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|event| Some(event["message"].as_str()?.to_owned()))
+            .collect())
     }
 }
 

@@ -9,7 +9,8 @@ use super::{Client, ClientError, Noun};
 const MOST: usize = 500;
 
 impl Client {
-    /// An error about a job, in words: where there is none of this name, what there is instead. `verb` is what was to be done to it.
+    /// An error about a job, in words: where there is none of this name, what there is instead.
+    /// `verb` is what was to be done to it.
     pub(crate) fn explained(&self, error: ClientError, noun: Noun, verb: &str, name: &str) -> anyhow::Error {
         if !error.is_not_found() {
             return error.about_a(noun, name);
@@ -28,7 +29,9 @@ impl Client {
             return of_the_other_kind(other, verb, name);
         }
         let (list, key, member) = match noun {
-            Noun::TuningJob => ("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", "HyperParameterTuningJobName"),
+            Noun::TuningJob => {
+                ("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", "HyperParameterTuningJobName")
+            }
             _ => ("ListTrainingJobs", "TrainingJobSummaries", "TrainingJobName"),
         };
         let newest = json!({"SortBy": "CreationTime", "SortOrder": "Descending"});

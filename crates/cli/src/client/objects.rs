@@ -44,7 +44,8 @@ impl Client {
         }
         let mut response = self.s3(Method::POST, &format!("{path}?uploads="), Vec::new())?;
         let started = String::from_utf8_lossy(&self.body(&mut response)?).into_owned();
-        let id = element(&started, "UploadId").ok_or_else(|| self.not_understood("it gives no upload id".to_owned()))?;
+        let id =
+            element(&started, "UploadId").ok_or_else(|| self.not_understood("it gives no upload id".to_owned()))?;
         let upload = format!("uploadId={}", encoded_value(id));
         let (mut parts, mut next) = (String::new(), first);
         for number in 1.. {
@@ -99,7 +100,8 @@ impl Client {
         }
     }
 
-    /// Removes objects, 1,000 with each request; one that is not there is removed already. What could not be removed, with the reason: the others are.
+    /// Removes objects, 1,000 with each request; one that is not there is removed already. What
+    /// could not be removed, with the reason: the others are.
     pub(crate) fn delete_objects<'a>(&self, bucket: &str, keys: &[&'a str]) -> Vec<(&'a str, String)> {
         let mut failed = Vec::new();
         for keys in keys.chunks(MOST_AT_ONCE) {
@@ -119,10 +121,12 @@ impl Client {
 fn deletion(keys: &[&str]) -> Vec<u8> {
     let object = |key: &&str| format!("<Object><Key>{}</Key></Object>", escaped(key));
     let objects = keys.iter().map(object).collect::<String>();
-    format!("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{objects}<Quiet>true</Quiet></Delete>").into_bytes()
+    format!("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{objects}<Quiet>true</Quiet></Delete>")
+        .into_bytes()
 }
 
-/// Which of the keys an answer to [`deletion`] says are still there, and why. An error about a key that we do not know is about all of them.
+/// Which of the keys an answer to [`deletion`] says are still there, and why. An error about a key
+/// that we do not know is about all of them.
 fn undeleted<'a>(answer: &str, keys: &[&'a str]) -> Vec<(&'a str, String)> {
     let mut failed = Vec::new();
     for error in answer.split("<Error>").skip(1) {
@@ -155,7 +159,9 @@ fn unescaped(text: &str) -> String {
     for piece in pieces {
         let (name, rest) = piece.split_once(';').unwrap_or((piece, ""));
         let code = match name.strip_prefix('#') {
-            Some(number) => number.strip_prefix('x').map_or_else(|| number.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok()),
+            Some(number) => {
+                number.strip_prefix('x').map_or_else(|| number.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok())
+            }
             None => None,
         };
         let named = || NAMES.iter().find(|(known, _)| *known == name).map(|(_, letter)| *letter);

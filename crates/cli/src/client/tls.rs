@@ -1,5 +1,5 @@
-//! Whom the command line trusts over TLS: the authority that the server's data directory names, else `AWS_CA_BUNDLE`, as AWS's clients do, else
-//! what the machine trusts.
+//! Whom the command line trusts over TLS: the authority that the server's data directory names,
+//! else `AWS_CA_BUNDLE`, as AWS's clients do, else what the machine trusts.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,16 +17,22 @@ use crate::exit::UsageError;
 pub(super) fn config(trusted: Option<&Path>) -> Result<TlsConfig> {
     let roots: Vec<Certificate<'static>> = match trusted {
         Some(file) => {
-            let text = std::fs::read(file).with_context(|| format!("could not read the certificates in {}", file.display()))?;
-            let items =
-                parse_pem(&text).filter_map(|item| if let Ok(PemItem::Certificate(certificate)) = item { Some(certificate) } else { None });
+            let text = std::fs::read(file)
+                .with_context(|| format!("could not read the certificates in {}", file.display()))?;
+            let items = parse_pem(&text).filter_map(|item| {
+                if let Ok(PemItem::Certificate(certificate)) = item { Some(certificate) } else { None }
+            });
             let roots = Vec::from_iter(items);
             if roots.is_empty() {
                 return Err(UsageError(format!("{} has no certificates; wanted is PEM", file.display())).into());
             }
             roots
         }
-        None => rustls_native_certs::load_native_certs().certs.iter().map(|root| Certificate::from_der(root).to_owned()).collect(),
+        None => rustls_native_certs::load_native_certs()
+            .certs
+            .iter()
+            .map(|root| Certificate::from_der(root).to_owned())
+            .collect(),
     };
     let config = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::Specific(Arc::new(roots)));
     Ok(config.unversioned_rustls_crypto_provider(Arc::new(ring::default_provider())).build())

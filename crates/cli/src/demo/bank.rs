@@ -1,5 +1,6 @@
-//! Bank marketing (S. Moro et al., "A data-driven approach to predict the success of bank telemarketing", 2014) with the features of AWS's
-//! direct-marketing notebook: will the client sign?
+//! Bank marketing (S. Moro et al., "A data-driven approach to predict the success of bank
+//! telemarketing", 2014) with the features of AWS's direct-marketing notebook: will the client
+//! sign?
 
 use std::{collections::BTreeSet, fs::File, path::Path};
 
@@ -8,12 +9,13 @@ use flate2::read::GzDecoder;
 
 use super::dataset::{Dataset, Row, split};
 
-/// Numbers that the notebook keeps. The call's duration and the five economic indicators are dropped: they are not known before the call,
-/// or tell the date.
+/// Numbers that the notebook keeps. The call's duration and the five economic indicators are
+/// dropped: they are not known before the call, or tell the date.
 const NUMBERS: [&str; 4] = ["age", "campaign", "pdays", "previous"];
 
 /// Categories; each of their values becomes a column of 0 and 1.
-const CATEGORIES: [&str; 10] = ["job", "marital", "education", "default", "housing", "loan", "contact", "month", "day_of_week", "poutcome"];
+const CATEGORIES: [&str; 10] =
+    ["job", "marital", "education", "default", "housing", "loan", "contact", "month", "day_of_week", "poutcome"];
 
 /// Jobs that are none.
 const NOT_WORKING: [&str; 3] = ["student", "retired", "unemployed"];
@@ -42,7 +44,8 @@ pub(super) fn load(dir: &Path) -> Result<Dataset> {
 fn rows(text: impl std::io::Read) -> Result<Vec<Row>> {
     let mut reader = csv::ReaderBuilder::new().delimiter(b';').from_reader(text);
     let header = reader.headers()?.clone();
-    let column = |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
+    let column =
+        |name: &str| header.iter().position(|known| known == name).with_context(|| format!("no column {name}"));
     let label = column("y")?;
     let (job, pdays) = (column("job")?, column("pdays")?);
     let numbers = NUMBERS.iter().map(|name| column(name)).collect::<Result<Vec<_>>>()?;
@@ -54,7 +57,9 @@ fn rows(text: impl std::io::Read) -> Result<Vec<Row>> {
     let row = |record: &csv::StringRecord| -> Result<Row> {
         let mut row = vec![flag(&record[label] == "yes")];
         for column in &numbers {
-            row.push(record[*column].parse().with_context(|| format!("{} is {:?}", &header[*column], &record[*column]))?);
+            row.push(
+                record[*column].parse().with_context(|| format!("{} is {:?}", &header[*column], &record[*column]))?,
+            );
         }
         row.push(flag(&record[pdays] == NEVER));
         row.push(flag(NOT_WORKING.contains(&&record[job])));
@@ -72,13 +77,13 @@ mod tests {
 
     #[test]
     fn categories_become_columns() {
-        let header =
-            "age;job;marital;education;default;housing;loan;contact;month;day_of_week;duration;campaign;pdays;previous;poutcome;y\n";
+        let header = "age;job;marital;education;default;housing;loan;contact;month;day_of_week;duration;campaign;pdays;previous;poutcome;y\n";
         let text = header.to_owned()
             + "56;\"student\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";261;1;999;0;\"a\";\"no\"\n\
                30;\"admin.\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";\"a\";9;2;3;1;\"b\";\"yes\"\n";
         let rows = rows(text.as_bytes()).unwrap();
-        // Label; age, campaign, pdays, previous; never called, not working; job (2), eight of one value each, poutcome (2).
+        // Label; age, campaign, pdays, previous; never called, not working; job (2), eight of one
+        // value each, poutcome (2).
         let (first, second) = (&rows[0], &rows[1]);
         assert_eq!(first[..7], [0.0, 56.0, 1.0, 999.0, 0.0, 1.0, 1.0]);
         assert_eq!(second[..7], [1.0, 30.0, 2.0, 3.0, 1.0, 0.0, 0.0]);

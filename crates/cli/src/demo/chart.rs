@@ -12,7 +12,8 @@ const MARKS: [char; 4] = ['·', '•', '+', 'x'];
 /// A chart of up to four curves over the same rounds; empty when there is nothing to draw.
 pub(super) fn draw(title: &str, curves: &[Curve]) -> String {
     let values = || curves.iter().flat_map(|curve| &curve.points).copied().filter(|value| value.is_finite());
-    let (low, high) = values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) =
+        values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     let rounds = curves.iter().map(|curve| curve.points.len()).max().unwrap_or(0);
     if low > high {
         return String::new();

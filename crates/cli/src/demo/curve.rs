@@ -22,7 +22,9 @@ pub(super) fn read<'a>(lines: impl Iterator<Item = &'a str>, metric: &str) -> Ve
     for line in lines.filter(|line| line.starts_with('[')) {
         for part in line.split("#011").skip(1) {
             let Some((name, value)) = part.split_once(':') else { continue };
-            let (Some(name), Ok(value)) = (name.strip_suffix(metric).and_then(|name| name.strip_suffix('-')), value.trim().parse()) else {
+            let (Some(name), Ok(value)) =
+                (name.strip_suffix(metric).and_then(|name| name.strip_suffix('-')), value.trim().parse())
+            else {
                 continue;
             };
             match curves.iter_mut().find(|curve| curve.name == name) {
@@ -40,11 +42,17 @@ mod tests {
 
     #[test]
     fn lines_become_curves() {
-        let lines = ["starting", "[0]#011train-auc:0.5#011validation-auc:0.4", "[1]#011train-auc:0.6#011validation-auc:0.5", "[1] done"];
+        let lines = [
+            "starting",
+            "[0]#011train-auc:0.5#011validation-auc:0.4",
+            "[1]#011train-auc:0.6#011validation-auc:0.5",
+            "[1] done",
+        ];
         let curves = read(lines.into_iter(), "auc");
         assert_eq!(
             curves,
-            [("train", [0.5, 0.6]), ("validation", [0.4, 0.5])].map(|(name, points)| Curve { name: name.into(), points: points.into() })
+            [("train", [0.5, 0.6]), ("validation", [0.4, 0.5])]
+                .map(|(name, points)| Curve { name: name.into(), points: points.into() })
         );
         assert!(read(lines.into_iter(), "rmse").is_empty());
     }

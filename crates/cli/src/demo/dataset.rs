@@ -11,7 +11,8 @@ pub struct Dataset {
     pub title: &'static str,
     /// The metric that is shown, e.g. `auc`.
     pub metric: &'static str,
-    /// Beside XGBoost's defaults. No sampling of rows or columns: it draws differently for another number of instances.
+    /// Beside XGBoost's defaults. No sampling of rows or columns: it draws differently for another
+    /// number of instances.
     pub hyperparameters: &'static [(&'static str, &'static str)],
     /// Rows to train on.
     pub train: Vec<Row>,
@@ -32,7 +33,11 @@ impl Dataset {
 
     /// Boosting rounds of every training.
     pub(crate) fn rounds(&self) -> u32 {
-        self.hyperparameters.iter().find(|(name, _)| *name == "num_round").and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
+        self.hyperparameters
+            .iter()
+            .find(|(name, _)| *name == "num_round")
+            .and_then(|(_, value)| value.parse().ok())
+            .unwrap_or_default()
     }
 
     /// Which way the metric is better.

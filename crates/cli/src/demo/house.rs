@@ -1,4 +1,5 @@
-//! The demo's server: in this process, in a temporary directory, on a free port. It goes without leaving anything behind.
+//! The demo's server: in this process, in a temporary directory, on a free port. It goes without
+//! leaving anything behind.
 
 use std::{
     io,
@@ -40,10 +41,16 @@ impl House {
     /// It cannot be started.
     pub(super) fn open() -> Result<Self> {
         leftovers::sweep(&std::env::temp_dir());
-        let dir = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir().context("could not make a temporary directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix(leftovers::PREFIX)
+            .tempdir()
+            .context("could not make a temporary directory")?;
         let settings = settings(&dir)?;
         let options = serve::options(&settings, shoal_algos::BUILT_IN, &shoal_sandbox::Support::probe())?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("could not start the server's threads")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("could not start the server's threads")?;
         let stop = Arc::new(Notify::new());
         let (tell, told) = mpsc::channel();
         let (told_stop, told_settings) = (stop.clone(), settings.clone());
@@ -97,11 +104,23 @@ impl House {
 fn settings(dir: &TempDir) -> Result<Settings> {
     let data_dir = dir.path().to_str().context("the temporary directory's name is not UTF-8")?;
     // Agents give up soon without a server: this one does not come back.
-    Settings::of_flags(&[("data_dir", data_dir), ("listen", "127.0.0.1:0"), ("lease_s", "5"), ("grace_s", "2"), ("log", "warn")])
+    Settings::of_flags(&[
+        ("data_dir", data_dir),
+        ("listen", "127.0.0.1:0"),
+        ("lease_s", "5"),
+        ("grace_s", "2"),
+        ("log", "warn"),
+    ])
 }
 
 /// The server's thread: tells whether it could be started, then serves until told to stop.
-fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, stop: &Notify, tell: &mpsc::Sender<Result<()>>) {
+fn live(
+    runtime: &Runtime,
+    options: shoal_server::Options,
+    settings: &Settings,
+    stop: &Notify,
+    tell: &mpsc::Sender<Result<()>>,
+) {
     runtime.block_on(async {
         let started = Server::start(options).await.context("could not start the demo's server");
         let server = match started {
@@ -119,9 +138,11 @@ fn live(runtime: &Runtime, options: shoal_server::Options, settings: &Settings, 
     });
 }
 
-/// Notes the first Ctrl-C, SIGTERM or closed terminal; the demo then stops what trains and leaves, so that nothing outlives it.
+/// Notes the first Ctrl-C, SIGTERM or closed terminal; the demo then stops what trains and leaves,
+/// so that nothing outlives it.
 fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("could not listen for Ctrl-C")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("could not listen for Ctrl-C")?;
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let signals: io::Result<Vec<Signal>> = runtime.block_on(async { kinds.into_iter().map(signal).collect() });
     let mut signals = signals.context("could not listen for Ctrl-C")?;

@@ -1,4 +1,5 @@
-//! The demo's first half: one training on one instance and on three, and whether both models predict the same.
+//! The demo's first half: one training on one instance and on three, and whether both models
+//! predict the same.
 
 use anyhow::{Result, ensure};
 
@@ -10,8 +11,9 @@ use super::{
 };
 use crate::output::{show, table};
 
-/// The greatest difference of predictions between one instance and three that we promise. Sums over rows are taken in another order, so
-/// the last digits of single precision may differ; a different tree would differ by far more.
+/// The greatest difference of predictions between one instance and three that we promise. Sums over
+/// rows are taken in another order, so the last digits of single precision may differ; a different
+/// tree would differ by far more.
 const BOUND: f64 = 1e-4;
 
 /// How many instances the second training has.
@@ -35,13 +37,22 @@ pub(super) fn compare(house: &House, dataset: &Dataset) -> Result<Training> {
         if difference == 0.0 { "none".to_owned() } else { format!("{difference:.1e}") }
     ))?;
     show(&chart::draw(&format!("{} by round, {INSTANCES} instances", dataset.metric), &[many.train, many.measured]))?;
-    ensure!(difference <= BOUND, "the models of 1 and {INSTANCES} instances differ by {difference:.1e}, more than {BOUND:e}");
+    ensure!(
+        difference <= BOUND,
+        "the models of 1 and {INSTANCES} instances differ by {difference:.1e}, more than {BOUND:e}"
+    );
     Ok(one)
 }
 
 fn rows(dataset: &Dataset, trainings: &[&Training]) -> Vec<Vec<String>> {
     let metric = &dataset.metric;
-    let head = ["  instances", "submit to Completed", "in the program", &format!("train {metric}"), &format!("validation {metric}")];
+    let head = [
+        "  instances",
+        "submit to Completed",
+        "in the program",
+        &format!("train {metric}"),
+        &format!("validation {metric}"),
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for training in trainings {
         let seconds = |seconds: f64| format!("{seconds:.2} s");
@@ -57,10 +68,18 @@ fn rows(dataset: &Dataset, trainings: &[&Training]) -> Vec<Vec<String>> {
 }
 
 fn greatest_difference(one: &[f32], other: &[f32]) -> Result<f64> {
-    ensure!(one.len() == other.len() && !one.is_empty(), "{} predictions of one model, {} of the other", one.len(), other.len());
+    ensure!(
+        one.len() == other.len() && !one.is_empty(),
+        "{} predictions of one model, {} of the other",
+        one.len(),
+        other.len()
+    );
     let differences = one.iter().zip(other).map(|(a, b)| f64::from((a - b).abs()));
     // A NaN is not smaller than any bound.
-    Ok(differences.fold(0.0, |greatest, difference| if difference > greatest || difference.is_nan() { difference } else { greatest }))
+    Ok(differences.fold(
+        0.0,
+        |greatest, difference| if difference > greatest || difference.is_nan() { difference } else { greatest },
+    ))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use shoal_store::DataDir;
 /// How the names of their directories begin.
 pub(super) const PREFIX: &str = "shoal-demo-";
 
-/// Removes those of dead demos of this user, and what still runs there. One that lives has its directory locked.
+/// Removes those of dead demos of this user, and what still runs there. One that lives has its
+/// directory locked.
 pub(super) fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = |it: fs::Metadata| it.is_dir() && it.uid() == getuid().as_raw();

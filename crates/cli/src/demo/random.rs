@@ -13,7 +13,8 @@ impl SplitMix {
     }
 }
 
-/// Fisher and Yates' shuffle; the same for the same seed and length. (The remainder's bias is below 2^-40 for any data here.)
+/// Fisher and Yates' shuffle; the same for the same seed and length. (The remainder's bias is below
+/// 2^-40 for any data here.)
 pub(super) fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut random = SplitMix(seed);
     for last in (1..items.len()).rev() {

@@ -130,7 +130,8 @@ pub(super) fn run(house: &House, dataset: &Dataset, job: &Job<'_>) -> Result<Tra
     })
 }
 
-/// A CreateTrainingJob request for SageMaker's XGBoost image, each instance with its part of the training rows.
+/// A CreateTrainingJob request for SageMaker's XGBoost image, each instance with its part of the
+/// training rows.
 pub fn request(dataset: &Dataset, name: &str, seen: Seen, instances: usize) -> Value {
     let [train, measured] = seen.prefixes(dataset);
     let channel = |channel: &str, prefix: &str, distribution: &str| {

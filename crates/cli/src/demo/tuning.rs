@@ -48,16 +48,19 @@ pub(super) fn run(house: &House, dataset: &Dataset) -> Result<StudyDescription> 
         study.hyper_parameter_tuning_job_status,
         study.message.as_deref().unwrap_or_default()
     );
-    let parts: Vec<_> = rungs(&study, 0).iter().map(|rung| format!("{} of {} rounds", rung.reached, rung.resource)).collect();
+    let parts: Vec<_> =
+        rungs(&study, 0).iter().map(|rung| format!("{} of {} rounds", rung.reached, rung.resource)).collect();
     show(&format!("  trials that came so far: {}\n", parts.join(", ")))?;
     Ok(study)
 }
 
 fn request(dataset: &Dataset, name: &str) -> Value {
     let training = training::request(dataset, name, Seen::Train, 1);
-    let continuous =
-        RANGES.map(|(name, min, max, scaling)| json!({"Name": name, "MinValue": min, "MaxValue": max, "ScalingType": scaling}));
-    let integer = WHOLE.map(|(name, min, max)| json!({"Name": name, "MinValue": min, "MaxValue": max, "ScalingType": "Linear"}));
+    let continuous = RANGES.map(
+        |(name, min, max, scaling)| json!({"Name": name, "MinValue": min, "MaxValue": max, "ScalingType": scaling}),
+    );
+    let integer =
+        WHOLE.map(|(name, min, max)| json!({"Name": name, "MinValue": min, "MaxValue": max, "ScalingType": "Linear"}));
     json!({
         "HyperParameterTuningJobName": name,
         "HyperParameterTuningJobConfig": {
@@ -87,7 +90,9 @@ fn wait(house: &House, name: &str) -> Result<StudyDescription> {
     let mut progress = Progress::on_stderr();
     let mut stopped = false;
     loop {
-        let description = house.client().sagemaker("DescribeHyperParameterTuningJob", &json!({"HyperParameterTuningJobName": name}))?;
+        let description = house
+            .client()
+            .sagemaker("DescribeHyperParameterTuningJob", &json!({"HyperParameterTuningJobName": name}))?;
         if matches!(description["HyperParameterTuningJobStatus"].as_str(), Some("Completed" | "Failed" | "Stopped")) {
             drop(progress);
             return Ok(fetch(house.client(), name, false)?);

@@ -1,4 +1,5 @@
-//! What the search was worth: XGBoost's defaults and the search's best, trained alike and measured on rows that nobody has seen, and what it cost.
+//! What the search was worth: XGBoost's defaults and the search's best, trained alike and measured
+//! on rows that nobody has seen, and what it cost.
 
 use anyhow::{Context, Result};
 use shoal_wire::StudyDescription;
@@ -15,16 +16,22 @@ use crate::{
     tuning::study::{best, setting, units},
 };
 
-/// Trains both on all rows that the search has seen, and compares them; `before` is the defaults' training of the first half.
+/// Trains both on all rows that the search has seen, and compares them; `before` is the defaults'
+/// training of the first half.
 pub(super) fn tell(house: &House, dataset: &Dataset, before: &Training, study: &StudyDescription) -> Result<()> {
     let (trial, found) = best(study).context("the tuning job has no best trial")?;
     show(&format!("  best: {}\n\n", setting(trial)))?;
     let train = |what: &str, tuned: &[(String, String)]| {
-        training::run(house, dataset, &Job { name: format!("{}-{what}", dataset.name), seen: Seen::All, tuned, instances: 1 })
+        training::run(
+            house,
+            dataset,
+            &Job { name: format!("{}-{what}", dataset.name), seen: Seen::All, tuned, instances: 1 },
+        )
     };
     let (defaults, tuned) = (train("defaults", &[])?, train("tuned", &trial.values)?);
     let metric = dataset.metric;
-    let head = ["", &format!("validation {metric}"), &format!("test {metric}"), "rounds", "training", "wall time"].map(str::to_owned);
+    let head = ["", &format!("validation {metric}"), &format!("test {metric}"), "rounds", "training", "wall time"]
+        .map(str::to_owned);
     let of = |name: &str, validation: f64, training: &Training| {
         [
             format!("  {name}"),
@@ -35,7 +42,8 @@ pub(super) fn tell(house: &House, dataset: &Dataset, before: &Training, study: &
             format!("{:.2} s", training.submit_to_completed_s),
         ]
     };
-    let rows = [head, of("XGBoost's defaults", before.measured.last(), &defaults), of("tuned", found, &tuned), search(study)];
+    let rows =
+        [head, of("XGBoost's defaults", before.measured.last(), &defaults), of("tuned", found, &tuned), search(study)];
     show(&table(&rows.map(Vec::from)))?;
     let seen = dataset.train.len() + dataset.validation.len();
     let (was, is) = (defaults.measured.last(), tuned.measured.last());

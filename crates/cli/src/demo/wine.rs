@@ -1,5 +1,6 @@
-//! Red wine quality (P. Cortez et al., "Modeling wine preferences by data mining from physicochemical properties", 2009), 1,359
-//! different wines, eleven measurements each, and a taster's grade from 3 to 8.
+//! Red wine quality (P. Cortez et al., "Modeling wine preferences by data mining from
+//! physicochemical properties", 2009), 1,359 different wines, eleven measurements each, and a
+//! taster's grade from 3 to 8.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ const FILE: &[u8] = include_bytes!("../../assets/wine/winequality-red.csv.gz");
 pub(super) fn load() -> Result<Dataset> {
     let mut reader = csv::Reader::from_reader(GzDecoder::new(FILE));
     let mut seen = BTreeSet::new();
-    // Every sixth wine is there twice: a test of rows that were trained on would praise whatever learns by heart.
+    // Every sixth wine is there twice: a test of rows that were trained on would praise whatever
+    // learns by heart.
     let is_new = |row: &Row| seen.insert(row.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
     let rows: Vec<Row> = reader.deserialize().map(|row| Ok(label_first(row?))).collect::<Result<_>>()?;
     let rows = rows.into_iter().filter(is_new).collect();
@@ -27,7 +29,8 @@ pub(super) fn load() -> Result<Dataset> {
         name: "wine",
         title: "Red wine quality: a taster's grade from eleven measurements",
         metric: "rmse",
-        // 436 different values in one column: with a bin for each, cuts are the same for any number of instances.
+        // 436 different values in one column: with a bin for each, cuts are the same for any number
+        // of instances.
         hyperparameters: &[("objective", "reg:squarederror"), ("num_round", "100"), ("max_bin", "512")],
         train,
         validation,

@@ -43,8 +43,13 @@ pub(crate) fn run(args: &ExecArgs) -> Result<Exit> {
     match end {
         Ok(End::Code(code)) => process::exit(code),
         Ok(End::Broken(reason)) => Err(broken(&args.name, args.rank, &reason)),
-        // Whoever reads has seen enough; the server ends the command when nobody asks for it any more.
-        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) => Ok(Exit::Ok),
+        // Whoever reads has seen enough; the server ends the command when nobody asks for it any
+        // more.
+        Err(error)
+            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(Exit::Ok)
+        }
         Err(error) => Err(error),
     }
 }

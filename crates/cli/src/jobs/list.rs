@@ -101,8 +101,14 @@ fn row(summary: &Value) -> Vec<String> {
     let text = |name: &str| summary[name].as_str().unwrap_or_default();
     let secondary = text("SecondaryStatus");
     let status = text("TrainingJobStatus");
-    let status = if secondary.is_empty() || secondary == status { status.to_owned() } else { format!("{status} ({secondary})") };
-    vec![text("TrainingJobName").to_owned(), status, time_text(&summary["CreationTime"]), time_text(&summary["TrainingEndTime"])]
+    let status =
+        if secondary.is_empty() || secondary == status { status.to_owned() } else { format!("{status} ({secondary})") };
+    vec![
+        text("TrainingJobName").to_owned(),
+        status,
+        time_text(&summary["CreationTime"]),
+        time_text(&summary["TrainingEndTime"]),
+    ]
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
     let mut reader = LogReader::new(&args.name);
     // A server that does not answer at once is not there; one that goes away later is waited for.
-    let first = read(&client, &args.name, &mut reader).map_err(|error| client.explained(error, Noun::TrainingJob, "logs", &args.name))?;
+    let first = read(&client, &args.name, &mut reader)
+        .map_err(|error| client.explained(error, Noun::TrainingJob, "logs", &args.name))?;
     let _farewell = args.follow.then(|| Farewell::about(&args.name)).transpose()?;
     let mut client = Patient::new(client, &args.settings, &args.name);
     let mut answer = Some(first);
@@ -62,8 +63,8 @@ pub(crate) fn run(args: &LogsArgs) -> Result<Exit> {
     }
 }
 
-/// The job and what its logs have that is new. Described first: what was over before we read has no more lines to come. It also tells an
-/// unknown name.
+/// The job and what its logs have that is new. Described first: what was over before we read has no
+/// more lines to come. It also tells an unknown name.
 fn read(client: &Client, job: &str, reader: &mut LogReader) -> Result<(Value, Vec<LogEvent>), ClientError> {
     let description = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job}))?;
     Ok((description, reader.read(client)?))

@@ -1,6 +1,7 @@
-//! `shoal jobs delete` and `shoal jobs prune`: training jobs, and tuning jobs with their trials, that are over; on request also what they
-//! stored in S3. What still runs is never touched. A job goes behind its objects, and a tuning job behind its trials: the same command again finishes what was
-//! interrupted.
+//! `shoal jobs delete` and `shoal jobs prune`: training jobs, and tuning jobs with their trials,
+//! that are over; on request also what they stored in S3. What still runs is never touched. A job
+//! goes behind its objects, and a tuning job behind its trials: the same command again finishes
+//! what was interrupted.
 
 mod belongings;
 
@@ -28,8 +29,8 @@ use crate::{
 /// What both do with what they find.
 #[derive(Debug, Args)]
 struct How {
-    /// Remove the jobs' output in S3, too: models and other output below OutputDataConfig's S3OutputPath/JOB/output/. Inputs, sources,
-    /// checkpoints and what other jobs wrote stay.
+    /// Remove the jobs' output in S3, too: models and other output below OutputDataConfig's
+    /// S3OutputPath/JOB/output/. Inputs, sources, checkpoints and what other jobs wrote stay.
     #[arg(long)]
     with_objects: bool,
     /// Only show what would be removed.
@@ -55,7 +56,8 @@ pub(crate) struct DeleteArgs {
 /// Arguments of `shoal jobs prune`.
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
-    /// Jobs that ended longer ago than this: 30d, 12h, 90m. A tuning job goes with its trials, and trials stay as long as it does.
+    /// Jobs that ended longer ago than this: 30d, 12h, 90m. A tuning job goes with its trials, and
+    /// trials stay as long as it does.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Duration,
     #[command(flatten)]
@@ -89,7 +91,9 @@ pub(crate) fn delete(args: &DeleteArgs) -> Result<Exit> {
             Ok(job) => doomed.push(training_job(&job)),
             Err(error) if error.is_not_found() => {
                 let input = json!({"HyperParameterTuningJobName": name});
-                let job = client.sagemaker("DescribeHyperParameterTuningJob", &input).map_err(|error| error.about_a(Noun::Either, name))?;
+                let job = client
+                    .sagemaker("DescribeHyperParameterTuningJob", &input)
+                    .map_err(|error| error.about_a(Noun::Either, name))?;
                 doomed.extend(tuning_job(&client, &job)?);
             }
             Err(error) => return Err(error.about(name)),
@@ -98,7 +102,10 @@ pub(crate) fn delete(args: &DeleteArgs) -> Result<Exit> {
     if let Some(running) = doomed.iter().find(|job| job.ended.is_null()) {
         let Doomed { noun, name, .. } = running;
         let stop = if *noun == Noun::TuningJob { "tuning" } else { "jobs" };
-        return Err(UsageError(format!("{noun} {name} is not over, and nothing was removed; first: shoal {stop} stop {name}")).into());
+        return Err(UsageError(format!(
+            "{noun} {name} is not over, and nothing was removed; first: shoal {stop} stop {name}"
+        ))
+        .into());
     }
     remove(&client, &doomed, &args.how)
 }
@@ -110,8 +117,14 @@ pub(crate) fn prune(args: &PruneArgs) -> Result<Exit> {
     let is_old = |job: &Doomed| job.ended.as_f64().is_some_and(|ended| ended < before_s);
     let mut doomed = Vec::new();
     let mut staying = HashSet::new();
-    for summary in client.list("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", json!({}), usize::MAX)? {
-        let jobs = if is_over(&summary, "HyperParameterTuningJobStatus") { tuning_job(&client, &summary)? } else { Vec::new() };
+    for summary in
+        client.list("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", json!({}), usize::MAX)?
+    {
+        let jobs = if is_over(&summary, "HyperParameterTuningJobStatus") {
+            tuning_job(&client, &summary)?
+        } else {
+            Vec::new()
+        };
         if jobs.iter().all(is_old) && !jobs.is_empty() {
             doomed.extend(jobs);
         } else {
@@ -147,11 +160,19 @@ fn training_job(job: &Value) -> Doomed {
 fn tuning_job(client: &Client, job: &Value) -> Result<Vec<Doomed>> {
     let text = |name: &str| job[name].as_str().unwrap_or_default();
     let name = text("HyperParameterTuningJobName");
-    let trials = training_jobs(client, &[filter("TuningJobArn", "Equals", text("HyperParameterTuningJobArn"))], usize::MAX)?;
+    let trials =
+        training_jobs(client, &[filter("TuningJobArn", "Equals", text("HyperParameterTuningJobArn"))], usize::MAX)?;
     let mut all: Vec<Doomed> = trials.iter().map(training_job).collect();
     let end = [&job["HyperParameterTuningEndTime"], &job["LastModifiedTime"]].into_iter().find(|time| !time.is_null());
-    let ended = if is_over(job, "HyperParameterTuningJobStatus") { end.cloned().unwrap_or_default() } else { Value::Null };
-    all.push(Doomed { noun: Noun::TuningJob, name: name.to_owned(), ended, tuning_job: None, belongings: Belongings::default() });
+    let ended =
+        if is_over(job, "HyperParameterTuningJobStatus") { end.cloned().unwrap_or_default() } else { Value::Null };
+    all.push(Doomed {
+        noun: Noun::TuningJob,
+        name: name.to_owned(),
+        ended,
+        tuning_job: None,
+        belongings: Belongings::default(),
+    });
     Ok(all)
 }
 
@@ -160,17 +181,23 @@ fn remove(client: &Client, doomed: &[Doomed], how: &How) -> Result<Exit> {
         show("nothing to remove\n")?;
         return Ok(Exit::Ok);
     }
-    let found = if how.with_objects { objects(client, doomed)? } else { doomed.iter().map(|_| Objects::default()).collect() };
+    let found =
+        if how.with_objects { objects(client, doomed)? } else { doomed.iter().map(|_| Objects::default()).collect() };
     let mut rows = vec![["NAME", "WHAT", "ENDED", "OBJECTS", "BYTES"].map(str::to_owned).to_vec()];
     for (job, objects) in doomed.iter().zip(&found) {
-        let counts =
-            if how.with_objects { [objects.all.len().to_string(), readable(objects.bytes())] } else { ["-", "-"].map(str::to_owned) };
+        let counts = if how.with_objects {
+            [objects.all.len().to_string(), readable(objects.bytes())]
+        } else {
+            ["-", "-"].map(str::to_owned)
+        };
         let [count, bytes] = counts;
         rows.push(vec![job.name.clone(), job.noun.to_string(), time_text(&job.ended), count, bytes]);
     }
     show(&table(&rows))?;
-    let (count, bytes) = (found.iter().map(|objects| objects.all.len()).sum::<usize>(), found.iter().map(Objects::bytes).sum::<u64>());
-    let of_s3 = if how.with_objects { format!(" and {count} objects ({}) in S3", readable(bytes)) } else { String::new() };
+    let (count, bytes) =
+        (found.iter().map(|objects| objects.all.len()).sum::<usize>(), found.iter().map(Objects::bytes).sum::<u64>());
+    let of_s3 =
+        if how.with_objects { format!(" and {count} objects ({}) in S3", readable(bytes)) } else { String::new() };
     if how.dry_run {
         show(&format!("would remove {}{of_s3}; without --dry-run it does\n", counted(doomed)))?;
         return Ok(Exit::Ok);
@@ -216,7 +243,11 @@ fn remove_one(client: &Client, job: &Doomed, objects: &Objects, freed: &mut u64)
         }
         if let [first, rest @ ..] = failures.as_slice() {
             let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
-            bail!("{} {} stays, as not all of its objects could be removed ({first}{more}); try again", job.noun, job.name);
+            bail!(
+                "{} {} stays, as not all of its objects could be removed ({first}{more}); try again",
+                job.noun,
+                job.name
+            );
         }
     }
     let (operation, key) = match job.noun {
@@ -230,13 +261,16 @@ fn remove_one(client: &Client, job: &Doomed, objects: &Objects, freed: &mut u64)
     }
 }
 
-/// Looks whether the server would refuse to delete the training job: then its objects must stay, too.
+/// Looks whether the server would refuse to delete the training job: then its objects must stay,
+/// too.
 ///
 /// # Errors
 /// It would.
 fn check(client: &Client, job: &Doomed) -> Result<()> {
     match client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": job.name})) {
-        Ok(found) => refusal(&found).map_or(Ok(()), |why| bail!("{} {} stays with its objects: {why}", job.noun, job.name)),
+        Ok(found) => {
+            refusal(&found).map_or(Ok(()), |why| bail!("{} {} stays with its objects: {why}", job.noun, job.name))
+        }
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error.about_a(job.noun, &job.name)),
     }
@@ -306,7 +340,10 @@ fn counted<'a>(jobs: impl IntoIterator<Item = &'a Doomed>) -> String {
 /// Asks a person; nobody else can be asked.
 fn agreed(question: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
-        return Err(UsageError("removing objects of S3 needs --yes where nobody can be asked; --dry-run shows them".to_owned()).into());
+        return Err(UsageError(
+            "removing objects of S3 needs --yes where nobody can be asked; --dry-run shows them".to_owned(),
+        )
+        .into());
     }
     eprint!("{question} [y/N] ");
     let mut answer = String::new();
@@ -323,7 +360,8 @@ mod tests {
         thread::JoinHandle,
     };
 
-    /// A server that says these answers in their order, and what it was asked: a method, a path and what a call is of.
+    /// A server that says these answers in their order, and what it was asked: a method, a path and
+    /// what a call is of.
     fn said(answers: Vec<&'static str>) -> (Client, JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::of_test(listener.local_addr().unwrap());
@@ -344,7 +382,8 @@ mod tests {
                     }
                 }
                 io::copy(&mut stream.by_ref().take(length), &mut io::sink()).unwrap();
-                let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
                 asked
             }))
@@ -356,19 +395,25 @@ mod tests {
     fn a_job_goes_behind_its_objects_and_stays_with_those_that_stay() {
         let job = json!({"TrainingJobName": "a", "TrainingJobStatus": "Completed"});
         let objects = || Objects { all: ["a", "b", "c"].map(|key| (("bkt".to_owned(), key.to_owned()), 5)).into() };
-        let (ended, stays) =
-            ("{\"TrainingJobStatus\": \"Completed\"}", "<Error><Key>b</Key><Code>SlowDown</Code><Message>no</Message></Error>");
+        let (ended, stays) = (
+            "{\"TrainingJobStatus\": \"Completed\"}",
+            "<Error><Key>b</Key><Code>SlowDown</Code><Message>no</Message></Error>",
+        );
         let (client, asked) = said(vec![ended, stays]);
         let mut freed = 0;
         let error = remove_one(&client, &training_job(&job), &objects(), &mut freed).unwrap_err().to_string();
         assert!(error.contains("training job a stays") && error.contains("s3://bkt/b: SlowDown: no"), "{error}");
-        assert_eq!((asked.join().unwrap(), freed), (vec!["describetrainingjob".to_owned(), "POST /bkt?delete=".to_owned()], 10));
+        assert_eq!(
+            (asked.join().unwrap(), freed),
+            (vec!["describetrainingjob".to_owned(), "POST /bkt?delete=".to_owned()], 10)
+        );
 
         let (client, asked) = said(vec![ended, "<DeleteResult/>", ""]);
         remove_one(&client, &training_job(&job), &objects(), &mut freed).unwrap();
         assert_eq!(asked.join().unwrap(), ["describetrainingjob", "POST /bkt?delete=", "deletetrainingjob"]);
 
-        let (client, asked) = said(vec!["{\"TrainingJobStatus\": \"Completed\", \"WarmPoolStatus\": {\"Status\": \"Available\"}}"]);
+        let (client, asked) =
+            said(vec!["{\"TrainingJobStatus\": \"Completed\", \"WarmPoolStatus\": {\"Status\": \"Available\"}}"]);
         assert!(remove_one(&client, &training_job(&job), &objects(), &mut freed).is_err());
         assert_eq!(asked.join().unwrap(), ["describetrainingjob"], "nothing is removed");
     }
@@ -376,7 +421,10 @@ mod tests {
     #[test]
     fn what_the_server_would_not_delete_keeps_its_objects() {
         let job = |status: &str, pool: &str| json!({"TrainingJobStatus": status, "WarmPoolStatus": {"Status": pool}});
-        assert_eq!([refusal(&job("Completed", "Reused")), refusal(&json!({"TrainingJobStatus": "Failed"}))], [None, None]);
+        assert_eq!(
+            [refusal(&job("Completed", "Reused")), refusal(&json!({"TrainingJobStatus": "Failed"}))],
+            [None, None]
+        );
         assert!(refusal(&job("Completed", "Available")).is_some_and(|why| why.contains("KeepAlivePeriodInSeconds 0")));
         assert_eq!(refusal(&job("InProgress", "")), Some("it is not over"));
     }

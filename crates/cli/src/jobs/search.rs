@@ -1,4 +1,5 @@
-//! Training jobs by their properties: the API's lists do not say which of them are trials of tuning jobs, its `Search` does.
+//! Training jobs by their properties: the API's lists do not say which of them are trials of tuning
+//! jobs, its `Search` does.
 
 use serde_json::{Value, json};
 

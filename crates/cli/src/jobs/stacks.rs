@@ -32,7 +32,10 @@ pub(crate) fn run(args: &StacksArgs) -> Result<Exit> {
     let name = &args.name;
     let answer = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": name}));
     let description = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "stacks", name))?;
-    let instances = description["ResourceConfig"]["InstanceCount"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    let instances = description["ResourceConfig"]["InstanceCount"]
+        .as_u64()
+        .and_then(|count| u32::try_from(count).ok())
+        .unwrap_or(1);
     let ranks = args.rank.map_or_else(|| (0..instances).collect(), |rank| vec![rank]);
     for rank in ranks {
         let visit = Visit::start(&client, name, rank, json!({}))?;

@@ -1,4 +1,5 @@
-//! A visit to a running instance over the public API: what is typed goes there, what comes from there is written here.
+//! A visit to a running instance over the public API: what is typed goes there, what comes from
+//! there is written here.
 
 use std::{
     io::{self, IsTerminal, Read, Write},
@@ -36,7 +37,9 @@ impl Visit {
     pub(crate) fn start(client: &Arc<Client>, job: &str, rank: u32, mut what: Value) -> Result<Self> {
         what["TrainingJobName"] = json!(job);
         what["Rank"] = json!(rank);
-        let answer = client.sagemaker(START_VISIT, &what).map_err(|error| client.explained(error, Noun::TrainingJob, "exec", job))?;
+        let answer = client
+            .sagemaker(START_VISIT, &what)
+            .map_err(|error| client.explained(error, Noun::TrainingJob, "exec", job))?;
         let id = answer["VisitId"].as_str().ok_or_else(|| client.not_understood("a visit without an id".to_owned()))?;
         Ok(Self { client: client.clone(), id: id.to_owned() })
     }
@@ -44,10 +47,13 @@ impl Visit {
     /// Takes output until the visit is over. `write` gets it, and whether it is standard error's.
     pub(crate) fn read(&self, mut write: impl FnMut(bool, &[u8]) -> io::Result<()>) -> Result<End> {
         loop {
-            let answer = self.client.sagemaker(READ_VISIT, &json!({"VisitId": self.id})).context("the visit broke off")?;
+            let answer =
+                self.client.sagemaker(READ_VISIT, &json!({"VisitId": self.id})).context("the visit broke off")?;
             for piece in answer["Output"].as_array().into_iter().flatten() {
                 let data = piece["Data"].as_str().unwrap_or_default();
-                let bytes = base64_simd::STANDARD.decode_to_vec(data).map_err(|error| self.client.not_understood(error.to_string()))?;
+                let bytes = base64_simd::STANDARD
+                    .decode_to_vec(data)
+                    .map_err(|error| self.client.not_understood(error.to_string()))?;
                 write(piece["Stream"] == "stderr", &bytes)?;
             }
             let end = &answer["End"];
@@ -56,7 +62,9 @@ impl Visit {
                 (true, ..) => {}
                 (_, Some(code), _) => return Ok(End::Code(code)),
                 (_, _, Some(signal)) => return Ok(End::Code(128 + signal)),
-                _ => return Ok(End::Broken(end["Reason"].as_str().unwrap_or("the server does not say why").to_owned())),
+                _ => {
+                    return Ok(End::Broken(end["Reason"].as_str().unwrap_or("the server does not say why").to_owned()));
+                }
             }
         }
     }
@@ -95,7 +103,10 @@ impl Visit {
                 }
             }
         };
-        thread::Builder::new().name("size".to_owned()).spawn(follow).context("could not listen for the terminal's size")?;
+        thread::Builder::new()
+            .name("size".to_owned())
+            .spawn(follow)
+            .context("could not listen for the terminal's size")?;
         Ok(())
     }
 }
@@ -118,7 +129,8 @@ fn bring(client: &Client, what: &Value) -> bool {
     }
 }
 
-/// This terminal, handed through: every key goes to the visited command. As it was when this is dropped.
+/// This terminal, handed through: every key goes to the visited command. As it was when this is
+/// dropped.
 pub(crate) struct Raw(Termios);
 
 impl Raw {

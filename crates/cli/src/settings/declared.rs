@@ -1,5 +1,5 @@
-//! The one list of settings. A setting's name is its key in `shoal.toml`; in capitals behind `SHOAL_` its variable; with dashes its
-//! flag.
+//! The one list of settings. A setting's name is its key in `shoal.toml`; in capitals behind
+//! `SHOAL_` its variable; with dashes its flag.
 
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use shoal_tuner::near;
 
 use super::{Settings, declared::SETTINGS};
 
-/// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process groups, the Python package and the tests.
+/// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process
+/// groups, the Python package and the tests.
 const OTHERS: [&str; 13] = [
     "SHOAL_AGENT_TOKEN",
     "SHOAL_BIN",
@@ -40,7 +41,9 @@ impl Settings {
             ),
             _ => None,
         };
-        let families = Vec::from_iter(FAMILIES.map(str::to_owned).into_iter().chain(algorithms.iter().map(Algorithm::variable_prefix)));
+        let families = Vec::from_iter(
+            FAMILIES.map(str::to_owned).into_iter().chain(algorithms.iter().map(Algorithm::variable_prefix)),
+        );
         let known = || SETTINGS.iter().map(|setting| format!("SHOAL_{}", setting.name.to_uppercase()));
         let is_ours = |name: &String| {
             name.starts_with("SHOAL_")
@@ -72,7 +75,10 @@ mod tests {
     #[test]
     fn what_is_surely_not_meant_is_told() {
         let none: [&str; 0] = [];
-        assert_eq!(doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_XGBOOST_PORT", "SHOAL_CACHE", "HOME"]), none);
+        assert_eq!(
+            doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_XGBOOST_PORT", "SHOAL_CACHE", "HOME"]),
+            none
+        );
         let hosts = ("network_allow", "pypi.org");
         assert_eq!(doubts(&[("network", "allow-list"), hosts], &[]), none);
         assert_eq!(doubts(&[("network_max", "host"), hosts], &[]), none);

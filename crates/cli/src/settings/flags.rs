@@ -32,7 +32,8 @@ impl<const CLIENTS_ONLY: bool> Flags<CLIENTS_ONLY> {
         Settings::of(&self.typed()?)
     }
 
-    /// Whether the user named a server on the command line; then it goes before the environment's endpoint.
+    /// Whether the user named a server on the command line; then it goes before the environment's
+    /// endpoint.
     pub(crate) fn name_a_server(&self) -> bool {
         self.0.contains_key("data_dir") || self.0.contains_key("listen")
     }
@@ -58,7 +59,11 @@ impl<const CLIENTS_ONLY: bool> Args for Flags<CLIENTS_ONLY> {
                 .value_name(setting.value)
                 .help(format!("{} [env: SHOAL_{}]", setting.help, setting.name.to_uppercase()))
                 .help_heading("Settings (see `shoal config`)");
-            command.arg(if setting.is_switch { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg })
+            command.arg(if setting.is_switch {
+                arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+            } else {
+                arg
+            })
         })
     }
 

@@ -10,12 +10,15 @@ pub(super) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Memory that instances may have in all, in whole MiB: what the machine (or our own control group) has, less a reserve.
-/// `root` is `/` but in tests.
+/// Memory that instances may have in all, in whole MiB: what the machine (or our own control group)
+/// has, less a reserve. `root` is `/` but in tests.
 pub(super) fn memory(root: &Path) -> u64 {
     let total = meminfo(&fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default()).unwrap_or(1 << 30);
     let limits = ["sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.iter().find_map(|path| fs::read_to_string(root.join(path)).ok()?.trim().parse().ok()).unwrap_or(u64::MAX);
+    let limit = limits
+        .iter()
+        .find_map(|path| fs::read_to_string(root.join(path)).ok()?.trim().parse().ok())
+        .unwrap_or(u64::MAX);
     let usable = total.min(limit).saturating_sub(RESERVE_BYTES).max(256 << 20);
     usable >> 20 << 20
 }
@@ -27,8 +30,11 @@ fn meminfo(text: &str) -> Option<u64> {
 
 /// NVIDIA devices, `nvidia0`, `nvidia1`, ...
 pub(super) fn gpus(dev: &Path) -> usize {
-    let number = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
-    fs::read_dir(dev).map_or(0, |entries| entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(number)).count())
+    let number = |name: &str| {
+        name.strip_prefix("nvidia").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    fs::read_dir(dev)
+        .map_or(0, |entries| entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(number)).count())
 }
 
 #[cfg(test)]

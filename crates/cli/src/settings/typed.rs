@@ -43,7 +43,8 @@ impl fmt::Display for Origin {
 }
 
 impl Typed {
-    /// Looks for each setting among the flags, the environment's variables and `shoal.toml` in the data directory.
+    /// Looks for each setting among the flags, the environment's variables and `shoal.toml` in the
+    /// data directory.
     ///
     /// # Errors
     /// `shoal.toml` cannot be read, is no TOML, or names a setting that there is not.
@@ -86,7 +87,8 @@ impl Typed {
         self.value(name).split([',', ' ']).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
     }
 
-    /// A setting that is a path: in `shoal.toml` it starts from where that lies, elsewhere from the current directory.
+    /// A setting that is a path: in `shoal.toml` it starts from where that lies, elsewhere from the
+    /// current directory.
     ///
     /// # Errors
     /// The current directory is gone.
@@ -114,7 +116,10 @@ impl Typed {
     }
 
     fn entry(&self, name: &str) -> &(&'static str, String, Origin) {
-        self.values.iter().find(|(known, ..)| *known == name).expect("code names declared settings only, later ones never")
+        self.values
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .expect("code names declared settings only, later ones never")
     }
 }
 
@@ -130,7 +135,9 @@ fn text(value: &toml::Value) -> String {
 /// What stands in a table is the setting with both names: `tls = { cert = .. }` is `tls_cert = ..`.
 fn flat(table: toml::Table) -> toml::Table {
     let entries = table.into_iter().flat_map(|(name, value)| match value {
-        toml::Value::Table(members) => Vec::from_iter(members.into_iter().map(|(member, value)| (format!("{name}_{member}"), value))),
+        toml::Value::Table(members) => {
+            Vec::from_iter(members.into_iter().map(|(member, value)| (format!("{name}_{member}"), value)))
+        }
         value => vec![(name, value)],
     });
     entries.collect()
@@ -139,13 +146,18 @@ fn flat(table: toml::Table) -> toml::Table {
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<(PathBuf, toml::Table)> {
     let path = data_dir.join("shoal.toml");
     let text = read(&path).with_context(|| format!("could not read {}", path.display()))?.unwrap_or_default();
-    let table: toml::Table = toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
+    let table: toml::Table =
+        toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let table = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).filter(|name| may_be_there(name)).collect();
         let there_are = names.join(", ");
-        return Err(UsageError(format!("{}: there is no setting {unknown:?} for this file; there are: {there_are}", path.display())).into());
+        return Err(UsageError(format!(
+            "{}: there is no setting {unknown:?} for this file; there are: {there_are}",
+            path.display()
+        ))
+        .into());
     }
     Ok((path, table))
 }
@@ -156,14 +168,16 @@ mod tests {
 
     fn gather(flags: &[(&str, &str)], variables: &[(&str, &str)], file: &str) -> Result<Typed> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         Typed::gather(&flags, &variable, &|path| Ok((path == Path::new("/data/shoal.toml")).then(|| file.to_owned())))
     }
 
     #[test]
     fn the_nearest_place_wins() {
         let flags = [("region", "from-flag")];
-        let variables = [("SHOAL_REGION", "from-variable"), ("SHOAL_LISTEN", "from-variable"), ("SHOAL_DATA_DIR", "/data")];
+        let variables =
+            [("SHOAL_REGION", "from-variable"), ("SHOAL_LISTEN", "from-variable"), ("SHOAL_DATA_DIR", "/data")];
         let file = "region = \"from-file\"\nlisten = \"from-file\"\ngrace_s = 5\n";
         let typed = gather(&flags, &variables, file).unwrap();
         for (name, value, origin) in [
@@ -179,9 +193,13 @@ mod tests {
 
     #[test]
     fn tables_are_settings_with_both_names() {
-        let file = "tls = { cert = \"box.pem\", key = \"/etc/box.key\" }\n[network]\nallow = [\"pypi.org\", \"hf.co\"]\n";
+        let file =
+            "tls = { cert = \"box.pem\", key = \"/etc/box.key\" }\n[network]\nallow = [\"pypi.org\", \"hf.co\"]\n";
         let typed = gather(&[("data_dir", "/data")], &[], file).unwrap();
-        assert_eq!([typed.path("tls_cert").unwrap(), typed.path("tls_key").unwrap()], ["/data/box.pem", "/etc/box.key"].map(PathBuf::from));
+        assert_eq!(
+            [typed.path("tls_cert").unwrap(), typed.path("tls_key").unwrap()],
+            ["/data/box.pem", "/etc/box.key"].map(PathBuf::from)
+        );
         assert_eq!(typed.value("tls"), "true");
         assert_eq!(typed.list("network_allow"), ["pypi.org", "hf.co"]);
     }

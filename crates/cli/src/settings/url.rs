@@ -1,5 +1,6 @@
-//! Where a server is found. One that lives says so in the file `address` of its data directory: its URL, and in a second line the certificate of the
-//! authority that its clients must trust, if it is none that they trust anyway.
+//! Where a server is found. One that lives says so in the file `address` of its data directory: its
+//! URL, and in a second line the certificate of the authority that its clients must trust, if it is
+//! none that they trust anyway.
 
 use std::{
     fmt, io,
@@ -38,7 +39,11 @@ impl ServerUrl {
     pub(crate) fn at(scheme: Scheme, mut address: SocketAddr, trusted: Option<PathBuf>) -> Self {
         if address.ip().is_unspecified() {
             // "Any" is reached by loopback.
-            address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            address.set_ip(if address.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
         }
         Self { scheme, authority: address.to_string(), trusted }
     }
@@ -106,7 +111,8 @@ mod tests {
 
     #[test]
     fn any_address_is_reached_by_loopback() {
-        for (address, expected) in [("0.0.0.0:1", "http://127.0.0.1:1"), ("[::]:1", "http://[::1]:1"), ("10.0.0.1:1", "http://10.0.0.1:1")]
+        for (address, expected) in
+            [("0.0.0.0:1", "http://127.0.0.1:1"), ("[::]:1", "http://[::1]:1"), ("10.0.0.1:1", "http://10.0.0.1:1")]
         {
             assert_eq!(ServerUrl::at(Scheme::HTTP, address.parse().unwrap(), None).to_string(), expected);
         }

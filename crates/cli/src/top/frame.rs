@@ -67,7 +67,8 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
         Order::Longest => jobs.sort_by(|left, right| worked(right, now).total_cmp(&worked(left, now))),
         Order::Name => jobs.sort_by(|left, right| left.name.cmp(&right.name)),
     }
-    // Those that wait come after those that run, in the order in which they will; then those that are paused.
+    // Those that wait come after those that run, in the order in which they will; then those that
+    // are paused.
     let (paused, jobs): (Vec<&Job>, Vec<&Job>) = jobs.into_iter().partition(|job| job.is_paused());
     let (mut waiting, mut jobs): (Vec<&Job>, Vec<&Job>) = jobs.into_iter().partition(|job| job.waits());
     waiting.sort_by(|left, right| left.created.total_cmp(&right.created));
@@ -95,23 +96,33 @@ pub(super) fn draw(picture: &Picture, look: &Look, now_ms: u64) -> Vec<String> {
     if look.color {
         let below = look.height.saturating_sub(lines.len() + 1);
         lines.extend(std::iter::repeat_n(String::new(), below));
-        lines.push(paint(look, "2", &cut(&format!("q quit   s sort ({})   arrows scroll", look.order.name()), look.width)));
+        lines.push(paint(
+            look,
+            "2",
+            &cut(&format!("q quit   s sort ({})   arrows scroll", look.order.name()), look.width),
+        ));
     }
     lines
 }
 
 fn headline(picture: &Picture) -> String {
-    let (waiting, paused) =
-        (picture.jobs.iter().filter(|job| job.waits()).count(), picture.jobs.iter().filter(|job| job.is_paused()).count());
+    let (waiting, paused) = (
+        picture.jobs.iter().filter(|job| job.waits()).count(),
+        picture.jobs.iter().filter(|job| job.is_paused()).count(),
+    );
     let running = picture.jobs.len() - waiting - paused;
     let at_work = picture.jobs.iter().filter(|job| job.started.is_some() && !job.waits() && !job.is_paused());
     let instances: u64 = at_work.flat_map(|job| &job.instances).map(|(_, count)| count).sum();
     let plural = if instances == 1 { "" } else { "s" };
     let paused = if paused > 0 { format!("{paused} paused, ") } else { String::new() };
-    format!("shoal at {}   {running} running, {waiting} waiting, {paused}{instances} instance{plural} at work", picture.server)
+    format!(
+        "shoal at {}   {running} running, {waiting} waiting, {paused}{instances} instance{plural} at work",
+        picture.server
+    )
 }
 
-/// A heading, and rows in the colours of their states; the last column takes what is left of the width.
+/// A heading, and rows in the colours of their states; the last column takes what is left of the
+/// width.
 fn table<'a>(look: &Look, heading: &[&str; 6], rows: impl Iterator<Item = (&'a str, [String; 6])>) -> Vec<String> {
     let rows: Vec<(&str, [String; 6])> = rows.collect();
     let width = |column: usize| {
@@ -163,7 +174,11 @@ fn live(job: &Job, now: f64) -> [String; 6] {
 fn search(tuning: &Tuning, now: f64) -> [String; 6] {
     let most = tuning.most.map_or(String::new(), |most| format!(" of {most}"));
     let failed = if tuning.failed > 0 { format!(", {} failed", tuning.failed) } else { String::new() };
-    let best = tuning.best.as_ref().map(|(metric, value, job)| format!("{metric} {}  ({job})", number(*value))).unwrap_or_default();
+    let best = tuning
+        .best
+        .as_ref()
+        .map(|(metric, value, job)| format!("{metric} {}  ({job})", number(*value)))
+        .unwrap_or_default();
     [
         tuning.name.clone(),
         tuning.state.clone(),
@@ -254,9 +269,15 @@ mod tests {
             message: "Waiting for capacity:\nneeds 1 instance".into(),
             ..Job::default()
         };
-        let trains = Job { metrics: vec![("loss".into(), 0.71234), ("auc".into(), 0.5)], ..job("trains", "Training", 100.0, Some(130.0)) };
-        let failed =
-            Job { ended: Some(150.5), message: "AlgorithmError: \x1b[2Jout".into(), ..job("failed", "Failed", 148.0, Some(149.0)) };
+        let trains = Job {
+            metrics: vec![("loss".into(), 0.71234), ("auc".into(), 0.5)],
+            ..job("trains", "Training", 100.0, Some(130.0))
+        };
+        let failed = Job {
+            ended: Some(150.5),
+            message: "AlgorithmError: \x1b[2Jout".into(),
+            ..job("failed", "Failed", 148.0, Some(149.0))
+        };
         Picture {
             server: "http://h:1".into(),
             jobs: vec![job("waits", "Pending", 175.0, None), trains],
@@ -342,9 +363,14 @@ NAME ";
 
     #[test]
     fn numbers_and_times_are_short() {
-        for (value, expected) in
-            [(0.71234, "0.7123"), (12.5, "12.5"), (1234.56, "1234.6"), (0.0, "0"), (0.000_012, "1.200e-5"), (250_000.0, "250000")]
-        {
+        for (value, expected) in [
+            (0.71234, "0.7123"),
+            (12.5, "12.5"),
+            (1234.56, "1234.6"),
+            (0.0, "0"),
+            (0.000_012, "1.200e-5"),
+            (250_000.0, "250000"),
+        ] {
             assert_eq!(number(value), expected);
         }
         for (seconds, expected) in [(0.42, "0.4s"), (65.0, "1:05"), (7384.0, "2:03:04"), (273_600.0, "3d 4h")] {

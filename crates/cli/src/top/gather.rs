@@ -116,7 +116,8 @@ pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
     }
     let input = json!({"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100});
     let answer = client.sagemaker("ListTrainingJobs", &input)?;
-    let mut over: Vec<&Value> = answer["TrainingJobSummaries"].as_array().into_iter().flatten().filter(|it| is_over(it)).collect();
+    let mut over: Vec<&Value> =
+        answer["TrainingJobSummaries"].as_array().into_iter().flatten().filter(|it| is_over(it)).collect();
     over.sort_by(|left, right| modified(right).total_cmp(&modified(left)));
     for summary in over.into_iter().take(ENDED) {
         picture.ended.extend(job(client, summary, false)?);
@@ -124,11 +125,13 @@ pub(super) fn gather(client: &Client) -> Result<Picture, ClientError> {
     Ok(picture)
 }
 
-/// Those that are not over, the newest first; and their trials that wait or are paused, by their training jobs' names.
+/// Those that are not over, the newest first; and their trials that wait or are paused, by their
+/// training jobs' names.
 fn tunings(client: &Client) -> Result<(Vec<Tuning>, HashMap<String, String>), ClientError> {
     let (mut tunings, mut trials) = (Vec::new(), HashMap::new());
     for status in ["InProgress", "Stopping"] {
-        let input = json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": TUNINGS});
+        let input =
+            json!({"StatusEquals": status, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": TUNINGS});
         let answer = client.sagemaker("ListHyperParameterTuningJobs", &input)?;
         for summary in answer["HyperParameterTuningJobSummaries"].as_array().into_iter().flatten() {
             let name = &summary["HyperParameterTuningJobName"];
@@ -140,10 +143,13 @@ fn tunings(client: &Client) -> Result<(Vec<Tuning>, HashMap<String, String>), Cl
                 Err(error) if error.is_not_found() => {}
                 study => {
                     let study = study?;
-                    if let Some(tuning) = tunings.last_mut().filter(|tuning| Some(tuning.name.as_str()) == name.as_str()) {
+                    if let Some(tuning) =
+                        tunings.last_mut().filter(|tuning| Some(tuning.name.as_str()) == name.as_str())
+                    {
                         (tuning.running, tuning.waiting, tuning.paused) = (study.running, study.waiting, study.paused);
                     }
-                    let resting = study.trials.into_iter().filter(|trial| matches!(trial.state.as_str(), "Waiting" | "Paused"));
+                    let resting =
+                        study.trials.into_iter().filter(|trial| matches!(trial.state.as_str(), "Waiting" | "Paused"));
                     trials.extend(resting.map(|trial| (trial.training_job_name, trial.state)));
                 }
             }
@@ -166,7 +172,9 @@ fn read_tuning(description: &Value) -> Tuning {
         over: count("Completed") + count("Stopped") + failed,
         failed,
         most: description["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"].as_u64(),
-        best: metric["Value"].as_f64().map(|value| (text(&metric["MetricName"]), value, text(&best["TrainingJobName"]))),
+        best: metric["Value"]
+            .as_f64()
+            .map(|value| (text(&metric["MetricName"]), value, text(&best["TrainingJobName"]))),
         ..Tuning::default()
     }
 }
@@ -198,7 +206,10 @@ fn job(client: &Client, summary: &Value, live: bool) -> Result<Option<Job>, Clie
 
 fn read(description: &Value) -> Job {
     let resources = &description["ResourceConfig"];
-    let last = description["SecondaryStatusTransitions"].as_array().and_then(|all| all.last()).map(|it| text(&it["StatusMessage"]));
+    let last = description["SecondaryStatusTransitions"]
+        .as_array()
+        .and_then(|all| all.last())
+        .map(|it| text(&it["StatusMessage"]));
     let metrics = description["FinalMetricDataList"].as_array().into_iter().flatten().take(METRICS);
     Job {
         name: text(&description["TrainingJobName"]),
@@ -224,7 +235,8 @@ fn last_value(client: &Client, job: &str, metric: &str) -> Result<Option<f64>, C
         }),
     );
     let answer = match asked {
-        // A metric that the server does not tell is left out; the rest of the picture is worth seeing.
+        // A metric that the server does not tell is left out; the rest of the picture is worth
+        // seeing.
         Err(ClientError::Refused(_)) => return Ok(None),
         answer => answer?,
     };
@@ -247,7 +259,8 @@ mod tests {
 
     #[test]
     fn trials_that_were_stopped_are_over() {
-        let counters = json!({"Completed": 3, "InProgress": 6, "RetryableError": 1, "NonRetryableError": 2, "Stopped": 4});
+        let counters =
+            json!({"Completed": 3, "InProgress": 6, "RetryableError": 1, "NonRetryableError": 2, "Stopped": 4});
         let limits = json!({"MaxNumberOfTrainingJobs": 30});
         let tuning = read_tuning(&json!({
             "HyperParameterTuningJobName": "a", "TrainingJobStatusCounters": counters,

@@ -136,9 +136,12 @@ fn write(text: &str) -> io::Result<()> {
 
 /// The last key of what was typed.
 fn meaning(bytes: &[u8]) -> Option<Key> {
-    for (ending, key) in
-        [(&b"\x1b[A"[..], Key::Move(-1)), (b"\x1b[B", Key::Move(1)), (b"\x1b[5~", Key::Move(-10)), (b"\x1b[6~", Key::Move(10))]
-    {
+    for (ending, key) in [
+        (&b"\x1b[A"[..], Key::Move(-1)),
+        (b"\x1b[B", Key::Move(1)),
+        (b"\x1b[5~", Key::Move(-10)),
+        (b"\x1b[6~", Key::Move(10)),
+    ] {
         if bytes.ends_with(ending) {
             return Some(key);
         }

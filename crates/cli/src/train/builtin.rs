@@ -1,4 +1,5 @@
-//! What a built-in algorithm takes, told before anything is uploaded: its jobs, and its trials one by one, would fail otherwise.
+//! What a built-in algorithm takes, told before anything is uploaded: its jobs, and its trials one
+//! by one, would fail otherwise.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +7,14 @@ use serde_json::Value;
 use shoal_algos::{Algorithm, Algorithms, Channels};
 use shoal_tuner::near;
 
-/// The algorithm of a request or of a definition; none where the algorithm's image runs a script of the user's.
+/// The algorithm of a request or of a definition; none where the algorithm's image runs a script of
+/// the user's.
 pub(crate) fn of(request: &Value, hyperparameters: &Value, algorithms: Algorithms) -> Option<&'static Algorithm> {
     let image = request["AlgorithmSpecification"]["TrainingImage"].as_str().unwrap_or_default();
     let algorithm = algorithms.resolve(image).ok().flatten().map(|image| image.algorithm);
-    algorithm.filter(|_| hyperparameters.get("sagemaker_program").is_none() && request["Environment"].get("SAGEMAKER_PROGRAM").is_none())
+    algorithm.filter(|_| {
+        hyperparameters.get("sagemaker_program").is_none() && request["Environment"].get("SAGEMAKER_PROGRAM").is_none()
+    })
 }
 
 /// All that a training job's request can have wrong.
@@ -59,9 +63,10 @@ pub(crate) fn hyperparameters<'a>(
 pub(crate) fn required(algorithm: &Algorithm, has: impl Fn(&str) -> bool, or_else: &str) -> Result<(), String> {
     match algorithm.hyperparameters.required.iter().find(|(name, _)| !has(name)) {
         None => Ok(()),
-        Some((missing, example)) => {
-            Err(format!("{} needs the hyperparameter {missing}: give --hp {missing}={example}{or_else}", algorithm.name))
-        }
+        Some((missing, example)) => Err(format!(
+            "{} needs the hyperparameter {missing}: give --hp {missing}={example}{or_else}",
+            algorithm.name
+        )),
     }
 }
 
@@ -71,11 +76,16 @@ pub(crate) fn required(algorithm: &Algorithm, has: impl Fn(&str) -> bool, or_els
 /// One is unknown, or one that every job needs is missing.
 pub(crate) fn channels(algorithm: &Algorithm, request: &Value) -> Result<(), String> {
     let Algorithm { name: algorithm, channels: Channels { required: needed, optional: others }, .. } = *algorithm;
-    let given: Vec<&str> =
-        request["InputDataConfig"].as_array().into_iter().flatten().filter_map(|channel| channel["ChannelName"].as_str()).collect();
+    let given: Vec<&str> = request["InputDataConfig"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|channel| channel["ChannelName"].as_str())
+        .collect();
     let is_known = |name: &str| name == needed || others.contains(&name);
     if let Some(unknown) = given.iter().find(|name| !is_known(name)) {
-        let hint = near(unknown, std::iter::once(needed).chain(others.iter().copied()).filter(|name| !given.contains(name)));
+        let hint =
+            near(unknown, std::iter::once(needed).chain(others.iter().copied()).filter(|name| !given.contains(name)));
         let given = given.join(", ");
         return Err(format!(
             "--channel {unknown}=...: {algorithm} has no channel of this name{hint} (given: {given}; it reads {needed}, and if there: {})",
@@ -109,7 +119,11 @@ mod tests {
                 &["training"],
                 "--channel training=...: xgboost has no channel of this name; did you mean train? (given: training; it reads",
             ),
-            (fine.clone(), &["train", "validaton"], "did you mean validation? (given: train, validaton; it reads train"),
+            (
+                fine.clone(),
+                &["train", "validaton"],
+                "did you mean validation? (given: train, validaton; it reads train",
+            ),
             (fine.clone(), &[], "xgboost trains on the channel train, and none is given"),
             (fine, &["validation"], "and given: validation: give --channel train=FILE"),
             (json!({"num_round": "5", "objective": "reg:sqerror"}), &["train"], "; did you mean reg:squarederror?"),
@@ -123,6 +137,9 @@ mod tests {
             let said = check(&request(hyperparameters, channels), shoal_algos::BUILT_IN).err().unwrap_or_default();
             assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
         }
-        assert_eq!(check(&json!({"AlgorithmSpecification": {"TrainingImage": "shoal/host"}}), shoal_algos::BUILT_IN), Ok(()));
+        assert_eq!(
+            check(&json!({"AlgorithmSpecification": {"TrainingImage": "shoal/host"}}), shoal_algos::BUILT_IN),
+            Ok(())
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! What one command puts into a bucket before it asks for its job: below keys that no other command has, so that it overwrites nothing of a job of the same
-//! name, and can take all of it back if it gets no job.
+//! What one command puts into a bucket before it asks for its job: below keys that no other command
+//! has, so that it overwrites nothing of a job of the same name, and can take all of it back if it
+//! gets no job.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -39,11 +40,16 @@ impl Delivery<'_> {
     }
 }
 
-/// Uploads and asks for the job, both in `work`. If there is no job in the end, nothing of what was uploaded stays.
+/// Uploads and asks for the job, both in `work`. If there is no job in the end, nothing of what was
+/// uploaded stays.
 ///
 /// # Errors
 /// Those of `work`.
-pub(crate) fn deliver<T>(client: &Client, bucket: &str, work: impl FnOnce(&mut Delivery<'_>) -> Result<T>) -> Result<T> {
+pub(crate) fn deliver<T>(
+    client: &Client,
+    bucket: &str,
+    work: impl FnOnce(&mut Delivery<'_>) -> Result<T>,
+) -> Result<T> {
     let mut delivery = Delivery { client, bucket, mark: mark(), keys: Vec::new() };
     let done = work(&mut delivery);
     if done.as_ref().is_err_and(is_final) {
@@ -57,7 +63,8 @@ pub(super) fn mark() -> String {
     format!("{:012x}", RandomState::new().hash_one(()) >> 16)
 }
 
-/// Whether no job can have come of it. Who hears nothing, or of trouble inside the server, does not know.
+/// Whether no job can have come of it. Who hears nothing, or of trouble inside the server, does not
+/// know.
 fn is_final(error: &Error) -> bool {
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(refusal)) => refusal.status < 500,

@@ -1,4 +1,5 @@
-//! Words that a request cannot carry, told before anything is uploaded for it. The limits are those of the table that the server checks by.
+//! Words that a request cannot carry, told before anything is uploaded for it. The limits are those
+//! of the table that the server checks by.
 
 use serde_json::Value;
 use shoal_wire::{Service, TextLimits, text_limits};
@@ -14,16 +15,20 @@ const PLACES: [(&[&str], &str); 4] = [
     (&["Environment"], "variable"),
 ];
 
-/// Looks at the program's words, its hyperparameters and its variables in a CreateTrainingJob request.
+/// Looks at the program's words, its hyperparameters and its variables in a CreateTrainingJob
+/// request.
 ///
 /// # Errors
-/// One is too long or has several lines, or they are too many; the text names it and says what to do instead.
+/// One is too long or has several lines, or they are too many; the text names it and says what to
+/// do instead.
 pub(super) fn check(request: &Value) -> Result<(), String> {
     for (path, noun) in PLACES {
         let Some(limits) = text_limits(Service::SageMaker, "CreateTrainingJob", path) else { continue };
         let texts: Vec<(Option<&str>, &str)> = match path.iter().fold(request, |value, name| &value[name]) {
             Value::Array(words) => words.iter().filter_map(Value::as_str).map(|word| (None, word)).collect(),
-            Value::Object(pairs) => pairs.iter().filter_map(|(name, value)| Some((Some(name.as_str()), value.as_str()?))).collect(),
+            Value::Object(pairs) => {
+                pairs.iter().filter_map(|(name, value)| Some((Some(name.as_str()), value.as_str()?))).collect()
+            }
             _ => continue,
         };
         if texts.len() as u64 > limits.most {
@@ -67,7 +72,10 @@ mod tests {
         let arguments = |words: Value| json!({"AlgorithmSpecification": {"ContainerEntrypoint": ["python3"], "ContainerArguments": words}});
         for (request, expected) in [
             (arguments(json!(["-c", "print(1)", "x".repeat(256)])), None),
-            (arguments(json!(["-c", "import os\nprint(1)"])), Some("the argument \"import os\\nprint(1)\" has several lines")),
+            (
+                arguments(json!(["-c", "import os\nprint(1)"])),
+                Some("the argument \"import os\\nprint(1)\" has several lines"),
+            ),
             (arguments(json!(["x".repeat(257)])), Some("\"... has 257 characters, and a request carries 256 of each")),
             (arguments(json!(vec!["x"; 101])), Some("101 arguments are more than a request carries, which is 100")),
             (
@@ -81,7 +89,10 @@ mod tests {
             let told = check(&request).err();
             assert_eq!(told.is_some(), expected.is_some(), "{told:?}");
             let told = told.unwrap_or_default();
-            assert!(told.contains(expected.unwrap_or_default()) && (expected.is_none() || told.contains("--channel")), "{told}");
+            assert!(
+                told.contains(expected.unwrap_or_default()) && (expected.is_none() || told.contains("--channel")),
+                "{told}"
+            );
         }
     }
 }

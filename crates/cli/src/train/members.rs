@@ -1,4 +1,5 @@
-//! Members of a request file that its operation does not have: the API drops them silently, so that a typing error would go unseen.
+//! Members of a request file that its operation does not have: the API drops them silently, so that
+//! a typing error would go unseen.
 
 use serde_json::Value;
 use shoal_tuner::near;
@@ -9,7 +10,9 @@ use shoal_wire::{Service, Unknown, unknown_member};
 /// # Errors
 /// The first that the operation does not know, and the one that was meant, it seems.
 pub(crate) fn check(operation: &str, request: &Value) -> Result<(), String> {
-    let Some(Unknown { path, name, known }) = unknown_member(Service::SageMaker, operation, request) else { return Ok(()) };
+    let Some(Unknown { path, name, known }) = unknown_member(Service::SageMaker, operation, request) else {
+        return Ok(());
+    };
     let hint = near(&name, known);
     let place = if path.is_empty() { operation } else { &path };
     Err(format!("{place} has no {name}{hint}"))
@@ -24,7 +27,10 @@ mod tests {
     fn typing_errors_are_named() {
         for (request, expected) in [
             (json!({"TrainingJobName": "x", "HyperParameters": {}}), Ok(())),
-            (json!({"TrainingJobNam": "x"}), Err("CreateTrainingJob has no TrainingJobNam; did you mean TrainingJobName?".to_owned())),
+            (
+                json!({"TrainingJobNam": "x"}),
+                Err("CreateTrainingJob has no TrainingJobNam; did you mean TrainingJobName?".to_owned()),
+            ),
             (
                 json!({"ResourceConfig": {"InstanceCnt": 1}}),
                 Err("ResourceConfig has no InstanceCnt; did you mean InstanceCount?".to_owned()),
@@ -34,7 +40,10 @@ mod tests {
                 Err("InputDataConfig.2 has no Chanel; did you mean ChannelName?".to_owned()),
             ),
             (json!({"HyperParameters": {"anything": "1"}, "Tags": "no list"}), Ok(())),
-            (json!({"hyperparameters": {}}), Err("CreateTrainingJob has no hyperparameters; did you mean HyperParameters?".to_owned())),
+            (
+                json!({"hyperparameters": {}}),
+                Err("CreateTrainingJob has no hyperparameters; did you mean HyperParameters?".to_owned()),
+            ),
         ] {
             assert_eq!(check("CreateTrainingJob", &request), expected);
         }

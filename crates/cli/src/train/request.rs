@@ -25,7 +25,12 @@ pub(crate) struct Upload {
 ///
 /// # Errors
 /// Flags or file make no sense; the text says which and why.
-pub(crate) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
+pub(crate) fn build(
+    args: &TrainArgs,
+    file: Option<Value>,
+    settings: &Settings,
+    now_ms: u64,
+) -> Result<(Value, Vec<Upload>), String> {
     let Value::Object(mut request) = file.unwrap_or_else(|| json!({})) else {
         return Err("the file must hold one object, a CreateTrainingJob request".to_owned());
     };
@@ -42,7 +47,11 @@ pub(crate) fn build(args: &TrainArgs, file: Option<Value>, settings: &Settings, 
     if let Some(uri) = &args.checkpoints {
         request.insert("CheckpointConfig".to_owned(), json!({"S3Uri": uri}));
     }
-    set_default(&mut request, "OutputDataConfig", || json!({"S3OutputPath": format!("s3://{}/", settings.default_bucket)}));
+    set_default(
+        &mut request,
+        "OutputDataConfig",
+        || json!({"S3OutputPath": format!("s3://{}/", settings.default_bucket)}),
+    );
     set_default(&mut request, "ResourceConfig", || json!({}));
     let resources = object(&mut request, "ResourceConfig")?;
     if let Some(instances) = args.instances {
@@ -101,7 +110,8 @@ fn algorithm(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<(), S
     Ok(())
 }
 
-/// Adds flags' pairs to a map of strings, and makes strings of the numbers and booleans that YAML saw in the file's.
+/// Adds flags' pairs to a map of strings, and makes strings of the numbers and booleans that YAML
+/// saw in the file's.
 fn pairs(request: &mut Map<String, Value>, field: &str, flag: &str, typed: &[String]) -> Result<(), String> {
     if !request.contains_key(field) && typed.is_empty() {
         return Ok(());
@@ -122,7 +132,8 @@ fn channels(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<Vec<Up
     let mut uploads = Vec::new();
     for text in &args.channel {
         let (name, rest) = pair("--channel", text)?;
-        let times = args.channel.iter().filter(|other| other.split_once('=').is_some_and(|(other, _)| other == name)).count();
+        let times =
+            args.channel.iter().filter(|other| other.split_once('=').is_some_and(|(other, _)| other == name)).count();
         if times > 1 {
             return Err(format!(
                 "--channel {name} is given {times} times; a channel of several files is a directory, or a prefix in S3 (--channel {name}=s3://BUCKET/PREFIX/)"
@@ -136,7 +147,11 @@ fn channels(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<Vec<Up
                 "sharded" => distribution = "ShardedByS3Key",
                 "replicated" => distribution = "FullyReplicated",
                 word if word.contains('/') => content_type = Some(word),
-                word => return Err(format!("--channel {text}: {word:?} is neither `sharded`, `replicated` nor a content type")),
+                word => {
+                    return Err(format!(
+                        "--channel {text}: {word:?} is neither `sharded`, `replicated` nor a content type"
+                    ));
+                }
             }
         }
         if !source.starts_with("s3://") {
@@ -176,8 +191,13 @@ fn ending_says(name: &str) -> Option<&'static str> {
 /// `sagemaker-xgboost-2026-11-21-07-24-29-123`: as SDKs do it, from the image and the time.
 pub(crate) fn default_name(image: &str, now_ms: u64) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    let base: String =
-        last.split([':', '@']).next().unwrap_or(last).chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let base: String = last
+        .split([':', '@'])
+        .next()
+        .unwrap_or(last)
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
     let base = base.trim_matches('-');
     let seconds = i64::try_from(now_ms / 1000).unwrap_or_default();
     let time = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -211,18 +231,25 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
+        let typed =
+            crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
         Settings::of(&typed).unwrap()
     }
 
     fn args(channel: &[&str], hyperparameters: &[&str], command: &[&str]) -> TrainArgs {
         let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        TrainArgs { channel: own(channel), hyperparameters: own(hyperparameters), command: own(command), ..TrainArgs::default() }
+        TrainArgs {
+            channel: own(channel),
+            hyperparameters: own(hyperparameters),
+            command: own(command),
+            ..TrainArgs::default()
+        }
     }
 
     #[test]
     fn a_command_is_a_host_program() {
-        let (request, uploads) = build(&args(&["code=train.py"], &[], &["python3", "-u"]), None, &settings(), 1_795_245_869_123).unwrap();
+        let (request, uploads) =
+            build(&args(&["code=train.py"], &[], &["python3", "-u"]), None, &settings(), 1_795_245_869_123).unwrap();
         let expected = json!({
             "AlgorithmSpecification": {
                 "TrainingImage": "shoal/host", "ContainerEntrypoint": ["python3"], "ContainerArguments": ["-u"], "TrainingInputMode": "File",
@@ -284,7 +311,10 @@ mod tests {
     #[test]
     fn names_fit_the_api() {
         for (image, expected) in [
-            ("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", "sagemaker-xgboost-1970-01-01-00-00-00-000"),
+            (
+                "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1",
+                "sagemaker-xgboost-1970-01-01-00-00-00-000",
+            ),
             ("", "job-1970-01-01-00-00-00-000"),
         ] {
             assert_eq!(default_name(image, 0), expected);

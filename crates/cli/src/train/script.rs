@@ -1,4 +1,5 @@
-//! `shoal train train.py --epochs 3`: a script with its directory, as the request that SageMaker's SDKs make of one (script mode).
+//! `shoal train train.py --epochs 3`: a script with its directory, as the request that SageMaker's
+//! SDKs make of one (script mode).
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +66,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Where the first word is a script: makes image and hyperparameters of the flags, of what it imports, and of its arguments. `table` knows the images.
+    /// Where the first word is a script: makes image and hyperparameters of the flags, of what it
+    /// imports, and of its arguments. `table` knows the images.
     ///
     /// # Errors
     /// It is not there, or is too much; flags contradict each other.
@@ -127,8 +129,9 @@ impl Script {
         image
     }
 
-    /// Arguments become hyperparameters where they are pairs, so that they are listed, searched for and tuned; any others go to the script word by word, and so
-    /// do all of a shell script, which tells its arguments by their places: hyperparameters come in the order of their names.
+    /// Arguments become hyperparameters where they are pairs, so that they are listed, searched for
+    /// and tuned; any others go to the script word by word, and so do all of a shell script, which
+    /// tells its arguments by their places: hyperparameters come in the order of their names.
     fn arguments(&mut self, args: &mut TrainArgs) -> Result<(), String> {
         let words = std::mem::take(&mut args.command);
         self.warn_of_ours(&words);
@@ -137,7 +140,8 @@ impl Script {
             return Ok(());
         };
         for (name, value) in pairs {
-            let typed = args.hyperparameters.iter().any(|it| it.split_once('=').is_some_and(|(known, _)| known == name));
+            let typed =
+                args.hyperparameters.iter().any(|it| it.split_once('=').is_some_and(|(known, _)| known == name));
             if typed {
                 return Err(format!("--hp {name} and the script's argument {name} are the same: leave one out"));
             }
@@ -167,7 +171,9 @@ impl Script {
         let names = |flag: &&&str| !text.contains(**flag);
         if let Some(flag) = ours.find(names) {
             let program = &self.program;
-            self.notes.push(format!("{flag} goes to {program}, as it stands behind it; flags of ours stand before: {flag} ... {program}"));
+            self.notes.push(format!(
+                "{flag} goes to {program}, as it stands behind it; flags of ours stand before: {flag} ... {program}"
+            ));
         }
     }
 
@@ -204,7 +210,8 @@ fn key(job: &str, mark: &str) -> String {
 
 /// Where the files are, in a request or in a tuning job's definition.
 fn point(request: &mut Value, bucket: &str, key: &str) {
-    let hyperparameters = if request["StaticHyperParameters"].is_object() { "StaticHyperParameters" } else { "HyperParameters" };
+    let hyperparameters =
+        if request["StaticHyperParameters"].is_object() { "StaticHyperParameters" } else { "HyperParameters" };
     request[hyperparameters]["sagemaker_submit_directory"] = json!(format!("s3://{bucket}/{key}"));
 }
 
@@ -216,9 +223,13 @@ fn place(script: &Path, source: Option<&Path>) -> Result<(PathBuf, PathBuf), Str
     let name = script.file_name().ok_or_else(|| format!("{} is no script", script.display()))?;
     let Some(source) = source else { return Ok((parent.to_owned(), name.into())) };
     let below = real(parent)?.strip_prefix(real(source)?).map(|below| below.join(name));
-    below
-        .map(|relative| (source.to_owned(), relative))
-        .map_err(|_| format!("--source {}: {} does not lie in it; name a directory above the script", source.display(), script.display()))
+    below.map(|relative| (source.to_owned(), relative)).map_err(|_| {
+        format!(
+            "--source {}: {} does not lie in it; name a directory above the script",
+            source.display(),
+            script.display()
+        )
+    })
 }
 
 /// As the toolkit tells them apart: everything else is a shell's.
@@ -226,7 +237,8 @@ fn is_python(program: &str) -> bool {
     Path::new(program).extension().is_some_and(|it| it == "py")
 }
 
-/// `--name value`, `--name=value`, `-n value`, each once; `None` where something else is among them, or a hyperparameter would not come out as it went in.
+/// `--name value`, `--name=value`, `-n value`, each once; `None` where something else is among
+/// them, or a hyperparameter would not come out as it went in.
 fn pairs(words: &[String]) -> Option<Vec<(&str, &str)>> {
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut words = words.iter().map(String::as_str);
@@ -238,7 +250,8 @@ fn pairs(words: &[String]) -> Option<Vec<(&str, &str)>> {
             (None, None) => (word.strip_prefix('-')?, words.next()?),
         };
         // The toolkit gives one letter with one dash, and more with two.
-        let is_kept = word.starts_with("--") == (name.chars().count() > 1) && !name.starts_with(['-', '=']) && !name.is_empty();
+        let is_kept =
+            word.starts_with("--") == (name.chars().count() > 1) && !name.starts_with(['-', '=']) && !name.is_empty();
         if !is_kept || is_flag(value) || name.starts_with(RESERVED) || found.iter().any(|(known, _)| *known == name) {
             return None;
         }
@@ -247,7 +260,8 @@ fn pairs(words: &[String]) -> Option<Vec<(&str, &str)>> {
     Some(found)
 }
 
-/// Whether a word in a value's place is a flag to argparse. A number may be negative; of those with an exponent it does not know that they are numbers.
+/// Whether a word in a value's place is a flag to argparse. A number may be negative; of those with
+/// an exponent it does not know that they are numbers.
 fn is_flag(word: &str) -> bool {
     let Some(number) = word.strip_prefix('-') else { return false };
     let is_whole = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -255,9 +269,11 @@ fn is_flag(word: &str) -> bool {
     !is_whole(whole) || !is_whole(fraction)
 }
 
-/// A hyperparameter's value that is given to the script as it was typed: values are read as JSON, so that `true` would come as Python's `True`.
+/// A hyperparameter's value that is given to the script as it was typed: values are read as JSON,
+/// so that `true` would come as Python's `True`.
 fn spelt(value: &str) -> String {
-    let is_plain = value.len() <= MOST_DIGITS && value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
+    let is_plain =
+        value.len() <= MOST_DIGITS && value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
     match serde_json::from_str::<Value>(value) {
         Ok(Value::Number(number)) if is_plain && number.to_string() == value => value.to_owned(),
         Ok(_) => json!(value).to_string(),
@@ -265,7 +281,8 @@ fn spelt(value: &str) -> String {
     }
 }
 
-/// A command that names a script of this directory, which no instance has: said with the form that uploads it.
+/// A command that names a script of this directory, which no instance has: said with the form that
+/// uploads it.
 ///
 /// # Errors
 /// That is so.
@@ -273,13 +290,15 @@ pub(crate) fn is_uploaded(command: &[String]) -> Result<(), String> {
     let interpreters = ["python", "python3", "bash", "sh", "torchrun"];
     let is_interpreter = |word: &String| interpreters.iter().any(|name| word.rsplit('/').next() == Some(name));
     let script = match command {
-        [first, rest @ ..] if is_interpreter(first) => {
-            rest.iter().find(|word| !word.starts_with('-')).filter(|_| !rest.iter().any(|word| word == "-c" || word == "-m"))
-        }
+        [first, rest @ ..] if is_interpreter(first) => rest
+            .iter()
+            .find(|word| !word.starts_with('-'))
+            .filter(|_| !rest.iter().any(|word| word == "-c" || word == "-m")),
         [first, ..] => Some(first),
         [] => None,
     };
-    let Some(script) = script.filter(|word| Path::new(word).is_relative() && is_script(Path::new(word)) && Path::new(word).is_file())
+    let Some(script) =
+        script.filter(|word| Path::new(word).is_relative() && is_script(Path::new(word)) && Path::new(word).is_file())
     else {
         return Ok(());
     };
@@ -324,8 +343,16 @@ mod tests {
                 "imports tensorflow",
             ),
             (&[("train.py", "import xgboost\n"), ("xgboost.py", "import os\n")], "shoal/host", "imports nothing"),
-            (&[("train.py", "import os\n"), ("requirements.txt", "left-pad\n")], "sagemaker-scikit-learn", "requirements.txt beside it"),
-            (&[("train.py", "import xgboost\nimport torch\n")], "sagemaker-xgboost", "name the packages in requirements.txt"),
+            (
+                &[("train.py", "import os\n"), ("requirements.txt", "left-pad\n")],
+                "sagemaker-scikit-learn",
+                "requirements.txt beside it",
+            ),
+            (
+                &[("train.py", "import xgboost\nimport torch\n")],
+                "sagemaker-xgboost",
+                "name the packages in requirements.txt",
+            ),
         ] {
             let (args, script) = taken(files, script("train.py")).unwrap();
             assert_eq!(args.image.as_deref(), Some(image));
@@ -340,7 +367,10 @@ mod tests {
     #[test]
     fn arguments_reach_the_script_as_they_were_typed() {
         for (typed, expected) in [
-            ("--epochs 3 --rate=0.1 -n 5 --shift -1", Some(vec![("epochs", "3"), ("rate", "0.1"), ("n", "5"), ("shift", "-1")])),
+            (
+                "--epochs 3 --rate=0.1 -n 5 --shift -1",
+                Some(vec![("epochs", "3"), ("rate", "0.1"), ("n", "5"), ("shift", "-1")]),
+            ),
             ("", Some(vec![])),
             ("--shift=-1 --rate -0.5", Some(vec![("shift", "-1"), ("rate", "-0.5")])),
             ("--lr=-1e-5 --epochs 3", None),
@@ -371,21 +401,36 @@ mod tests {
             assert_eq!(spelt(typed), stored);
         }
         let text = [("train.py", "")];
-        let pairs = TrainArgs { command: words("--epochs 3"), distribution: Some(Distribution::Torchrun), ..script("train.py") };
+        let pairs = TrainArgs {
+            command: words("--epochs 3"),
+            distribution: Some(Distribution::Torchrun),
+            ..script("train.py")
+        };
         let (args, _) = taken(&text, pairs).unwrap();
-        assert_eq!(args.hyperparameters, ["epochs=3", "sagemaker_program=train.py", "sagemaker_torch_distributed_enabled=true"]);
-        let (args, script_of) = taken(&text, TrainArgs { command: words("--logs --verbose data.txt"), ..script("train.py") }).unwrap();
-        assert_eq!((args.arguments, args.hyperparameters), (words("--logs --verbose data.txt"), words("sagemaker_program=train.py")));
+        assert_eq!(
+            args.hyperparameters,
+            ["epochs=3", "sagemaker_program=train.py", "sagemaker_torch_distributed_enabled=true"]
+        );
+        let (args, script_of) =
+            taken(&text, TrainArgs { command: words("--logs --verbose data.txt"), ..script("train.py") }).unwrap();
+        assert_eq!(
+            (args.arguments, args.hyperparameters),
+            (words("--logs --verbose data.txt"), words("sagemaker_program=train.py"))
+        );
         let shell = TrainArgs { command: words("--second 2 --first 1"), ..script("run.sh") };
         let (of_shell, _) = taken(&[("run.sh", "")], shell).unwrap();
-        assert_eq!((of_shell.arguments, of_shell.hyperparameters), (words("--second 2 --first 1"), words("sagemaker_program=run.sh")));
+        assert_eq!(
+            (of_shell.arguments, of_shell.hyperparameters),
+            (words("--second 2 --first 1"), words("sagemaker_program=run.sh"))
+        );
         assert!(script_of.notes[1].contains("--logs goes to train.py"), "{:?}", script_of.notes);
     }
 
     #[test]
     fn mistakes_are_named() {
         let text = [("src/train.py", "")];
-        let twice = TrainArgs { command: words("--epochs 3"), hyperparameters: words("epochs=4"), ..script("src/train.py") };
+        let twice =
+            TrainArgs { command: words("--epochs 3"), hyperparameters: words("epochs=4"), ..script("src/train.py") };
         for (args, expected) in [
             (script("absent.py"), "there is no script"),
             (twice, "--hp epochs and the script's argument epochs are the same"),
@@ -396,8 +441,10 @@ mod tests {
         }
         let (args, _) = taken(&text, TrainArgs { source: Some("src/..".into()), ..script("src/train.py") }).unwrap();
         assert_eq!(args.hyperparameters, ["sagemaker_program=src/train.py"]);
-        let alone =
-            Script::take(&mut TrainArgs { distribution: Some(Distribution::Mpi), ..TrainArgs::default() }, &Table::shipped().unwrap());
+        let alone = Script::take(
+            &mut TrainArgs { distribution: Some(Distribution::Mpi), ..TrainArgs::default() },
+            &Table::shipped().unwrap(),
+        );
         assert!(alone.unwrap_err().starts_with("--distribution is for a script"));
         assert_eq!(is_uploaded(&words("python3 -c print(1)")), Ok(()));
         assert_eq!(is_uploaded(&words("python3 /opt/ml/input/data/code/train.py")), Ok(()));

@@ -12,7 +12,8 @@ use flate2::{Compression, write::GzEncoder};
 use ignore::WalkBuilder;
 use tar::{Builder, Header, HeaderMode};
 
-/// A file of the user's that says what is not uploaded, line by line as in `.gitignore`; it goes before those.
+/// A file of the user's that says what is not uploaded, line by line as in `.gitignore`; it goes
+/// before those.
 const IGNORE_FILE: &str = ".shoalignore";
 
 /// Most bytes of a script's directory, and most files.
@@ -38,7 +39,8 @@ impl Source {
     /// All files below a directory that `.gitignore` and [`IGNORE_FILE`] leave; links are followed.
     ///
     /// # Errors
-    /// It cannot be read, is too big (the text names the biggest entries), or `script`, relative to it, is left out.
+    /// It cannot be read, is too big (the text names the biggest entries), or `script`, relative to
+    /// it, is left out.
     pub(super) fn of(directory: &Path, script: &Path) -> Result<Self, String> {
         let shown = directory.display();
         let mut files: Vec<(PathBuf, u64)> = Vec::new();
@@ -53,7 +55,9 @@ impl Source {
                 Ok(entry) => entry,
                 Err(error) if leads_nowhere(&error) => continue,
                 Err(error) => {
-                    return Err(format!("{shown} cannot be uploaded: {error}; name it in {IGNORE_FILE} if the script does not need it"));
+                    return Err(format!(
+                        "{shown} cannot be uploaded: {error}; name it in {IGNORE_FILE} if the script does not need it"
+                    ));
                 }
             };
             let Ok(metadata) = entry.metadata() else { continue };
@@ -91,10 +95,13 @@ impl Source {
         self.files.iter().any(|(file, _)| file == Path::new(name))
     }
 
-    /// Python's text of a module: of `name.py`, or of all files of the directory `name`; `None` if there is neither.
+    /// Python's text of a module: of `name.py`, or of all files of the directory `name`; `None` if
+    /// there is neither.
     pub(super) fn module(&self, name: &str) -> Option<String> {
         let file = format!("{name}.py");
-        let is_of = |path: &Path| path == Path::new(&file) || path.starts_with(name) && path.extension().is_some_and(|it| it == "py");
+        let is_of = |path: &Path| {
+            path == Path::new(&file) || path.starts_with(name) && path.extension().is_some_and(|it| it == "py")
+        };
         let files = Vec::from_iter(self.files.iter().map(|(path, _)| path).filter(|path| is_of(path)));
         let texts = files.iter().map(|path| self.text(path));
         (!files.is_empty()).then(|| Vec::from_iter(texts).join("\n"))
@@ -102,11 +109,14 @@ impl Source {
 
     /// What cannot be read says nothing.
     pub(super) fn text(&self, file: &Path) -> String {
-        std::fs::read(self.directory.join(file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        std::fs::read(self.directory.join(file))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 
-    /// A `sourcedir.tar.gz` of all of it; the same files give the same bytes. Of a file that is written meanwhile it has as much as there was when its turn
-    /// came, filled up with zeros where that is gone.
+    /// A `sourcedir.tar.gz` of all of it; the same files give the same bytes. Of a file that is
+    /// written meanwhile it has as much as there was when its turn came, filled up with zeros where
+    /// that is gone.
     ///
     /// # Errors
     /// A file cannot be read, or they have grown too big.
@@ -130,13 +140,15 @@ impl Source {
             header.set_metadata_in_mode(&metadata, HeaderMode::Deterministic);
             archive.append_data(&mut header, relative, exactly(file, metadata.len())).with_context(unreadable)?;
         }
-        let mut file = archive.into_inner().and_then(GzEncoder::finish).context("could not write the script's archive")?;
+        let mut file =
+            archive.into_inner().and_then(GzEncoder::finish).context("could not write the script's archive")?;
         file.seek(SeekFrom::Start(0)).context("could not read the script's archive")?;
         Ok(file)
     }
 }
 
-/// So many bytes, whatever there is: an entry of an archive that is longer or shorter than its header says takes all behind it along.
+/// So many bytes, whatever there is: an entry of an archive that is longer or shorter than its
+/// header says takes all behind it along.
 fn exactly(content: impl Read, bytes: u64) -> impl Read {
     content.take(bytes).chain(io::repeat(0)).take(bytes)
 }
@@ -166,10 +178,9 @@ fn too_much(directory: &Path, files: &[(PathBuf, u64)], bytes: u64) -> String {
     let mut entries = Vec::from_iter(entries);
     let is_size = bytes > MOST_BYTES;
     entries.sort_by_key(|(_, (bytes, count))| std::cmp::Reverse(if is_size { *bytes } else { *count as u64 }));
-    let biggest = entries
-        .iter()
-        .take(NAMED)
-        .map(|(name, (bytes, count))| if is_size { format!("{name} {}", size(*bytes)) } else { format!("{name} {count} files") });
+    let biggest = entries.iter().take(NAMED).map(|(name, (bytes, count))| {
+        if is_size { format!("{name} {}", size(*bytes)) } else { format!("{name} {count} files") }
+    });
     let biggest = Vec::from_iter(biggest).join(", ");
     let shown = directory.display();
     let (what, most) = match is_size {
@@ -228,7 +239,9 @@ mod tests {
             (".shoalignore", "!keep.csv\nlib/*.md\n"),
             ("lib/README.md", ""),
         ]);
-        for (name, target) in [("link", "nowhere"), ("latest", "."), ("lib/up", ".."), ("one", "other"), ("other", "one")] {
+        for (name, target) in
+            [("link", "nowhere"), ("latest", "."), ("lib/up", ".."), ("one", "other"), ("other", "one")]
+        {
             symlink(target, dir.path().join(name)).unwrap();
         }
         let source = Source::of(dir.path(), Path::new("train.py")).unwrap();
@@ -237,14 +250,17 @@ mod tests {
         assert_eq!(source.module("os"), None);
 
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(source.archive().unwrap()));
-        let packed = Vec::from_iter(archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()));
+        let packed = Vec::from_iter(
+            archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()),
+        );
         assert_eq!(packed, names(&source));
     }
 
     #[test]
     fn a_file_that_grows_or_shrinks_leaves_the_others_whole() {
         let dir = directory(&[("shrinking", "12345"), ("train.py", "import os")]);
-        // Its metadata says that it is empty, and it has something to read: as a log that is written.
+        // Its metadata says that it is empty, and it has something to read: as a log that is
+        // written.
         symlink("/proc/self/status", dir.path().join("growing")).unwrap();
         let source = Source::of(dir.path(), Path::new("train.py")).unwrap();
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(source.archive().unwrap()));
@@ -272,7 +288,12 @@ mod tests {
         // A hole takes no room here.
         File::create(dir.path().join("data/rows.bin")).unwrap().set_len(3 << 30).unwrap();
         let error = Source::of(dir.path(), Path::new("train.py")).unwrap_err();
-        for text in ["3.0 GiB, of at most 256.0 MiB", "The biggest entries: data/ 3.0 GiB, small.txt 1 B", ".shoalignore", "--channel"] {
+        for text in [
+            "3.0 GiB, of at most 256.0 MiB",
+            "The biggest entries: data/ 3.0 GiB, small.txt 1 B",
+            ".shoalignore",
+            "--channel",
+        ] {
             assert!(error.contains(text), "{error}");
         }
     }

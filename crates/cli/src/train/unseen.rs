@@ -1,4 +1,5 @@
-//! Metrics that were asked for and never appeared: told at a job's end, with the lines that came near.
+//! Metrics that were asked for and never appeared: told at a job's end, with the lines that came
+//! near.
 
 use serde_json::Value;
 use shoal_server::near_misses;
@@ -41,7 +42,9 @@ fn told(name: &str, regex: &str, lines: &[String]) -> String {
         [] => "no line of the output looks like a metric".to_owned(),
         near => format!("lines that came near: {}", near.join(", ")),
     };
-    format!("the metric {name} never appeared in the output: --metric '{name}={regex}' finds no number there; {came_near}")
+    format!(
+        "the metric {name} never appeared in the output: --metric '{name}={regex}' finds no number there; {came_near}"
+    )
 }
 
 #[cfg(test)]

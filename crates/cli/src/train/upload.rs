@@ -14,8 +14,8 @@ use super::{
 };
 use crate::output::Progress;
 
-/// Uploads the files of local channels to the bucket and puts their place in the request. The bucket is made if need be, also
-/// when only the artifacts go there.
+/// Uploads the files of local channels to the bucket and puts their place in the request. The
+/// bucket is made if need be, also when only the artifacts go there.
 ///
 /// # Errors
 /// A file cannot be read, or the server refuses it.
@@ -40,7 +40,8 @@ pub(crate) fn run(delivery: &mut Delivery<'_>, uploads: &[Upload], job: &str, re
     Ok(())
 }
 
-/// Puts the places of local channels in a request that is not sent: where [`run`] would upload them to. Tells what that is, and creates nothing.
+/// Puts the places of local channels in a request that is not sent: where [`run`] would upload them
+/// to. Tells what that is, and creates nothing.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -104,7 +105,8 @@ fn files(source: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
 /// Whether this is a link to a directory that it lies in: a walk through it would not end.
 fn leads_up(path: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
-    path.is_symlink() && path.parent().and_then(real).zip(real(path)).is_some_and(|(parent, target)| parent.starts_with(target))
+    path.is_symlink()
+        && path.parent().and_then(real).zip(real(path)).is_some_and(|(parent, target)| parent.starts_with(target))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::{ffi::OsString, fs::File, io::Read, path::Path};
 
 use clap::Command;
 
-/// Puts `--` behind the script of `shoal train [FLAGS] train.py --epochs 3`, and of `shoal tune`, so that what follows is no flag of ours. `shoal` defines
-/// the commands.
+/// Puts `--` behind the script of `shoal train [FLAGS] train.py --epochs 3`, and of `shoal tune`,
+/// so that what follows is no flag of ours. `shoal` defines the commands.
 pub(crate) fn separate(mut words: Vec<OsString>, shoal: &Command) -> Vec<OsString> {
     let named = words.get(1).and_then(|word| word.to_str()).filter(|word| matches!(*word, "train" | "tune"));
     let Some(command) = named.and_then(|name| shoal.find_subcommand(name)) else { return words };
@@ -34,7 +34,8 @@ fn takes_a_value(flag: &str, command: &Command) -> bool {
     known.is_some_and(|argument| argument.get_action().takes_values())
 }
 
-/// Whether the first word of `shoal train` is a script and no request: by its name's ending, or as it begins with `#!`.
+/// Whether the first word of `shoal train` is a script and no request: by its name's ending, or as
+/// it begins with `#!`.
 pub(crate) fn is_script(path: &Path) -> bool {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("py" | "sh") => true,

@@ -27,7 +27,8 @@ const WHOLE: u32 = 4;
 const SOON: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_secs(60);
 
-/// Waits until the tuning job is over; the answer is its study. A server that goes away meanwhile is waited for.
+/// Waits until the tuning job is over; the answer is its study. A server that goes away meanwhile
+/// is waited for.
 ///
 /// # Errors
 /// The server stays away or knows no such tuning job.
@@ -79,8 +80,8 @@ pub(super) fn until_end(client: Client, flags: &ClientFlags, name: &str) -> Resu
     }
 }
 
-/// What is known now: a look at live trials only leaves the others as they were, and those that it does not show any more are seen at the next look
-/// at all.
+/// What is known now: a look at live trials only leaves the others as they were, and those that it
+/// does not show any more are seen at the next look at all.
 fn merged(mut before: StudyDescription, look: StudyDescription, live_only: bool) -> StudyDescription {
     if !live_only || before.trials.is_empty() {
         return look;
@@ -106,8 +107,9 @@ fn ended(trial: &StudyTrial) -> String {
     )
 }
 
-/// The part of the search that is behind it, up to 1, if that can be estimated: by units of resource where trials pause and end early, as most of those
-/// end together at last; else by trials.
+/// The part of the search that is behind it, up to 1, if that can be estimated: by units of
+/// resource where trials pause and end early, as most of those end together at last; else by
+/// trials.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn done(study: &StudyDescription, over: usize) -> Option<f64> {
     let done = match expected_units(study) {
@@ -129,8 +131,12 @@ fn frame(study: &StudyDescription, now_ms: u64) -> Vec<String> {
     let states = ["Running", "Waiting", "Paused"].map(|state| (counted(state), state.to_lowercase()));
     let states = states.into_iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!(", {count} {state}"));
     let states = states.collect::<String>();
-    let head = best(study).map_or(String::new(), |(trial, value)| format!("  best {} (trial {})", short(value), trial.number));
-    let mut lines = vec![format!("{}  {over}{most} trials over{states}  {passed:.0} s{left}{head}", study.hyper_parameter_tuning_job_name)];
+    let head =
+        best(study).map_or(String::new(), |(trial, value)| format!("  best {} (trial {})", short(value), trial.number));
+    let mut lines = vec![format!(
+        "{}  {over}{most} trials over{states}  {passed:.0} s{left}{head}",
+        study.hyper_parameter_tuning_job_name
+    )];
     for trial in live.iter().take(ROWS) {
         let value = latest(trial);
         let to = trial.to.map_or(String::new(), |to| format!("/{to}"));

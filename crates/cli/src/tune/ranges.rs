@@ -18,8 +18,14 @@ pub(super) fn range(text: &str) -> Result<(&'static str, Value), String> {
     let is_whole = |end: &str| end.parse::<i64>().is_ok();
     // A share, as of dropout or of rows, and not a choice between two numbers.
     let is_share = (min, max) == ("0", "1");
-    let (mut list, mut scaling) =
-        (if is_whole(min) && is_whole(max) && !is_share { "IntegerParameterRanges" } else { "ContinuousParameterRanges" }, "Auto");
+    let (mut list, mut scaling) = (
+        if is_whole(min) && is_whole(max) && !is_share {
+            "IntegerParameterRanges"
+        } else {
+            "ContinuousParameterRanges"
+        },
+        "Auto",
+    );
     for word in words {
         match word {
             "log" => scaling = "Logarithmic",
@@ -95,7 +101,11 @@ mod tests {
             ("momentum=0..0.99,revlog", "ContinuousParameterRanges", "0", "ReverseLogarithmic"),
         ] {
             let (found, range) = range(text).unwrap();
-            assert_eq!((found, range["MinValue"].as_str(), range["ScalingType"].as_str()), (list, Some(min), Some(scaling)), "{text}");
+            assert_eq!(
+                (found, range["MinValue"].as_str(), range["ScalingType"].as_str()),
+                (list, Some(min), Some(scaling)),
+                "{text}"
+            );
         }
         assert_eq!(choice("a=b,c").unwrap(), json!({"Name": "a", "Values": ["b", "c"]}));
     }
@@ -120,6 +130,8 @@ mod tests {
         assert!(choice("a=").unwrap_err().starts_with("--choice a=: wanted"));
         assert_eq!(choice("a=b,c,b").unwrap_err(), "--choice a=b,c,b: \"b\" is there twice");
         let many: Vec<String> = (0..31).map(|number| number.to_string()).collect();
-        assert!(choice(&format!("a={}", many.join(","))).unwrap_err().ends_with("it has 31 values, and 30 are allowed"));
+        assert!(
+            choice(&format!("a={}", many.join(","))).unwrap_err().ends_with("it has 31 values, and 30 are allowed")
+        );
     }
 }

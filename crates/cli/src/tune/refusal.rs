@@ -1,5 +1,6 @@
-//! What a server would refuse of a tuning job, before anything is sent or uploaded. The rules are the server's (`shoal_server::check_tuning_request`) and the
-//! algorithm's; here are only the words: which flag it is about, and what to type instead.
+//! What a server would refuse of a tuning job, before anything is sent or uploaded. The rules are
+//! the server's (`shoal_server::check_tuning_request`) and the algorithm's; here are only the
+//! words: which flag it is about, and what to type instead.
 
 use serde_json::{Map, Value};
 use shoal_algos::{Algorithm, Algorithms, Resource};
@@ -24,7 +25,8 @@ pub(super) fn check(
     let one = request.get("TrainingJobDefinition").map(|raw| ("trainingJobDefinition".to_owned(), raw));
     let listed = request["TrainingJobDefinitions"].as_array().into_iter().flatten();
     let listed = listed.zip(1..).map(|(raw, number)| (format!("trainingJobDefinitions.{number}.member"), raw));
-    let definitions: Vec<_> = one.into_iter().chain(listed).map(|(path, raw)| Definition::of(path, config, raw, algorithms)).collect();
+    let definitions: Vec<_> =
+        one.into_iter().chain(listed).map(|(path, raw)| Definition::of(path, config, raw, algorithms)).collect();
     definitions.iter().try_for_each(Definition::fits_the_algorithm)?;
     let mut sent = request.clone();
     if let Some(definition) = sent.get_mut("TrainingJobDefinition") {
@@ -35,7 +37,8 @@ pub(super) fn check(
     }
     let Err(error) = check_tuning_request(sent, images) else { return Ok(()) };
     let at = definitions.iter().position(|definition| error.message.contains(&definition.path)).unwrap_or(0);
-    let explained = definitions.get(at).and_then(|definition| Refusal(&error.message).explained(request, definition, args));
+    let explained =
+        definitions.get(at).and_then(|definition| Refusal(&error.message).explained(request, definition, args));
     Err(explained.unwrap_or(error.message))
 }
 
@@ -63,7 +66,12 @@ impl<'a> Definition<'a> {
             path,
             raw,
             metric: objective["MetricName"].as_str().unwrap_or_default(),
-            ranges: ranges.as_object().into_iter().flatten().flat_map(|(list, entries)| ranges_of(list, entries)).collect(),
+            ranges: ranges
+                .as_object()
+                .into_iter()
+                .flatten()
+                .flat_map(|(list, entries)| ranges_of(list, entries))
+                .collect(),
             fixed: raw["StaticHyperParameters"].as_object(),
             algorithm: builtin::of(raw, &raw["StaticHyperParameters"], algorithms),
             resources: algorithms.iter().filter_map(|algorithm| algorithm.hyperparameters.resource).collect(),
@@ -74,10 +82,12 @@ impl<'a> Definition<'a> {
         self.fixed.is_some_and(|fixed| fixed.contains_key(name))
     }
 
-    /// A built-in algorithm takes each hyperparameter, each value and each channel; its trials would fail one by one otherwise.
+    /// A built-in algorithm takes each hyperparameter, each value and each channel; its trials
+    /// would fail one by one otherwise.
     fn fits_the_algorithm(&self) -> Result<(), String> {
         let Some(algorithm) = self.algorithm else { return Ok(()) };
-        let fixed = self.fixed.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
+        let fixed =
+            self.fixed.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?, "--hp")));
         let tuned = self.ranges.iter().flat_map(|(name, list, values)| {
             let flag = if *list == "CategoricalParameterRanges" { "--choice" } else { "--range" };
             values.iter().map(move |value| (*name, *value, flag))
@@ -119,7 +129,10 @@ impl<'a> Definition<'a> {
         let metric = self.metric;
         let names: Vec<&str> = self.metric_definitions().iter().filter_map(|it| it["Name"].as_str()).collect();
         if names.is_empty() {
-            return format!("the objective {metric}: nothing reads it from what the program prints; {}", how_to_read(metric));
+            return format!(
+                "the objective {metric}: nothing reads it from what the program prints; {}",
+                how_to_read(metric)
+            );
         }
         let (hint, verb) = (near(metric, names.iter().copied()), if names.len() == 1 { "is" } else { "are" });
         format!("the objective {metric}: no --metric has this name{hint}; there {verb} {}", names.join(", "))
@@ -128,12 +141,19 @@ impl<'a> Definition<'a> {
     fn wants_a_known_objective(&self, algorithm: &Algorithm) -> String {
         let names: Vec<String> = algorithm.objectives().map(|(name, _)| name).collect();
         let (hint, name) = (near(self.metric, names.iter().map(String::as_str)), algorithm.name);
-        format!("the objective {}: {name} has no such metric for tuning{hint} (it has {})", self.metric, names.join(", "))
+        format!(
+            "the objective {}: {name} has no such metric for tuning{hint} (it has {})",
+            self.metric,
+            names.join(", ")
+        )
     }
 
     fn wants_a_resource(&self, strategy: &str) -> String {
         let metric = if self.metric.is_empty() { "the objective" } else { self.metric };
-        let unit = self.algorithm.and_then(|algorithm| algorithm.hyperparameters.resource).map_or("epochs", |resource| resource.unit);
+        let unit = self
+            .algorithm
+            .and_then(|algorithm| algorithm.hyperparameters.resource)
+            .map_or("epochs", |resource| resource.unit);
         let mut given = self.resources.iter().filter_map(|resource| self.fixed?.get(resource.name)?.as_str());
         let example = given.next().unwrap_or("81");
         format!(
@@ -208,7 +228,10 @@ impl Refusal<'_> {
             }
             () if self.has("is greater than the MaxResource") => {
                 let given = &config["StrategyConfig"]["HyperbandStrategyConfig"];
-                format!("--min-resource {} is greater than --max-resource {}", given["MinResource"], given["MaxResource"])
+                format!(
+                    "--min-resource {} is greater than --max-resource {}",
+                    given["MinResource"], given["MaxResource"]
+                )
             }
             () if self.has("MaxResource parameter is not provided") || self.has("max_resource") => {
                 let typed = args.strategy.as_deref().and_then(|typed| Strategy::of(typed).ok());
@@ -216,15 +239,23 @@ impl Refusal<'_> {
             }
             () if self.has("is not among the metric definitions") => definition.wants_a_reader(),
             () if self.has("isn't valid for the objective metric") => {
-                let (better, flag) = if self.has("objective metric type: Maximize") { ("more", "maximize") } else { ("less", "minimize") };
+                let (better, flag) = if self.has("objective metric type: Maximize") {
+                    ("more", "maximize")
+                } else {
+                    ("less", "minimize")
+                };
                 format!("the objective {metric}: better is {better}; give --{flag} {metric}")
             }
             () if self.has("isn't valid for the [") => definition.wants_a_known_objective(definition.algorithm?),
             () if self.has("is measured on the channel") => {
                 let channel = self.between("is measured on the channel ", ",")?;
-                format!("the objective {metric} is measured on the channel {channel}, and there is none: give --channel {channel}=FILE")
+                format!(
+                    "the objective {metric} is measured on the channel {channel}, and there is none: give --channel {channel}=FILE"
+                )
             }
-            () if self.has("checkpointConfig.s3Uri'") => self.checkpoints(definition.raw["CheckpointConfig"]["S3Uri"].as_str()?)?,
+            () if self.has("checkpointConfig.s3Uri'") => {
+                self.checkpoints(definition.raw["CheckpointConfig"]["S3Uri"].as_str()?)?
+            }
             () => return self.by_flag(),
         })
     }
@@ -238,7 +269,10 @@ impl Refusal<'_> {
     }
 
     fn name(&self, name: &str) -> String {
-        match self.0.split_once("less than or equal to ").map(|(_, most)| most.chars().take_while(char::is_ascii_digit).collect::<String>())
+        match self
+            .0
+            .split_once("less than or equal to ")
+            .map(|(_, most)| most.chars().take_while(char::is_ascii_digit).collect::<String>())
         {
             Some(most) => format!(
                 "--name {name}: a tuning job's name has {most} characters at most, as its trials' names begin with it; this one has {}",
@@ -294,7 +328,9 @@ mod tests {
         let args = TuneArgs { command: vec!["true".to_owned()], metrics: vec!["loss=loss: (.*)".to_owned()], ..args };
         let settings = Settings::of_flags(&[("data_dir", "/nowhere")]).unwrap();
         let (request, uploads) = build(&args, &args.trial(), None, &settings, 0).unwrap();
-        check(&request, (&uploads, None), &args, BUILT_IN, &OurImages::of(&settings, BUILT_IN)).err().unwrap_or_default()
+        check(&request, (&uploads, None), &args, BUILT_IN, &OurImages::of(&settings, BUILT_IN))
+            .err()
+            .unwrap_or_default()
     }
 
     fn usual() -> TuneArgs {
@@ -316,7 +352,11 @@ mod tests {
             (r#"{"strategy":"bohb"}"#, true),
         ] {
             let of = |max_resource| said(TuneArgs { strategy: Some(typed.to_owned()), max_resource, ..usual() });
-            let expected = if needs { format!("--strategy {typed} has to know after how many values of loss") } else { String::new() };
+            let expected = if needs {
+                format!("--strategy {typed} has to know after how many values of loss")
+            } else {
+                String::new()
+            };
             let refused = of(None);
             assert!(refused.starts_with(&expected) && refused.is_empty() != needs, "{typed}: {refused}");
             if needs {
@@ -328,12 +368,23 @@ mod tests {
     #[test]
     fn what_a_server_would_refuse_is_told_by_its_flag() {
         let name = |name: &str| said(TuneArgs { name: Some(name.to_owned()), ..usual() });
-        assert!(name(&"x".repeat(33)).contains("has 32 characters at most") && name(&"x".repeat(33)).ends_with("this one has 33"));
+        assert!(
+            name(&"x".repeat(33)).contains("has 32 characters at most")
+                && name(&"x".repeat(33)).ends_with("this one has 33")
+        );
         assert!(name("a_b").contains("--name a_b: a tuning job's name is of letters, digits"), "{}", name("a_b"));
         let limits = |min, max| {
-            said(TuneArgs { strategy: Some("hyperband".to_owned()), min_resource: Some(min), max_resource: Some(max), ..usual() })
+            said(TuneArgs {
+                strategy: Some("hyperband".to_owned()),
+                min_resource: Some(min),
+                max_resource: Some(max),
+                ..usual()
+            })
         };
-        assert_eq!((limits(1, 9), limits(9, 3)), (String::new(), "--min-resource 9 is greater than --max-resource 3".to_owned()));
+        assert_eq!(
+            (limits(1, 9), limits(9, 3)),
+            (String::new(), "--min-resource 9 is greater than --max-resource 3".to_owned())
+        );
         let run = |trials, max_seconds| said(TuneArgs { trials: Some(trials), max_seconds, ..usual() });
         assert_eq!(
             (run(1, Some(120)), run(0, None)),
@@ -345,6 +396,9 @@ mod tests {
         assert_eq!(kept("s3://bucket/kept".to_owned()), "");
         assert!(kept("s3://b/kept".to_owned()).starts_with("--checkpoints: 's3://b/kept' is not an S3 location"));
         assert!(kept("/tmp/kept".to_owned()).contains("--checkpoints /tmp/kept: wanted s3://BUCKET/PREFIX"));
-        assert!(kept(format!("s3://bucket/{}", "x".repeat(1000))).contains("--checkpoints: the address is 1012 characters long"));
+        assert!(
+            kept(format!("s3://bucket/{}", "x".repeat(1000)))
+                .contains("--checkpoints: the address is 1012 characters long")
+        );
     }
 }

@@ -55,7 +55,9 @@ pub(super) fn build(
     let mut uploads = Vec::new();
     if let Some(several) = request.get("TrainingJobDefinitions") {
         if !several.is_array() {
-            return Err("TrainingJobDefinitions must be a list; a single one is called TrainingJobDefinition".to_owned());
+            return Err(
+                "TrainingJobDefinitions must be a list; a single one is called TrainingJobDefinition".to_owned()
+            );
         }
     } else {
         let definition = request.remove("TrainingJobDefinition");
@@ -66,7 +68,8 @@ pub(super) fn build(
     if let Some(name) = &args.name {
         request.insert(NAME.to_owned(), json!(name));
     }
-    let image = request.get("TrainingJobDefinition").and_then(|it| it["AlgorithmSpecification"]["TrainingImage"].as_str());
+    let image =
+        request.get("TrainingJobDefinition").and_then(|it| it["AlgorithmSpecification"]["TrainingImage"].as_str());
     let image = image.unwrap_or_default().to_owned();
     set_default(&mut request, NAME, || json!(default_name(&image, now_ms)));
     set_default(&mut request, "HyperParameterTuningJobConfig", || json!({}));
@@ -91,7 +94,12 @@ pub(super) fn build(
 }
 
 /// What every trial runs: a CreateTrainingJob request in the form of a definition.
-fn definition_of(trial: &TrainArgs, file: Option<Value>, settings: &Settings, now_ms: u64) -> Result<(Value, Vec<Upload>), String> {
+fn definition_of(
+    trial: &TrainArgs,
+    file: Option<Value>,
+    settings: &Settings,
+    now_ms: u64,
+) -> Result<(Value, Vec<Upload>), String> {
     let file = match file {
         Some(Value::Object(mut definition)) => {
             if let Some(fixed) = definition.remove("StaticHyperParameters") {
@@ -120,7 +128,11 @@ fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
     if let Some(strategy) = strategy {
         // Only Hyperband has resources there; the tag says which strategy it is.
         let has_resources = args.min_resource.is_some() || args.max_resource.is_some();
-        let shown = if has_resources && !matches!(strategy, Strategy::OfTheApi(_)) { "Hyperband" } else { strategy.in_the_api() };
+        let shown = if has_resources && !matches!(strategy, Strategy::OfTheApi(_)) {
+            "Hyperband"
+        } else {
+            strategy.in_the_api()
+        };
         config.insert("Strategy".to_owned(), json!(shown));
     }
     set_default(config, "Strategy", || json!("Bayesian"));
@@ -135,11 +147,17 @@ fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
         for entry in numbers.chain(choices) {
             let (list, entry) = entry?;
             if known.contains(&entry["Name"]) {
-                return Err(format!("{} is tuned twice; give one --range or --choice of it", entry["Name"].as_str().unwrap_or_default()));
+                return Err(format!(
+                    "{} is tuned twice; give one --range or --choice of it",
+                    entry["Name"].as_str().unwrap_or_default()
+                ));
             }
             known.push(entry["Name"].clone());
             for (_, other) in ranges.iter_mut() {
-                other.as_array_mut().ok_or("the lists of ParameterRanges must be lists")?.retain(|known| known["Name"] != entry["Name"]);
+                other
+                    .as_array_mut()
+                    .ok_or("the lists of ParameterRanges must be lists")?
+                    .retain(|known| known["Name"] != entry["Name"]);
             }
             set_default(ranges, list, || json!([]));
             ranges[list].as_array_mut().ok_or("the lists of ParameterRanges must be lists")?.push(entry);
@@ -156,8 +174,12 @@ fn config(args: &TuneArgs, strategy: Option<&Strategy>, config: &mut Map<String,
             }
         }
     }
-    if let (true, Some(scheduler)) = (args.early_stopping, strategy.and_then(Strategy::scheduler).filter(|it| it != "median")) {
-        return Err(format!("--early-stopping: {scheduler} decides by itself which trials are stopped; leave one of the two out"));
+    if let (true, Some(scheduler)) =
+        (args.early_stopping, strategy.and_then(Strategy::scheduler).filter(|it| it != "median"))
+    {
+        return Err(format!(
+            "--early-stopping: {scheduler} decides by itself which trials are stopped; leave one of the two out"
+        ));
     }
     if args.early_stopping {
         config.insert("TrainingJobEarlyStoppingType".to_owned(), json!("Auto"));
@@ -211,7 +233,8 @@ pub(super) fn longest(path: &[&str]) -> usize {
     limits.and_then(|limits| usize::try_from(limits.longest).ok()).expect("the table has this member")
 }
 
-/// `xgboost-261121-0724-29123`: as SDKs do it, from the image and the time, as long as a name may be.
+/// `xgboost-261121-0724-29123`: as SDKs do it, from the image and the time, as long as a name may
+/// be.
 fn default_name(image: &str, now_ms: u64) -> String {
     let long = train::default_name(image, now_ms);
     // `<base>-2026-11-21-07-24-29-123`, of which the last 23 characters are the time.
@@ -228,7 +251,8 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        let typed = crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
+        let typed =
+            crate::settings::Typed::gather(&std::collections::BTreeMap::new(), &|_| None, &|_| Ok(None)).unwrap();
         Settings::of(&typed).unwrap()
     }
 
@@ -238,14 +262,20 @@ mod tests {
 
     #[test]
     fn the_network_is_a_tag_of_the_tuning_job() {
-        let args = TuneArgs { image: Some("xgboost".to_owned()), network: Some("host".to_owned()), ..TuneArgs::default() };
+        let args =
+            TuneArgs { image: Some("xgboost".to_owned()), network: Some("host".to_owned()), ..TuneArgs::default() };
         let file = json!({"Tags": [{"Key": NETWORK_TAG, "Value": "none"}, {"Key": "team", "Value": "trees"}]});
         let (request, _) = build(&args, &args.trial(), Some(file), &settings(), 0).unwrap();
         assert_eq!(request["Tags"], json!([{"Key": "team", "Value": "trees"}, {"Key": NETWORK_TAG, "Value": "host"}]));
         assert_eq!(request["TrainingJobDefinition"]["Tags"], Value::Null, "a definition has no tags");
-        let (request, _) =
-            build(&TuneArgs { network: None, ..args }, &TrainArgs::default(), Some(json!({"TrainingJobDefinitions": []})), &settings(), 0)
-                .unwrap();
+        let (request, _) = build(
+            &TuneArgs { network: None, ..args },
+            &TrainArgs::default(),
+            Some(json!({"TrainingJobDefinitions": []})),
+            &settings(),
+            0,
+        )
+        .unwrap();
         assert_eq!(request["Tags"], Value::Null);
     }
 
@@ -291,7 +321,8 @@ mod tests {
 
     #[test]
     fn strategies_beyond_the_api_are_a_tag() {
-        let args = TuneArgs { image: Some("xgboost".to_owned()), strategy: Some("tpe".to_owned()), ..TuneArgs::default() };
+        let args =
+            TuneArgs { image: Some("xgboost".to_owned()), strategy: Some("tpe".to_owned()), ..TuneArgs::default() };
         let (request, _) = build(&args, &args.trial(), None, &settings(), 0).unwrap();
         assert_eq!(request["Tags"], json!([{"Key": "shoal:strategy", "Value": "tpe"}]));
         assert_eq!(request["HyperParameterTuningJobConfig"]["Strategy"], "Bayesian");
@@ -306,10 +337,18 @@ mod tests {
              HyperParameterTuningResourceConfig: {InstanceType: ml.m5.large, InstanceCount: 2}\n",
         )
         .unwrap();
-        let args = TuneArgs { ranges: own(&["eta=0.1..0.5"]), trials: Some(9), minimize: Some("loss".to_owned()), ..TuneArgs::default() };
+        let args = TuneArgs {
+            ranges: own(&["eta=0.1..0.5"]),
+            trials: Some(9),
+            minimize: Some("loss".to_owned()),
+            ..TuneArgs::default()
+        };
         let (request, _) = build(&args, &args.trial(), Some(file), &settings(), 0).unwrap();
         let config = &request["HyperParameterTuningJobConfig"];
-        assert_eq!((&request["HyperParameterTuningJobName"], &config["Strategy"]), (&json!("from-file"), &json!("Random")));
+        assert_eq!(
+            (&request["HyperParameterTuningJobName"], &config["Strategy"]),
+            (&json!("from-file"), &json!("Random"))
+        );
         assert_eq!(config["ResourceLimits"], json!({"MaxNumberOfTrainingJobs": 9, "MaxParallelTrainingJobs": 2}));
         assert_eq!(config["ParameterRanges"]["IntegerParameterRanges"], json!([]));
         assert_eq!(config["HyperParameterTuningJobObjective"]["Type"], "Minimize");
@@ -321,16 +360,24 @@ mod tests {
     #[test]
     fn several_definitions_are_left_as_they_are() {
         let file = json!({"HyperParameterTuningJobName": "x", "TrainingJobDefinitions": [{"DefinitionName": "one"}]});
-        let (request, uploads) = build(&TuneArgs::default(), &TrainArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
+        let (request, uploads) =
+            build(&TuneArgs::default(), &TrainArgs::default(), Some(file.clone()), &settings(), 0).unwrap();
         assert!(uploads.is_empty() && request.get("TrainingJobDefinition").is_none());
         assert_eq!(request["TrainingJobDefinitions"], file["TrainingJobDefinitions"]);
         let file = json!({"TrainingJobDefinitions": {"DefinitionName": "one"}});
-        assert!(build(&TuneArgs::default(), &TrainArgs::default(), Some(file), &settings(), 0).unwrap_err().contains("must be a list"));
+        assert!(
+            build(&TuneArgs::default(), &TrainArgs::default(), Some(file), &settings(), 0)
+                .unwrap_err()
+                .contains("must be a list")
+        );
     }
 
     #[test]
     fn names_and_metrics() {
-        assert_eq!(default_name("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", 0), "xgboost-700101-0000-00000");
+        assert_eq!(
+            default_name("683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1", 0),
+            "xgboost-700101-0000-00000"
+        );
         assert!(default_name(&"x".repeat(300), 0).len() <= longest(&[NAME]));
         for (metric, expected) in [
             ("validation:rmse", true),

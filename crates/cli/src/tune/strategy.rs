@@ -1,5 +1,5 @@
-//! How to search, as it is typed: a strategy of the API, or one beyond it by its name, as JSON, or in a file. What cannot be one is told here, before
-//! anything is sent.
+//! How to search, as it is typed: a strategy of the API, or one beyond it by its name, as JSON, or
+//! in a file. What cannot be one is told here, before anything is sent.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use super::request::longest;
 use crate::train;
 
 /// Strategies that the API has, as they are typed here.
-const OF_THE_API: [(&str, &str); 4] = [("bayesian", "Bayesian"), ("random", "Random"), ("grid", "Grid"), ("hyperband", "Hyperband")];
+const OF_THE_API: [(&str, &str); 4] =
+    [("bayesian", "Bayesian"), ("random", "Random"), ("grid", "Grid"), ("hyperband", "Hyperband")];
 
 /// What chooses a strategy beyond the API's.
 pub(super) const TAG: &str = "shoal:strategy";
@@ -34,20 +35,26 @@ pub(super) enum Strategy {
 }
 
 impl Strategy {
-    /// The strategy of a name, of an object in JSON, or of a file that holds such an object (JSON or YAML).
+    /// The strategy of a name, of an object in JSON, or of a file that holds such an object (JSON
+    /// or YAML).
     ///
     /// # Errors
-    /// JSON or file cannot be read, hold no object, or say what there is not; the text names what there is.
+    /// JSON or file cannot be read, hold no object, or say what there is not; the text names what
+    /// there is.
     pub(super) fn of(typed: &str) -> Result<Self, String> {
         if let Some((_, api)) = OF_THE_API.iter().find(|(name, _)| name.eq_ignore_ascii_case(typed)) {
             return Ok(Self::OfTheApi(api));
         }
         let path = Path::new(typed);
         let object = if typed.trim_start().starts_with('{') {
-            serde_json::from_str(typed).map_err(|error| format!("--strategy: it begins with {{ and is no JSON: {error}"))?
+            serde_json::from_str(typed)
+                .map_err(|error| format!("--strategy: it begins with {{ and is no JSON: {error}"))?
         } else if path.is_file() {
             train::read(&path.to_path_buf()).map_err(|error| format!("--strategy: {error:#}"))?
-        } else if path.extension().is_some_and(|end| ["json", "yaml", "yml"].iter().any(|known| end.eq_ignore_ascii_case(known))) {
+        } else if path
+            .extension()
+            .is_some_and(|end| ["json", "yaml", "yml"].iter().any(|known| end.eq_ignore_ascii_case(known)))
+        {
             return Err(format!("--strategy: there is no file {typed}"));
         } else {
             is_named(typed)?;
@@ -98,8 +105,17 @@ impl Strategy {
                 Ok((_, scheduler)) => json!(scheduler).get("kind").and_then(Value::as_str).map(str::to_owned),
             },
             Self::Parts(parts) => {
-                let said = parts.get("scheduler").map(|it| it.get("kind").unwrap_or(it)).and_then(Value::as_str).map(str::to_owned);
-                let of_name = || parts.get("strategy").and_then(Value::as_str).and_then(|name| Self::Named(name.to_owned()).scheduler());
+                let said = parts
+                    .get("scheduler")
+                    .map(|it| it.get("kind").unwrap_or(it))
+                    .and_then(Value::as_str)
+                    .map(str::to_owned);
+                let of_name = || {
+                    parts
+                        .get("strategy")
+                        .and_then(Value::as_str)
+                        .and_then(|name| Self::Named(name.to_owned()).scheduler())
+                };
                 said.filter(|kind| kind != "none").or_else(of_name)
             }
         }
@@ -108,12 +124,15 @@ impl Strategy {
     /// The same, with trials stopped that are worse than the median, if nothing else decides.
     pub(super) fn with_early_stopping(self) -> Self {
         match self {
-            Self::Named(name) if Self::Named(name.clone()).scheduler().is_none() => Self::Named(format!("{name}+median")),
+            Self::Named(name) if Self::Named(name.clone()).scheduler().is_none() => {
+                Self::Named(format!("{name}+median"))
+            }
             other => other,
         }
     }
 
-    /// The value of the tag [`TAG`]; none for what the API has itself. Objects are in base64, since tags have no braces and quotes.
+    /// The value of the tag [`TAG`]; none for what the API has itself. Objects are in base64, since
+    /// tags have no braces and quotes.
     ///
     /// # Errors
     /// It is too long for a tag.
@@ -145,7 +164,8 @@ fn parts_of(name: &str) -> Result<(SearcherSpec, SchedulerSpec), String> {
 /// There is such a strategy.
 fn is_named(typed: &str) -> Result<(), String> {
     let Some(unknown) = typed.split('+').map(str::trim).find(|part| parts_of(part).is_err()) else { return Ok(()) };
-    let known: Vec<String> = named::names().chain(["asha_stopping", "hyperband_stopping"]).map(|name| name.replace('_', "-")).collect();
+    let known: Vec<String> =
+        named::names().chain(["asha_stopping", "hyperband_stopping"]).map(|name| name.replace('_', "-")).collect();
     let hint = near(&unknown.to_lowercase().replace('_', "-"), known.iter().map(String::as_str));
     Err(format!("--strategy {typed}: there is no strategy {unknown:?}{hint}; `shoal tuner` lists them"))
 }
@@ -153,7 +173,11 @@ fn is_named(typed: &str) -> Result<(), String> {
 /// Every member is one, and every option that is given exists.
 fn check_parts(parts: &Map<String, Value>) -> Result<(), String> {
     if let Some(unknown) = parts.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
-        return Err(format!("--strategy: there is no {unknown:?}{}; an object has any of {}", near(unknown, MEMBERS), MEMBERS.join(", ")));
+        return Err(format!(
+            "--strategy: there is no {unknown:?}{}; an object has any of {}",
+            near(unknown, MEMBERS),
+            MEMBERS.join(", ")
+        ));
     }
     if let Some(name) = parts.get("strategy") {
         is_named(name.as_str().ok_or_else(|| format!("--strategy: strategy is a name, not {name}"))?)?;
@@ -176,7 +200,12 @@ fn check_parts(parts: &Map<String, Value>) -> Result<(), String> {
 }
 
 /// A part's kind is known, and what it is told it also says of itself: it has that option.
-fn check_part(what: &str, given: &Value, kinds: &[&str], read: impl Fn(&Value) -> Result<Value, String>) -> Result<(), String> {
+fn check_part(
+    what: &str,
+    given: &Value,
+    kinds: &[&str],
+    read: impl Fn(&Value) -> Result<Value, String>,
+) -> Result<(), String> {
     let kind = given.get("kind").unwrap_or(given).as_str().unwrap_or_default();
     let plain = kind.to_lowercase().replace(['-', ' '], "_");
     if !kinds.contains(&plain.as_str()) {
@@ -191,7 +220,10 @@ fn check_part(what: &str, given: &Value, kinds: &[&str], read: impl Fn(&Value) -
         Err(error) => !error.contains("unknown field"),
     };
     if let Some((unknown, _)) = given.as_object().into_iter().flatten().find(|option| !known(option)) {
-        let hint = near(unknown, usual.as_object().into_iter().flat_map(Map::keys).map(String::as_str).filter(|name| *name != "kind"));
+        let hint = near(
+            unknown,
+            usual.as_object().into_iter().flat_map(Map::keys).map(String::as_str).filter(|name| *name != "kind"),
+        );
         return Err(format!("--strategy: the {what} {kind} has no option {unknown:?}{hint}"));
     }
     read(given).map(|_| ()).map_err(|error| format!("--strategy: {error}"))

@@ -1,5 +1,5 @@
-//! Trials that ended otherwise than they should have: those that failed by what they failed of, those that were cancelled by whom, and those whose
-//! objective was no number.
+//! Trials that ended otherwise than they should have: those that failed by what they failed of,
+//! those that were cancelled by whom, and those whose objective was no number.
 
 use shoal_wire::{StudyDescription, StudyTrial, headline};
 
@@ -81,7 +81,8 @@ mod tests {
         study.trials.clear();
         let mut trial = |number: u32, state: &str, reason: &str| {
             let values = vec![("eta".to_owned(), format!("0.{number}")), ("kind".to_owned(), format!("k{number}x"))];
-            let (state, reason, training_job_name) = (state.to_owned(), Some(reason.to_owned()), format!("t-{number:03}-aa"));
+            let (state, reason, training_job_name) =
+                (state.to_owned(), Some(reason.to_owned()), format!("t-{number:03}-aa"));
             study.trials.push(StudyTrial { number, training_job_name, state, reason, values, ..one.clone() });
         };
         let traceback = |eta: &str, kind: &str| {
@@ -92,7 +93,9 @@ mod tests {
         trial(3, "Failed", &format!("AlgorithmError: {}, exit code: 1", traceback("0.3", "k3x")));
         // As SageMaker's toolkit words it.
         let said = traceback("1e-05", "k4x");
-        let wrapped = format!("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{said}\"\nCommand \"python3 a.py\", exit code: 1");
+        let wrapped = format!(
+            "ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"{said}\"\nCommand \"python3 a.py\", exit code: 1"
+        );
         trial(4, "Failed", &format!("AlgorithmError: {wrapped}"));
         trial(5, "Completed", "");
         trial(6, "Failed", "AlgorithmError: algo-2: Traceback\nValueError: of a second host, exit code: 1");
@@ -102,7 +105,11 @@ mod tests {
             shown,
             [
                 ("Failed", "AlgorithmError: ValueError: eta 0.3 with k3x, exit code: 1", "trials 3, 4".to_owned()),
-                ("Failed", "AlgorithmError: algo-1 ran out of memory (limit 1.0 GiB), exit code: 137", "trial 2".to_owned()),
+                (
+                    "Failed",
+                    "AlgorithmError: algo-1 ran out of memory (limit 1.0 GiB), exit code: 137",
+                    "trial 2".to_owned()
+                ),
                 ("Failed", "AlgorithmError: algo-2: ValueError: of a second host, exit code: 1", "trial 6".to_owned()),
                 ("Cancelled", "it was stopped by its user (StopTrainingJob)", "trial 1".to_owned()),
             ]

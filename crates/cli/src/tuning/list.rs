@@ -37,7 +37,8 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit> {
     if let Some(name) = &args.name {
         input["NameContains"] = json!(name);
     }
-    let summaries = client.list("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", input, args.limit.get())?;
+    let summaries =
+        client.list("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries", input, args.limit.get())?;
     if args.json {
         show_json(&Value::Array(summaries))?;
     } else {
@@ -68,8 +69,10 @@ fn live(client: &Client, summary: &Value) -> Result<[u32; 3], ClientError> {
 /// The strategy's name: the API's, or the one that a tag has put in its place.
 pub(crate) fn strategy(client: &Client, summary: &Value) -> String {
     let of_the_api = summary["Strategy"].as_str().unwrap_or_default().to_owned();
-    // It was deleted in between, or its tags are not this user's to see: the table is worth more than the name.
-    let Ok(answer) = client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]})) else {
+    // It was deleted in between, or its tags are not this user's to see: the table is worth more
+    // than the name.
+    let Ok(answer) = client.sagemaker("ListTags", &json!({"ResourceArn": summary["HyperParameterTuningJobArn"]}))
+    else {
         return of_the_api;
     };
     let tag = answer["Tags"].as_array().into_iter().flatten().find(|tag| tag["Key"] == STRATEGY_TAG);
@@ -85,7 +88,8 @@ fn named(tag: &str) -> String {
     }
     let kind = |part: &str| object[part]["kind"].as_str().or_else(|| object[part].as_str());
     let searcher = if object["grid"].is_object() { Some("grid") } else { kind("searcher") };
-    let parts: Vec<&str> = [kind("strategy"), searcher, kind("scheduler").filter(|it| *it != "none")].into_iter().flatten().collect();
+    let parts: Vec<&str> =
+        [kind("strategy"), searcher, kind("scheduler").filter(|it| *it != "none")].into_iter().flatten().collect();
     if parts.is_empty() { "custom".to_owned() } else { parts.join("+") }
 }
 
@@ -126,11 +130,15 @@ mod tests {
 
     #[test]
     fn a_row_counts_all_trials() {
-        let counters = json!({"Completed": 3, "InProgress": 6, "RetryableError": 0, "NonRetryableError": 1, "Stopped": 4});
+        let counters =
+            json!({"Completed": 3, "InProgress": 6, "RetryableError": 0, "NonRetryableError": 1, "Stopped": 4});
         let summary = json!({
             "HyperParameterTuningJobName": "a", "HyperParameterTuningJobStatus": "InProgress", "Strategy": "Random", "CreationTime": 0,
             "TrainingJobStatusCounters": counters,
         });
-        assert_eq!(row(&summary, "Random", [3, 2, 1]), ["a", "InProgress", "Random", "14", "3", "2", "1", "1970-01-01 00:00:00Z", "-"]);
+        assert_eq!(
+            row(&summary, "Random", [3, 2, 1]),
+            ["a", "InProgress", "Random", "14", "3", "2", "1", "1970-01-01 00:00:00Z", "-"]
+        );
     }
 }

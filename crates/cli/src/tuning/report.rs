@@ -43,7 +43,8 @@ pub(crate) struct ReportArgs {
 /// Asks, draws, writes.
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let study = study::fetch(&client, &args.name, false).map_err(|error| client.explained(error, Noun::TuningJob, "report", &args.name))?;
+    let study = study::fetch(&client, &args.name, false)
+        .map_err(|error| client.explained(error, Noun::TuningJob, "report", &args.name))?;
     write(&study, args.definition.as_deref(), &args.html)?;
     show(&format!("{}\n", args.html.display()))?;
     Ok(Exit::Ok)
@@ -72,8 +73,11 @@ pub(crate) fn write(study: &StudyDescription, definition: Option<&str>, path: &s
 
 fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) -> String {
     let trials: Vec<&StudyTrial> = trials_of(study, index).collect();
-    let (section_html, table, facts) =
-        (sections(study, index, definition, &trials) + &ended::section(study), table(study, definition, &trials), facts(study, index));
+    let (section_html, table, facts) = (
+        sections(study, index, definition, &trials) + &ended::section(study),
+        table(study, definition, &trials),
+        facts(study, index),
+    );
     let name = &study.hyper_parameter_tuning_job_name;
     let title = match &definition.name {
         Some(part) if study.definitions.len() > 1 => format!("Tuning job {name}: {part}"),
@@ -84,7 +88,11 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         study.hyper_parameter_tuning_job_status,
         with_article(&definition.searcher),
         study::aim(definition),
-        if definition.scheduler == "none" { "every trial to its end".to_owned() } else { format!("scheduler {}", definition.scheduler) },
+        if definition.scheduler == "none" {
+            "every trial to its end".to_owned()
+        } else {
+            format!("scheduler {}", definition.scheduler)
+        },
         study.message.as_ref().map_or(String::new(), |message| format!(". {}", capital(message))),
     );
     let data = data(study, index, definition, &trials).to_string().replace('<', "\\u003c");
@@ -95,7 +103,8 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         ("sections", section_html),
         (
             "table_note",
-            "A click on a column's name sorts by it. Numbers are rounded; the exact ones show where the pointer rests.".to_owned(),
+            "A click on a column's name sorts by it. Numbers are rounded; the exact ones show where the pointer rests."
+                .to_owned(),
         ),
         ("table", table),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -174,7 +183,13 @@ fn facts(study: &StudyDescription, index: usize) -> String {
 fn sections(study: &StudyDescription, index: usize, definition: &StudyDefinition, trials: &[&StudyTrial]) -> String {
     let has_values = trials.iter().any(|trial| trial.value().is_some());
     let all = [
-        (has_values, "over-time", "", "Objective over time", "One mark per trial when it ended; the line is the best so far."),
+        (
+            has_values,
+            "over-time",
+            "",
+            "Objective over time",
+            "One mark per trial when it ended; the line is the best so far.",
+        ),
         (
             trials.iter().any(|trial| trial.curve.len() > 1),
             "curves",
@@ -213,8 +228,10 @@ fn sections(study: &StudyDescription, index: usize, definition: &StudyDefinition
     ];
     let mut text = String::new();
     for (_, id, size, title, note) in all.iter().filter(|(is_there, ..)| *is_there) {
-        let _ =
-            write!(text, "<h2>{title}</h2><p>{note}</p><div class=\"chart{size}\" id=\"{id}\" role=\"img\" aria-label=\"{title}\"></div>");
+        let _ = write!(
+            text,
+            "<h2>{title}</h2><p>{note}</p><div class=\"chart{size}\" id=\"{id}\" role=\"img\" aria-label=\"{title}\"></div>"
+        );
     }
     text
 }
@@ -304,7 +321,8 @@ mod tests {
     fn a_page_is_whole_and_escapes_what_users_say() {
         let mut study = example();
         study.trials[0].training_job_name = "</script><b>x".to_owned();
-        study.trials[2].reason = Some("AlgorithmError: algo-1: Traceback\n  File \"a.py\"\nValueError: <i>, exit code: 1".to_owned());
+        study.trials[2].reason =
+            Some("AlgorithmError: algo-1: Traceback\n  File \"a.py\"\nValueError: <i>, exit code: 1".to_owned());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.html");
         write(&study, None, &path).unwrap();

@@ -41,7 +41,8 @@ pub(crate) struct ShowArgs {
 /// Asks and prints.
 pub(crate) fn run(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let study = study::fetch(&client, &args.name, false).map_err(|error| client.explained(error, Noun::TuningJob, "show", &args.name))?;
+    let study = study::fetch(&client, &args.name, false)
+        .map_err(|error| client.explained(error, Noun::TuningJob, "show", &args.name))?;
     if args.json {
         show_json(&serde_json::to_value(&study)?)?;
     } else {
@@ -65,7 +66,9 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
         counts.map(|(count, state)| format!("{count} {state}")).collect()
     };
     let stopped = study::stops(&study.trials.iter()).map(|stops| stops.replacen(' ', " stopped ", 1));
-    let counts = [counted(&["Completed"]), Vec::from_iter(stopped), counted(&["Failed", "Running", "Paused", "Waiting"])].concat();
+    let counts =
+        [counted(&["Completed"]), Vec::from_iter(stopped), counted(&["Failed", "Running", "Paused", "Waiting"])]
+            .concat();
     let most = study.max_trials.map_or(String::new(), |most| format!(" of {most}"));
     let _ = writeln!(text, "  trials    {}{most}: {}", study.trials.len(), counts.join(", "));
     let (run, full) = units(study);
@@ -77,7 +80,13 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
     let _ = writeln!(text, "  time      {wall}{billed:.0} s billable");
     for (index, definition) in study.definitions.iter().enumerate() {
         let name = definition.name.as_ref().map_or(String::new(), |name| format!("{name}: "));
-        let _ = writeln!(text, "  search    {name}{}, scheduler {}; {}", definition.searcher, definition.scheduler, aim(definition));
+        let _ = writeln!(
+            text,
+            "  search    {name}{}, scheduler {}; {}",
+            definition.searcher,
+            definition.scheduler,
+            aim(definition)
+        );
         let rungs = rungs(study, index);
         if rungs.len() > 1 {
             text.push_str(&chart(&rungs));
@@ -87,7 +96,8 @@ pub(crate) fn summary(study: &StudyDescription, top: usize) -> String {
     text + &otherwise(study)
 }
 
-/// Which trials failed or were cancelled and why, and those whose objective was no number, with what can be done about it.
+/// Which trials failed or were cancelled and why, and those whose objective was no number, with
+/// what can be done about it.
 fn otherwise(study: &StudyDescription) -> String {
     let mut text = String::new();
     let (groups, astray) = (groups(study), astray(study));
@@ -109,7 +119,10 @@ fn otherwise(study: &StudyDescription) -> String {
     }
     if !astray.is_empty() {
         let _ = writeln!(text, "\n  objective not a number (nan): {}", numbers(&astray));
-        let _ = writeln!(text, "  they count as worse than all others; narrower ranges keep the search away from where training diverges");
+        let _ = writeln!(
+            text,
+            "  they count as worse than all others; narrower ranges keep the search away from where training diverges"
+        );
     }
     text
 }
@@ -124,7 +137,11 @@ fn chart(rungs: &[Rung]) -> String {
     let most = rungs.iter().map(|rung| rung.reached).max().unwrap_or(0).max(1);
     let rows = rungs.iter().map(|rung| {
         let full = (rung.reached * BAR).div_ceil(most);
-        vec![format!("  {:>9}", rung.resource), "█".repeat(full), format!("{} reached, {} ended", rung.reached, rung.ended)]
+        vec![
+            format!("  {:>9}", rung.resource),
+            "█".repeat(full),
+            format!("{} reached, {} ended", rung.reached, rung.ended),
+        ]
     });
     format!("\n  {:>9}  trials\n{}", "resource", table(&rows.collect::<Vec<_>>()))
 }
@@ -141,11 +158,17 @@ fn best_trials(study: &StudyDescription, definition: usize, top: usize) -> Strin
     }
     // One objective is named by the line above; of several each has its column.
     let objectives = &study.definitions[definition].objectives;
-    let values = if objectives.len() > 1 { objectives.iter().map(|it| it.metric_name.clone()).collect() } else { vec!["VALUE".to_owned()] };
+    let values = if objectives.len() > 1 {
+        objectives.iter().map(|it| it.metric_name.clone()).collect()
+    } else {
+        vec!["VALUE".to_owned()]
+    };
     let line = |name: String, values: Vec<String>, rest: [String; 3]| [vec![name], values, rest.to_vec()].concat();
-    let mut rows = vec![line("  TRIAL".to_owned(), values, ["RESOURCE", "STATE", "HYPERPARAMETERS"].map(str::to_owned))];
+    let mut rows =
+        vec![line("  TRIAL".to_owned(), values, ["RESOURCE", "STATE", "HYPERPARAMETERS"].map(str::to_owned))];
     rows.extend(trials.into_iter().take(top).map(|(trial, value)| {
-        let further = (1..objectives.len()).map(|place| trial.objectives.get(place).map_or("-".to_owned(), |value| short(*value)));
+        let further = (1..objectives.len())
+            .map(|place| trial.objectives.get(place).map_or("-".to_owned(), |value| short(*value)));
         let values = std::iter::once(short(value)).chain(further).collect();
         let front = if trial.front && objectives.len() > 1 { ", on the Pareto front" } else { "" };
         let state = format!("{}{front}", state_text(&trial.state));
@@ -180,13 +203,16 @@ mod tests {
     #[test]
     fn each_of_several_objectives_has_its_column() {
         let mut study = example();
-        study.definitions[0].objectives.push(shoal_wire::StudyObjective { metric_name: "size".to_owned(), maximize: false });
+        study.definitions[0]
+            .objectives
+            .push(shoal_wire::StudyObjective { metric_name: "size".to_owned(), maximize: false });
         study.trials[1].objectives.push(12.0);
         study.trials[1].front = true;
         let text = summary(&study, 2);
-        for part in
-            ["  TRIAL  validation:auc  size      RESOURCE", "  t-002  0.76000         12.00000  9         Completed, on the Pareto front"]
-        {
+        for part in [
+            "  TRIAL  validation:auc  size      RESOURCE",
+            "  t-002  0.76000         12.00000  9         Completed, on the Pareto front",
+        ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
     }

@@ -14,7 +14,8 @@ pub(crate) fn fetch(client: &Client, name: &str, live_only: bool) -> Result<Stud
     let mut whole: Option<StudyDescription> = None;
     loop {
         let answer = client.sagemaker(DESCRIBE_STUDY, &input)?;
-        let page: StudyDescription = serde_json::from_value(answer).map_err(|error| client.not_understood(error.to_string()))?;
+        let page: StudyDescription =
+            serde_json::from_value(answer).map_err(|error| client.not_understood(error.to_string()))?;
         let token = page.next_token.clone();
         match &mut whole {
             None => whole = Some(page),
@@ -55,7 +56,8 @@ pub(crate) fn rungs(study: &StudyDescription, definition: usize) -> Vec<Rung> {
 
 /// 1, 2, 4, ... and the greatest itself.
 fn doublings(most: u32) -> Vec<u32> {
-    let mut levels: Vec<u32> = std::iter::successors(Some(1_u32), |level| level.checked_mul(2)).take_while(|&level| level < most).collect();
+    let mut levels: Vec<u32> =
+        std::iter::successors(Some(1_u32), |level| level.checked_mul(2)).take_while(|&level| level < most).collect();
     levels.push(most);
     levels
 }
@@ -65,8 +67,8 @@ pub(crate) fn trials_of(study: &StudyDescription, definition: usize) -> impl Ite
     study.trials.iter().filter(move |trial| trial.definition as usize == definition)
 }
 
-/// Units of resource that were run, and that would have been if every trial had gone as far as the one that went farthest (or as its scheduler
-/// allows).
+/// Units of resource that were run, and that would have been if every trial had gone as far as the
+/// one that went farthest (or as its scheduler allows).
 pub(crate) fn units(study: &StudyDescription) -> (u64, u64) {
     let run = study.trials.iter().map(|trial| u64::from(trial.resource())).sum();
     let full = (0..study.definitions.len()).map(|definition| {
@@ -86,8 +88,10 @@ pub(crate) fn best(study: &StudyDescription) -> Option<(&StudyTrial, f64)> {
 
 /// What a study optimises, for people: `validation:auc, maximised`.
 pub(crate) fn aim(definition: &StudyDefinition) -> String {
-    let parts =
-        definition.objectives.iter().map(|it| format!("{}, {}", it.metric_name, if it.maximize { "maximised" } else { "minimised" }));
+    let parts = definition
+        .objectives
+        .iter()
+        .map(|it| format!("{}, {}", it.metric_name, if it.maximize { "maximised" } else { "minimised" }));
     parts.collect::<Vec<_>>().join("; ")
 }
 
@@ -97,7 +101,8 @@ pub(crate) fn short(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e6).contains(&magnitude) { format!("{value:.3e}") } else { format!("{value:.5}") }
 }
 
-/// What a trial has said last of its objective, in few digits; `nan` if that was no number, `-` if nothing.
+/// What a trial has said last of its objective, in few digits; `nan` if that was no number, `-` if
+/// nothing.
 pub(crate) fn latest(trial: &StudyTrial) -> String {
     match trial.value() {
         Some(value) => short(value),
@@ -115,17 +120,20 @@ pub(crate) fn state_text(state: &str) -> &str {
     }
 }
 
-/// Trials that the API counts as stopped, and which of them were stopped how: `3 (2 early, 1 at MaxResource)`; none if there are none.
+/// Trials that the API counts as stopped, and which of them were stopped how:
+/// `3 (2 early, 1 at MaxResource)`; none if there are none.
 pub(crate) fn stops<'a>(trials: &(impl Iterator<Item = &'a StudyTrial> + Clone)) -> Option<String> {
     let all = trials.clone().filter(|trial| trial.is_stopped()).count();
     let kinds = [("Stopped", "early"), ("MaxResource", "at MaxResource"), ("Cancelled", "cancelled")];
     let counted = kinds.map(|(state, how)| (trials.clone().filter(|trial| trial.state == state).count(), how));
-    let parts: Vec<_> = counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{count} {how}")).collect();
+    let parts: Vec<_> =
+        counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{count} {how}")).collect();
     (all > 0).then(|| format!("{all} ({})", parts.join(", ")))
 }
 
-/// The units of resource that a search is expected to have run when it ends. Of the trials that are compared at a level, `this level / next level`
-/// of them go on to the next. `None` if the scheduler has no levels, and before the first trial.
+/// The units of resource that a search is expected to have run when it ends. Of the trials that are
+/// compared at a level, `this level / next level` of them go on to the next. `None` if the
+/// scheduler has no levels, and before the first trial.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 pub(crate) fn expected_units(study: &StudyDescription) -> Option<f64> {
     let trials = study.max_trials?.max(u32::try_from(study.trials.len()).unwrap_or(u32::MAX));
@@ -186,7 +194,12 @@ pub(super) mod tests {
             definitions: vec![StudyDefinition {
                 objectives: vec![StudyObjective { metric_name: "validation:auc".to_owned(), maximize: true }],
                 parameters: vec![
-                    StudyParameter { name: "eta".to_owned(), min: Some(0.0), max: Some(1.0), ..StudyParameter::default() },
+                    StudyParameter {
+                        name: "eta".to_owned(),
+                        min: Some(0.0),
+                        max: Some(1.0),
+                        ..StudyParameter::default()
+                    },
                     StudyParameter {
                         name: "booster".to_owned(),
                         values: Some(vec!["gb<tree".to_owned(), "dart".to_owned()]),
@@ -249,7 +262,8 @@ pub(super) mod tests {
 
     #[test]
     fn values_are_short() {
-        for (value, expected) in [(0.0, "0.00000"), (0.123_456_78, "0.12346"), (1e-7, "1.000e-7"), (-2.5e9, "-2.500e9")] {
+        for (value, expected) in [(0.0, "0.00000"), (0.123_456_78, "0.12346"), (1e-7, "1.000e-7"), (-2.5e9, "-2.500e9")]
+        {
             assert_eq!(short(value), expected);
         }
         for (text, expected) in [

@@ -1,4 +1,5 @@
-//! How time grows with the number of ranks: measured for few, beside the cost model; predicted by it for many.
+//! How time grows with the number of ranks: measured for few, beside the cost model; predicted by
+//! it for many.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -25,7 +26,9 @@ pub(crate) fn run(mbit: &str, delay: &str, sizes: &str, seconds: &str, hosts: us
         let (count, each) = if is_network { (ranks, 1) } else { (1, ranks) };
         group(ranks, &["net", &count.to_string(), &each.to_string(), mbit, delay], sizes, seconds)
     };
-    println!("| network | ranks | link measured | bytes | algorithm | model, ms | measured, ms: least / median | median over model |");
+    println!(
+        "| network | ranks | link measured | bytes | algorithm | model, ms | measured, ms: least / median | median over model |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     let mut first = None;
     for (name, is_network) in [(network.as_str(), true), ("loopback", false)] {
@@ -57,7 +60,9 @@ fn group(ranks: usize, net: &[&str], sizes: &str, seconds: &str) -> Group {
     let (mut link, mut rows) = (None, Vec::new());
     for line in text.lines() {
         match line.split(',').collect::<Vec<_>>()[..] {
-            ["link", latency, bandwidth] => link = Some(Link { latency: number(latency), bandwidth: number(bandwidth) }),
+            ["link", latency, bandwidth] => {
+                link = Some(Link { latency: number(latency), bandwidth: number(bandwidth) });
+            }
             [_, _, _, bytes, _, least, median, _] => rows.push((bytes.parse().unwrap(), number(least), number(median))),
             _ => panic!("not a row: {line:?}"),
         }
@@ -77,7 +82,12 @@ pub(crate) fn rank(sizes: &str, seconds: f64) {
 
 fn measured(name: &str, group: &Group, (bytes, least, median): (usize, f64, f64)) -> String {
     let (model, middle) = (milliseconds(&group.link, group.ranks, bytes), median / 1e3);
-    format!("{} {:.3} / {middle:.3} | {:.2} |", model_of(name, group.ranks, &group.link, bytes), least / 1e3, middle / model)
+    format!(
+        "{} {:.3} / {middle:.3} | {:.2} |",
+        model_of(name, group.ranks, &group.link, bytes),
+        least / 1e3,
+        middle / model
+    )
 }
 
 fn predicted(name: &str, hosts: usize, link: &Link, bytes: usize) -> String {

@@ -1,6 +1,8 @@
-//! Hosts on one machine: each a process in a network namespace of its own, with one interface, which is linked with the others' by [`super::links`].
+//! Hosts on one machine: each a process in a network namespace of its own, with one interface,
+//! which is linked with the others' by [`super::links`].
 //!
-//! Nothing has a name outside: a host makes its interface itself and hands it up as a file descriptor, and all is gone when the processes are.
+//! Nothing has a name outside: a host makes its interface itself and hands it up as a file
+//! descriptor, and all is gone when the processes are.
 
 #![expect(unsafe_code, reason = "interfaces are set up by ioctl, namespaces by unshare")]
 
@@ -13,7 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 use super::links;
@@ -46,7 +49,8 @@ pub(crate) fn run(count: usize, link: links::Link, ranks: usize, command: &[Stri
         let interface = receive(&ours).unwrap_or_else(|error| panic!("host {host} made no interface: {error}"));
         hosts.push((child, ours, interface));
     }
-    let (interfaces, mut hosts): (Vec<_>, Vec<_>) = hosts.into_iter().map(|(child, socket, file)| (file, (child, socket))).unzip();
+    let (interfaces, mut hosts): (Vec<_>, Vec<_>) =
+        hosts.into_iter().map(|(child, socket, file)| (file, (child, socket))).unzip();
     std::thread::spawn(move || links::forward(&interfaces, link));
     for (_, socket) in &mut hosts {
         socket.write_all(b"g").unwrap();
@@ -59,8 +63,9 @@ pub(crate) fn run(count: usize, link: links::Link, ranks: usize, command: &[Stri
 /// One host: makes its namespace and interface, then runs its ranks.
 pub(crate) fn host(number: usize, count: usize, ranks: usize, command: &[String]) {
     enter_namespace();
-    let interface =
-        interface(number).unwrap_or_else(|error| panic!("cannot make an interface ({error}): is there /dev/net/tun, and may you open it?"));
+    let interface = interface(number).unwrap_or_else(|error| {
+        panic!("cannot make an interface ({error}): is there /dev/net/tun, and may you open it?")
+    });
     let descriptor: i32 = env::var(SOCKET).unwrap().parse().unwrap();
     // SAFETY: the parent made this descriptor for us, and nobody else here uses it.
     let mut socket = unsafe { UnixStream::from_raw_fd(descriptor) };

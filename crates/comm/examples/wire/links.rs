@@ -1,4 +1,5 @@
-//! A network between hosts: each has a link of a given rate into it and one out of it, and a packet takes a given time on the way.
+//! A network between hosts: each has a link of a given rate into it and one out of it, and a packet
+//! takes a given time on the way.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

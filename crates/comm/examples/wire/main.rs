@@ -1,18 +1,26 @@
 //! Measures over real processes.
 //!
-//! `wire failure ROUNDS [RANKS [ONLY]]`: kills, stops and replaces ranks on this host and prints how long it took to be known and to re-form. ONLY is part of `kill-auto`,
-//! `kill-tcp`, `hang-auto` and so on.
+//! `wire failure ROUNDS [RANKS [ONLY]]`: kills, stops and replaces ranks on this host and prints
+//! how long it took to be known and to re-form. ONLY is part of `kill-auto`, `kill-tcp`,
+//! `hang-auto` and so on.
 //!
-//! `wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS`: measures operations among RANKS ranks on each of so many hosts, which are network namespaces of this
-//! machine, with links of that rate and that delay one way between them. `wire net HOSTS RANKS MBIT DELAY_US run COMMAND ...` runs any program as the ranks,
-//! with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `SHF` in its environment; the interface is `link0`. Needs /dev/net/tun, and root or user namespaces.
+//! `wire net HOSTS RANKS MBIT DELAY_US OPS SIZES SECONDS`: measures operations among RANKS ranks on
+//! each of so many hosts, which are network namespaces of this machine, with links of that rate and
+//! that delay one way between them. `wire net HOSTS RANKS MBIT DELAY_US run COMMAND ...` runs any
+//! program as the ranks, with `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` and `SHF` in its
+//! environment; the interface is `link0`. Needs /dev/net/tun, and root or user namespaces.
 //!
-//! `wire growth MBIT DELAY_US SIZES SECONDS [HOSTS]`: all-reduces of f32 among 2 to 8 hosts of such a network, and among 2 to 8 ranks over TCP on one host, each beside what
-//! the cost model says of the links that the ranks measured; then what the model predicts for HOSTS hosts (64) of the network's links. Prints Markdown.
+//! `wire growth MBIT DELAY_US SIZES SECONDS [HOSTS]`: all-reduces of f32 among 2 to 8 hosts of such
+//! a network, and among 2 to 8 ranks over TCP on one host, each beside what the cost model says of
+//! the links that the ranks measured; then what the model predicts for HOSTS hosts (64) of the
+//! network's links. Prints Markdown.
 //!
-//! `wire rank LABEL OPS SIZES SECONDS`: one rank of a measurement of operations; its group is in the environment (`RANK`, `WORLD_SIZE`, ...), and
-//! `SHF` names a file of 4 MiB that all ranks map to start each operation together. Rank 0 prints `label,op,ranks,bytes,iterations,least,median,p90`
-//! in microseconds, of the slowest rank each. Operations: allreduce, bcast, reduce_scatter, allgather, and all-reduces by compressors: bf16, int8.
+//! `wire rank LABEL OPS SIZES SECONDS`: one rank of a measurement of operations; its group is in
+//! the environment (`RANK`, `WORLD_SIZE`, ...), and `SHF` names a file of 4 MiB that all ranks map
+//! to start each operation together. Rank 0 prints
+//! `label,op,ranks,bytes,iterations,least,median,p90` in microseconds, of the slowest rank each.
+//! Operations: allreduce, bcast, reduce_scatter, allgather, and all-reduces by compressors: bf16,
+//! int8.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on panics")]
 
@@ -57,7 +65,9 @@ fn main() {
             hosts::host(number.parse().unwrap(), count.parse().unwrap(), ranks.parse().unwrap(), &arguments[5..]);
         }
         ["growth", mbit, delay, sizes, seconds] => growth::run(mbit, delay, sizes, seconds, 64),
-        ["growth", mbit, delay, sizes, seconds, hosts] => growth::run(mbit, delay, sizes, seconds, hosts.parse().unwrap()),
+        ["growth", mbit, delay, sizes, seconds, hosts] => {
+            growth::run(mbit, delay, sizes, seconds, hosts.parse().unwrap());
+        }
         ["growth-rank", sizes, seconds] => growth::rank(sizes, seconds.parse().unwrap()),
         ["rank", label, ops, sizes, seconds] => {
             operations(&*join(Config::from_env().unwrap()).unwrap(), label, ops, sizes, seconds.parse().unwrap());
@@ -70,7 +80,10 @@ fn main() {
 }
 
 fn net(count: &str, ranks: &str, mbit: &str, delay: &str, command: &[String]) {
-    let link = links::Link { rate: mbit.parse::<f64>().unwrap() * 125e3, delay: Duration::from_micros(delay.parse().unwrap()) };
+    let link = links::Link {
+        rate: mbit.parse::<f64>().unwrap() * 125e3,
+        delay: Duration::from_micros(delay.parse().unwrap()),
+    };
     hosts::run(count.parse().unwrap(), link, ranks.parse().unwrap(), command);
 }
 
@@ -87,7 +100,8 @@ fn failure(rounds: usize, ranks: usize, only: &str) {
             let (mut known, mut formed) = (Vec::new(), Vec::new());
             for number in 0..rounds {
                 let after = Duration::from_millis(10 + (number as u64 * 37) % 50);
-                let round = Round { ranks, victim: number % ranks, blow, after, length: 4 << 20, replace, carrier, heartbeat };
+                let round =
+                    Round { ranks, victim: number % ranks, blow, after, length: 4 << 20, replace, carrier, heartbeat };
                 let figures = round::play(&program, &round);
                 known.push(figures.known);
                 formed.push(figures.formed);
@@ -95,7 +109,10 @@ fn failure(rounds: usize, ranks: usize, only: &str) {
             known.sort_by(f64::total_cmp);
             formed.sort_by(f64::total_cmp);
             let (middle, last) = (rounds / 2, rounds - 1);
-            println!("{what},{carrier},{ranks},{rounds},{:.1},{:.1},{:.1},{:.1}", known[middle], known[last], formed[middle], formed[last]);
+            println!(
+                "{what},{carrier},{ranks},{rounds},{:.1},{:.1},{:.1},{:.1}",
+                known[middle], known[last], formed[middle], formed[last]
+            );
         }
     }
 }
@@ -116,10 +133,13 @@ impl Board {
         let file = OpenOptions::new().read(true).write(true).open(env::var("SHF").unwrap()).unwrap();
         let bytes = 4 << 20;
         #[expect(unsafe_code, reason = "a mapping is reached by address")]
-        // SAFETY: the file has that size, and all of it is only reached as atomic words, for as long as the process lives.
+        // SAFETY: the file has that size, and all of it is only reached as atomic words, for as
+        // long as the process lives.
         let words = unsafe {
             use rustix::mm::{MapFlags, ProtFlags, mmap};
-            let address = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0).unwrap();
+            let address =
+                mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+                    .unwrap();
             std::slice::from_raw_parts(address.cast::<AtomicU64>(), bytes / 8)
         };
         Self { words, rank, size, turns: 0 }
@@ -168,7 +188,9 @@ fn operations(group: &dyn ProcessGroup, label: &str, ops: &str, sizes: &str, sec
                     "allreduce" => group.all_reduce(&mut target, ReduceOp::Sum).unwrap(),
                     "bf16" | "int8" => drop(compressor.all_reduce(group, &mut target, ReduceOp::Sum).unwrap()),
                     "bcast" => group.broadcast(&mut target, 0).unwrap(),
-                    "reduce_scatter" => group.reduce_scatter(&source[..piece * size], &mut target[..piece], ReduceOp::Sum).unwrap(),
+                    "reduce_scatter" => {
+                        group.reduce_scatter(&source[..piece * size], &mut target[..piece], ReduceOp::Sum).unwrap();
+                    }
                     "allgather" => group.all_gather(&source[..piece], &mut target[..piece * size]).unwrap(),
                     other => panic!("no operation {other}"),
                 }
@@ -193,11 +215,17 @@ fn operations(group: &dyn ProcessGroup, label: &str, ops: &str, sizes: &str, sec
                 assert!((target[len - 1] - sum).abs() <= off * sum, "{}, not {sum}", target[len - 1]);
             }
             if rank == 0 {
-                let slowest = |iteration| (0..size).map(|rank| board.time(rank, iteration).load(Ordering::SeqCst)).max().unwrap();
+                let slowest =
+                    |iteration| (0..size).map(|rank| board.time(rank, iteration).load(Ordering::SeqCst)).max().unwrap();
                 let mut times: Vec<_> = (0..done).map(slowest).collect();
                 times.sort_unstable();
                 let us = |index: usize| times[index] as f64 / 1e3;
-                println!("{label},{op},{size},{bytes},{done},{:.1},{:.1},{:.1}", us(0), us(done / 2), us(done * 9 / 10));
+                println!(
+                    "{label},{op},{size},{bytes},{done},{:.1},{:.1},{:.1}",
+                    us(0),
+                    us(done / 2),
+                    us(done * 9 / 10)
+                );
             }
             board.barrier();
         }

@@ -1,4 +1,5 @@
-//! The loops below the operations, one by one: what `examples/instructions.rs` counts the instructions of.
+//! The loops below the operations, one by one: what `examples/instructions.rs` counts the
+//! instructions of.
 
 #![expect(unsafe_code, reason = "the kernels take addresses")]
 
@@ -13,7 +14,8 @@ pub fn width() -> String {
     reduce::instructions()
 }
 
-/// `target` becomes the sum of the sources, element by element, through the caches: one rank's part of an all-reduce.
+/// `target` becomes the sum of the sources, element by element, through the caches: one rank's part
+/// of an all-reduce.
 ///
 /// # Panics
 /// A source is shorter than the target.
@@ -21,7 +23,8 @@ pub fn sum<T: Element>(target: &mut [T], sources: &[&[T]]) {
     assert!(sources.iter().all(|source| source.len() >= target.len()), "a source is shorter than the target");
     let addresses: Vec<_> = sources.iter().map(|source| source.as_ptr().cast()).collect();
     let what = Reduction { op: ReduceOp::Sum, dtype: T::DTYPE, ranks: sources.len() };
-    // SAFETY: the sources were compared with the target's length, and the target is borrowed mutably, so it is apart from them.
+    // SAFETY: the sources were compared with the target's length, and the target is borrowed
+    // mutably, so it is apart from them.
     unsafe { reduce::reduce(&what, &[target.as_mut_ptr().cast()], &addresses, target.len(), Stores::Cached) };
 }
 

@@ -7,10 +7,12 @@ use half::{bf16, f16};
 use super::{Compressor, Report, all_reduce_bytes, is_average, lanes};
 use crate::{Error, Plain, ProcessGroup, ProcessGroupExt, ReduceOp, reduce::Lane};
 
-/// Sends f32 as `f16` or `bf16`: half the bytes. Each value is rounded once before it is sent, the sum is made in f32 and rounded once;
-/// over hosts with several ranks each, once more on each level, which a [`Report`] does not count.
+/// Sends f32 as `f16` or `bf16`: half the bytes. Each value is rounded once before it is sent, the
+/// sum is made in f32 and rounded once; over hosts with several ranks each, once more on each
+/// level, which a [`Report`] does not count.
 ///
-/// f16 has 11 significant bits and ends at 65,504: beyond it is infinity. bf16 has 8 and f32's range.
+/// f16 has 11 significant bits and ends at 65,504: beyond it is infinity. bf16 has 8 and f32's
+/// range.
 #[derive(Debug)]
 pub struct Cast<E: Half> {
     narrow: Vec<E>,

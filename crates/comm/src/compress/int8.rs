@@ -11,13 +11,17 @@ use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp};
 
 /// Sends f32 as 8-bit integers: 260 bytes for each 256 elements instead of 1,024.
 ///
-/// Blocks of 256 elements have a scale in common: their greatest magnitude is 127 steps. A value between two steps becomes the upper or the lower one at random, so
-/// that the mean is the value: the result is unbiased, and each element is off by less than one step for each rank and one for the result. A block with a NaN or an
-/// infinity becomes NaN; one whose greatest is below 1e-35 becomes zeros.
+/// Blocks of 256 elements have a scale in common: their greatest magnitude is 127 steps. A value
+/// between two steps becomes the upper or the lower one at random, so that the mean is the value:
+/// the result is unbiased, and each element is off by less than one step for each rank and one for
+/// the result. A block with a NaN or an infinity becomes NaN; one whose greatest is below 1e-35
+/// becomes zeros.
 ///
-/// The scheme is ByteGrad's (Gan et al., BAGUA, 2021, section 3): quantise, all-to-all, sum in f32, quantise again, all-gather. Two ranks exchange their whole vectors, which
-/// is as many bytes, and sum by themselves: nothing is rounded twice. Long vectors go in parts, of which one is computed while another travels. The random numbers are a function
-/// of the seed, the step, the rank and the place: another run with the same seed has the same bits.
+/// The scheme is ByteGrad's (Gan et al., BAGUA, 2021, section 3): quantise, all-to-all, sum in f32,
+/// quantise again, all-gather. Two ranks exchange their whole vectors, which is as many bytes, and
+/// sum by themselves: nothing is rounded twice. Long vectors go in parts, of which one is computed
+/// while another travels. The random numbers are a function of the seed, the step, the rank and the
+/// place: another run with the same seed has the same bits.
 #[derive(Debug, Clone)]
 pub struct Int8 {
     seed: u64,
@@ -42,7 +46,8 @@ impl Int8 {
     }
 }
 
-/// Elements from which two ranks exchange vectors in parts, and how many: each costs a delay, and what is computed of one is hidden behind the other's way.
+/// Elements from which two ranks exchange vectors in parts, and how many: each costs a delay, and
+/// what is computed of one is hidden behind the other's way.
 const LONG: usize = 1 << 18;
 const PARTS: usize = 2;
 
@@ -62,8 +67,9 @@ fn cut(mut rest: &mut [u8], lengths: impl Iterator<Item = usize>) -> Vec<&mut [u
 }
 
 impl Int8 {
-    /// The all-reduce of two ranks. A thread quantises all parts and then adds up what has come, while this one exchanges them. Memory stays for the next step: pages
-    /// that are new each time take longer than the arithmetic.
+    /// The all-reduce of two ranks. A thread quantises all parts and then adds up what has come,
+    /// while this one exchanges them. Memory stays for the next step: pages that are new each time
+    /// take longer than the arithmetic.
     fn exchange(&mut self, group: &dyn ProcessGroup, values: &mut [f32], is_average: bool) -> Result<Report, Error> {
         let (rank, parts) = (group.rank() as u64, parts(values.len()));
         let Self { seed, step, gives, gets, sums: kept, .. } = self;
@@ -82,7 +88,8 @@ impl Int8 {
             let computing = scope.spawn(move || {
                 let (mut input, mut lost) = (0.0, 0.0);
                 for (number, (part, message)) in list.iter().zip(messages).enumerate() {
-                    let norms = quantize(&vector[part.clone()], Stream::new(&[seed, step, rank, number as u64]), message);
+                    let norms =
+                        quantize(&vector[part.clone()], Stream::new(&[seed, step, rank, number as u64]), message);
                     (input, lost) = (input + norms.0, lost + norms.1);
                     // Nobody wants it where the group has failed.
                     let _ = give.send(message);
@@ -133,7 +140,8 @@ impl Int8 {
     }
 }
 
-/// Where the pieces of `len` elements begin, one for each of `n` ranks, and the end: whole blocks, as equal as can be.
+/// Where the pieces of `len` elements begin, one for each of `n` ranks, and the end: whole blocks,
+/// as equal as can be.
 fn pieces(len: usize, n: usize) -> Vec<usize> {
     let blocks = len.div_ceil(BLOCK);
     (0..=n).map(|r| (blocks * r / n * BLOCK).min(len)).collect()

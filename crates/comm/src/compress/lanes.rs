@@ -1,6 +1,8 @@
-//! Loops over slices, compiled for this machine's vectors. Sums are kept in 16 parts, whatever the vectors' width: the same bits on every machine.
+//! Loops over slices, compiled for this machine's vectors. Sums are kept in 16 parts, whatever the
+//! vectors' width: the same bits on every machine.
 
-/// Defines a function whose body is compiled for AVX-512 and AVX2 too, and which takes the widest version that the processor has.
+/// Defines a function whose body is compiled for AVX-512 and AVX2 too, and which takes the widest
+/// version that the processor has.
 macro_rules! vectorised {
     ($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         $(#[$doc])*

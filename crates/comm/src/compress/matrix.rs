@@ -17,7 +17,8 @@ impl Shape {
     }
 }
 
-/// `product = matrix * right`: `right` has `rank` columns of the matrix's columns, `product` as many of its rows.
+/// `product = matrix * right`: `right` has `rank` columns of the matrix's columns, `product` as
+/// many of its rows.
 pub(super) fn times(matrix: &[f32], shape: Shape, right: &[f32], product: &mut [f32]) {
     for (row, values) in matrix.chunks(shape.columns).enumerate() {
         for (right, product) in right.chunks(shape.columns).zip(product.chunks_mut(shape.rows)) {
@@ -26,7 +27,8 @@ pub(super) fn times(matrix: &[f32], shape: Shape, right: &[f32], product: &mut [
     }
 }
 
-/// `product = transposed matrix * left`: `left` has columns of the matrix's rows, `product` as many of its columns.
+/// `product = transposed matrix * left`: `left` has columns of the matrix's rows, `product` as many
+/// of its columns.
 pub(super) fn transposed_times(matrix: &[f32], shape: Shape, left: &[f32], product: &mut [f32]) {
     product.fill(0.0);
     for (row, values) in matrix.chunks(shape.columns).enumerate() {
@@ -45,8 +47,8 @@ pub(super) fn add_product(matrix: &mut [f32], shape: Shape, factor: f32, left: &
     }
 }
 
-/// Makes columns of `rows` elements orthonormal, one after the other (Gram-Schmidt, twice, which is enough in any precision). One that is a combination of those before it becomes
-/// zeros.
+/// Makes columns of `rows` elements orthonormal, one after the other (Gram-Schmidt, twice, which is
+/// enough in any precision). One that is a combination of those before it becomes zeros.
 pub(super) fn orthonormalize(columns: &mut [f32], rows: usize) {
     for i in 0..columns.len() / rows.max(1) {
         let (before, rest) = columns.split_at_mut(i * rows);
@@ -96,7 +98,9 @@ mod tests {
         }
         orthonormalize(&mut columns, rows);
         let column = |i: usize| &columns[i * rows..(i + 1) * rows];
-        for (i, j, expected) in [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 0.0), (3, 3, 1.0), (0, 1, 0.0), (0, 3, 0.0), (1, 3, 0.0)] {
+        for (i, j, expected) in
+            [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 0.0), (3, 3, 1.0), (0, 1, 0.0), (0, 3, 0.0), (1, 3, 0.0)]
+        {
             assert!((lanes::dot(column(i), column(j)) - expected).abs() < 1e-6, "{i} and {j}");
         }
     }

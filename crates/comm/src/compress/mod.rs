@@ -1,4 +1,5 @@
-//! All-reduces that send less: casts, 8-bit integers, the largest elements only, low rank. Wrappers around any [`ProcessGroup`], on flat slices.
+//! All-reduces that send less: casts, 8-bit integers, the largest elements only, low rank. Wrappers
+//! around any [`ProcessGroup`], on flat slices.
 //!
 //! | compressor | sends, of an f32 all-reduce's bytes | what is lost |
 //! |---|---|---|
@@ -7,10 +8,12 @@
 //! | [`TopK`] | n·k/len (n ranks) | nothing for ever: what is not sent is added to the next step |
 //! | [`PowerSgd`] | r·(rows + columns)/len | likewise |
 //!
-//! Every rank gets the same bits, and the same bits again in another run. A [`Report`] says what a step cost and what it left out. After an error the slice
-//! and the compressor are as they were, so that the step can be tried again on the group of the living.
+//! Every rank gets the same bits, and the same bits again in another run. A [`Report`] says what a
+//! step cost and what it left out. After an error the slice and the compressor are as they were, so
+//! that the step can be tried again on the group of the living.
 //!
-//! What keeps a training stable with these (momentum correction, clipping, warm-up) belongs to the optimizer and is not here.
+//! What keeps a training stable with these (momentum correction, clipping, warm-up) belongs to the
+//! optimizer and is not here.
 
 mod cast;
 mod int8;
@@ -31,13 +34,16 @@ pub use self::{
 };
 use crate::{Error, ProcessGroup, ReduceOp};
 
-/// An all-reduce that sends less. It may remember what it left out, so each slice that is reduced again and again (each bucket) has a compressor of its own.
+/// An all-reduce that sends less. It may remember what it left out, so each slice that is reduced
+/// again and again (each bucket) has a compressor of its own.
 pub trait Compressor: Send + fmt::Debug {
-    /// `values` become the sum or the average of all ranks', as nearly as the compressor can. All ranks call it with the same length and with
-    /// compressors of the same settings. A group of one rank leaves them as they are.
+    /// `values` become the sum or the average of all ranks', as nearly as the compressor can. All
+    /// ranks call it with the same length and with compressors of the same settings. A group of one
+    /// rank leaves them as they are.
     ///
     /// # Errors
-    /// As for [`ProcessGroup::run`]; [`Error::Config`] for other operations than sum and average. Values and compressor are as before then.
+    /// As for [`ProcessGroup::run`]; [`Error::Config`] for other operations than sum and average.
+    /// Values and compressor are as before then.
     fn all_reduce(&mut self, group: &dyn ProcessGroup, values: &mut [f32], op: ReduceOp) -> Result<Report, Error>;
 
     /// Forgets what was left out of earlier steps.
@@ -47,15 +53,18 @@ pub trait Compressor: Send + fmt::Debug {
 /// What a compressed all-reduce cost and what it left out, on this rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// Bytes that this rank must give to others, however they travel: 2·(n-1)/n of the vector for an all-reduce.
+    /// Bytes that this rank must give to others, however they travel: 2·(n-1)/n of the vector for
+    /// an all-reduce.
     pub wire_bytes: u64,
     /// What an all-reduce of the same vector in f32 takes.
     pub plain_bytes: u64,
     /// L2 norm of this rank's input, with what earlier steps had left out.
     pub input: f64,
-    /// L2 norm of what of it was not passed on. [`TopK`] and [`PowerSgd`] add it to the next step's input.
+    /// L2 norm of what of it was not passed on. [`TopK`] and [`PowerSgd`] add it to the next step's
+    /// input.
     pub lost: f64,
-    /// No more than this (L2 norm) was changed by rounding the result once more; the same on all ranks.
+    /// No more than this (L2 norm) was changed by rounding the result once more; the same on all
+    /// ranks.
     pub rounding: f64,
 }
 
@@ -89,7 +98,10 @@ fn is_average(op: ReduceOp) -> Result<bool, Error> {
         ReduceOp::Sum => Ok(false),
         ReduceOp::Avg => Ok(true),
         ReduceOp::Min | ReduceOp::Max | ReduceOp::Product => Err(Error::Config {
-            problem: format!("a compressed all-reduce is a sum or an average, not {}; reduce without compression", op.name()),
+            problem: format!(
+                "a compressed all-reduce is a sum or an average, not {}; reduce without compression",
+                op.name()
+            ),
         }),
     }
 }

@@ -8,13 +8,17 @@ use super::{
 };
 use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp};
 
-/// Sends an approximation of low rank: the vector is looked at as a matrix M, row by row, and reduced as P·Qᵀ with `rank` columns each. Two small all-reduces, 4·r·(rows + columns)
-/// bytes instead of 4·rows·columns.
+/// Sends an approximation of low rank: the vector is looked at as a matrix M, row by row, and
+/// reduced as P·Qᵀ with `rank` columns each. Two small all-reduces, 4·r·(rows + columns) bytes
+/// instead of 4·rows·columns.
 ///
-/// One step of power iteration a call: P = M·Q reduced, its columns made orthonormal; Q = Mᵀ·P reduced. Q is kept for the next call (warm start), and what
-/// P·Qᵀ misses of this rank's M is added to the next input (error feedback). Where the thin matrices would be no smaller than the vector, it is reduced as it is.
+/// One step of power iteration a call: P = M·Q reduced, its columns made orthonormal; Q = Mᵀ·P
+/// reduced. Q is kept for the next call (warm start), and what P·Qᵀ misses of this rank's M is
+/// added to the next input (error feedback). Where the thin matrices would be no smaller than the
+/// vector, it is reduced as it is.
 ///
-/// If any rank has a NaN or an infinity, all get NaN, and what the compressor remembers stays as it was.
+/// If any rank has a NaN or an infinity, all get NaN, and what the compressor remembers stays as it
+/// was.
 ///
 /// Source: Vogels, Karimireddy, Jaggi: PowerSGD, 2019, algorithms 1 and 2.
 #[derive(Debug, Clone)]
@@ -39,7 +43,8 @@ impl PowerSgd {
         Ok(Self { rank, shape: None, q: Vec::new(), residual: Vec::new(), corrected: Vec::new() })
     }
 
-    /// The same for vectors that are matrices of this shape, row by row: a layer's weights compress better so.
+    /// The same for vectors that are matrices of this shape, row by row: a layer's weights compress
+    /// better so.
     pub fn with_shape(self, rows: usize, columns: usize) -> Self {
         Self { shape: Some((rows, columns)), q: Vec::new(), residual: Vec::new(), ..self }
     }
@@ -48,9 +53,9 @@ impl PowerSgd {
         match self.shape {
             None => Ok(Shape::square(len)),
             Some((rows, columns)) if rows.checked_mul(columns) == Some(len) => Ok(Shape { rows, columns }),
-            Some((rows, columns)) => {
-                Err(Error::Config { problem: format!("PowerSGD: {len} elements are no matrix of {rows} x {columns}, as with_shape said") })
-            }
+            Some((rows, columns)) => Err(Error::Config {
+                problem: format!("PowerSGD: {len} elements are no matrix of {rows} x {columns}, as with_shape said"),
+            }),
         }
     }
 }
@@ -64,7 +69,9 @@ fn first_guess(len: usize) -> Vec<f32> {
 /// Columns of zeros, in which the next step could find nothing, begin anew.
 fn refreshed(mut q: Vec<f32>, rows: usize) -> Vec<f32> {
     let guess = first_guess(q.len());
-    for (column, guess) in q.chunks_mut(rows).zip(guess.chunks(rows)).filter(|(column, _)| column.iter().all(|x| *x == 0.0)) {
+    for (column, guess) in
+        q.chunks_mut(rows).zip(guess.chunks(rows)).filter(|(column, _)| column.iter().all(|x| *x == 0.0))
+    {
         column.copy_from_slice(guess);
     }
     q

@@ -1,4 +1,5 @@
-//! f32 as 8-bit integers with a scale for each block, rounded up or down at random so that the mean is the value.
+//! f32 as 8-bit integers with a scale for each block, rounded up or down at random so that the mean
+//! is the value.
 
 use super::{
     lanes,
@@ -8,7 +9,8 @@ use super::{
 /// Elements that have a scale in common.
 pub(super) const BLOCK: usize = 256;
 
-/// Where the greatest of a block is below this, the block is sent as zeros: its scale could not be inverted.
+/// Where the greatest of a block is below this, the block is sent as zeros: its scale could not be
+/// inverted.
 const NOTHING: f32 = 1e-35;
 
 /// Bytes of so many elements: a scale of 4 bytes for each block, then a byte for each element.
@@ -21,10 +23,12 @@ type Values = [f32; BLOCK];
 type Codes = [u8; BLOCK];
 
 lanes::vectorised! {
-    /// Quantises `values` into `message`, of [`bytes`] bytes. Gives the squared L2 norms of the values and of what rounding changed.
+    /// Quantises `values` into `message`, of [`bytes`] bytes. Gives the squared L2 norms of the
+    /// values and of what rounding changed.
     ///
-    /// The greatest magnitude of a block becomes 127. A value between two steps becomes the upper one with the probability that makes the mean right (to 2^-24 of a step).
-    /// A block with a NaN or an infinity becomes NaN.
+    /// The greatest magnitude of a block becomes 127. A value between two steps becomes the upper
+    /// one with the probability that makes the mean right (to 2^-24 of a step). A block with a NaN
+    /// or an infinity becomes NaN.
     fn quantize(values: &[f32], stream: Stream, message: &mut [u8]) -> (f64, f64) {
         let (scales, codes) = message.split_at_mut(values.len().div_ceil(BLOCK) * 4);
         let scales = scales.as_chunks_mut::<4>().0;
@@ -38,14 +42,16 @@ lanes::vectorised! {
             // A shorter block is one with zeros, which cost nothing.
             let (mut padded, mut codes) = ([0.0; BLOCK], [0; BLOCK]);
             padded[..rest.len()].copy_from_slice(rest);
-            scales[whole.len()] = quantize_block(&padded, stream.block(whole.len()), &mut codes, &mut input, &mut lost).to_le_bytes();
+            let scale = quantize_block(&padded, stream.block(whole.len()), &mut codes, &mut input, &mut lost);
+            scales[whole.len()] = scale.to_le_bytes();
             rest_codes.copy_from_slice(&codes[..rest.len()]);
         }
         (input.sum(), lost.sum())
     }
 }
 
-/// Sums of squares, in parts that wait for each other seldom; how many parts follows from nothing else, so the bits are the same on every machine.
+/// Sums of squares, in parts that wait for each other seldom; how many parts follows from nothing
+/// else, so the bits are the same on every machine.
 #[derive(Default)]
 struct Squares([f64; PARTS]);
 
@@ -70,7 +76,8 @@ impl Squares {
     }
 }
 
-/// Gives the scale, and adds the squares of the values and of what rounding changed. Loops over fixed lengths, which become vectors.
+/// Gives the scale, and adds the squares of the values and of what rounding changed. Loops over
+/// fixed lengths, which become vectors.
 #[inline(always)]
 fn quantize_block(values: &Values, random: Block, codes: &mut Codes, input: &mut Squares, lost: &mut Squares) -> f32 {
     // As bits, NaN is the greatest, then infinity.
@@ -112,7 +119,8 @@ lanes::vectorised! {
     /// What a message of [`quantize`] says.
     fn dequantize(message: &[u8], values: &mut [f32]) {
         let (scales, codes) = message.split_at(values.len().div_ceil(BLOCK) * 4);
-        for ((values, codes), scale) in values.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(scales.as_chunks::<4>().0) {
+        let blocks = values.chunks_mut(BLOCK).zip(codes.chunks(BLOCK));
+        for ((values, codes), scale) in blocks.zip(scales.as_chunks::<4>().0) {
             let scale = f32::from_le_bytes(*scale);
             if let (Ok(values), Ok(codes)) = (<&mut Values>::try_from(&mut *values), <&Codes>::try_from(codes)) {
                 for i in 0..BLOCK {
@@ -146,7 +154,8 @@ lanes::vectorised! {
     }
 }
 
-/// No more than this (squared L2 norm) lies between what was quantised into a message of `len` elements and what the message says.
+/// No more than this (squared L2 norm) lies between what was quantised into a message of `len`
+/// elements and what the message says.
 pub(super) fn bound(message: &[u8], len: usize) -> f64 {
     let scales = message[..len.div_ceil(BLOCK) * 4].as_chunks::<4>().0;
     let of_block = |(i, scale): (usize, &[u8; 4])| {
@@ -183,7 +192,10 @@ mod tests {
         let rounds = 4000;
         let mut mean = vec![0.0; values.len()];
         for seed in 0..rounds {
-            there_and_back(&values, seed).iter().zip(&mut mean).for_each(|(x, mean)| *mean += f64::from(*x) / rounds as f64);
+            there_and_back(&values, seed)
+                .iter()
+                .zip(&mut mean)
+                .for_each(|(x, mean)| *mean += f64::from(*x) / rounds as f64);
         }
         let mut worst = 0_f64;
         let mut whole = 0.0;

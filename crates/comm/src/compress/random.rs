@@ -1,4 +1,5 @@
-//! Random numbers that are a function of a key and a place: the same in every run, in any order, as many at once as the vectors hold.
+//! Random numbers that are a function of a key and a place: the same in every run, in any order, as
+//! many at once as the vectors hold.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +26,8 @@ impl Stream {
 }
 
 impl Block {
-    /// The number at place `i`: a multiple of 2^-24 from 0 to below 1. The hash is Wellons' lowbias32, keyed before and between its multiplications.
+    /// The number at place `i`: a multiple of 2^-24 from 0 to below 1. The hash is Wellons'
+    /// lowbias32, keyed before and between its multiplications.
     #[inline(always)]
     pub(super) fn uniform(self, i: u32) -> f32 {
         let mut x = i.wrapping_mul(0x9e37_79b9).wrapping_add(self.low);
@@ -58,12 +60,18 @@ mod tests {
             numbers.iter().for_each(|x| boxes[(x * 64.0) as usize] += 1.0);
             let expected = n as f64 / 64.0;
             let chi: f64 = boxes.iter().map(|count| (count - expected).powi(2) / expected).sum();
-            // 63 degrees of freedom: mean 63, standard deviation 11; fixed streams, so this passes always or never.
+            // 63 degrees of freedom: mean 63, standard deviation 11; fixed streams, so this passes
+            // always or never.
             assert!((25.0..110.0).contains(&chi), "chi-square {chi}");
             for lag in [1, 2, 8, 16, 256] {
                 let covariance: f64 =
-                    numbers.iter().zip(&numbers[lag..]).map(|(a, b)| (a - 0.5) * (b - 0.5)).sum::<f64>() / (n - lag) as f64;
-                assert!((covariance * 12.0).abs() < 4.5 / (n as f64).sqrt(), "lag {lag}: correlation {}", covariance * 12.0);
+                    numbers.iter().zip(&numbers[lag..]).map(|(a, b)| (a - 0.5) * (b - 0.5)).sum::<f64>()
+                        / (n - lag) as f64;
+                assert!(
+                    (covariance * 12.0).abs() < 4.5 / (n as f64).sqrt(),
+                    "lag {lag}: correlation {}",
+                    covariance * 12.0
+                );
             }
         }
         let (one, other) = (Stream::new(&[1, 2]), Stream::new(&[2, 1]));

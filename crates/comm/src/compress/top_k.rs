@@ -3,12 +3,15 @@
 use super::{Compressor, Report, all_reduce_bytes, is_average, lanes, resume};
 use crate::{Error, ProcessGroup, ProcessGroupExt, ReduceOp};
 
-/// Sends the k elements of greatest magnitude, each with its place: 8·k bytes of each rank to each other. What is not sent is added to the next step's input
-/// (error feedback), so over the steps nothing is lost. Equal magnitudes: the lower place first.
+/// Sends the k elements of greatest magnitude, each with its place: 8·k bytes of each rank to each
+/// other. What is not sent is added to the next step's input (error feedback), so over the steps
+/// nothing is lost. Equal magnitudes: the lower place first.
 ///
-/// Sending wins while n·k is well below the vector's length: each rank's choice is another one. Of vectors of more than 2^32 elements it is not possible.
+/// Sending wins while n·k is well below the vector's length: each rank's choice is another one. Of
+/// vectors of more than 2^32 elements it is not possible.
 ///
-/// Source: Lin et al., Deep Gradient Compression, 2018, section 2, without the parts that concern the optimizer; error feedback: Karimireddy et al., 2019.
+/// Source: Lin et al., Deep Gradient Compression, 2018, section 2, without the parts that concern
+/// the optimizer; error feedback: Karimireddy et al., 2019.
 #[derive(Debug, Clone)]
 pub struct TopK {
     share: f64,
@@ -31,7 +34,9 @@ impl TopK {
         if share > 0.0 && share <= 1.0 {
             return Ok(Self { share, residual: Vec::new(), corrected: Vec::new(), candidates: Vec::new() });
         }
-        Err(Error::Config { problem: format!("top-k: a share of {share} of the elements; it must be above 0 and at most 1") })
+        Err(Error::Config {
+            problem: format!("top-k: a share of {share} of the elements; it must be above 0 and at most 1"),
+        })
     }
 
     /// How many of `len` elements are sent.
@@ -40,12 +45,14 @@ impl TopK {
     }
 }
 
-/// An element so that the greatest magnitude is the least number, and of equal ones the lowest place. NaN is the greatest.
+/// An element so that the greatest magnitude is the least number, and of equal ones the lowest
+/// place. NaN is the greatest.
 fn key(value: f32, place: usize) -> u64 {
     u64::from(!(value.to_bits() & 0x7fff_ffff)) << 32 | place as u64
 }
 
-/// The k elements of greatest magnitude, as keys in the order of their places. A sample tells which elements need not be looked at twice; the choice itself is exact.
+/// The k elements of greatest magnitude, as keys in the order of their places. A sample tells which
+/// elements need not be looked at twice; the choice itself is exact.
 fn largest(values: &[f32], k: usize, candidates: &mut Vec<u64>) {
     candidates.clear();
     let mut limit = u64::MAX;
@@ -97,7 +104,9 @@ impl Compressor for TopK {
         group.all_gather(&gives, &mut gets)?;
 
         for (from, list) in gets.chunks(2 * k.max(1)).enumerate() {
-            if let Some(place) = list[..k].iter().map(|place| place.cast_unsigned()).find(|place| *place as usize >= len) {
+            if let Some(place) =
+                list[..k].iter().map(|place| place.cast_unsigned()).find(|place| *place as usize >= len)
+            {
                 return refuse(format!("rank {from} sent an element {place}; all ranks must reduce the same length"));
             }
         }
@@ -141,10 +150,14 @@ mod tests {
     fn the_choice_is_exact_whatever_the_sample_says() {
         let mut candidates = Vec::new();
         // Even ones, with ties; large ones that the sample misses; all equal; mostly zeros.
-        let shapes: [&dyn Fn(usize) -> f32; 4] =
-            [&|i| ((i * 7919) % 1009) as f32 - 500.0, &|i| if i % 5 == 1 { 100.0 + i as f32 } else { 1.0 }, &|_| -2.0, &|i| {
+        let shapes: [&dyn Fn(usize) -> f32; 4] = [
+            &|i| ((i * 7919) % 1009) as f32 - 500.0,
+            &|i| if i % 5 == 1 { 100.0 + i as f32 } else { 1.0 },
+            &|_| -2.0,
+            &|i| {
                 if i == 70_001 { 3.0 } else { 0.0 }
-            }];
+            },
+        ];
         for shape in shapes {
             for len in [1, 100, SHORT + 1, 100_000] {
                 let values: Vec<_> = (0..len).map(shape).collect();

@@ -37,7 +37,8 @@ pub(super) struct Case {
 pub(super) enum Wanted {
     /// The reference's bits.
     Exact,
-    /// Of floating types what another order of the ranks may give, and the same bits on all ranks and every time; else the reference's bits.
+    /// Of floating types what another order of the ranks may give, and the same bits on all ranks
+    /// and every time; else the reference's bits.
     Near,
 }
 
@@ -117,7 +118,10 @@ pub(super) fn long(n: usize) -> Vec<Case> {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, kind, dtype, counts, in_place, shift, registered, .. } = self;
-        write!(f, "case {number}: {kind} of {counts:?} {dtype}, in place {in_place}, shifted {shift}, registered {registered:b}")
+        write!(
+            f,
+            "case {number}: {kind} of {counts:?} {dtype}, in place {in_place}, shifted {shift}, registered {registered:b}"
+        )
     }
 }
 
@@ -140,7 +144,8 @@ impl Case {
         has(self.kind, self.dtype)
     }
 
-    /// Every rank's result of an all-reduce has the same bits, and everybody's result the bits that it had before.
+    /// Every rank's result of an all-reduce has the same bits, and everybody's result the bits that
+    /// it had before.
     fn compare_with_before(&self, rank: usize, got: &[u8]) {
         let whose = if matches!(self.kind, Kind::AllReduce(_)) { 0 } else { rank };
         let mut before = self.before.lock().unwrap();
@@ -151,7 +156,11 @@ impl Case {
     /// Elements that rank `r` of `n` sends to each, in an all-to-all.
     fn row(&self, r: usize) -> Vec<usize> {
         let n = self.counts.len();
-        if self.uneven && self.kind == Kind::AllToAll { (0..n).map(|c| self.counts[(r + c) % n]).collect() } else { self.counts.clone() }
+        if self.uneven && self.kind == Kind::AllToAll {
+            (0..n).map(|c| self.counts[(r + c) % n]).collect()
+        } else {
+            self.counts.clone()
+        }
     }
 
     fn inputs(&self) -> Inputs {
@@ -216,7 +225,11 @@ impl Case {
             }
         }
         if !in_place {
-            assert_eq!(send.bytes()[..gives], inputs.sends[rank][..gives], "rank {rank} of {n}, {self}: what it gives changed");
+            assert_eq!(
+                send.bytes()[..gives],
+                inputs.sends[rank][..gives],
+                "rank {rank} of {n}, {self}: what it gives changed"
+            );
         }
         send.check_edges();
         recv.check_edges();
@@ -257,7 +270,8 @@ impl Buffer {
     }
 }
 
-/// Appends the bytes of element `i` of rank `r`: small numbers mostly, with some whose order of summing shows, and now and then NaN, infinity, zeros.
+/// Appends the bytes of element `i` of rank `r`: small numbers mostly, with some whose order of
+/// summing shows, and now and then NaN, infinity, zeros.
 fn push_value(dtype: DType, number: usize, r: usize, i: usize, to: &mut Vec<u8>) {
     let mut x = (number as u64) << 40 ^ (r as u64) << 32 ^ i as u64;
     x = (x ^ x >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,5 @@
-//! Operations that overlap: several in flight, asynchronous among blocking, messages that cross, groups within the group.
+//! Operations that overlap: several in flight, asynchronous among blocking, messages that cross,
+//! groups within the group.
 
 use crate::{ProcessGroup, ProcessGroupExt, ReduceOp};
 
@@ -18,7 +19,11 @@ pub(super) fn many_in_flight(group: &dyn ProcessGroup) {
             if i % 2 == round % 2 {
                 let mut blocking = [rank as i64 + 1000, 1];
                 group.all_reduce(&mut blocking, ReduceOp::Sum).unwrap();
-                assert_eq!(blocking, [total(group, |r| r as i64 + 1000), group.size() as i64], "blocking among asynchronous");
+                assert_eq!(
+                    blocking,
+                    [total(group, |r| r as i64 + 1000), group.size() as i64],
+                    "blocking among asynchronous"
+                );
             }
         }
         let registered = group.alloc(4000).unwrap();
@@ -27,13 +32,17 @@ pub(super) fn many_in_flight(group: &dyn ProcessGroup) {
             let (buffer, result) = one.wait();
             result.unwrap();
             let expected = total(group, |r| (r + 10 * i + round) as i64);
-            assert!(buffer.iter().all(|x| *x == expected), "operation {i} of round {round}: {buffer:?}, not {expected}");
+            assert!(
+                buffer.iter().all(|x| *x == expected),
+                "operation {i} of round {round}: {buffer:?}, not {expected}"
+            );
         }
         last.wait().1.unwrap();
     }
 }
 
-/// Every rank sends to all others before it receives from any, short and long, asynchronously; then a ring of blocking ones.
+/// Every rank sends to all others before it receives from any, short and long, asynchronously; then
+/// a ring of blocking ones.
 pub(super) fn crossing_messages(group: &dyn ProcessGroup) {
     let (rank, size) = (group.rank(), group.size());
     let others = || (0..size).filter(|other| *other != rank);
@@ -74,7 +83,8 @@ pub(super) fn crossing_messages(group: &dyn ProcessGroup) {
     }
 }
 
-/// Groups that are split off work beside the whole and beside each other; their ranks are numbered in the order given.
+/// Groups that are split off work beside the whole and beside each other; their ranks are numbered
+/// in the order given.
 pub(super) fn parts_of_the_group(group: &dyn ProcessGroup) {
     let (rank, size) = (group.rank(), group.size());
     let reversed: Vec<_> = (0..size).rev().collect();

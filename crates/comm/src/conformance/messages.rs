@@ -8,7 +8,8 @@ use std::{
 use super::{MakeWorld, play, play_and_leave};
 use crate::{Call, DType, Error, Kind, ProcessGroup, ProcessGroupExt};
 
-/// Elements: nothing, what fits a line, what is short, and what goes in parts. All of one test's are less than what is kept of a sender.
+/// Elements: nothing, what fits a line, what is short, and what goes in parts. All of one test's
+/// are less than what is kept of a sender.
 const LENGTHS: [usize; 5] = [0, 3, 1000, 9001, 200_000];
 
 /// Which messages of one test; the last is of a tag that was there before.
@@ -23,7 +24,8 @@ fn others(group: &dyn ProcessGroup) -> impl Iterator<Item = usize> + Clone + use
     (0..size).filter(move |other| *other != rank)
 }
 
-/// Whatever the order in which a rank receives, it gets the oldest message of the tag that it names. The senders of a few short messages wait for nobody; others go on by themselves.
+/// Whatever the order in which a rank receives, it gets the oldest message of the tag that it
+/// names. The senders of a few short messages wait for nobody; others go on by themselves.
 pub(super) fn tags_choose(group: &dyn ProcessGroup) {
     let rank = group.rank();
     for (round, order) in [[0, 1, 2, 3, 4], [3, 2, 1, 0, 4], [1, 0, 4, 3, 2]].into_iter().enumerate() {
@@ -54,7 +56,8 @@ pub(super) fn tags_choose(group: &dyn ProcessGroup) {
     }
 }
 
-/// A receive that waits keeps no other from its message, whichever was called first and however they wait.
+/// A receive that waits keeps no other from its message, whichever was called first and however
+/// they wait.
 pub(super) fn others_wait(group: &dyn ProcessGroup) {
     let rank = group.rank();
     let peer = rank ^ 1;
@@ -68,7 +71,11 @@ pub(super) fn others_wait(group: &dyn ProcessGroup) {
         assert_eq!(blocking[..], content(peer, rank, 3, 5)[..], "while others wait");
         let third = group.start_send(content(rank, peer, 2, len), peer, 3).unwrap();
         let (got, result) = early.wait();
-        assert_eq!((result, got == content(peer, rank, 2, len)), (Ok(()), true), "called last, sent first: {len} elements");
+        assert_eq!(
+            (result, got == content(peer, rank, 2, len)),
+            (Ok(()), true),
+            "called last, sent first: {len} elements"
+        );
         let second = group.start_send(content(rank, peer, 1, len), peer, 2).unwrap();
         let (got, from) = any.wait_from();
         assert_eq!((from, got == content(peer, rank, 1, len)), (Ok(peer), true), "of any: {len} elements");
@@ -78,14 +85,19 @@ pub(super) fn others_wait(group: &dyn ProcessGroup) {
         group.recv(&mut [0_u8], peer, 5).unwrap();
         let first = group.start_send(content(rank, peer, 0, len), peer, 1).unwrap();
         let (got, result) = late.wait();
-        assert_eq!((result, got == content(peer, rank, 0, len)), (Ok(()), true), "called first, sent last: {len} elements");
+        assert_eq!(
+            (result, got == content(peer, rank, 0, len)),
+            (Ok(()), true),
+            "called first, sent last: {len} elements"
+        );
         for send in [first, second, third] {
             send.wait().1.unwrap();
         }
     }
 }
 
-/// All ranks send to all, several each; who takes from any gets all of them, those of each sender and tag in their order, also among receives from ranks that are named.
+/// All ranks send to all, several each; who takes from any gets all of them, those of each sender
+/// and tag in their order, also among receives from ranks that are named.
 pub(super) fn from_any(group: &dyn ProcessGroup) {
     let (rank, size) = (group.rank(), group.size());
     for len in LENGTHS {
@@ -128,7 +140,8 @@ pub(super) fn from_any(group: &dyn ProcessGroup) {
     }
 }
 
-/// A message and the receive that names it differ: both sides are told what each called. Whether the receive was there first or the message.
+/// A message and the receive that names it differ: both sides are told what each called. Whether
+/// the receive was there first or the message.
 pub(super) fn lengths_differ(make: MakeWorld<'_>) {
     for is_late in [false, true] {
         for any in [false, true] {
@@ -145,7 +158,11 @@ pub(super) fn lengths_differ(make: MakeWorld<'_>) {
                         group.recv(&mut [0_u8], 0, 5).unwrap();
                         std::thread::sleep(Duration::from_millis(30));
                     }
-                    let result = if any { group.recv_any(&mut [0_f32; 3], 3).map(drop) } else { group.recv(&mut [0_f32; 3], 0, 3) };
+                    let result = if any {
+                        group.recv_any(&mut [0_f32; 3], 3).map(drop)
+                    } else {
+                        group.recv(&mut [0_f32; 3], 0, 3)
+                    };
                     result.expect_err("a disagreement")
                 };
                 let Error::Disagreement { number: 1, calls } = &error else { panic!("rank {}: {error}", group.rank()) };
@@ -164,7 +181,10 @@ pub(super) fn nothing_fits(make: MakeWorld<'_>) {
             if group.rank() == 2 {
                 let mut buffer = [0_u8; 4];
                 let address = buffer.as_mut_ptr();
-                let call = Call { deadline: Some(Duration::from_millis(200)), ..Call::new(kind, DType::U8, address, address, 4) };
+                let call = Call {
+                    deadline: Some(Duration::from_millis(200)),
+                    ..Call::new(kind, DType::U8, address, address, 4)
+                };
                 group.barrier().unwrap();
                 #[expect(unsafe_code, reason = "a deadline is set at the seam")]
                 // SAFETY: the buffer outlives the call.
@@ -175,7 +195,10 @@ pub(super) fn nothing_fits(make: MakeWorld<'_>) {
                 waiting_for.sort_unstable();
                 assert_eq!(waiting_for, named);
                 let text = error.to_string();
-                assert!(text.contains("tag 9") && text.contains("rank 0 has sent messages of tag 4 that nobody receives"), "{text}");
+                assert!(
+                    text.contains("tag 9") && text.contains("rank 0 has sent messages of tag 4 that nobody receives"),
+                    "{text}"
+                );
             } else {
                 if group.rank() == 0 {
                     group.send(&[1_u8; 4], 2, 4).unwrap();

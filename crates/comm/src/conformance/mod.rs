@@ -1,7 +1,8 @@
 //! The suite that every transport passes, against a naive reference.
 //!
-//! A transport gives a way to make a world: `n` groups, rank r's at index r. Each rank is then played by a thread of this process, which for a
-//! transport between processes means that every rank maps and connects by itself.
+//! A transport gives a way to make a world: `n` groups, rank r's at index r. Each rank is then
+//! played by a thread of this process, which for a transport between processes means that every
+//! rank maps and connects by itself.
 
 #![allow(clippy::unwrap_used, reason = "a suite panics where something does not hold")]
 
@@ -22,7 +23,8 @@ use crate::{
 /// Makes a world of so many ranks, one group for each.
 pub type MakeWorld<'a> = &'a dyn Fn(usize) -> Vec<Arc<dyn ProcessGroup>>;
 
-/// A world of ranks that meet as processes do, each a thread of this process; `change` sets what rank's configuration needs for the transport.
+/// A world of ranks that meet as processes do, each a thread of this process; `change` sets what
+/// rank's configuration needs for the transport.
 ///
 /// # Panics
 /// A rank cannot join.
@@ -51,7 +53,8 @@ pub fn check(make: MakeWorld<'_>) {
     failures(make);
 }
 
-/// All operations, types, lengths and kinds of memory in a world of `size` ranks, compared with the reference.
+/// All operations, types, lengths and kinds of memory in a world of `size` ranks, compared with the
+/// reference.
 ///
 /// # Panics
 /// Where a result is not the reference's, bit for bit.
@@ -60,8 +63,9 @@ pub fn results(make: MakeWorld<'_>, size: usize) {
     play(make(size), |group| cases.iter().for_each(|case| case.check(group, Wanted::Exact)));
 }
 
-/// The same for a transport that reduces in a fixed order of its own: floating results are as near to the reference's as another order allows, and have the same
-/// bits on all ranks and in a second world.
+/// The same for a transport that reduces in a fixed order of its own: floating results are as near
+/// to the reference's as another order allows, and have the same bits on all ranks and in a second
+/// world.
 ///
 /// # Panics
 /// Where a result is not so.
@@ -72,7 +76,8 @@ pub fn results_in_fixed_order(make: MakeWorld<'_>, size: usize) {
     }
 }
 
-/// The same for a transport that does not have every operation of every type: those that `has` says, by kind and type of elements.
+/// The same for a transport that does not have every operation of every type: those that `has`
+/// says, by kind and type of elements.
 ///
 /// # Panics
 /// Where a result is not so.
@@ -94,7 +99,8 @@ pub fn long(make: MakeWorld<'_>, size: usize) {
     }
 }
 
-/// Several operations in flight, asynchronous ones among blocking ones, messages crossing each other, groups that are split off.
+/// Several operations in flight, asynchronous ones among blocking ones, messages crossing each
+/// other, groups that are split off.
 ///
 /// # Panics
 /// Where an operation has another's result, or none.
@@ -112,10 +118,12 @@ pub fn order_in(make: MakeWorld<'_>, size: usize) {
     play(make(size), flight::parts_of_the_group);
 }
 
-/// Receives that choose by tag and take from any rank: in every order, short and long, while others wait; and what they say when nothing fits.
+/// Receives that choose by tag and take from any rank: in every order, short and long, while others
+/// wait; and what they say when nothing fits.
 ///
 /// # Panics
-/// Where a receive gets another message than the oldest that it names, or waits for one that it does not.
+/// Where a receive gets another message than the oldest that it names, or waits for one that it
+/// does not.
 pub fn messages(make: MakeWorld<'_>) {
     for size in [2, 4] {
         play(make(size), messages::tags_choose);
@@ -127,7 +135,8 @@ pub fn messages(make: MakeWorld<'_>) {
     messages::senders_leave(make);
 }
 
-/// Ranks that call different things, do not come, or are gone: errors that say so, and a group re-formed without them.
+/// Ranks that call different things, do not come, or are gone: errors that say so, and a group
+/// re-formed without them.
 ///
 /// # Panics
 /// Where a rank hangs, or gets an error that does not name who and what.

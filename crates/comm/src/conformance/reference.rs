@@ -46,7 +46,8 @@ impl Inputs {
         }
     }
 
-    /// The first element of rank `rank`'s result that no order of the ranks would give: beside the reference by more than their roundings. Exact for what does not round.
+    /// The first element of rank `rank`'s result that no order of the ranks would give: beside the
+    /// reference by more than their roundings. Exact for what does not round.
     pub(super) fn far(&self, kind: Kind, rank: usize, got: &[u8], expected: &[u8]) -> Option<usize> {
         let (size, dtype) = (self.dtype.size(), self.dtype);
         let Some(op) = kind.op().filter(|_| dtype.is_float()) else {

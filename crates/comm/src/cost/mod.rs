@@ -1,7 +1,9 @@
-//! What an operation should take: delays and bytes over the wire, for each algorithm. Chooses between algorithms, and predicts.
+//! What an operation should take: delays and bytes over the wire, for each algorithm. Chooses
+//! between algorithms, and predicts.
 //!
-//! The model is the usual one (Hockney): a message of S bytes takes latency + S / bandwidth; a rank sends and receives at the same time, one
-//! message at a time. See R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), section 3.
+//! The model is the usual one (Hockney): a message of S bytes takes latency + S / bandwidth; a rank
+//! sends and receives at the same time, one message at a time. See R. Thakur, R. Rabenseifner and
+//! W. Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), section 3.
 
 mod shared;
 
@@ -14,11 +16,12 @@ const SMALL_PROBES: usize = 5;
 const LARGE_PROBES: usize = 3;
 /// All-gathers that are not counted.
 const WARM_UP: usize = 2;
-/// Whatever the model says: up to so many bytes an all-reduce is flat, as everything fits into one packet or few; above the second it is not, as memory and incast
-/// would be wasted.
+/// Whatever the model says: up to so many bytes an all-reduce is flat, as everything fits into one
+/// packet or few; above the second it is not, as memory and incast would be wasted.
 const LEAST_FLAT: usize = 4096;
 const MOST_FLAT: usize = 1 << 20;
-/// Bytes for each rank from which vectors go around. Fixed, so that the order of reduction follows from length and number of ranks, not from what was measured.
+/// Bytes for each rank from which vectors go around. Fixed, so that the order of reduction follows
+/// from length and number of ranks, not from what was measured.
 pub(crate) const LONG: usize = 256 * 1024;
 
 /// A link between two ranks, as measured.
@@ -37,7 +40,8 @@ pub enum Algorithm {
     Flat,
     /// Everybody reduces its slice and sends the result to all: two delays, 2 (n-1)/n S bytes.
     Halves,
-    /// Slices go around from each rank to the next: 2 (n-1) delays, 2 (n-1)/n S bytes, of which no two go to one rank at the same time.
+    /// Slices go around from each rank to the next: 2 (n-1) delays, 2 (n-1)/n S bytes, of which no
+    /// two go to one rank at the same time.
     Ring,
 }
 
@@ -47,14 +51,17 @@ impl Link {
         let (others, bytes) = (ranks.saturating_sub(1) as f64, bytes as f64);
         let seconds = match algorithm {
             Algorithm::Flat => self.latency + others * bytes / self.bandwidth,
-            Algorithm::Ring => 2.0 * others * self.latency + 2.0 * others / ranks.max(1) as f64 * bytes / self.bandwidth,
+            Algorithm::Ring => {
+                2.0 * others * self.latency + 2.0 * others / ranks.max(1) as f64 * bytes / self.bandwidth
+            }
             Algorithm::Halves => 2.0 * self.latency + 2.0 * others / ranks.max(1) as f64 * bytes / self.bandwidth,
         };
         Duration::from_secs_f64(if ranks > 1 { seconds } else { 0.0 })
     }
 
-    /// What TCP takes for an all-reduce of f32 over a wire (long vectors of two ranks of one host go around, too). `Flat` and `Halves` give the same
-    /// bits, so the cheaper one; `Ring` gives others, so it is chosen by length alone.
+    /// What TCP takes for an all-reduce of f32 over a wire (long vectors of two ranks of one host
+    /// go around, too). `Flat` and `Halves` give the same bits, so the cheaper one; `Ring` gives
+    /// others, so it is chosen by length alone.
     pub fn chosen(&self, ranks: usize, bytes: usize) -> Algorithm {
         match bytes {
             _ if ranks <= 2 => Algorithm::Flat,
@@ -64,7 +71,8 @@ impl Link {
         }
     }
 
-    /// Up to how many bytes `Flat` is taken instead of `Halves`: where it is the cheaper one, within 4 KiB and 1 MiB.
+    /// Up to how many bytes `Flat` is taken instead of `Halves`: where it is the cheaper one,
+    /// within 4 KiB and 1 MiB.
     pub fn flat_limit(&self, ranks: usize) -> usize {
         self.break_even(ranks).clamp(LEAST_FLAT, MOST_FLAT)
     }
@@ -87,8 +95,9 @@ impl Link {
     }
 }
 
-/// Bytes of one rank in the measurement of bandwidth. A connection on which never more than its first window came at a time keeps that window, and waits for
-/// acknowledgements; among many ranks there is no time for so much, nor the need: a rank's connections share its wire.
+/// Bytes of one rank in the measurement of bandwidth. A connection on which never more than its
+/// first window came at a time keeps that window, and waits for acknowledgements; among many ranks
+/// there is no time for so much, nor the need: a rank's connections share its wire.
 const fn probe_bytes(ranks: usize) -> usize {
     match ranks {
         ..=4 => 512 * 1024,
@@ -100,10 +109,16 @@ const fn probe_bytes(ranks: usize) -> usize {
 /// Does an all-gather of these bytes, and says how many seconds it took.
 pub(crate) type Gather<'a> = dyn FnMut(&[u8], &mut [u8]) -> Result<f64, Error> + 'a;
 
-/// Seconds of a barrier and of a larger all-gather among `ranks`, by a group's own operations, which say how many each took. They go in pairs, of which the mean counts: a rank
-/// that comes late to one finds the others' bytes there already, and they find its late in the next. The median of the pairs, as other programs' turns make some long; the first of
-/// each are not counted, as windows have to open. The slowest rank's figures count: agree on the greatest.
-pub(crate) fn probe(ranks: usize, barrier: &mut dyn FnMut() -> Result<f64, Error>, all_gather: &mut Gather<'_>) -> Result<[f64; 2], Error> {
+/// Seconds of a barrier and of a larger all-gather among `ranks`, by a group's own operations,
+/// which say how many each took. They go in pairs, of which the mean counts: a rank that comes late
+/// to one finds the others' bytes there already, and they find its late in the next. The median of
+/// the pairs, as other programs' turns make some long; the first of each are not counted, as
+/// windows have to open. The slowest rank's figures count: agree on the greatest.
+pub(crate) fn probe(
+    ranks: usize,
+    barrier: &mut dyn FnMut() -> Result<f64, Error>,
+    all_gather: &mut Gather<'_>,
+) -> Result<[f64; 2], Error> {
     barrier()?;
     let small = median(SMALL_PROBES, barrier)?;
     let own = vec![0_u8; probe_bytes(ranks)];
@@ -133,7 +148,8 @@ mod tests {
     fn the_limit_is_where_both_cost_the_same() {
         for ranks in [3, 4, 8, 64] {
             let limit = WIRE.break_even(ranks);
-            let (flat, halves) = (WIRE.all_reduce(Algorithm::Flat, ranks, limit), WIRE.all_reduce(Algorithm::Halves, ranks, limit));
+            let (flat, halves) =
+                (WIRE.all_reduce(Algorithm::Flat, ranks, limit), WIRE.all_reduce(Algorithm::Halves, ranks, limit));
             assert!(flat.abs_diff(halves) < Duration::from_micros(1), "{ranks} ranks: {flat:?} and {halves:?}");
         }
     }
@@ -151,7 +167,10 @@ mod tests {
     fn probes_give_back_the_link_that_they_were_of() {
         let gather = WIRE.latency + (3 * probe_bytes(4)) as f64 / WIRE.bandwidth;
         let link = Link::of_probes(4, [WIRE.latency, gather]);
-        assert!((link.latency - WIRE.latency).abs() < 1e-12 && (link.bandwidth / WIRE.bandwidth - 1.0).abs() < 1e-9, "{link:?}");
+        assert!(
+            (link.latency - WIRE.latency).abs() < 1e-12 && (link.bandwidth / WIRE.bandwidth - 1.0).abs() < 1e-9,
+            "{link:?}"
+        );
         // Late and early ones in turns, and two that another program made long.
         let mut small = [50.0, 0.0, 4.0, 4.0, 0.0, 90.0, 0.5, 3.0, 1.0, 0.0, 3.0].into_iter();
         let mut large = [80.0, 9.0, 1.0, 9.0, 60.0, 5.0, 3.0, 5.0].into_iter();

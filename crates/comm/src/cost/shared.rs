@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::{Algorithm, Link};
 
 impl Link {
-    /// The time of an all-reduce of so many bytes in memory that all ranks share. `bandwidth` is that of bytes which one writes and another reads. `Flat`: each
-    /// writes what it gives, and all read everything. `Halves`: each reads its slice of all memories, and writes the result to all.
+    /// The time of an all-reduce of so many bytes in memory that all ranks share. `bandwidth` is
+    /// that of bytes which one writes and another reads. `Flat`: each writes what it gives, and all
+    /// read everything. `Halves`: each reads its slice of all memories, and writes the result to
+    /// all.
     pub(crate) fn shared_all_reduce(&self, algorithm: Algorithm, ranks: usize, bytes: usize) -> Duration {
         let (n, bytes) = (ranks.max(1) as f64, bytes as f64);
         // Bytes that a rank writes for others or reads of theirs: each is half of handing over.
@@ -35,7 +37,8 @@ mod tests {
         let memory = Link { latency: 200e-9, bandwidth: 16e9 };
         for ranks in [2, 3, 4, 8, 64] {
             let limit = memory.shared_flat_limit(ranks);
-            let [flat, halves] = [Algorithm::Flat, Algorithm::Halves].map(|algorithm| memory.shared_all_reduce(algorithm, ranks, limit));
+            let [flat, halves] =
+                [Algorithm::Flat, Algorithm::Halves].map(|algorithm| memory.shared_all_reduce(algorithm, ranks, limit));
             assert!(flat.abs_diff(halves) < Duration::from_nanos(3), "{ranks} ranks: {flat:?} and {halves:?}");
         }
         assert_eq!(memory.shared_all_reduce(Algorithm::Flat, 1, 1 << 20), Duration::ZERO);

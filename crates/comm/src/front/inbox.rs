@@ -1,11 +1,15 @@
 //! Which receive gets which message.
 //!
-//! Receives are posted in the order of their calls, and a message goes to the first that names its tag and its sender or any. What nobody waits for is kept, in the
-//! order in which it comes, and given to the first receive that names it. There is no thread for this: whoever waits for a rank's message takes from the wire
-//! what comes of that rank, for others too. Bytes go straight to the receive's memory where it was posted before.
+//! Receives are posted in the order of their calls, and a message goes to the first that names its
+//! tag and its sender or any. What nobody waits for is kept, in the order in which it comes, and
+//! given to the first receive that names it. There is no thread for this: whoever waits for a
+//! rank's message takes from the wire what comes of that rank, for others too. Bytes go straight to
+//! the receive's memory where it was posted before.
 //!
-//! What is kept is bounded: while there is as much as [`ROOM`] of one sender's, its next message that nobody waits for is left on the wire, with all behind it, until
-//! somebody receives it or one that is kept. So a sender that nobody listens to waits, and senders of other tags behind it do; a receive whose time ends meanwhile says so.
+//! What is kept is bounded: while there is as much as [`ROOM`] of one sender's, its next message
+//! that nobody waits for is left on the wire, with all behind it, until somebody receives it or one
+//! that is kept. So a sender that nobody listens to waits, and senders of other tags behind it do;
+//! a receive whose time ends meanwhile says so.
 
 #![expect(unsafe_code, reason = "calls are addresses")]
 
@@ -56,7 +60,8 @@ pub(super) struct Then {
     pub(super) epoch: u64,
 }
 
-// SAFETY: who posts a slot promises that its memory is the slot's until it is over; whoever holds the inlet that fills it, or its own poster, writes it.
+// SAFETY: who posts a slot promises that its memory is the slot's until it is over; whoever holds
+// the inlet that fills it, or its own poster, writes it.
 unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
@@ -122,7 +127,8 @@ struct Current {
     whose: Whose,
 }
 
-// SAFETY: the target is memory of a slot, or of a message that is kept until it is whole; both are reached by who holds the inlet alone.
+// SAFETY: the target is memory of a slot, or of a message that is kept until it is whole; both are
+// reached by who holds the inlet alone.
 unsafe impl Send for Current {}
 
 #[derive(Debug)]
@@ -186,10 +192,13 @@ impl Inbox {
     /// Lets a receive have its message from now on.
     ///
     /// # Safety
-    /// As for [`crate::ProcessGroup::run`], until the slot is done or [`Inbox::withdraw`] was called.
+    /// As for [`crate::ProcessGroup::run`], until the slot is done or [`Inbox::withdraw`] was
+    /// called.
     pub(super) unsafe fn post(&self, slot: &Arc<Slot>, wire: &dyn Wire) {
         let mut matching = self.matching();
-        let Some(place) = matching.kept.iter().position(|kept| kept.claim.is_none() && slot.wants(kept.from, kept.label)) else {
+        let Some(place) =
+            matching.kept.iter().position(|kept| kept.claim.is_none() && slot.wants(kept.from, kept.label))
+        else {
             matching.posted.push_back(Arc::clone(slot));
             return;
         };
@@ -216,7 +225,11 @@ impl Inbox {
         drop(matching);
         for from in self.sources(slot) {
             let mut inlet = self.inlets[from].lock().unwrap_or_else(PoisonError::into_inner);
-            if inlet.current.take_if(|current| matches!(&current.whose, Whose::Slot(of) if Arc::ptr_eq(of, slot))).is_some() {
+            if inlet
+                .current
+                .take_if(|current| matches!(&current.whose, Whose::Slot(of) if Arc::ptr_eq(of, slot)))
+                .is_some()
+            {
                 inlet.is_closed = true;
             }
         }
@@ -287,7 +300,8 @@ impl Inbox {
         }
     }
 
-    /// Takes what has come of that sender, until `slot` has its message. Another thread may be at it.
+    /// Takes what has come of that sender, until `slot` has its message. Another thread may be at
+    /// it.
     fn pump(&self, from: usize, slot: &Slot, wire: &dyn Wire, guard: &Guard<'_>) -> Result<Progress, Error> {
         let mut inlet = match self.inlets[from].try_lock() {
             Ok(inlet) => inlet,
@@ -299,19 +313,25 @@ impl Inbox {
             let mut current = match inlet.current.take() {
                 Some(current) => current,
                 None => {
-                    let Some(label) = inlet.held.map_or_else(|| wire.next(from, guard), |label| Ok(Some(label)))? else { break };
+                    let Some(label) = inlet.held.map_or_else(|| wire.next(from, guard), |label| Ok(Some(label)))?
+                    else {
+                        break;
+                    };
                     if inlet.held.is_none() {
                         inlet.held = Some(label);
                         inlet.count += 1;
                     }
-                    let Some(current) = self.place(from, inlet.count - 1, label, guard)? else { return Ok(Progress::Held) };
+                    let Some(current) = self.place(from, inlet.count - 1, label, guard)? else {
+                        return Ok(Progress::Held);
+                    };
                     inlet.held = None;
                     current
                 }
             };
             let left = current.len - current.done;
             if left > 0 {
-                // SAFETY: the target has room for the whole message, and is this one's as long as the inlet is held.
+                // SAFETY: the target has room for the whole message, and is this one's as long as
+                // the inlet is held.
                 let taken = unsafe { wire.take(from, current.target.add(current.done), left, guard) };
                 current.done += *taken.as_ref().unwrap_or(&0);
                 if current.done < current.len {
@@ -325,7 +345,8 @@ impl Inbox {
         Ok(progress)
     }
 
-    /// Where a message goes that begins: to the first receive that names it, or among those that are kept; none if there is no room.
+    /// Where a message goes that begins: to the first receive that names it, or among those that
+    /// are kept; none if there is no room.
     fn place(&self, from: usize, number: u64, label: Label, guard: &Guard<'_>) -> Result<Option<Current>, Error> {
         let mut matching = self.matching();
         if let Some(place) = matching.posted.iter().position(|slot| slot.wants(from, label)) {
@@ -341,7 +362,10 @@ impl Inbox {
         }
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(label.bytes).is_err() {
-            return Err(Error::io(format!("keep a message of {} bytes until it is received", label.bytes), ErrorKind::OutOfMemory.into()));
+            return Err(Error::io(
+                format!("keep a message of {} bytes until it is received", label.bytes),
+                ErrorKind::OutOfMemory.into(),
+            ));
         }
         bytes.resize(label.bytes, 0_u8);
         matching.begun += 1;
@@ -364,7 +388,8 @@ impl Inbox {
         if let Some(slot) = matching.kept[place].claim.take() {
             let kept = matching.remove(place);
             drop(matching);
-            // SAFETY: the slot's memory is its own until it was withdrawn, for which this inlet has to be let go.
+            // SAFETY: the slot's memory is its own until it was withdrawn, for which this inlet has
+            // to be let go.
             unsafe { kept.give(&slot, wire) };
         }
     }
@@ -382,14 +407,22 @@ impl Inbox {
         let Error::Deadline { waiting_for, milliseconds, mut at } = error else { return error };
         let matching = self.matching();
         for from in self.sources(slot) {
-            let mut tags: Vec<_> =
-                matching.kept.iter().filter(|kept| kept.from == from && kept.claim.is_none()).map(|kept| kept.label.tag).collect();
+            let mut tags: Vec<_> = matching
+                .kept
+                .iter()
+                .filter(|kept| kept.from == from && kept.claim.is_none())
+                .map(|kept| kept.label.tag)
+                .collect();
             tags.sort_unstable();
             tags.dedup();
             if let Some((first, more)) = tags.split_first() {
                 let more = if more.is_empty() { String::new() } else { format!(" and {} other tags", more.len()) };
-                let full = if matching.used[from] >= self.room { ", as much as is kept: receive these first" } else { "" };
-                let _ = write!(at.operation, "; rank {from} has sent messages of tag {first}{more} that nobody receives{full}");
+                let full =
+                    if matching.used[from] >= self.room { ", as much as is kept: receive these first" } else { "" };
+                let _ = write!(
+                    at.operation,
+                    "; rank {from} has sent messages of tag {first}{more} that nobody receives{full}"
+                );
             }
         }
         Error::Deadline { waiting_for, milliseconds, at }

@@ -113,7 +113,8 @@ impl Lane {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Puts an operation into the line of those that progress by themselves; `work` is over when it is done.
+    /// Puts an operation into the line of those that progress by themselves; `work` is over when it
+    /// is done.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         call: Call,
@@ -124,7 +125,9 @@ impl Lane {
         if !line.has_worker {
             let lane = Arc::clone(self);
             let thread = thread::Builder::new().name("shoal-comm".to_owned()).spawn(move || lane.work());
-            thread.map_err(|source| Error::io("cannot start a thread for an operation that progresses by itself", source))?;
+            thread.map_err(|source| {
+                Error::io("cannot start a thread for an operation that progresses by itself", source)
+            })?;
             line.has_worker = true;
         }
         // Under the line's lock, so that the line has the tickets in their order.
@@ -135,7 +138,8 @@ impl Lane {
         Ok(())
     }
 
-    /// The thread of those that progress by themselves: does them in turn, and ends when the group is gone and nothing is left.
+    /// The thread of those that progress by themselves: does them in turn, and ends when the group
+    /// is gone and nothing is left.
     fn work(&self) {
         loop {
             let mut line = self.line();

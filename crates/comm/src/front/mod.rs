@@ -1,4 +1,5 @@
-//! A process group over a transport: the order of operations, those that progress by themselves, and what follows from a failure.
+//! A process group over a transport: the order of operations, those that progress by themselves,
+//! and what follows from a failure.
 
 mod inbox;
 mod kept;
@@ -71,7 +72,8 @@ struct Whole;
 
 impl Whole {
     fn refuse() -> Error {
-        let problem = "a group that was split off cannot be re-formed; re-form the group it came from and split again".to_owned();
+        let problem =
+            "a group that was split off cannot be re-formed; re-form the group it came from and split again".to_owned();
         Error::Config { problem }
     }
 }
@@ -152,7 +154,14 @@ impl Core {
     fn terms(&self, deadline: Option<Duration>) -> Terms<'_> {
         let Parts { epoch, watch, options, .. } = &self.parts;
         let limit = deadline.unwrap_or(options.deadline);
-        Terms { epoch: *epoch, alarm: watch.alarm(), limit, spins: self.spins, stall: &options.stall, watch: Some(&**watch) }
+        Terms {
+            epoch: *epoch,
+            alarm: watch.alarm(),
+            limit,
+            spins: self.spins,
+            stall: &options.stall,
+            watch: Some(&**watch),
+        }
     }
 
     /// The lane in which a call waits for its turn.
@@ -257,7 +266,9 @@ impl Core {
         watch.tell(&fault);
         let is_disputed = number == disputed && call.between(*rank) == between;
         // Receives have other numbers than the messages that they get.
-        let received = between.filter(|(_, receiver)| receiver == rank).and_then(|(sender, _)| self.inbox.recall(sender, disputed));
+        let received = between
+            .filter(|(_, receiver)| receiver == rank)
+            .and_then(|(sender, _)| self.inbox.recall(sender, disputed));
         let mine = match between {
             _ if received.is_some() => received,
             _ if is_disputed => Some(call.to_string()),
@@ -267,7 +278,8 @@ impl Core {
                 self.messages().get(&key).and_then(|lane| lane.recall(disputed))
             }
         };
-        let members: Vec<_> = between.map_or_else(|| (0..self.parts.size).collect(), |(sender, receiver)| vec![sender, receiver]);
+        let members: Vec<_> =
+            between.map_or_else(|| (0..self.parts.size).collect(), |(sender, receiver)| vec![sender, receiver]);
         let said = watch.calls(&members, mine.as_deref(), HEARING);
         Error::Disagreement { number: disputed, calls: members.into_iter().zip(said).collect() }
     }
@@ -319,7 +331,8 @@ impl ProcessGroup for Front {
             let (work, called) = (Work::new(), core.track.now());
             let begun = lane.enqueue(call, work.clone(), move |number, call| {
                 let since = Since { called, begun: core.track.now() };
-                // SAFETY: who called `start` promised that the addresses are valid until the work is done.
+                // SAFETY: who called `start` promised that the addresses are valid until the work
+                // is done.
                 unsafe { core.perform(&of_worker, number, call, since) }
             });
             begun.map(|()| work)
@@ -391,7 +404,8 @@ impl ProcessGroup for Front {
 
     fn plan(&self) -> String {
         let Parts { rank, size, epoch, transport, .. } = &self.core.parts;
-        let how = if *size == 1 && !transport.serves_one() { "one rank: copies only\n".to_owned() } else { transport.plan() };
+        let how =
+            if *size == 1 && !transport.serves_one() { "one rank: copies only\n".to_owned() } else { transport.plan() };
         format!("rank {rank} of {size}, epoch {epoch}\n{how}")
     }
 }
@@ -423,7 +437,10 @@ fn check_members(ranks: &[usize], size: usize) -> Result<(), Error> {
     let refuse = |problem: String| Err(Error::Config { problem });
     for (place, member) in ranks.iter().enumerate() {
         if *member >= size {
-            return refuse(format!("split {ranks:?}: rank {member} is not in this group; its ranks are 0 to {}", size - 1));
+            return refuse(format!(
+                "split {ranks:?}: rank {member} is not in this group; its ranks are 0 to {}",
+                size - 1
+            ));
         }
         if ranks[..place].contains(member) {
             return refuse(format!("split {ranks:?}: names rank {member} twice"));

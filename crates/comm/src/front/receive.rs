@@ -24,7 +24,8 @@ impl Core {
         let called = self.track.now();
         let since = Since { called, begun: called };
         let slot = self.inbox.slot(call, self.parts.epoch, None);
-        // SAFETY: the caller's promise; when this returns the slot has its message or was withdrawn.
+        // SAFETY: the caller's promise; when this returns the slot has its message or was
+        // withdrawn.
         unsafe { self.inbox.post(&slot, wire) };
         let result = self.await_message(&slot, wire);
         let way = result.as_ref().map_or(Way::Only, |from| wire.way(*from));
@@ -32,7 +33,8 @@ impl Core {
         result.map(drop)
     }
 
-    /// Begins a receive that progresses without the caller. It is posted before this returns, and done when its message is there: others need not be over before.
+    /// Begins a receive that progresses without the caller. It is posted before this returns, and
+    /// done when its message is there: others need not be over before.
     ///
     /// # Safety
     /// As for [`crate::ProcessGroup::start`].
@@ -42,7 +44,8 @@ impl Core {
         let then = Then { work: work.clone(), track: self.track.clone(), since, epoch: self.parts.epoch };
         let slot = self.inbox.slot(&call, self.parts.epoch, Some(then));
         let lane = Arc::clone(self.messages().entry((call.kind.peer(), false)).or_default());
-        // SAFETY: the caller's promise; the work ends when the slot has its message, or after it was withdrawn.
+        // SAFETY: the caller's promise; the work ends when the slot has its message, or after it
+        // was withdrawn.
         unsafe { self.inbox.post(&slot, wire) };
         let (core, awaited) = (Arc::clone(self), Arc::clone(&slot));
         let begun = lane.enqueue(call, work.clone(), move |_, call| {
@@ -59,7 +62,8 @@ impl Core {
         begun.map(|()| work)
     }
 
-    /// Waits for a posted receive's message; whose it was. One that has come is received though its sender is gone.
+    /// Waits for a posted receive's message; whose it was. One that has come is received though its
+    /// sender is gone.
     fn await_message(&self, slot: &Arc<Slot>, wire: &dyn Wire) -> Result<usize, Error> {
         let terms = self.terms(slot.call.deadline);
         let guard = Guard::new(&slot.call, self.parts.rank, slot.number, &terms);

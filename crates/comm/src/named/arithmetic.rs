@@ -30,8 +30,8 @@ impl Factor {
     }
 }
 
-/// `target[i] = source[i] * factor` for `len` elements. Floats of 16 and 32 bits are multiplied in 32 bits, all others
-/// in 64; whole numbers are truncated toward zero.
+/// `target[i] = source[i] * factor` for `len` elements. Floats of 16 and 32 bits are multiplied in
+/// 32 bits, all others in 64; whole numbers are truncated toward zero.
 ///
 /// # Safety
 /// Both addresses are valid for `len` elements, and the same or apart.
@@ -102,8 +102,8 @@ unsafe fn widen(dtype: DType, source: *const u8, len: usize) -> Vec<f64> {
     }
 }
 
-/// The adaptive sum of the ranks' vectors (none: zeros), pair by pair in a binary tree; of floats, computed in f64 and
-/// rounded once.
+/// The adaptive sum of the ranks' vectors (none: zeros), pair by pair in a binary tree; of floats,
+/// computed in f64 and rounded once.
 ///
 /// # Safety
 /// All addresses are valid for `len` elements; the target is apart from the sources.
@@ -138,7 +138,8 @@ pub(super) unsafe fn adasum(dtype: DType, target: *mut u8, sources: &[Option<*co
     }
 }
 
-/// `a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2)`: the sum of orthogonal vectors, the mean of parallel ones.
+/// `a (1 - a.b / 2|a|^2) + b (1 - a.b / 2|b|^2)`: the sum of orthogonal vectors, the mean of
+/// parallel ones.
 fn pair(mut one: Vec<f64>, two: &[f64]) -> Vec<f64> {
     let (mut dot, mut ones, mut twos) = (0.0, 0.0, 0.0);
     for (a, b) in one.iter().zip(two) {

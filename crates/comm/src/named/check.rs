@@ -26,11 +26,16 @@ pub(super) fn check(request: &Request, buffers: &[Buffer], members: &[usize], ra
     if *action == Action::Join && *request.name != *negotiate::JOIN {
         return Err(format!("a join has the name {:?}", negotiate::JOIN));
     }
-    if *action != Action::Join && (*request.name == *negotiate::JOIN || parts.iter().any(|part| *part.name == *negotiate::JOIN)) {
+    if *action != Action::Join
+        && (*request.name == *negotiate::JOIN || parts.iter().any(|part| *part.name == *negotiate::JOIN))
+    {
         return Err("the name is that of joins: choose another".to_owned());
     }
     if *action == Action::Broadcast && !members.contains(&request.root) {
-        return Err(format!("rank {} (of the world) is not in this process set of ranks {members:?}: choose a root from it", request.root));
+        return Err(format!(
+            "rank {} (of the world) is not in this process set of ranks {members:?}: choose a root from it",
+            request.root
+        ));
     }
     let mut names = HashSet::new();
     for (part, buffer) in parts.iter().zip(buffers) {
@@ -38,8 +43,11 @@ pub(super) fn check(request: &Request, buffers: &[Buffer], members: &[usize], ra
             return Err(format!("two tensors of it are called {:?}: give each its own name", &*part.name));
         }
         check_part(*action, *reduction, part, size)?;
-        let elements =
-            part.shape.iter().try_fold(part.dtype.size(), |all, it| all.checked_mul(*it)).filter(|it| isize::try_from(*it).is_ok());
+        let elements = part
+            .shape
+            .iter()
+            .try_fold(part.dtype.size(), |all, it| all.checked_mul(*it))
+            .filter(|it| isize::try_from(*it).is_ok());
         let bytes = elements.ok_or_else(|| format!("{:?} has more bytes than an address space", part.shape))?;
         // Only the root of a broadcast sends.
         if bytes > 0 && buffer.send.is_null() && *action != Action::Broadcast {
@@ -47,11 +55,16 @@ pub(super) fn check(request: &Request, buffers: &[Buffer], members: &[usize], ra
         }
         let (send, recv) = (buffer.send.addr(), buffer.recv.addr());
         let received = match (action, part.shape.first()) {
-            (Action::ReduceScatter, Some(rows)) => part.row() * part.dtype.size() * (rows / size + usize::from(rank < rows % size)),
+            (Action::ReduceScatter, Some(rows)) => {
+                part.row() * part.dtype.size() * (rows / size + usize::from(rank < rows % size))
+            }
             _ => bytes,
         };
         if recv != 0 && send != 0 && send != recv && send < recv + received && recv < send + bytes {
-            return Err(format!("{:?}: memory to send and memory to receive overlap, and are not the same", &*part.name));
+            return Err(format!(
+                "{:?}: memory to send and memory to receive overlap, and are not the same",
+                &*part.name
+            ));
         }
     }
     if let Some(splits) = &request.splits {

@@ -1,4 +1,5 @@
-//! One cycle: new announcements go to all ranks in one all-gather, then operations that are ready are executed.
+//! One cycle: new announcements go to all ranks in one all-gather, then operations that are ready
+//! are executed.
 
 use std::{
     cell::Cell,
@@ -19,11 +20,12 @@ use super::{
 };
 use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, observer};
 
-/// Bytes per rank of a cycle's first all-gather: as many as shared memory carries in the cache line that announces a
-/// call. The first four are the announcement's length.
+/// Bytes per rank of a cycle's first all-gather: as many as shared memory carries in the cache line
+/// that announces a call. The first four are the announcement's length.
 const SLOT: usize = 56;
 const HEAD: usize = 4;
-/// Most bytes of data that travel with an announcement, and with all of a rank's announcements of a cycle.
+/// Most bytes of data that travel with an announcement, and with all of a rank's announcements of a
+/// cycle.
 const INLINE: usize = 1024;
 const INLINE_IN_ALL: usize = 8192;
 /// Most bytes of all ranks' announcements of a cycle.
@@ -71,7 +73,12 @@ impl Driver {
     }
 
     /// Runs one cycle. True if no rank announced anything.
-    pub(super) fn cycle(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup, new: Vec<Submission>) -> Result<bool, Failure> {
+    pub(super) fn cycle(
+        &mut self,
+        process_set: &ProcessSet,
+        group: &dyn ProcessGroup,
+        new: Vec<Submission>,
+    ) -> Result<bool, Failure> {
         let timeline = process_set.timeline.is_active();
         if timeline {
             process_set.timeline.cycle();
@@ -107,8 +114,8 @@ impl Driver {
     fn exchange(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
         let size = group.size();
         let mut slot = [0_u8; SLOT];
-        let length =
-            u32::try_from(self.out.len()).map_err(|_| Failure::config("an announcement of more than 4 GiB: submit less at once"))?;
+        let length = u32::try_from(self.out.len())
+            .map_err(|_| Failure::config("an announcement of more than 4 GiB: submit less at once"))?;
         slot[..HEAD].copy_from_slice(&length.to_le_bytes());
         let first = self.out.len().min(SLOT - HEAD);
         slot[HEAD..HEAD + first].copy_from_slice(&self.out[..first]);
@@ -117,11 +124,17 @@ impl Driver {
         // The process_set outlives the call, which is why the watch may look at it.
         let told = Rc::clone(&watch);
         run(group, &call, told)?;
-        let lengths: Vec<_> = self.all.chunks(SLOT).map(|slot| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]) as usize).collect();
+        let lengths: Vec<_> = self
+            .all
+            .chunks(SLOT)
+            .map(|slot| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]) as usize)
+            .collect();
         let counts: Vec<_> = lengths.iter().map(|length| length.saturating_sub(SLOT - HEAD)).collect();
         let more: usize = counts.iter().sum();
         if more > MOST_ANNOUNCED {
-            return Err(Failure::config(format!("announcements of {more} bytes at once, {MOST_ANNOUNCED} at most: submit less at once")));
+            return Err(Failure::config(format!(
+                "announcements of {more} bytes at once, {MOST_ANNOUNCED} at most: submit less at once"
+            )));
         }
         if more > 0 {
             self.rest.resize(more, 0);
@@ -143,7 +156,8 @@ impl Driver {
                 Item::read_all(&whole)
             };
             announced.push(items.ok_or_else(|| {
-                let problem = format!("rank {} sent no announcement: use the same Shoal on all ranks", process_set.members[rank]);
+                let problem =
+                    format!("rank {} sent no announcement: use the same Shoal on all ranks", process_set.members[rank]);
                 group.give_up(&problem);
                 Failure::config(problem)
             })?);
@@ -162,7 +176,9 @@ impl Driver {
                     },
                 };
                 let label = label(action.name(), name);
-                if self.table.missing(name).is_none() && announced[..rank].iter().flatten().all(|item| self.is_other(item, name)) {
+                if self.table.missing(name).is_none()
+                    && announced[..rank].iter().flatten().all(|item| self.is_other(item, name))
+                {
                     process_set.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
                 }
                 process_set.timeline.tick(&label, process_set.members[rank]);
@@ -177,7 +193,8 @@ impl Driver {
         }
     }
 
-    /// Reports stalled operations, which only some ranks have submitted while all go on with others.
+    /// Reports stalled operations, which only some ranks have submitted while all go on with
+    /// others.
     fn look(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<(), Failure> {
         if self.mine.is_empty() {
             self.said.clear();
@@ -204,7 +221,8 @@ impl Driver {
                 group.give_up(&error.to_string());
                 return Err(error.into());
             }
-            let is_due = |every: Duration| age >= every && self.said.get(name).is_none_or(|said| said.elapsed() >= every);
+            let is_due =
+                |every: Duration| age >= every && self.said.get(name).is_none_or(|said| said.elapsed() >= every);
             if first == process_set.members[process_set.rank] && process_set.settings.stall.is_some_and(is_due) {
                 stalled.push((Arc::clone(name), missing));
             }
@@ -238,7 +256,8 @@ fn say(every: Duration, stalled: &[(String, Vec<usize>)]) {
 /// Runs a collective of the cycle on the caller's memory.
 #[expect(unsafe_code, reason = "calls are addresses")]
 fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Failure> {
-    // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched until it returns.
+    // SAFETY: both buffers belong to the caller, have the lengths of the call, and are untouched
+    // until it returns.
     observer::observed(watch, || unsafe { group.run(call) }).map_err(Failure::from)
 }
 
@@ -246,7 +265,8 @@ fn run(group: &dyn ProcessGroup, call: &Call, watch: Rc<Watch>) -> Result<(), Fa
 struct Watch {
     members: Arc<[usize]>,
     settings: Arc<Settings>,
-    /// Outstanding operations: since when, and which ranks have not submitted them, where that is known.
+    /// Outstanding operations: since when, and which ranks have not submitted them, where that is
+    /// known.
     open: Vec<(Arc<str>, Instant, Option<Vec<usize>>)>,
     next: Cell<Duration>,
     rank: usize,
@@ -255,17 +275,26 @@ struct Watch {
 impl Watch {
     fn new(process_set: &ProcessSet, driver: &Driver) -> Self {
         let settings = Arc::clone(&process_set.settings);
-        let next = settings.stall.unwrap_or(Duration::MAX).min(settings.stall_shutdown.unwrap_or(Duration::MAX)).min(LOOK);
+        let next =
+            settings.stall.unwrap_or(Duration::MAX).min(settings.stall_shutdown.unwrap_or(Duration::MAX)).min(LOOK);
         let wanted = settings.stall.is_some() || settings.stall_shutdown.is_some();
         // The list is of a few, as a thousand would help no reader.
         let open = if wanted {
-            let one = |(name, it): (&Arc<str>, &Submission)| (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0));
+            let one = |(name, it): (&Arc<str>, &Submission)| {
+                (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0))
+            };
             // A joined rank may wait as long as the others have data.
             driver.mine.iter().filter(|(_, it)| it.request.action != Action::Join).take(MOST_LISTED).map(one).collect()
         } else {
             Vec::new()
         };
-        Self { members: Arc::clone(&process_set.members), settings, open, next: Cell::new(next), rank: process_set.rank }
+        Self {
+            members: Arc::clone(&process_set.members),
+            settings,
+            open,
+            next: Cell::new(next),
+            rank: process_set.rank,
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The ranks submitted different operations under one name, or one that joined ranks cannot take part in. Other
-    /// operations go on.
+    /// The ranks submitted different operations under one name, or one that joined ranks cannot
+    /// take part in. Other operations go on.
     #[error("{problem}")]
     Mismatch {
         /// The operation's tensors.
@@ -27,7 +27,10 @@ pub enum Failure {
         tensor: String,
     },
     /// The engine was shut down before the operation was done.
-    #[error("the engine was shut down before {} was done: shut down after the last operation, on all ranks", quoted(tensors))]
+    #[error(
+        "the engine was shut down before {} was done: shut down after the last operation, on all ranks",
+        quoted(tensors)
+    )]
     ShutDown {
         /// What was outstanding.
         tensors: Vec<String>,

@@ -36,7 +36,8 @@ struct Batch {
     members: Vec<(Arc<str>, Outcome)>,
 }
 
-/// Data that is small enough to travel with the announcement, multiplied by the factor before the reduction.
+/// Data that is small enough to travel with the announcement, multiplied by the factor before the
+/// reduction.
 pub(super) fn inline_data(process_set: &ProcessSet, submission: &Submission, most: usize) -> Option<Vec<u8>> {
     let request = &submission.request;
     let gives = match request.action {
@@ -60,16 +61,22 @@ pub(super) fn inline_data(process_set: &ProcessSet, submission: &Submission, mos
 }
 
 /// Executes all of these.
-pub(super) fn perform(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, ready: Vec<Ready>) -> Result<(), Failure> {
+pub(super) fn perform(
+    process_set: &ProcessSet,
+    group: &dyn ProcessGroup,
+    driver: &mut Driver,
+    ready: Vec<Ready>,
+) -> Result<(), Failure> {
     let mut sorted = Sorted::default();
     let mut failed = None;
     for it in ready {
         if process_set.timeline.is_active()
             && let Some(request) = it.any()
         {
-            process_set
-                .timeline
-                .end(&label(request.action.name(), &it.name), &format!("NEGOTIATE_{}", request.action.name().to_uppercase()));
+            process_set.timeline.end(
+                &label(request.action.name(), &it.name),
+                &format!("NEGOTIATE_{}", request.action.name().to_uppercase()),
+            );
         }
         if failed.is_none() {
             failed = sort(process_set, driver, it, &mut sorted).err();
@@ -126,8 +133,8 @@ fn sort(process_set: &ProcessSet, driver: &mut Driver, it: Ready, sorted: &mut S
     }
 }
 
-/// Adds an all-reduce to the batches of its types. An operation of several types completes with the last of its
-/// batches.
+/// Adds an all-reduce to the batches of its types. An operation of several types completes with the
+/// last of its batches.
 fn gather_batches(
     driver: &Driver,
     it: &Ready,
@@ -157,8 +164,15 @@ fn gather_batches(
     Ok(())
 }
 
-/// The address that receives a tensor of this shape: the caller's, or memory that the engine allocates.
-fn target(mine: &Submission, place: usize, shape: &[usize], part: &Part, outcome: &mut Outcome) -> Result<*mut u8, Failure> {
+/// The address that receives a tensor of this shape: the caller's, or memory that the engine
+/// allocates.
+fn target(
+    mine: &Submission,
+    place: usize,
+    shape: &[usize],
+    part: &Part,
+    outcome: &mut Outcome,
+) -> Result<*mut u8, Failure> {
     let recv = mine.buffers.get(place).map_or(ptr::null_mut(), |it| it.recv);
     let own = matches!(mine.request.action, Action::AllGather | Action::AllToAll) || recv.is_null();
     if !own {
@@ -179,7 +193,9 @@ fn is_inline(process_set: &ProcessSet, it: &Ready) -> bool {
         Action::AllReduce | Action::AllGather => {
             it.requests.iter().zip(&it.data).all(|(request, data)| request.is_none() || data.is_some())
         }
-        Action::Broadcast => process_set.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some()),
+        Action::Broadcast => {
+            process_set.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some())
+        }
         _ => false,
     }
 }
@@ -198,7 +214,8 @@ fn result_of_inline(process_set: &ProcessSet, it: &Ready, mine: &Submission) -> 
                 let recv = target(mine, place, &part.shape, part, &mut outcome)?;
                 let at = starts[0];
                 let data: Vec<_> = it.data.iter().map(|data| data.as_deref().map(|data| data[at..].as_ptr())).collect();
-                // SAFETY: every rank's data has all tensors of the request; the caller promised the target.
+                // SAFETY: every rank's data has all tensors of the request; the caller promised the
+                // target.
                 unsafe { reduce::inline_data(request, part, recv, &data) };
                 starts.fill(at + bytes);
             }
@@ -212,7 +229,12 @@ fn result_of_inline(process_set: &ProcessSet, it: &Ready, mine: &Submission) -> 
                 starts[0] += bytes;
             }
             _ => {
-                let rows = it.requests.iter().flatten().map(|other| other.parts[place].shape.first().copied().unwrap_or(1)).sum();
+                let rows = it
+                    .requests
+                    .iter()
+                    .flatten()
+                    .map(|other| other.parts[place].shape.first().copied().unwrap_or(1))
+                    .sum();
                 let recv = target(mine, place, &with_rows(part, rows), part, &mut outcome)?;
                 let mut at = 0;
                 for (rank, other) in it.requests.iter().enumerate() {
@@ -239,9 +261,15 @@ fn with_rows(part: &Part, rows: usize) -> Vec<usize> {
 }
 
 /// Reduces a batch and completes its operations.
-fn all_reduce(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, batch: Batch) -> Result<(), Failure> {
+fn all_reduce(
+    process_set: &ProcessSet,
+    group: &dyn ProcessGroup,
+    driver: &mut Driver,
+    batch: Batch,
+) -> Result<(), Failure> {
     let (dtype, reduction, before, after) = batch.key;
-    let scaled = reduce::ScaledReduction::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
+    let scaled =
+        reduce::ScaledReduction::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
     let labels: Vec<_> = if process_set.timeline.is_active() {
         batch.members.iter().map(|(name, _)| label("allreduce", name)).collect()
     } else {
@@ -256,7 +284,10 @@ fn all_reduce(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut D
     // SAFETY: the submitters promised the tensors until they are done.
     unsafe { reduce::all(&scaled, group, &process_set.settings, &mut driver.fusion, &batch.pieces, &phase)? };
     labels.iter().for_each(|it| process_set.timeline.end(it, "ALLREDUCE"));
-    let over = batch.members.into_iter().filter_map(|(name, outcome)| driver.mine.remove(&name).map(|mine| (mine, Ok(outcome))));
+    let over = batch
+        .members
+        .into_iter()
+        .filter_map(|(name, outcome)| driver.mine.remove(&name).map(|mine| (mine, Ok(outcome))));
     process_set.finish(over.collect());
     Ok(())
 }
@@ -310,7 +341,12 @@ fn one(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, 
 }
 
 /// A joined rank's part in an operation of the others.
-fn beside_joined(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready, request: &Request) -> Result<(), Failure> {
+fn beside_joined(
+    process_set: &ProcessSet,
+    group: &dyn ProcessGroup,
+    it: &Ready,
+    request: &Request,
+) -> Result<(), Failure> {
     match request.action {
         Action::External => {
             let then = super::process_set::lock(&process_set.on_joined).clone();
@@ -333,7 +369,12 @@ fn beside_joined(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready,
 }
 
 /// Runs the collective of one operation.
-fn transfer(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
+fn transfer(
+    process_set: &ProcessSet,
+    group: &dyn ProcessGroup,
+    it: &Ready,
+    mine: &Submission,
+) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let request = &mine.request;
     let (rank, size) = (group.rank(), group.size());
@@ -374,7 +415,10 @@ fn transfer(process_set: &ProcessSet, group: &dyn ProcessGroup, it: &Ready, mine
             }
             Action::AllToAll => {
                 let splits = |other: &Request| {
-                    other.splits.clone().unwrap_or_else(|| vec![other.parts[place].shape.first().copied().unwrap_or(0) / size; size])
+                    other
+                        .splits
+                        .clone()
+                        .unwrap_or_else(|| vec![other.parts[place].shape.first().copied().unwrap_or(0) / size; size])
                 };
                 let all: Vec<_> = it.requests.iter().flatten().map(|other| splits(other)).collect();
                 let received: Vec<_> = all.iter().map(|splits| splits[rank]).collect();

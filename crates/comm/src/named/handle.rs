@@ -60,8 +60,8 @@ impl Handle {
         self.shared.result.get().map(Result::as_ref)
     }
 
-    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs cycles itself when
-    /// no other thread does.
+    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs
+    /// cycles itself when no other thread does.
     ///
     /// # Errors
     /// What the operation failed with.

@@ -1,4 +1,5 @@
-//! How the ranks of an engine meet: as the environment says, and anew for each engine that a process starts.
+//! How the ranks of an engine meet: as the environment says, and anew for each engine that a
+//! process starts.
 
 use std::{
     collections::HashMap,
@@ -12,8 +13,8 @@ use crate::{
     rendezvous::{Config, Meeting, Store, StoreServer, TcpStore},
 };
 
-/// The world that the variables describe ([`Config::read`]); a world of one rank where they describe none. `number`
-/// counts the engines that this process has started, as all ranks do.
+/// The world that the variables describe ([`Config::read`]); a world of one rank where they
+/// describe none. `number` counts the engines that this process has started, as all ranks do.
 ///
 /// # Errors
 /// As for [`crate::join`].
@@ -26,7 +27,9 @@ pub fn join(lookup: &dyn Fn(&str) -> Option<String>, number: u64) -> Result<Arc<
     }
     let mut config = Config::read(lookup)?;
     match &config.meeting {
-        Meeting::Directory(path) if number > 0 => config.meeting = Meeting::Directory(path.join(format!("start-{number}"))),
+        Meeting::Directory(path) if number > 0 => {
+            config.meeting = Meeting::Directory(path.join(format!("start-{number}")));
+        }
         Meeting::Tcp { host, port } => {
             let store = keep(host, *port, &config)?;
             config.meeting = Meeting::Store(Arc::new(Start { store, number }));
@@ -36,8 +39,8 @@ pub fn join(lookup: &dyn Fn(&str) -> Option<String>, number: u64) -> Result<Arc<
     crate::join(config)
 }
 
-/// A store that is kept until the process ends: an engine that starts again would otherwise meet a server that is about
-/// to stop.
+/// A store that is kept until the process ends: an engine that starts again would otherwise meet a
+/// server that is about to stop.
 struct Kept {
     store: Arc<dyn Store>,
     _server: Option<StoreServer>,

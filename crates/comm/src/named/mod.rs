@@ -1,14 +1,16 @@
-//! Operations by name: ranks submit operations in any order, and each is done once all ranks have submitted it.
+//! Operations by name: ranks submit operations in any order, and each is done once all ranks have
+//! submitted it.
 //!
-//! There is no coordinator. A cycle is one all-gather of each rank's new announcements; from these all ranks compute
-//! the same list of operations that are ready, in the same order (`negotiate`), and execute it, small tensors of one
-//! type fused. An operation that was done before is announced by its number in a cache, and small data travels with the
-//! announcement, so that a small all-reduce is one all-gather of 56 bytes. A rank takes part in cycles while it has
-//! outstanding operations; without any it uses no core, and the others wait for it in the all-gather.
+//! There is no coordinator. A cycle is one all-gather of each rank's new announcements; from these
+//! all ranks compute the same list of operations that are ready, in the same order (`negotiate`),
+//! and execute it, small tensors of one type fused. An operation that was done before is announced
+//! by its number in a cache, and small data travels with the announcement, so that a small
+//! all-reduce is one all-gather of 56 bytes. A rank takes part in cycles while it has outstanding
+//! operations; without any it uses no core, and the others wait for it in the all-gather.
 //!
-//! Each process set has a group, a thread and a table of its own. A mismatch fails the operation on all ranks that
-//! submitted it, and no other; an error of the group fails all outstanding operations, and names their tensors and the
-//! ranks at fault.
+//! Each process set has a group, a thread and a table of its own. A mismatch fails the operation on
+//! all ranks that submitted it, and no other; an error of the group fails all outstanding
+//! operations, and names their tensors and the ranks at fault.
 
 mod arithmetic;
 mod check;
@@ -88,10 +90,11 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine on a world, which it owns from then on. `lookup`: variables as [`Settings::read`] names them;
-    /// `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `CROSS_RANK`, `CROSS_SIZE` for this rank's place, which otherwise follows from
-    /// the ranks' hosts; `SHOAL_COMM_HOST`; and `HOROVOD_TIMELINE`, the file of rank 0's timeline (`DYNAMIC`: later),
-    /// with `HOROVOD_TIMELINE_MARK_CYCLES`. All ranks call this.
+    /// Starts an engine on a world, which it owns from then on. `lookup`: variables as
+    /// [`Settings::read`] names them; `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `CROSS_RANK`, `CROSS_SIZE`
+    /// for this rank's place, which otherwise follows from the ranks' hosts; `SHOAL_COMM_HOST`; and
+    /// `HOROVOD_TIMELINE`, the file of rank 0's timeline (`DYNAMIC`: later), with
+    /// `HOROVOD_TIMELINE_MARK_CYCLES`. All ranks call this.
     ///
     /// # Errors
     /// A variable is invalid; or as for [`ProcessGroup::run`].
@@ -158,11 +161,12 @@ impl Engine {
         }
     }
 
-    /// Submits an operation to a set. `drives`: the caller waits for it next, and runs the cycles meanwhile.
+    /// Submits an operation to a set. `drives`: the caller waits for it next, and runs the cycles
+    /// meanwhile.
     ///
     /// # Safety
-    /// Each buffer's `send` is valid for its part's elements and `recv`, if not null, for the result's, until the
-    /// operation is done; nothing else accesses them until then.
+    /// Each buffer's `send` is valid for its part's elements and `recv`, if not null, for the
+    /// result's, until the operation is done; nothing else accesses them until then.
     ///
     /// # Errors
     /// The request is invalid, an operation of its name is outstanding, or the engine has failed.
@@ -182,13 +186,14 @@ impl Engine {
         process_set.submit(request, buffers, callback, keeps, drives)
     }
 
-    /// Sets the function that this rank calls for the others' external operations while it has joined.
+    /// Sets the function that this rank calls for the others' external operations while it has
+    /// joined.
     pub fn on_joined(&self, then: Option<OnJoined>) {
         *lock(&self.on_joined) = then;
     }
 
-    /// Adds a process set of these ranks of the world, numbered in ascending order, and gives the set's number. All
-    /// ranks of the world call this in the same order.
+    /// Adds a process set of these ranks of the world, numbered in ascending order, and gives the
+    /// set's number. All ranks of the world call this in the same order.
     ///
     /// # Errors
     /// The ranks are invalid or differ between callers; or as for [`ProcessGroup::split`].
@@ -240,7 +245,9 @@ impl Engine {
     fn make(&self, members: &[usize]) -> Result<u32, Error> {
         let id = u32::try_from(self.made.fetch_add(1, Ordering::Relaxed))
             .map_err(|_| Error::config("too many process sets: start the engine anew"))?;
-        let Some(world) = lock(&self.world).clone() else { return Err(Error::config("the engine was shut down: start another")) };
+        let Some(world) = lock(&self.world).clone() else {
+            return Err(Error::config("the engine was shut down: start another"));
+        };
         let set = match world.split(members)? {
             None => Set::Outside(members.to_vec()),
             Some(group) => {
@@ -306,7 +313,9 @@ impl Set {
         if let Self::Inside(process_set, thread) = self {
             process_set.close();
             // A callback of the caller's may have ended the engine from this very thread.
-            if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id() && !process_set.is_driven()) {
+            if let Some(thread) =
+                thread.filter(|it| it.thread().id() != thread::current().id() && !process_set.is_driven())
+            {
                 let _ = thread.join();
             }
         }

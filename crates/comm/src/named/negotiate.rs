@@ -1,5 +1,6 @@
-//! Negotiation: which operations all ranks have submitted, in which order they are done, and which are refused. Every
-//! rank computes the same, since it depends on nothing but all ranks' announcements.
+//! Negotiation: which operations all ranks have submitted, in which order they are done, and which
+//! are refused. Every rank computes the same, since it depends on nothing but all ranks'
+//! announcements.
 //!
 //! Pure: no clock, no thread, no I/O.
 
@@ -37,7 +38,11 @@ impl Item {
     pub(super) fn read_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
         let mut items = Vec::new();
         while let Some(tag) = byte(&mut bytes) {
-            let known = if tag & 1 == 0 { Ok(u32::try_from(number(&mut bytes)?).ok()?) } else { Err(Request::read(&mut bytes)?) };
+            let known = if tag & 1 == 0 {
+                Ok(u32::try_from(number(&mut bytes)?).ok()?)
+            } else {
+                Err(Request::read(&mut bytes)?)
+            };
             let data = if tag & 2 == 0 {
                 None
             } else {
@@ -111,7 +116,8 @@ pub(super) struct Table {
     cached: Vec<Option<Cached>>,
     unused: Vec<u32>,
     ids: HashMap<Arc<str>, u32>,
-    /// Numbers and stamps in the order of use; an entry counts only if its stamp is the number's latest.
+    /// Numbers and stamps in the order of use; an entry counts only if its stamp is the number's
+    /// latest.
     used: VecDeque<(u32, u64)>,
     stamp: u64,
     joined: Vec<bool>,
@@ -160,7 +166,8 @@ impl Table {
         self.cached.get(id as usize)?.as_ref().map(|cached| &cached.requests[0])
     }
 
-    /// The ranks of the world that have not submitted this operation, and the first that has; `None` if none has.
+    /// The ranks of the world that have not submitted this operation, and the first that has;
+    /// `None` if none has.
     pub(super) fn missing(&self, name: &str) -> Option<(Vec<usize>, usize)> {
         let by_id = || self.cached[*self.ids.get(name)? as usize].as_ref()?.open;
         let open = self.open[self.names.get(name).copied().or_else(by_id)?].as_ref()?;
@@ -170,8 +177,8 @@ impl Table {
         Some((missing, self.members[first]))
     }
 
-    /// Takes each rank's announcements, and gives the operations that are ready, in the order in which all ranks
-    /// execute them.
+    /// Takes each rank's announcements, and gives the operations that are ready, in the order in
+    /// which all ranks execute them.
     pub(super) fn cycle(&mut self, announced: Vec<Vec<Item>>) -> Result<Vec<Ready>, Malformed> {
         self.cycle += 1;
         let mut touched = Vec::new();
@@ -196,8 +203,9 @@ impl Table {
         }
         if has_joined {
             // Other operations may have waited for this rank alone.
-            let mut rest: Vec<_> =
-                (0..self.open.len()).filter(|it| self.open[*it].as_ref().is_some_and(|it| it.touched != self.cycle)).collect();
+            let mut rest: Vec<_> = (0..self.open.len())
+                .filter(|it| self.open[*it].as_ref().is_some_and(|it| it.touched != self.cycle))
+                .collect();
             rest.sort_unstable_by_key(|it| self.open[*it].as_ref().map(|it| it.number));
             touched.extend(rest);
         }
@@ -206,7 +214,8 @@ impl Table {
         for place in touched {
             let is_ready = |open: &Open| {
                 open.count == self.members.len()
-                    || (absent > 0 && (0..self.members.len()).all(|rank| open.requests[rank].is_some() || self.joined[rank]))
+                    || (absent > 0
+                        && (0..self.members.len()).all(|rank| open.requests[rank].is_some() || self.joined[rank]))
             };
             if self.open[place].as_ref().is_some_and(is_ready) {
                 ready.extend(self.close(place));
@@ -226,7 +235,8 @@ impl Table {
         Ok(ready)
     }
 
-    /// Enters one announcement, and gives the operation's index in `open`; `None` if the announcement is malformed.
+    /// Enters one announcement, and gives the operation's index in `open`; `None` if the
+    /// announcement is malformed.
     fn place(&mut self, rank: usize, item: Item) -> Option<usize> {
         let (place, request, data) = match item {
             Item::Known(id, data) => {
@@ -247,7 +257,8 @@ impl Table {
                 };
                 let place = there.unwrap_or_else(|| self.begin(&request.name, id));
                 // Ranks mostly submit equal requests: they share one.
-                let same = self.open[place].as_ref()?.requests.iter().flatten().find(|other| ***other == request).cloned();
+                let same =
+                    self.open[place].as_ref()?.requests.iter().flatten().find(|other| ***other == request).cloned();
                 (place, same.unwrap_or_else(|| Arc::new(request)), data)
             }
         };
@@ -296,8 +307,11 @@ impl Table {
         }
         let Open { name, requests, data, count, known, id, .. } = open;
         let size = self.members.len();
-        let refused =
-            if known == size { None } else { disagreement(&requests, &self.members).or_else(|| self.beside_joined(&requests, count)) };
+        let refused = if known == size {
+            None
+        } else {
+            disagreement(&requests, &self.members).or_else(|| self.beside_joined(&requests, count))
+        };
         if count == size && refused.is_none() {
             self.remember(id, &requests, known == size);
         }
@@ -312,7 +326,8 @@ impl Table {
             Action::External => request.root != 0,
             _ => false,
         };
-        let joined: Vec<_> = (0..requests.len()).filter(|rank| requests[*rank].is_none()).map(|rank| self.members[rank]).collect();
+        let joined: Vec<_> =
+            (0..requests.len()).filter(|rank| requests[*rank].is_none()).map(|rank| self.members[rank]).collect();
         (!can).then(|| {
             format!(
                 "{} of {:?} is not supported with Join at this time, and {} joined: let all ranks make it before they \
@@ -337,7 +352,13 @@ impl Table {
         self.used.push_back((id, self.stamp));
         match &mut self.cached[id as usize] {
             Some(cached) if is_same => cached.stamp = self.stamp,
-            slot => *slot = Some(Cached { requests: requests.iter().flatten().cloned().collect(), open: None, stamp: self.stamp }),
+            slot => {
+                *slot = Some(Cached {
+                    requests: requests.iter().flatten().cloned().collect(),
+                    open: None,
+                    stamp: self.stamp,
+                });
+            }
         }
         if self.used.len() > 4 * self.capacity.max(16) {
             let cached = &self.cached;
@@ -345,7 +366,8 @@ impl Table {
         }
     }
 
-    /// A number for an operation that has none: an unused one, or that of the least recently used operation.
+    /// A number for an operation that has none: an unused one, or that of the least recently used
+    /// operation.
     fn number(&mut self, requests: &[Option<Arc<Request>>]) -> u32 {
         let mut tried = self.used.len();
         while self.ids.len() >= self.capacity && tried > 0 {

@@ -1,4 +1,5 @@
-//! The ranks' places among the hosts, and the settings that all ranks must share: agreed on in one all-gather.
+//! The ranks' places among the hosts, and the settings that all ranks must share: agreed on in one
+//! all-gather.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -25,15 +26,26 @@ pub(super) fn agree(
     const FIELDS: usize = 7;
     let number = |name: &str| match lookup(name).filter(|it| !it.trim().is_empty()) {
         None => Ok(None),
-        Some(it) => it.trim().parse::<u64>().map(Some).map_err(|_| Error::config(format!("{name} is {it:?}: give a number from 0 up"))),
+        Some(it) => it
+            .trim()
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| Error::config(format!("{name} is {it:?}: give a number from 0 up"))),
     };
     let mut hasher = DefaultHasher::new();
     lookup("SHOAL_COMM_HOST").unwrap_or_else(rendezvous::host_identity).hash(&mut hasher);
     let [fusion, cache] = settings.common();
     // Numbers from 1, 0 for none.
     let said = |name: &str| number(name).map(|it| it.map_or(0, |it| it + 1));
-    let mine: [u64; FIELDS] =
-        [fusion, cache, hasher.finish(), said("LOCAL_RANK")?, said("LOCAL_WORLD_SIZE")?, said("CROSS_RANK")?, said("CROSS_SIZE")?];
+    let mine: [u64; FIELDS] = [
+        fusion,
+        cache,
+        hasher.finish(),
+        said("LOCAL_RANK")?,
+        said("LOCAL_WORLD_SIZE")?,
+        said("CROSS_RANK")?,
+        said("CROSS_SIZE")?,
+    ];
     let mut all = vec![0_u64; FIELDS * world.size()];
     let call = Call::new(Kind::AllGather, DType::I64, mine.as_ptr().cast(), all.as_mut_ptr().cast(), FIELDS);
     #[expect(unsafe_code, reason = "calls are addresses")]
@@ -45,7 +57,9 @@ pub(super) fn agree(
     let place = place(&all.iter().map(|it| it[2]).collect::<Vec<_>>(), world.rank());
     // A launcher's numbers count only if all ranks have them.
     let told = |field: usize| {
-        all.iter().all(|it| it[field] > 0 && it[field + 1] > 0).then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
+        all.iter()
+            .all(|it| it[field] > 0 && it[field + 1] > 0)
+            .then(|| (mine[field] as usize - 1, mine[field + 1] as usize - 1))
     };
     let place = Place { local: told(3).unwrap_or(place.local), cross: told(5).unwrap_or(place.cross), ..place };
     Ok((settings.with_common([all[0][0], all[0][1]]), place))

@@ -1,7 +1,9 @@
-//! A process set on one rank: operations from their submission to their end, and the threads that run its cycles.
+//! A process set on one rank: operations from their submission to their end, and the threads that
+//! run its cycles.
 //!
-//! A rank takes part in cycles while it has outstanding operations; without any, none of its threads runs. One thread
-//! at a time drives (runs cycles): the set's own, or one that waits for an operation.
+//! A rank takes part in cycles while it has outstanding operations; without any, none of its
+//! threads runs. One thread at a time drives (runs cycles): the set's own, or one that waits for an
+//! operation.
 
 use std::{
     any::Any,
@@ -205,8 +207,9 @@ impl ProcessSet {
                 Some(group) => driver.cycle(self, &**group, new),
                 None => Err(Failure::ShutDown { tensors: Vec::new() }),
             });
-            catch_unwind(cycle)
-                .unwrap_or_else(|_| Err(Failure::config("the engine of operations by name has panicked: report this as a bug")))
+            catch_unwind(cycle).unwrap_or_else(|_| {
+                Err(Failure::config("the engine of operations by name has panicked: report this as a bug"))
+            })
         };
         if self.timeline.is_active() {
             self.timeline.flush();
@@ -214,7 +217,8 @@ impl ProcessSet {
         let is_empty = match result {
             Ok(is_empty) => is_empty,
             Err(failure) => {
-                // A failure of this rank alone, such as a lack of memory, must end the others' waits too.
+                // A failure of this rank alone, such as a lack of memory, must end the others'
+                // waits too.
                 if let Some(group) = &group {
                     group.give_up(&failure.to_string());
                 }
@@ -263,7 +267,8 @@ impl ProcessSet {
         if empty == 0 { Duration::ZERO } else { (SHORTEST_REST * (1 << empty.min(6))).min(LONGEST_REST) }
     }
 
-    /// Waits for an operation. Without a limit the caller runs cycles itself when no other thread does.
+    /// Waits for an operation. Without a limit the caller runs cycles itself when no other thread
+    /// does.
     pub(super) fn wait(&self, handle: &Handle, limit: Option<Duration>) {
         let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
         let mut state = lock(&self.state);
@@ -362,7 +367,10 @@ impl ProcessSet {
                 let names: Vec<_> = state.names.keys().map(ToString::to_string).collect();
                 drop(state);
                 if let Some(group) = lock(&self.group).clone() {
-                    group.give_up(&format!("it was shut down while it waited for others in {}", super::error::quoted(&names)));
+                    group.give_up(&format!(
+                        "it was shut down while it waited for others in {}",
+                        super::error::quoted(&names)
+                    ));
                 }
                 state = lock(&self.state);
                 continue;

@@ -1,4 +1,5 @@
-//! Reductions: small tensors in the fusion buffer, which all ranks of a host share, large ones in place.
+//! Reductions: small tensors in the fusion buffer, which all ranks of a host share, large ones in
+//! place.
 
 #![expect(unsafe_code, reason = "tensors come as addresses")]
 
@@ -43,8 +44,8 @@ type Phase<'a> = dyn Fn(&str, bool) + 'a;
 /// Reduces all these tensors.
 ///
 /// # Safety
-/// Addresses that are not null are valid for the pieces' elements. Memory to send from and to receive at is the same or
-/// does not overlap.
+/// Addresses that are not null are valid for the pieces' elements. Memory to send from and to
+/// receive at is the same or does not overlap.
 pub(super) unsafe fn all(
     scaled: &ScaledReduction,
     group: &dyn ProcessGroup,
@@ -207,7 +208,8 @@ pub(super) unsafe fn scatter(
         unsafe { scale(dtype, memory.as_mut_ptr(), send, part.len(), scaled.before) };
         send = memory.as_ptr();
     }
-    let call = Call::new(Kind::ReduceScatter(scaled.op), dtype, send, if own == 0 { ptr::null_mut() } else { recv }, own);
+    let call =
+        Call::new(Kind::ReduceScatter(scaled.op), dtype, send, if own == 0 { ptr::null_mut() } else { recv }, own);
     run(group, &Call { counts: Some(counts), ..call }, part.len())?;
     if !scaled.after.is_one() {
         // SAFETY: the caller's promise.

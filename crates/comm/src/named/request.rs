@@ -1,4 +1,5 @@
-//! A rank's request: what it asks for under a name, its wire format, and what the ranks must agree on.
+//! A rank's request: what it asks for under a name, its wire format, and what the ranks must agree
+//! on.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -29,8 +30,16 @@ pub enum Action {
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::AllReduce, Self::AllGather, Self::Broadcast, Self::AllToAll, Self::ReduceScatter, Self::Barrier, Self::Join, Self::External];
+    pub const ALL: [Self; 8] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::Broadcast,
+        Self::AllToAll,
+        Self::ReduceScatter,
+        Self::Barrier,
+        Self::Join,
+        Self::External,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -242,17 +251,22 @@ impl Request {
         Some(it)
     }
 
-    /// Whether another rank's request is for the same operation. In an all-gather dimension 0 may differ.
+    /// Whether another rank's request is for the same operation. In an all-gather dimension 0 may
+    /// differ.
     fn agrees(&self, other: &Self) -> bool {
         let same = |one: &Part, two: &Part| {
             let free = matches!(self.action, Action::AllGather | Action::AllToAll);
-            let shapes =
-                if free { one.shape.len() == two.shape.len() && one.shape.get(1..) == two.shape.get(1..) } else { one.shape == two.shape };
+            let shapes = if free {
+                one.shape.len() == two.shape.len() && one.shape.get(1..) == two.shape.get(1..)
+            } else {
+                one.shape == two.shape
+            };
             one.name == two.name && one.dtype == two.dtype && shapes
         };
         self.action == other.action
             && self.reduction == other.reduction
-            && (self.prescale.to_bits(), self.postscale.to_bits()) == (other.prescale.to_bits(), other.postscale.to_bits())
+            && (self.prescale.to_bits(), self.postscale.to_bits())
+                == (other.prescale.to_bits(), other.postscale.to_bits())
             && (self.action != Action::Broadcast || self.root == other.root)
             && self.signature == other.signature
             && self.parts.len() == other.parts.len()
@@ -260,8 +274,8 @@ impl Request {
     }
 }
 
-/// Why requests of one name, by rank of the set, are not for the same operation; `None` if they are. `members`: their
-/// ranks in the world.
+/// Why requests of one name, by rank of the set, are not for the same operation; `None` if they
+/// are. `members`: their ranks in the world.
 pub(super) fn disagreement(requests: &[Option<Arc<Request>>], members: &[usize]) -> Option<String> {
     let mut there = requests.iter().flatten();
     let first = there.next()?;
@@ -286,14 +300,19 @@ pub(super) fn disagreement(requests: &[Option<Arc<Request>>], members: &[usize])
         list = said(&|request| request.part(place));
     }
     let list: Vec<_> = list.into_iter().map(|(text, who)| format!("{}: {text}", ranks(&who))).collect();
-    Some(format!("the ranks mean different operations by the name {:?}: {}; submit the same on all ranks", &*first.name, list.join("; ")))
+    Some(format!(
+        "the ranks mean different operations by the name {:?}: {}; submit the same on all ranks",
+        &*first.name,
+        list.join("; ")
+    ))
 }
 
 impl Request {
     fn part(&self, place: usize) -> String {
-        self.parts
-            .get(place)
-            .map_or_else(|| "no such tensor".to_owned(), |part| format!("{:?} of {} {:?}", &*part.name, part.dtype, part.shape))
+        self.parts.get(place).map_or_else(
+            || "no such tensor".to_owned(),
+            |part| format!("{:?} of {} {:?}", &*part.name, part.dtype, part.shape),
+        )
     }
 }
 

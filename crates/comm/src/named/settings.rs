@@ -12,18 +12,26 @@ pub struct Settings {
     pub cycle: Duration,
     /// Most bytes that are fused; 0: no fusion (`HOROVOD_FUSION_THRESHOLD`, 128 MiB).
     pub fusion: usize,
-    /// How many operations are cached, to be announced by a number (`HOROVOD_CACHE_CAPACITY`, 8192; 0: none).
+    /// How many operations are cached, to be announced by a number (`HOROVOD_CACHE_CAPACITY`, 8192;
+    /// 0: none).
     pub cache: usize,
     /// Age at which an operation that not all ranks have submitted is reported as stalled
     /// (`HOROVOD_STALL_CHECK_TIME_SECONDS`, 60; `HOROVOD_STALL_CHECK_DISABLE`).
     pub stall: Option<Duration>,
-    /// Age at which such an operation fails, and the engine with it (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
+    /// Age at which such an operation fails, and the engine with it
+    /// (`HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`, 0: never).
     pub stall_shutdown: Option<Duration>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { cycle: Duration::from_millis(1), fusion: 128 << 20, cache: 8192, stall: Some(Duration::from_secs(60)), stall_shutdown: None }
+        Self {
+            cycle: Duration::from_millis(1),
+            fusion: 128 << 20,
+            cache: 8192,
+            stall: Some(Duration::from_secs(60)),
+            stall_shutdown: None,
+        }
     }
 }
 
@@ -74,11 +82,15 @@ mod tests {
 
     #[test]
     fn the_environment_of_horovod_is_read() {
-        let read = |name: &'static str, value: &'static str| Settings::read(&move |it| (it == name).then(|| value.to_owned()));
+        let read =
+            |name: &'static str, value: &'static str| Settings::read(&move |it| (it == name).then(|| value.to_owned()));
         assert_eq!(read("NOTHING", "").unwrap(), Settings::default());
         assert_eq!(read("HOROVOD_CYCLE_TIME", "0.5").unwrap().cycle, Duration::from_micros(500));
         assert_eq!(read("HOROVOD_STALL_CHECK_DISABLE", "1").unwrap().stall, None);
-        assert_eq!(read("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "5").unwrap().stall_shutdown, Some(Duration::from_secs(5)));
+        assert_eq!(
+            read("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "5").unwrap().stall_shutdown,
+            Some(Duration::from_secs(5))
+        );
         let error = read("HOROVOD_FUSION_THRESHOLD", "much").unwrap_err().to_string();
         assert!(error.contains("HOROVOD_FUSION_THRESHOLD is \"much\""), "{error}");
     }

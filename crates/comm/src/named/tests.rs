@@ -20,8 +20,13 @@ use super::{
 use crate::DType;
 
 /// Runs a function on each rank of a world of threads.
-fn ranks<T: Send + 'static>(size: usize, variables: &[(&str, &str)], then: impl Fn(&Engine) -> T + Send + Sync + 'static) -> Vec<T> {
-    let variables: HashMap<String, String> = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+fn ranks<T: Send + 'static>(
+    size: usize,
+    variables: &[(&str, &str)],
+    then: impl Fn(&Engine) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let variables: HashMap<String, String> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (then, variables) = (Arc::new(then), Arc::new(variables));
     let threads: Vec<_> = crate::threads(size)
         .into_iter()
@@ -81,7 +86,9 @@ fn tensors_are_reduced_whatever_the_order_of_their_submission() {
             all.rotate_left(engine.rank());
             let handles: Vec<_> = all
                 .iter_mut()
-                .map(|(tensor, values)| begin(engine, f32s(Action::AllReduce, &format!("t{tensor}"), &[values.len()]), values).unwrap())
+                .map(|(tensor, values)| {
+                    begin(engine, f32s(Action::AllReduce, &format!("t{tensor}"), &[values.len()]), values).unwrap()
+                })
                 .collect();
             for handle in handles {
                 assert!(handle.wait(None).unwrap());
@@ -105,16 +112,27 @@ fn an_all_reduce_has_factors_and_averages_whole_numbers_toward_zero() {
         let rank = engine.rank() as f32;
         for len in [3, 5000, 200_000] {
             let mut values = vec![rank + 1.0; len];
-            let request =
-                Request { prescale: 2.0, postscale: 0.25, reduction: Reduction::Average, ..f32s(Action::AllReduce, "scaled", &[len]) };
+            let request = Request {
+                prescale: 2.0,
+                postscale: 0.25,
+                reduction: Reduction::Average,
+                ..f32s(Action::AllReduce, "scaled", &[len])
+            };
             begin(engine, request, &mut values).unwrap().wait(None).unwrap();
             assert!(values.iter().all(|it| *it == 0.75), "{:?}", &values[..3]);
             let mut whole = vec![engine.rank() as i32 * -5 - 2; len];
             let at: *mut u8 = whole.as_mut_ptr().cast();
             let part = Part { name: "whole".into(), dtype: DType::I32, shape: vec![len] };
-            let request = Request { parts: vec![part], reduction: Reduction::Average, ..Request::new(Action::AllReduce, "whole") };
+            let request = Request {
+                parts: vec![part],
+                reduction: Reduction::Average,
+                ..Request::new(Action::AllReduce, "whole")
+            };
             // SAFETY: `whole` lives until the wait is over.
-            unsafe { engine.submit(0, request, vec![Buffer { send: at, recv: at }], None, None, true) }.unwrap().wait(None).unwrap();
+            unsafe { engine.submit(0, request, vec![Buffer { send: at, recv: at }], None, None, true) }
+                .unwrap()
+                .wait(None)
+                .unwrap();
             assert!(whole.iter().all(|it| *it == -4), "{:?}", &whole[..3]);
         }
     });
@@ -155,7 +173,10 @@ fn gathers_broadcasts_and_exchanges_have_the_shapes_of_all_ranks() {
             let at: *mut u8 = values.as_mut_ptr().cast();
             let request = f32s(Action::ReduceScatter, "scattered", &[7, row]);
             // SAFETY: the values live until the wait is over.
-            let handle = unsafe { engine.submit(0, request, vec![Buffer { send: at, recv: ptr::null_mut() }], None, None, false) }.unwrap();
+            let handle = unsafe {
+                engine.submit(0, request, vec![Buffer { send: at, recv: ptr::null_mut() }], None, None, false)
+            }
+            .unwrap();
             handle.wait(None).unwrap();
             let (own, shape) = output(&handle);
             let first = [0, 3, 5][rank];
@@ -170,7 +191,10 @@ fn gathers_broadcasts_and_exchanges_have_the_shapes_of_all_ranks() {
             let request = f32s(Action::ReduceScatter, "beside", &[7, row]);
             // SAFETY: as above.
             unsafe { engine.submit(0, request, vec![buffer], None, None, false) }.unwrap().wait(None).unwrap();
-            assert!(values[..own].iter().enumerate().all(|(i, it)| *it == 3.0 * (first + i / row) as f32), "{values:?}");
+            assert!(
+                values[..own].iter().enumerate().all(|(i, it)| *it == 3.0 * (first + i / row) as f32),
+                "{values:?}"
+            );
         }
         named(engine, Action::Barrier, "barrier").unwrap().wait(None).unwrap();
     });
@@ -224,7 +248,8 @@ fn joined_ranks_give_zeros_and_hear_who_was_last() {
             }
         }
         if rank == 2 {
-            let failure = begin(engine, f32s(Action::AllGather, "gathered", &[1]), &mut [0.0]).unwrap().wait(None).unwrap_err();
+            let failure =
+                begin(engine, f32s(Action::AllGather, "gathered", &[1]), &mut [0.0]).unwrap().wait(None).unwrap_err();
             assert!(failure.to_string().contains("not supported with Join"), "{failure}");
         }
         let handle = named(engine, Action::Join, "join").unwrap();
@@ -245,8 +270,16 @@ fn sets_are_of_some_ranks_and_need_no_others() {
         let mut values = [engine.rank() as f32 + 1.0];
         let at: *mut u8 = values.as_mut_ptr().cast();
         // SAFETY: `values` lives until the wait is over.
-        let submitted =
-            unsafe { engine.submit(set, f32s(Action::AllReduce, "x", &[1]), vec![Buffer { send: at, recv: at }], None, None, false) };
+        let submitted = unsafe {
+            engine.submit(
+                set,
+                f32s(Action::AllReduce, "x", &[1]),
+                vec![Buffer { send: at, recv: at }],
+                None,
+                None,
+                false,
+            )
+        };
         if engine.rank() == 1 {
             assert!(submitted.unwrap_err().to_string().contains("rank 1 is not in process set 1"));
         } else {
@@ -283,7 +316,8 @@ fn a_name_is_taken_until_its_operation_is_done() {
 
 #[test]
 fn a_rank_that_leaves_ends_what_waits_for_it() {
-    let failures = ranks(2, &[], |engine| (engine.rank() == 0).then(|| all_reduce(engine, "alone", &mut [1.0]).unwrap_err()));
+    let failures =
+        ranks(2, &[], |engine| (engine.rank() == 0).then(|| all_reduce(engine, "alone", &mut [1.0]).unwrap_err()));
     let text = failures[0].as_ref().unwrap().to_string();
     assert!(text.contains("\"alone\"") && text.contains("rank 1"), "{text}");
 }
@@ -293,7 +327,8 @@ fn a_shutdown_ends_what_is_outstanding() {
     let barrier = Arc::new(std::sync::Barrier::new(2));
     ranks(2, &[], move |engine| {
         let mut values = [1.0];
-        let handle = (engine.rank() == 0).then(|| begin(engine, f32s(Action::AllReduce, "alone", &[1]), &mut values).unwrap());
+        let handle =
+            (engine.rank() == 0).then(|| begin(engine, f32s(Action::AllReduce, "alone", &[1]), &mut values).unwrap());
         thread::sleep(Duration::from_millis(20));
         if engine.rank() == 0 {
             engine.shutdown();
@@ -302,7 +337,10 @@ fn a_shutdown_ends_what_is_outstanding() {
         if let Some(handle) = handle {
             let failure = handle.wait(None).unwrap_err();
             assert!(failure.to_string().contains("\"alone\""), "{failure}");
-            assert!(matches!(begin(engine, f32s(Action::AllReduce, "later", &[1]), &mut [0.0]), Err(Failure::ShutDown { .. })));
+            assert!(matches!(
+                begin(engine, f32s(Action::AllReduce, "later", &[1]), &mut [0.0]),
+                Err(Failure::ShutDown { .. })
+            ));
         }
     });
 }
@@ -310,13 +348,17 @@ fn a_shutdown_ends_what_is_outstanding() {
 #[test]
 fn a_stalled_operation_ends_after_the_time_that_was_set() {
     let barrier = Arc::new(std::sync::Barrier::new(2));
-    let failures = ranks(2, &[("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2")], move |engine| {
-        let begun = Instant::now();
-        let failure = (engine.rank() == 0).then(|| all_reduce(engine, "alone", &mut [1.0]).unwrap_err());
-        barrier.wait();
-        assert!(begun.elapsed() < Duration::from_secs(8));
-        failure
-    });
+    let failures = ranks(
+        2,
+        &[("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2")],
+        move |engine| {
+            let begun = Instant::now();
+            let failure = (engine.rank() == 0).then(|| all_reduce(engine, "alone", &mut [1.0]).unwrap_err());
+            barrier.wait();
+            assert!(begun.elapsed() < Duration::from_secs(8));
+            failure
+        },
+    );
     let text = failures[0].as_ref().unwrap().to_string();
     assert!(text.contains("\"alone\"") && text.contains("rank 1"), "{text}");
 }
@@ -340,7 +382,10 @@ fn operations_of_the_callers_run_in_one_order() {
                     if name == "c" { Err("it broke".to_owned()) } else { Ok(()) }
                 });
                 // SAFETY: there is no tensor.
-                unsafe { engine.submit(0, Request::new(Action::External, name), Vec::new(), Some(callback), None, false) }.unwrap()
+                unsafe {
+                    engine.submit(0, Request::new(Action::External, name), Vec::new(), Some(callback), None, false)
+                }
+                .unwrap()
             })
             .collect();
         for (handle, name) in handles.into_iter().zip(names) {
@@ -362,8 +407,8 @@ impl Random {
     }
 }
 
-/// Random orders, shapes that differ now and then, joins and small caches: all ranks see the same operations in the
-/// same order, each once, and errors where there must be some.
+/// Random orders, shapes that differ now and then, joins and small caches: all ranks see the same
+/// operations in the same order, each once, and errors where there must be some.
 #[test]
 fn all_ranks_compute_the_same_list() {
     for seed in 0..200 {
@@ -391,7 +436,10 @@ fn all_ranks_compute_the_same_list() {
                 let mut out = Vec::new();
                 for _ in 0..random.below(4).min(queue.len()) {
                     // Names come back when they are done, and are known then.
-                    let Some(place) = queue.iter().position(|(name, _)| *name < 10 || done.contains(&(name - 10))) else { break };
+                    let Some(place) = queue.iter().position(|(name, _)| *name < 10 || done.contains(&(name - 10)))
+                    else {
+                        break;
+                    };
                     let (name, odd) = queue.remove(place);
                     let request = f32s(Action::AllReduce, &format!("n{}", name % 10), &[name % 10 + usize::from(odd)]);
                     let known = tables[rank].known(rank, &request);

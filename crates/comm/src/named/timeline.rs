@@ -1,4 +1,5 @@
-//! Horovod's timeline: a Chrome trace with a line of phases for each tensor. The file is whole after each cycle: a rank that hangs or is killed leaves what it was in.
+//! Horovod's timeline: a Chrome trace with a line of phases for each tensor. The file is whole
+//! after each cycle: a rank that hangs or is killed leaves what it was in.
 
 use std::{
     collections::HashMap,
@@ -49,7 +50,14 @@ impl Timeline {
     pub(super) fn start(&self, path: &str, mark_cycles: bool) -> Result<(), Error> {
         self.stop();
         let file = File::create(path).map_err(|error| Error::io(format!("write the timeline {path}"), error))?;
-        let mut open = Open { file, pending: String::new(), begun: Instant::now(), mark_cycles, lines: HashMap::new(), is_first: true };
+        let mut open = Open {
+            file,
+            pending: String::new(),
+            begun: Instant::now(),
+            mark_cycles,
+            lines: HashMap::new(),
+            is_first: true,
+        };
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         open.write(&format!(
             r#"{{"name":"start_time_since_epoch_in_micros","ph":"M","pid":0,"args":{{"start_time_since_epoch_in_micros":{epoch}}}}}"#
@@ -110,7 +118,9 @@ impl Timeline {
                 open.lines.insert(label.to_owned(), line);
                 let name = escaped(label);
                 open.write(&format!(r#"{{"name":"process_name","ph":"M","pid":{line},"args":{{"name":"{name}"}}}}"#));
-                open.write(&format!(r#"{{"name":"process_sort_index","ph":"M","pid":{line},"args":{{"sort_index":{line}}}}}"#));
+                open.write(&format!(
+                    r#"{{"name":"process_sort_index","ph":"M","pid":{line},"args":{{"sort_index":{line}}}}}"#
+                ));
                 line
             }
         };
@@ -138,7 +148,10 @@ impl Open {
         }
         self.pending.push_str(END);
         // A disk that is full ends the timeline, not the training.
-        let _ = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.seek(SeekFrom::Current(-(END.len() as i64))));
+        let _ = self
+            .file
+            .write_all(self.pending.as_bytes())
+            .and_then(|()| self.file.seek(SeekFrom::Current(-(END.len() as i64))));
         self.pending.clear();
     }
 }

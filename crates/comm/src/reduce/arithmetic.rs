@@ -1,4 +1,5 @@
-//! What the operations mean for each type. Written so that the compiler can do many elements at once with the same bits as one at a time.
+//! What the operations mean for each type. Written so that the compiler can do many elements at
+//! once with the same bits as one at a time.
 
 use half::{bf16, f16};
 
@@ -59,7 +60,8 @@ impl Lane for bf16 {
     #[inline(always)]
     fn store(value: f32) -> Self {
         let bits = value.to_bits();
-        // To nearest, ties to even; a NaN stays one (quiet, with the upper bits of what it carries).
+        // To nearest, ties to even; a NaN stays one (quiet, with the upper bits of what it
+        // carries).
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
         let quiet = (bits >> 16) | 0x40;
         Self::from_bits(if value.is_nan() { quiet } else { rounded } as u16)
@@ -72,7 +74,8 @@ fn widen_f16(bits: u16) -> f32 {
     let bits = u32::from(bits);
     let sign = (bits & 0x8000) << 16;
     let rest = bits & 0x7fff;
-    // Exponent and fraction moved into place; the multiplication corrects the bias, of subnormals too.
+    // Exponent and fraction moved into place; the multiplication corrects the bias, of subnormals
+    // too.
     let scaled = f32::from_bits(rest << 13) * f32::from_bits((127 + 112) << 23);
     let special = f32::from_bits((rest << 13) | 0x7f80_0000 | if rest > 0x7c00 { 0x40_0000 } else { 0 });
     let magnitude = if rest >= 0x7c00 { special } else { scaled };
@@ -85,7 +88,8 @@ fn narrow_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let rest = bits & 0x7fff_ffff;
-    // Subnormal results: adding 0.5 puts the 24 bits that count where f16 has its own; the addition rounds.
+    // Subnormal results: adding 0.5 puts the 24 bits that count where f16 has its own; the addition
+    // rounds.
     let small = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     // Normal results: bias corrected, rounded to even.
     let normal = rest.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + ((rest >> 13) & 1)) >> 13;
@@ -244,7 +248,10 @@ mod tests {
     fn half_precision_is_that_of_the_half_crate_for_every_value() {
         for bits in 0..=u16::MAX {
             let (ours, theirs) = (widen_f16(bits), f16::from_bits(bits).to_f32_const());
-            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{bits:#x}: {ours} {theirs}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
+                "{bits:#x}: {ours} {theirs}"
+            );
             assert!(f16::from_bits(bits).is_nan() || narrow_f16(ours) == bits, "{bits:#x} back");
             let wide = bf16::from_bits(bits);
             assert!(wide.is_nan() || <bf16 as Lane>::store(wide.load()).to_bits() == bits, "bf16 {bits:#x} back");
@@ -254,12 +261,25 @@ mod tests {
     #[test]
     fn rounding_is_to_nearest_even() {
         // Every 4099th f32: subnormals, ties, infinities, NaNs among them.
-        for bits in (0..=u32::MAX).step_by(4099).chain([0x3880_0000, 0x3880_1000, 0x477f_f000, 0x477f_efff, 0x3300_0000, 0x3300_0001]) {
+        for bits in (0..=u32::MAX).step_by(4099).chain([
+            0x3880_0000,
+            0x3880_1000,
+            0x477f_f000,
+            0x477f_efff,
+            0x3300_0000,
+            0x3300_0001,
+        ]) {
             let value = f32::from_bits(bits);
             let (ours, theirs) = (f16::from_bits(narrow_f16(value)), f16::from_f32_const(value));
-            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{value} ({bits:#x}): {ours} {theirs}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
+                "{value} ({bits:#x}): {ours} {theirs}"
+            );
             let (ours, theirs) = (<bf16 as Lane>::store(value), bf16::from_f32_const(value));
-            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "bf16 {value} ({bits:#x}): {ours} {theirs}");
+            assert!(
+                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
+                "bf16 {value} ({bits:#x}): {ours} {theirs}"
+            );
         }
     }
 }

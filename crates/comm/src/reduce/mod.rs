@@ -1,4 +1,5 @@
-//! Kernels: element by element, several sources become one result, which goes to several destinations.
+//! Kernels: element by element, several sources become one result, which goes to several
+//! destinations.
 
 #![expect(unsafe_code, reason = "sources and destinations are memory of several ranks, reached by address")]
 
@@ -23,7 +24,8 @@ pub(crate) enum Stores {
     Cached,
     /// Past the caches: for results that are larger than the last of them.
     Streaming,
-    /// The first target past the caches, as others read it next and not this rank; the rest through them.
+    /// The first target past the caches, as others read it next and not this rank; the rest through
+    /// them.
     FirstStreaming,
 }
 
@@ -43,10 +45,12 @@ pub(crate) struct Reduction {
     pub(crate) ranks: usize,
 }
 
-/// `targets[k][i] = reduction over j, in order, of sources[j][i]`, for `len` elements. f16 and bf16 are reduced in f32 and rounded once.
+/// `targets[k][i] = reduction over j, in order, of sources[j][i]`, for `len` elements. f16 and bf16
+/// are reduced in f32 and rounded once.
 ///
 /// # Safety
-/// All addresses are valid for `len` elements. A target is one of the sources or apart from all of them, and apart from other targets.
+/// All addresses are valid for `len` elements. A target is one of the sources or apart from all of
+/// them, and apart from other targets.
 pub(crate) unsafe fn reduce(what: &Reduction, targets: &[*mut u8], sources: &[*const u8], len: usize, stores: Stores) {
     // SAFETY: the same promise, and the width is what this processor has.
     unsafe { with_width(width(), what, targets, sources, len, stores) }
@@ -67,7 +71,14 @@ pub(crate) fn instructions() -> String {
 
 /// # Safety
 /// As [`reduce`]; the processor has the width.
-unsafe fn with_width(width: Width, what: &Reduction, targets: &[*mut u8], sources: &[*const u8], len: usize, stores: Stores) {
+unsafe fn with_width(
+    width: Width,
+    what: &Reduction,
+    targets: &[*mut u8],
+    sources: &[*const u8],
+    len: usize,
+    stores: Stores,
+) {
     macro_rules! with {
         ($element:ty, $block:literal, $average:expr) => {
             // SAFETY: the caller's promise; the element type has the size of the data type.
@@ -106,7 +117,13 @@ pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, stor
         return;
     }
     // SAFETY: the caller's promise.
-    unsafe { if bytes < SHORT { target.copy_from_nonoverlapping(source, bytes) } else { vector::copy(target, source, bytes, stores) } }
+    unsafe {
+        if bytes < SHORT {
+            target.copy_from_nonoverlapping(source, bytes);
+        } else {
+            vector::copy(target, source, bytes, stores);
+        }
+    }
 }
 
 /// Copies below this are the standard library's.
@@ -190,14 +207,18 @@ mod tests {
                 let expected = run(Width::Narrow, Stores::Cached);
                 for width in widths {
                     for stores in [Stores::Cached, Stores::Streaming, Stores::FirstStreaming] {
-                        assert!(same(dtype, &run(*width, stores), &expected, shift), "{width:?} {stores:?} {what:?} of {len}");
+                        assert!(
+                            same(dtype, &run(*width, stores), &expected, shift),
+                            "{width:?} {stores:?} {what:?} of {len}"
+                        );
                     }
                 }
             }
         }
     }
 
-    /// Bit for bit; a NaN's own bits are the processor's choice among those that came in, which the order of operands decides.
+    /// Bit for bit; a NaN's own bits are the processor's choice among those that came in, which the
+    /// order of operands decides.
     fn same(dtype: DType, one: &[Vec<u8>], other: &[Vec<u8>], shift: usize) -> bool {
         let is_nan = |bytes: &[u8]| match dtype {
             DType::F32 => bytes.try_into().map(f32::from_le_bytes).is_ok_and(f32::is_nan),
@@ -218,11 +239,14 @@ mod tests {
     #[test]
     fn copies_are_copies() {
         let lengths = [(0, 4096), (3, 1000), (63, 130), (0, 5), (1, 0), (7, 5000)];
-        for ((shift, len), stores) in lengths.into_iter().flat_map(|it| [(it, Stores::Cached), (it, Stores::Streaming)]) {
+        for ((shift, len), stores) in lengths.into_iter().flat_map(|it| [(it, Stores::Cached), (it, Stores::Streaming)])
+        {
             let source = noise(3, len + shift, DType::U8);
             let mut target = vec![0_u8; len + 64];
             // SAFETY: both have room, and are apart.
-            unsafe { copy(target[shift..].as_mut_ptr(), source[shift..].as_ptr(), len.min(target.len() - shift), stores) };
+            unsafe {
+                copy(target[shift..].as_mut_ptr(), source[shift..].as_ptr(), len.min(target.len() - shift), stores);
+            };
             let copied = len.min(target.len() - shift);
             assert_eq!(target[shift..shift + copied], source[shift..shift + copied]);
         }

@@ -10,10 +10,16 @@ use super::arithmetic::{Lane, Operation};
 ///
 /// # Safety
 /// As [`super::reduce`], for elements of type `E`.
-pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>>(operation: O, targets: &[*mut u8], sources: &[*const u8], range: Range<usize>) {
+pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>>(
+    operation: O,
+    targets: &[*mut u8],
+    sources: &[*const u8],
+    range: Range<usize>,
+) {
     let Some((first, rest)) = sources.split_first() else { return };
     for i in range {
-        // SAFETY: within the lengths that the caller promises; all sources of an element are read before its targets are written.
+        // SAFETY: within the lengths that the caller promises; all sources of an element are read
+        // before its targets are written.
         unsafe {
             let mut sum = first.cast::<E>().add(i).read_unaligned().load();
             for source in rest {

@@ -1,8 +1,9 @@
-//! The kernels with wide vectors, chosen at run time: the same bits as [`super::scalar`], as it is the same arithmetic compiled for other
-//! instructions.
+//! The kernels with wide vectors, chosen at run time: the same bits as [`super::scalar`], as it is
+//! the same arithmetic compiled for other instructions.
 //!
-//! Elements go in blocks of [`BLOCK`] bytes: all sources of a block are read before its results are stored. Results past the caches go by stores that
-//! fetch no line first, which need targets aligned alike; others go through the caches.
+//! Elements go in blocks of [`BLOCK`] bytes: all sources of a block are read before its results are
+//! stored. Results past the caches go by stores that fetch no line first, which need targets
+//! aligned alike; others go through the caches.
 
 #![expect(unsafe_code, reason = "sources and destinations are memory of several ranks, reached by address")]
 
@@ -73,7 +74,13 @@ pub(super) unsafe fn lanes<E: Lane, O: Operation<E::Value>, const N: usize>(
     let start = aligned.unwrap_or(0).min(len);
     let blocks = (len - start) / N;
     let rest = start + blocks * N;
-    let part = Part { targets, sources, offset: start * size_of::<E>(), blocks, streamed: if aligned.is_some() { streamed } else { 0 } };
+    let part = Part {
+        targets,
+        sources,
+        offset: start * size_of::<E>(),
+        blocks,
+        streamed: if aligned.is_some() { streamed } else { 0 },
+    };
     // SAFETY: the parts are within `len`; the caller knows the width.
     unsafe {
         scalar::lanes::<E, O>(operation, targets, sources, 0..start);
@@ -130,13 +137,17 @@ unsafe fn avx2<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, pa
 }
 
 #[inline(always)]
-unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation: O, part: &Part<'_>, stream: impl Fn([E; N], *mut u8)) {
+unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(
+    operation: O,
+    part: &Part<'_>,
+    stream: impl Fn([E; N], *mut u8),
+) {
     let Part { targets, sources, .. } = *part;
     let Some((first, rest)) = sources.split_first() else { return };
     let mut offset = part.offset;
     for _ in 0..part.blocks {
-        // Plain loops: a closure of the library's array functions would be compiled apart, without the wide instructions.
-        // SAFETY: the block is within the lengths that the caller promises.
+        // Plain loops: a closure of the library's array functions would be compiled apart, without
+        // the wide instructions. SAFETY: the block is within the lengths that the caller promises.
         let head = unsafe { first.add(offset).cast::<[E; N]>().read_unaligned() };
         let mut sum = [head[0].load(); N];
         for i in 1..N {
@@ -170,8 +181,9 @@ unsafe fn all_blocks<E: Lane, O: Operation<E::Value>, const N: usize>(operation:
     }
 }
 
-/// Copies by wide loads and stores that are aligned. The system's `memcpy` copies larger pieces by one instruction that is several times slower where
-/// source and target are not aligned alike and another core has the lines.
+/// Copies by wide loads and stores that are aligned. The system's `memcpy` copies larger pieces by
+/// one instruction that is several times slower where source and target are not aligned alike and
+/// another core has the lines.
 ///
 /// # Safety
 /// Both addresses are valid for `bytes` and apart.

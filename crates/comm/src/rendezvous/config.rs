@@ -22,7 +22,8 @@ pub enum Meeting {
     },
     /// A directory that all ranks reach, new or empty for each group.
     Directory(PathBuf),
-    /// A store that the caller has: of another library, or [`LocalStore`](super::LocalStore) between threads.
+    /// A store that the caller has: of another library, or [`LocalStore`](super::LocalStore)
+    /// between threads.
     Store(Arc<dyn Store>),
 }
 
@@ -44,8 +45,10 @@ pub enum Carrier {
     Auto,
     /// TCP between all ranks, also on one host.
     Tcp,
-    /// NCCL between GPUs, one for each rank; needs the feature `nccl`, NCCL's library and CUDA's driver. The library is looked for by its name `libnccl.so.2`, or
-    /// at the path in `SHOAL_COMM_NCCL`. Addresses of calls may be of this GPU's memory; what writes it must be done before the call.
+    /// NCCL between GPUs, one for each rank; needs the feature `nccl`, NCCL's library and CUDA's
+    /// driver. The library is looked for by its name `libnccl.so.2`, or at the path in
+    /// `SHOAL_COMM_NCCL`. Addresses of calls may be of this GPU's memory; what writes it must be
+    /// done before the call.
     Nccl {
         /// This rank's GPU, as CUDA numbers those that the process sees.
         device: usize,
@@ -98,16 +101,18 @@ impl Config {
         }
     }
 
-    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set them. In a training
-    /// job of Shoal's without a launcher, where the last two are missing, the job's instances are the ranks
-    /// (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's instance groups, if it has one), and its temporary
-    /// key is the secret. Beside them `SHOAL_COMM_SECRET`, `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`,
-    /// `SHOAL_COMM_DEADLINE` and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address of this machine to
-    /// listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there instead of at
-    /// `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU of number `LOCAL_RANK`, 0 if not
-    /// set) `SHOAL_COMM_STAGING` (how ranks of one host hand each other memory that is not registered:
-    /// docs/process-groups.md) and `SHOAL_COMM_REPLACES` (`1`: this process replaces one that died) and
-    /// `SHOAL_COMM_JOINS` (`1`: it joins an existing group).
+    /// From the environment: `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` as launchers set
+    /// them. In a training job of Shoal's without a launcher, where the last two are missing, the
+    /// job's instances are the ranks (`SM_HOSTS`, `SM_CURRENT_HOST`; those of its distribution's
+    /// instance groups, if it has one), and its temporary key is the secret. Beside them
+    /// `SHOAL_COMM_SECRET`, `SHOAL_COMM_HEARTBEAT`, `SHOAL_COMM_PATIENCE`, `SHOAL_COMM_DEADLINE`
+    /// and `SHOAL_COMM_STALL` (seconds), `SHOAL_COMM_ADDRESS` (which address of this machine to
+    /// listen on), `SHOAL_COMM_HOST` (see [`Config::host`]), `SHOAL_COMM_DIRECTORY` (meet there
+    /// instead of at `MASTER_ADDR`), `SHOAL_COMM_TRANSPORT` (`auto`, `tcp`, or `nccl` with the GPU
+    /// of number `LOCAL_RANK`, 0 if not set) `SHOAL_COMM_STAGING` (how ranks of one host hand each
+    /// other memory that is not registered: docs/process-groups.md) and `SHOAL_COMM_REPLACES`
+    /// (`1`: this process replaces one that died) and `SHOAL_COMM_JOINS` (`1`: it joins an
+    /// existing group).
     ///
     /// # Errors
     /// [`Error::Config`]: a variable is missing or cannot be; it says which, and what it may be.
@@ -169,7 +174,9 @@ impl Config {
         config.carrier = match variables.text("SHOAL_COMM_TRANSPORT").as_deref() {
             None | Some("auto") => Carrier::Auto,
             Some("tcp") => Carrier::Tcp,
-            Some("nccl") => Carrier::Nccl { device: variables.text("LOCAL_RANK").map_or(Ok(0), |_| variables.number("LOCAL_RANK"))? },
+            Some("nccl") => Carrier::Nccl {
+                device: variables.text("LOCAL_RANK").map_or(Ok(0), |_| variables.number("LOCAL_RANK"))?,
+            },
             Some(other) => {
                 return Err(Error::config(format!(
                     "SHOAL_COMM_TRANSPORT is {other:?}: set it to \"auto\", \"tcp\" or \"nccl\", or not at all"
@@ -177,7 +184,8 @@ impl Config {
             }
         };
         if let Some(text) = variables.text("SHOAL_COMM_STAGING") {
-            config.staging = Order::parse(&text).map_err(|problem| Error::config(format!("SHOAL_COMM_STAGING: {problem}")))?;
+            config.staging =
+                Order::parse(&text).map_err(|problem| Error::config(format!("SHOAL_COMM_STAGING: {problem}")))?;
         }
         config.joins = joins;
         config.replaces = variables.switch("SHOAL_COMM_REPLACES", "in a replacement")?;
@@ -185,21 +193,24 @@ impl Config {
         Ok(config)
     }
 
-    /// The secret that all ranks share. Without one, ranks meet only at loopback addresses, in a directory, or in a store of the caller's.
+    /// The secret that all ranks share. Without one, ranks meet only at loopback addresses, in a
+    /// directory, or in a store of the caller's.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = Secret::new(secret);
         self
     }
 
-    /// After how much silence a rank is taken for hung; at least [`LEAST_HEARTBEAT`], 5 s if not set. The same on all ranks.
+    /// After how much silence a rank is taken for hung; at least [`LEAST_HEARTBEAT`], 5 s if not
+    /// set. The same on all ranks.
     #[must_use]
     pub const fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = heartbeat;
         self
     }
 
-    /// How long to wait for ranks that have not come, in forming and in re-forming; 300 s if not set.
+    /// How long to wait for ranks that have not come, in forming and in re-forming; 300 s if not
+    /// set.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -220,7 +231,8 @@ impl Config {
         self
     }
 
-    /// Which address of this machine the other ranks connect to; the one that leads to the meeting place if not set.
+    /// Which address of this machine the other ranks connect to; the one that leads to the meeting
+    /// place if not set.
     #[must_use]
     pub const fn address(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
@@ -241,7 +253,8 @@ impl Config {
         self
     }
 
-    /// Keeps a copy of the input of operations in place, and puts it back when one fails, so that it can be tried again.
+    /// Keeps a copy of the input of operations in place, and puts it back when one fails, so that
+    /// it can be tried again.
     #[must_use]
     pub const fn keep_input(mut self, keep: bool) -> Self {
         self.keep_input = keep;
@@ -255,8 +268,8 @@ impl Config {
         self
     }
 
-    /// This process joins an existing group: it waits at the meeting place until the ranks call `grow`, and gets its
-    /// rank there; the given one is ignored.
+    /// This process joins an existing group: it waits at the meeting place until the ranks call
+    /// `grow`, and gets its rank there; the given one is ignored.
     #[must_use]
     pub const fn joins(mut self, joins: bool) -> Self {
         self.joins = joins;
@@ -284,11 +297,17 @@ impl Config {
         }
         for (what, time) in [("heartbeat", self.heartbeat), ("patience", self.patience)] {
             if time > UNLIMITED {
-                return Err(Error::config(format!("a {what} of {} s is more than ten years: set less", time.as_secs())));
+                return Err(Error::config(format!(
+                    "a {what} of {} s is more than ten years: set less",
+                    time.as_secs()
+                )));
             }
         }
         if let Some(host) = self.host.as_ref().filter(|host| host.len() > LONGEST_NAME) {
-            return Err(Error::config(format!("SHOAL_COMM_HOST has {} bytes: a host's name may have {LONGEST_NAME}", host.len())));
+            return Err(Error::config(format!(
+                "SHOAL_COMM_HOST has {} bytes: a host's name may have {LONGEST_NAME}",
+                host.len()
+            )));
         }
         if self.heartbeat < LEAST_HEARTBEAT {
             return Err(Error::config(format!(
@@ -308,12 +327,14 @@ impl Config {
         }
     }
 
-    /// Refuses a transport that this build or this process does not have, before any other rank is met.
+    /// Refuses a transport that this build or this process does not have, before any other rank is
+    /// met.
     fn check_carrier(&self) -> Result<(), Error> {
         let Carrier::Nccl { .. } = self.carrier else { return Ok(()) };
         if self.keep_input {
             return Err(Error::config(
-                "inputs cannot be kept over NCCL: reduce out of place instead, which leaves what is sent as it was".to_owned(),
+                "inputs cannot be kept over NCCL: reduce out of place instead, which leaves what is sent as it was"
+                    .to_owned(),
             ));
         }
         if cfg!(feature = "nccl") {
@@ -356,9 +377,9 @@ impl Variables<'_> {
 
     fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Error> {
         let text = self.required(name)?;
-        text.trim()
-            .parse()
-            .map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number from 0 up in its range: correct it")))
+        text.trim().parse().map_err(|_| {
+            Error::config(format!("{name} is {text:?}, which is not a number from 0 up in its range: correct it"))
+        })
     }
 
     /// Whether it is `1`.
@@ -384,11 +405,14 @@ impl Variables<'_> {
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 4] = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "1"), ("WORLD_SIZE", "2")];
+    const GOOD: [(&str, &str); 4] =
+        [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("RANK", "1"), ("WORLD_SIZE", "2")];
 
     fn read(changes: &[(&str, &str)]) -> Result<Config, Error> {
         Config::read(|name| {
-            let find = |table: &[(&str, &str)]| table.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            let find = |table: &[(&str, &str)]| {
+                table.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            };
             find(changes).or_else(|| find(&GOOD))
         })
     }
@@ -414,8 +438,12 @@ mod tests {
 
     #[test]
     fn the_environment_of_launchers_is_read() {
-        let config =
-            read(&[("SHOAL_COMM_SECRET", "s"), ("SHOAL_COMM_HEARTBEAT", "0.5"), ("SHOAL_COMM_TRANSPORT", "tcp"), ("SHOAL_COMM_HOST", "a")]);
+        let config = read(&[
+            ("SHOAL_COMM_SECRET", "s"),
+            ("SHOAL_COMM_HEARTBEAT", "0.5"),
+            ("SHOAL_COMM_TRANSPORT", "tcp"),
+            ("SHOAL_COMM_HOST", "a"),
+        ]);
         let config = config.unwrap();
         assert_eq!(config.host.as_deref(), Some("a"));
         assert_eq!((config.rank, config.size, config.heartbeat, config.carrier), (1, 2, LEAST_HEARTBEAT, Carrier::Tcp));

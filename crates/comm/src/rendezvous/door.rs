@@ -1,4 +1,5 @@
-//! The port at which a rank takes connections of other ranks: each is let in by the handshake, and kept until somebody here wants it.
+//! The port at which a rank takes connections of other ranks: each is let in by the handshake, and
+//! kept until somebody here wants it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,8 @@ pub(crate) struct Name {
     pub(crate) epoch: u64,
 }
 
-/// Strangers that may be shaking hands at a time; more are turned away, so that they cannot take all threads.
+/// Strangers that may be shaking hands at a time; more are turned away, so that they cannot take
+/// all threads.
 const MOST_STRANGERS: usize = 256;
 
 #[derive(Default)]
@@ -71,13 +73,17 @@ impl Door {
         self.port.address()
     }
 
-    /// The connection of that name from that rank, when it comes within `step`. Callers look for failures between steps.
+    /// The connection of that name from that rank, when it comes within `step`. Callers look for
+    /// failures between steps.
     pub(crate) fn take(&self, name: Name, rank: u32, step: Duration) -> Option<TcpStream> {
         let end = Instant::now() + step;
         let mut waiting = self.arrivals.lock();
         loop {
             let is_it = |hello: &Hello| {
-                hello.purpose == name.purpose && hello.group == name.group && hello.epoch == name.epoch && hello.rank == rank
+                hello.purpose == name.purpose
+                    && hello.group == name.group
+                    && hello.epoch == name.epoch
+                    && hello.rank == rank
             };
             // The newest of several: a rank that tried again gave up the others.
             if let Some(found) = waiting.iter().rposition(|(hello, _)| is_it(hello)) {
@@ -148,10 +154,25 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// Connects to another rank's door.
-pub(crate) fn knock(to: SocketAddr, whom: &str, secret: &Secret, name: Name, rank: u32, timeout: Duration) -> Result<TcpStream, Error> {
-    let mut stream = first_of(&[to], timeout.min(HANDSHAKE)).map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
+pub(crate) fn knock(
+    to: SocketAddr,
+    whom: &str,
+    secret: &Secret,
+    name: Name,
+    rank: u32,
+    timeout: Duration,
+) -> Result<TcpStream, Error> {
+    let mut stream = first_of(&[to], timeout.min(HANDSHAKE))
+        .map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
     prepare(&stream).map_err(|error| Error::io(format!("connect to {whom} at {to}"), error))?;
-    let hello = Hello { version: PROTOCOL, purpose: name.purpose, rank, group: name.group, epoch: name.epoch, nonce: handshake::nonce()? };
+    let hello = Hello {
+        version: PROTOCOL,
+        purpose: name.purpose,
+        rank,
+        group: name.group,
+        epoch: name.epoch,
+        nonce: handshake::nonce()?,
+    };
     handshake::connect(&mut stream, secret, &hello, &format!("{whom} at {to}"))?;
     owner::check(&stream, secret)?;
     Ok(stream)

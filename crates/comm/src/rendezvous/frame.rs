@@ -1,4 +1,5 @@
-//! Frames on store and control connections: a length, a kind, a payload. Pure: bytes in, frames out.
+//! Frames on store and control connections: a length, a kind, a payload. Pure: bytes in, frames
+//! out.
 
 /// Most bytes of one payload. Longer ones are a mistake or a stranger's, and end the connection.
 pub(crate) const MOST: usize = 64 * 1024;
@@ -42,7 +43,8 @@ impl Decoder {
         self.buffer.extend(bytes);
     }
 
-    /// The next whole frame. After [`TooLong`] nothing that follows can be trusted: end the connection.
+    /// The next whole frame. After [`TooLong`] nothing that follows can be trusted: end the
+    /// connection.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, TooLong> {
         let Some(head) = self.buffer.first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;

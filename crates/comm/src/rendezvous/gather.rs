@@ -1,4 +1,5 @@
-//! Waits until every rank has written where it is, and finds out what is wrong if that does not come to be.
+//! Waits until every rank has written where it is, and finds out what is wrong if that does not
+//! come to be.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,9 +35,14 @@ pub(crate) fn gather(store: &dyn Store, me: &Member, patience: Duration) -> Resu
                 continue;
             }
             let now = Instant::now();
-            // The first that is missing is waited for, in short steps; the others are only looked for.
+            // The first that is missing is waited for, in short steps; the others are only looked
+            // for.
             let waits_already = (0..rank).any(|before| !found.contains_key(&before));
-            let step = if waits_already { Duration::ZERO } else { Duration::from_millis(200).min(end.saturating_duration_since(now)) };
+            let step = if waits_already {
+                Duration::ZERO
+            } else {
+                Duration::from_millis(200).min(end.saturating_duration_since(now))
+            };
             if let Some(bytes) = store.wait(&key(rank), step)? {
                 let member = read(&bytes, rank, store)?;
                 agree(me, &member)?;
@@ -46,7 +52,8 @@ pub(crate) fn gather(store: &dyn Store, me: &Member, patience: Duration) -> Resu
         if found.len() == me.size as usize {
             return Ok(found.into_values().collect());
         }
-        let missing: Vec<_> = (0..me.size).filter(|rank| !found.contains_key(rank)).map(|rank| rank.to_string()).collect();
+        let missing: Vec<_> =
+            (0..me.size).filter(|rank| !found.contains_key(rank)).map(|rank| rank.to_string()).collect();
         if Instant::now() >= end {
             return Err(Error::rendezvous(format!(
                 "rank {} timed out after {:.0} s at {}: these ranks have not come: {}. Are their processes running, with WORLD_SIZE {} and the same \

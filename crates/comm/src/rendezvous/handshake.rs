@@ -1,8 +1,10 @@
-//! Who may talk to us: a challenge both ways over a shared secret, and a check of versions, before anything else is read.
+//! Who may talk to us: a challenge both ways over a shared secret, and a check of versions, before
+//! anything else is read.
 //!
-//! The side that connects says hello with a nonce; the other answers with its own. Then each proves by HMAC-SHA256 over both that it
-//! has the secret, the one that connected first, so that a port scan learns nothing. The secret itself is never sent. What follows on
-//! the connection is neither encrypted nor signed: whoever can change packets on the way is not kept out.
+//! The side that connects says hello with a nonce; the other answers with its own. Then each proves
+//! by HMAC-SHA256 over both that it has the secret, the one that connected first, so that a port
+//! scan learns nothing. The secret itself is never sent. What follows on the connection is neither
+//! encrypted nor signed: whoever can change packets on the way is not kept out.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -10,7 +12,8 @@ use std::io::{self, Read, Write};
 
 use crate::Error;
 
-/// Version of everything that goes over connections between ranks. Ranks with different ones do not talk.
+/// Version of everything that goes over connections between ranks. Ranks with different ones do not
+/// talk.
 pub const PROTOCOL: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"shoalcom";
@@ -119,7 +122,8 @@ impl Hello {
         out
     }
 
-    /// Reads one. A sender of another version is told apart by that alone: the rest of its message may mean anything.
+    /// Reads one. A sender of another version is told apart by that alone: the rest of its message
+    /// may mean anything.
     pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, NotHello> {
         if bytes[..8] != MAGIC {
             return Err(NotHello::Stranger);
@@ -187,12 +191,18 @@ const WRONG_SECRET: u8 = 1;
 /// 32 random bytes.
 pub(crate) fn nonce() -> Result<[u8; 32], Error> {
     let mut nonce = [0; 32];
-    getrandom::fill(&mut nonce).map_err(|error| Error::io("draw random bytes for a handshake", io::Error::other(error)))?;
+    getrandom::fill(&mut nonce)
+        .map_err(|error| Error::io("draw random bytes for a handshake", io::Error::other(error)))?;
     Ok(nonce)
 }
 
 /// The connecting side's part. `peer` is for messages: whom we connected to.
-pub(crate) fn connect(stream: &mut (impl Read + Write), secret: &Secret, hello: &Hello, peer: &str) -> Result<(), Error> {
+pub(crate) fn connect(
+    stream: &mut (impl Read + Write),
+    secret: &Secret,
+    hello: &Hello,
+    peer: &str,
+) -> Result<(), Error> {
     let lost = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::rendezvous(format!(
             "{peer} took the connection and did not answer the handshake: is it a rank of this group, and is it running (not stopped)?"

@@ -1,9 +1,11 @@
-//! Ranks of a training job: its instances, one rank on each, as Shoal's agents (and SageMaker's images) tell a program.
+//! Ranks of a training job: its instances, one rank on each, as Shoal's agents (and SageMaker's
+//! images) tell a program.
 
 use crate::Error;
 
-/// The rank of this instance and how many there are, from `SM_CURRENT_HOST` and `SM_HOSTS`, a list in JSON; or from the hosts of the job's distribution that
-/// `SM_TRAINING_ENV` names, where it is for some of them only.
+/// The rank of this instance and how many there are, from `SM_CURRENT_HOST` and `SM_HOSTS`, a list
+/// in JSON; or from the hosts of the job's distribution that `SM_TRAINING_ENV` names, where it is
+/// for some of them only.
 ///
 /// # Errors
 /// [`Error::Config`]: they do not fit each other, or the distribution is not for this instance.
@@ -29,7 +31,8 @@ pub(super) fn place(hosts: &str, current: &str, training: Option<&str>) -> Resul
     Ok((rank, names.len()))
 }
 
-/// Hosts of the distribution in their order, the first of which `MASTER_ADDR` names; none without one. Quotes within values are escaped, and no list of that name comes before it.
+/// Hosts of the distribution in their order, the first of which `MASTER_ADDR` names; none without
+/// one. Quotes within values are escaped, and no list of that name comes before it.
 fn of_distribution(training: &str) -> Vec<&str> {
     const KEY: &str = "\"distribution_hosts\":";
     let list = training.find(KEY).map(|at| training[at + KEY.len()..].trim_start());
@@ -62,11 +65,16 @@ mod tests {
 
     #[test]
     fn hosts_of_the_distribution_are_ranks_in_its_order() {
-        let (hosts, training) =
-            (r#"["algo-1","algo-2","algo-10"]"#, r#"{"a":"\"distribution_hosts\":[]","distribution_hosts":["algo-10", "algo-2"]}"#);
+        let (hosts, training) = (
+            r#"["algo-1","algo-2","algo-10"]"#,
+            r#"{"a":"\"distribution_hosts\":[]","distribution_hosts":["algo-10", "algo-2"]}"#,
+        );
         assert_eq!(place(hosts, "algo-10", Some(training)).unwrap(), (0, 2));
         assert_eq!(place(hosts, "algo-2", Some(training)).unwrap(), (1, 2));
         let error = place(hosts, "algo-1", Some(training)).unwrap_err().to_string();
-        assert!(error.contains("algo-1, is in no instance group of the job's distribution, which is for algo-10, algo-2"), "{error}");
+        assert!(
+            error.contains("algo-1, is in no instance group of the job's distribution, which is for algo-10, algo-2"),
+            "{error}"
+        );
     }
 }

@@ -16,7 +16,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Gives each connection to `serve`, in a thread of that name. `closing` becomes true before the port closes.
+    /// Gives each connection to `serve`, in a thread of that name. `closing` becomes true before
+    /// the port closes.
     pub(super) fn start(
         listener: TcpListener,
         name: &str,
@@ -53,7 +54,11 @@ impl Drop for Listening {
         // The thread sleeps in accept: a connection wakes it.
         let mut address = self.address;
         if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) });
+            address.set_ip(if address.is_ipv4() {
+                IpAddr::from([127, 0, 0, 1])
+            } else {
+                IpAddr::V6(Ipv6Addr::LOCALHOST)
+            });
         }
         drop(TcpStream::connect_timeout(&address, Duration::from_secs(1)));
         if let Some(thread) = self.thread.take() {

@@ -65,7 +65,8 @@ impl Member {
     }
 }
 
-/// The running kernel, the network namespace (abstract sockets belong to it) and the user: who shares all three can pass memory.
+/// The running kernel, the network namespace (abstract sockets belong to it) and the user: who
+/// shares all three can pass memory.
 pub(crate) fn host_identity() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let uid = fs::metadata("/proc/self").map_or(0, |about| about.uid());
@@ -80,8 +81,9 @@ pub(crate) fn host_identity() -> String {
 pub(crate) fn pid_namespace() -> u64 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| rand_word().to_string());
     // FNV-1a: the initial namespace has the same number on every machine.
-    boot.bytes()
-        .fold(0xcbf2_9ce4_8422_2325 ^ inode("/proc/self/ns/pid"), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    boot.bytes().fold(0xcbf2_9ce4_8422_2325 ^ inode("/proc/self/ns/pid"), |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn inode(path: &str) -> u64 {

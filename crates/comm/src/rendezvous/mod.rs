@@ -1,4 +1,5 @@
-//! How ranks find each other: a store to meet at, a handshake that keeps strangers out, and ports at which they connect.
+//! How ranks find each other: a store to meet at, a handshake that keeps strangers out, and ports
+//! at which they connect.
 
 mod config;
 mod door;
@@ -22,8 +23,9 @@ pub use store::{FileStore, LocalStore, Store};
 pub use tcp_store::StoreServer;
 pub(crate) use tcp_store::TcpStore;
 
-/// For fuzzing: whatever bytes come, they are read or refused, and what was read can be said again; and nobody who says them instead of his part of the
-/// handshake is let in. How many messages they were.
+/// For fuzzing: whatever bytes come, they are read or refused, and what was read can be said again;
+/// and nobody who says them instead of his part of the handshake is let in. How many messages they
+/// were.
 #[cfg(feature = "fuzzing")]
 pub fn read_anything(bytes: &[u8]) -> usize {
     let mut count = crate::watch::message::read_control(bytes);

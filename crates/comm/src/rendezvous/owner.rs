@@ -1,4 +1,5 @@
-//! Whose process is at the other end of a connection over loopback. Where there is no secret, that decides who may join.
+//! Whose process is at the other end of a connection over loopback. Where there is no secret, that
+//! decides who may join.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::{fs, io};
@@ -6,8 +7,9 @@ use std::{fs, io};
 use super::handshake::Secret;
 use crate::Error;
 
-/// Without a secret, the other end must be a process of the same user of this machine. Called when the handshake is over: then the other side has taken the
-/// connection, and the system knows whose it is.
+/// Without a secret, the other end must be a process of the same user of this machine. Called when
+/// the handshake is over: then the other side has taken the connection, and the system knows whose
+/// it is.
 pub(super) fn check(stream: &TcpStream, secret: &Secret) -> Result<(), Error> {
     if !secret.is_empty() {
         return Ok(());
@@ -20,16 +22,17 @@ pub(super) fn check(stream: &TcpStream, secret: &Secret) -> Result<(), Error> {
     let refused = |why: String| Err(Error::Secret { problem: format!("{why}, and there is no secret: {secret}") });
     match (owner(ours, theirs), owner(theirs, ours)) {
         (Ok(Some(we)), Ok(Some(they))) if we == they => Ok(()),
-        (Ok(Some(we)), Ok(Some(they))) => {
-            refused(format!("the process at {theirs} belongs to another user of this machine (uid {they}, this one to {we})"))
-        }
+        (Ok(Some(we)), Ok(Some(they))) => refused(format!(
+            "the process at {theirs} belongs to another user of this machine (uid {they}, this one to {we})"
+        )),
         (Ok(_), Ok(_)) => refused(format!("nobody on this machine has the other end of the connection with {theirs}")),
         (Err(error), _) | (_, Err(error)) => refused(format!("cannot tell whose process is at {theirs} ({error})")),
     }
 }
 
-/// The user who has the end `local` of the connection with `remote`, if it is on this machine. An end of an IPv4 connection may be an IPv6 socket (one that a
-/// listener at `::` took): the kernel has it in the other table, with mapped addresses, whatever the other end is.
+/// The user who has the end `local` of the connection with `remote`, if it is on this machine. An
+/// end of an IPv4 connection may be an IPv6 socket (one that a listener at `::` took): the kernel
+/// has it in the other table, with mapped addresses, whatever the other end is.
 fn owner(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
     let (local, remote) = (canonical(local), canonical(remote));
     if local.is_ipv4()
@@ -72,7 +75,10 @@ fn find(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
 /// An address as that table has it: words in the machine's own order of bytes, in hexadecimal.
 fn written(address: SocketAddr) -> String {
     let words = |bytes: &[u8]| -> String {
-        bytes.chunks_exact(4).map(|word| format!("{:08X}", u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))).collect()
+        bytes
+            .chunks_exact(4)
+            .map(|word| format!("{:08X}", u32::from_ne_bytes([word[0], word[1], word[2], word[3]])))
+            .collect()
     };
     let ip = match address.ip() {
         IpAddr::V4(ip) => words(&ip.octets()),

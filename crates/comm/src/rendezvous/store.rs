@@ -1,4 +1,5 @@
-//! Where ranks find each other: a small key-value store that is written once per key and can be waited on.
+//! Where ranks find each other: a small key-value store that is written once per key and can be
+//! waited on.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,9 +15,11 @@ use std::{
 
 use crate::{Error, guard::UNLIMITED};
 
-/// Keys to values, common to all ranks. Values are small (addresses, ids): at most 60 KiB, keys at most 200 bytes.
+/// Keys to values, common to all ranks. Values are small (addresses, ids): at most 60 KiB, keys at
+/// most 200 bytes.
 pub trait Store: Send + Sync {
-    /// Sets a key that is not set yet. Answers what it is set to then: `value`, or what another rank was first with.
+    /// Sets a key that is not set yet. Answers what it is set to then: `value`, or what another
+    /// rank was first with.
     ///
     /// # Errors
     /// The store cannot be reached or written.
@@ -31,7 +34,8 @@ pub trait Store: Send + Sync {
     /// Where it is, for messages: `"127.0.0.1:29500"`.
     fn place(&self) -> String;
 
-    /// Its server, if it has one. A host without a way to the outside has its address on the way there.
+    /// Its server, if it has one. A host without a way to the outside has its address on the way
+    /// there.
     fn server(&self) -> Option<SocketAddr> {
         None
     }
@@ -83,9 +87,12 @@ impl Store for LocalStore {
     }
 }
 
-/// A store in one directory that all ranks reach: a file per key, complete from the moment at which it has its name.
+/// A store in one directory that all ranks reach: a file per key, complete from the moment at which
+/// it has its name.
 ///
-/// The directory must be new or empty for each group; what is in it is for its owner only, as a secret may be among it. On a network file system a key may be seen late by as long as that caches.
+/// The directory must be new or empty for each group; what is in it is for its owner only, as a
+/// secret may be among it. On a network file system a key may be seen late by as long as that
+/// caches.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     directory: PathBuf,
@@ -140,7 +147,9 @@ impl Store for FileStore {
         fs::remove_file(&draft).map_err(failed)?;
         match linked {
             Ok(()) => Ok(value.to_vec()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(self.read(key)?.unwrap_or_else(|| value.to_vec())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(self.read(key)?.unwrap_or_else(|| value.to_vec()))
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => {
                 Err(Error::rendezvous(format!(
                     "cannot link {} ({error}): ranks meet in directories of file systems that have hard links; choose another directory",

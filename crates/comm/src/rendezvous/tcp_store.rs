@@ -83,7 +83,8 @@ impl StoreServer {
     /// Listens on `host:port`; port 0 lets the kernel choose ([`address`](Self::address) tells).
     ///
     /// # Errors
-    /// [`Error::Rendezvous`] or [`Error::Io`]: the name has no address here, or the port is taken or not allowed.
+    /// [`Error::Rendezvous`] or [`Error::Io`]: the name has no address here, or the port is
+    /// taken or not allowed.
     pub fn serve(host: &str, port: u16, secret: &Secret) -> Result<Self, Error> {
         let listener = listen(host, port)?;
         let (map, closing) = (LocalStore::default(), Arc::new(AtomicBool::new(false)));
@@ -136,13 +137,19 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     match found {
         Ok(addresses) if !addresses.is_empty() => Ok(addresses),
         Ok(_) => Err(Error::rendezvous(format!("MASTER_ADDR {host:?} has no address: check its spelling"))),
-        Err(error) => {
-            Err(Error::rendezvous(format!("MASTER_ADDR {host:?} cannot be resolved ({error}): check its spelling and the name service")))
-        }
+        Err(error) => Err(Error::rendezvous(format!(
+            "MASTER_ADDR {host:?} cannot be resolved ({error}): check its spelling and the name service"
+        ))),
     }
 }
 
-fn serve_one(mut stream: TcpStream, from: SocketAddr, map: &LocalStore, secret: &Secret, closing: &AtomicBool) -> Result<(), Error> {
+fn serve_one(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    map: &LocalStore,
+    secret: &Secret,
+    closing: &AtomicBool,
+) -> Result<(), Error> {
     let lost = |error| Error::io(format!("serve the store to {from}"), error);
     stream.set_nodelay(true).map_err(lost)?;
     stream.set_read_timeout(Some(HANDSHAKE)).map_err(lost)?;
@@ -152,15 +159,20 @@ fn serve_one(mut stream: TcpStream, from: SocketAddr, map: &LocalStore, secret: 
     if hello.purpose != Purpose::Store {
         return Err(Error::rendezvous(format!("{from} wants {:?} from the store", hello.purpose)));
     }
-    // A client may be silent as long as it likes; that it looks again now and then lets the thread end with the server.
+    // A client may be silent as long as it likes; that it looks again now and then lets the thread
+    // end with the server.
     stream.set_read_timeout(Some(Duration::from_millis(200))).map_err(lost)?;
     let mut decoder = Decoder::default();
     let mut buffer = [0; 4096];
     while !closing.load(Ordering::Acquire) {
-        while let Some(question) = decoder.next().map_err(|_| Error::rendezvous(format!("{from} sent a boundless question")))? {
+        while let Some(question) =
+            decoder.next().map_err(|_| Error::rendezvous(format!("{from} sent a boundless question")))?
+        {
             let answer = match Question::decode(&question) {
                 Some(Question::Put { key, value }) => Some(map.set(&key, &value)),
-                Some(Question::Wait { key, millis }) => map.get(&key, Duration::from_millis(u64::from(millis.min(1000)))),
+                Some(Question::Wait { key, millis }) => {
+                    map.get(&key, Duration::from_millis(u64::from(millis.min(1000))))
+                }
                 None => return Err(Error::rendezvous(format!("{from} asked what the store does not know"))),
             };
             let frame = answer.map_or_else(|| encode(NOTHING, &[]), |value| encode(VALUE, &value));
@@ -169,7 +181,11 @@ fn serve_one(mut stream: TcpStream, from: SocketAddr, map: &LocalStore, secret: 
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => decoder.push(&buffer[..count]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+                ) => {}
             Err(error) => return Err(lost(error)),
         }
     }
@@ -221,7 +237,8 @@ impl TcpStore {
         stream.set_nodelay(true).map_err(lost)?;
         stream.set_read_timeout(Some(HANDSHAKE)).map_err(lost)?;
         stream.set_write_timeout(Some(HANDSHAKE)).map_err(lost)?;
-        let hello = Hello { version: PROTOCOL, purpose: Purpose::Store, rank, group: 0, epoch: 0, nonce: handshake::nonce()? };
+        let hello =
+            Hello { version: PROTOCOL, purpose: Purpose::Store, rank, group: 0, epoch: 0, nonce: handshake::nonce()? };
         handshake::connect(&mut stream, secret, &hello, &format!("rank 0 at {place}"))?;
         owner::check(&stream, secret)?;
         let local = stream.local_addr().map_err(lost)?;
@@ -268,7 +285,9 @@ pub(crate) fn first_of(addresses: &[SocketAddr], timeout: Duration) -> io::Resul
     for address in addresses {
         match TcpStream::connect_timeout(address, timeout) {
             // A port of this machine's own choosing may meet itself, where nobody listens yet.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => last = io::ErrorKind::ConnectionRefused.into(),
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                last = io::ErrorKind::ConnectionRefused.into();
+            }
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -285,7 +304,8 @@ impl Store for TcpStore {
     fn wait(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
         let end = Instant::now() + timeout.min(UNLIMITED);
         loop {
-            // In short pieces: the server answers each within a second, so that a silent one is noticed.
+            // In short pieces: the server answers each within a second, so that a silent one is
+            // noticed.
             let left = end.saturating_duration_since(Instant::now());
             let millis = u32::try_from(left.as_millis().min(500)).expect("at most 500");
             let answer = self.ask(&Question::Wait { key: key.to_owned(), millis })?;
@@ -330,14 +350,17 @@ mod tests {
     fn strangers_and_mistakes_are_told_what_to_do() {
         let server = StoreServer::serve("127.0.0.1", 0, &Secret::new("s3cret")).unwrap();
         let port = server.address().port();
-        let error = TcpStore::connect("127.0.0.1", port, &Secret::new("wrong"), 1, Duration::from_secs(10)).unwrap_err();
+        let error =
+            TcpStore::connect("127.0.0.1", port, &Secret::new("wrong"), 1, Duration::from_secs(10)).unwrap_err();
         assert!(matches!(error, Error::Secret { .. }), "{error}");
         let error = StoreServer::serve("127.0.0.1", port, &Secret::new("s3cret")).unwrap_err().to_string();
         assert!(error.contains("in use") && error.contains("MASTER_PORT"), "{error}");
         let error = StoreServer::serve("192.0.2.1", port, &Secret::new("s3cret")).unwrap_err().to_string();
         assert!(error.contains("no such address") && error.contains("MASTER_ADDR"), "{error}");
         drop(server);
-        let error = TcpStore::connect("127.0.0.1", port, &Secret::new("s3cret"), 1, Duration::from_millis(50)).unwrap_err().to_string();
+        let error = TcpStore::connect("127.0.0.1", port, &Secret::new("s3cret"), 1, Duration::from_millis(50))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("rank 0 has not come"), "{error}");
     }
 
@@ -351,14 +374,18 @@ mod tests {
             let mut rest = Vec::new();
             drop(stream.read_to_end(&mut rest));
         });
-        let error = TcpStore::connect("127.0.0.1", port, &Secret::new("s"), 1, Duration::from_secs(10)).unwrap_err().to_string();
+        let error = TcpStore::connect("127.0.0.1", port, &Secret::new("s"), 1, Duration::from_secs(10))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("another program has that address"), "{error}");
         server.join().unwrap();
     }
 
     #[test]
     fn questions_come_back() {
-        for question in [Question::Put { key: "a".into(), value: vec![1, 2] }, Question::Wait { key: "b/c".into(), millis: 9 }] {
+        for question in
+            [Question::Put { key: "a".into(), value: vec![1, 2] }, Question::Wait { key: "b/c".into(), millis: 9 }]
+        {
             let mut decoder = Decoder::default();
             decoder.push(&question.encode());
             assert_eq!(Question::decode(&decoder.next().unwrap().unwrap()), Some(question));

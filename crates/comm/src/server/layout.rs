@@ -7,7 +7,8 @@ use crate::Error;
 /// Parts of the flat space begin at multiples of so many elements.
 const GRAIN: usize = 32;
 
-/// Named tensors in one flat space of f32 elements, cut into equal parts, one for each server, whatever the tensors' sizes.
+/// Named tensors in one flat space of f32 elements, cut into equal parts, one for each server,
+/// whatever the tensors' sizes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     tensors: BTreeMap<String, Range<usize>>,
@@ -22,12 +23,18 @@ impl Layout {
         for (name, len) in tensors {
             let start = layout.len;
             // As bytes, too.
-            layout.len =
-                start.checked_add(*len).filter(|len| *len <= isize::MAX as usize / size_of::<f32>()).ok_or_else(|| Error::Config {
-                    problem: format!("parameter server: with {name:?}, of {len} elements, the tensors are more than memory can be"),
+            layout.len = start
+                .checked_add(*len)
+                .filter(|len| *len <= isize::MAX as usize / size_of::<f32>())
+                .ok_or_else(|| Error::Config {
+                    problem: format!(
+                        "parameter server: with {name:?}, of {len} elements, the tensors are more than memory can be"
+                    ),
                 })?;
             if layout.tensors.insert(name.clone(), start..layout.len).is_some() {
-                return Err(Error::Config { problem: format!("parameter server: two tensors are named {name:?}; names must differ") });
+                return Err(Error::Config {
+                    problem: format!("parameter server: two tensors are named {name:?}; names must differ"),
+                });
             }
         }
         Ok(layout)
@@ -40,7 +47,8 @@ impl Layout {
         at(place)..at(place + 1)
     }
 
-    /// What must be asked of whom for a tensor: place of the server, where its part of the tensor begins in the server's part, and which elements of the tensor that is.
+    /// What must be asked of whom for a tensor: place of the server, where its part of the tensor
+    /// begins in the server's part, and which elements of the tensor that is.
     pub(super) fn pieces(&self, name: &str, len: usize) -> Result<Vec<(usize, usize, Range<usize>)>, Error> {
         let refuse = |problem: String| Err(Error::Config { problem: format!("parameter server: {problem}") });
         let Some(tensor) = self.tensors.get(name) else {

@@ -1,10 +1,13 @@
-//! What a worker and a server say to each other, over a group of the two: the worker is rank 0 of it.
+//! What a worker and a server say to each other, over a group of the two: the worker is rank 0 of
+//! it.
 
 #![expect(unsafe_code, reason = "a limit is set at the seam")]
 
 use std::ptr;
 
-use crate::{Call, Element, Error, Kind, Plain, ProcessGroup, ProcessGroupExt, guard::UNLIMITED, rendezvous::MOST_RANKS};
+use crate::{
+    Call, Element, Error, Kind, Plain, ProcessGroup, ProcessGroupExt, guard::UNLIMITED, rendezvous::MOST_RANKS,
+};
 
 /// What a worker asks, in whole numbers: which, where in the server's part, how many elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +93,8 @@ impl Ranks {
         let mut lengths = [0_i64; 2];
         receive(pair, &mut lengths)?;
         if lengths.iter().any(|len| !(0..=MOST_RANKS as i64).contains(len)) {
-            let problem = format!("parameter server: a server's answer names {lengths:?} ranks; use the same Shoal on all hosts");
+            let problem =
+                format!("parameter server: a server's answer names {lengths:?} ranks; use the same Shoal on all hosts");
             return Err(Error::Config { problem });
         }
         let [lost, awaited] = lengths.map(|len| len as usize);
@@ -145,8 +149,15 @@ mod tests {
     #[test]
     fn what_is_asked_arrives_and_nonsense_is_refused() {
         let (at, len) = (3, 7);
-        for ask in [Ask::Add { at, len }, Ask::Assign { at, len }, Ask::Pull { at, len }, Ask::Advance, Ask::WaitOn, Ask::End, Ask::GiveUp]
-        {
+        for ask in [
+            Ask::Add { at, len },
+            Ask::Assign { at, len },
+            Ask::Pull { at, len },
+            Ask::Advance,
+            Ask::WaitOn,
+            Ask::End,
+            Ask::GiveUp,
+        ] {
             assert_eq!(Ask::parse(ask.words(), 10), Ok(ask));
         }
         for words in [[0, 4, 7], [1, -1, 2], [2, 0, i64::MIN], [7, 0, 0], [-1, 0, 0]] {
@@ -158,7 +169,9 @@ mod tests {
     fn errors_have_the_ranks_of_the_whole_group() {
         let at = crate::At { operation: "recv".to_owned(), number: 0 };
         let died = Error::PeerDied { rank: 1, how: "gone".to_owned(), at };
-        let Error::Broken { cause } = in_whole(Error::Broken { cause: Box::new(died) }, 4, 9) else { panic!("as before") };
+        let Error::Broken { cause } = in_whole(Error::Broken { cause: Box::new(died) }, 4, 9) else {
+            panic!("as before")
+        };
         assert!(matches!(*cause, Error::PeerDied { rank: 9, .. }), "{cause}");
     }
 

@@ -1,11 +1,15 @@
-//! A parameter server: named f32 tensors that workers push to and pull from, on the send and recv of a process group.
+//! A parameter server: named f32 tensors that workers push to and pull from, on the send and recv
+//! of a process group.
 //!
-//! The tensors lie in one flat space that is cut into parts of equal bytes, one for each server, so no server has more to do than another because a tensor is large. Any rank may be
-//! a server, a worker, or both. Each worker has a clock that it advances when it has done a step ([`Worker::advance`]); [`Consistency`] says how far ahead of the
-//! slowest it may be.
+//! The tensors lie in one flat space that is cut into parts of equal bytes, one for each server, so
+//! no server has more to do than another because a tensor is large. Any rank may be a server, a
+//! worker, or both. Each worker has a clock that it advances when it has done a step
+//! ([`Worker::advance`]); [`Consistency`] says how far ahead of the slowest it may be.
 //!
-//! A worker that dies holds nobody up: its clock is dropped, the others' next [`Worker::advance`] names it, and [`Server::join`] has the error. A server that dies takes its part
-//! with it: whoever asks it gets an error that names it. Each pair of worker and server is a group of its own, so neither breaks the other pairs.
+//! A worker that dies holds nobody up: its clock is dropped, the others' next [`Worker::advance`]
+//! names it, and [`Server::join`] has the error. A server that dies takes its part with it: whoever
+//! asks it gets an error that names it. Each pair of worker and server is a group of its own, so
+//! neither breaks the other pairs.
 //!
 //! ```
 //! use shoal_comm::server::{Consistency, Push, Spec, start};
@@ -58,7 +62,8 @@ use crate::{Error, ProcessGroup, ProcessGroupExt};
 /// How far a worker may be ahead of the slowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// All in step. What is pushed is held back until everybody has advanced, then done in rank order: the same bits in every run.
+    /// All in step. What is pushed is held back until everybody has advanced, then done in rank
+    /// order: the same bits in every run.
     Synchronous,
     /// At most so many clocks; pushes are done as they come.
     Bounded(u64),
@@ -115,7 +120,8 @@ pub struct Role {
 /// Starts a parameter server; all ranks of the group call it.
 ///
 /// # Errors
-/// [`Error::Config`] for a specification that cannot be, or that is not the same on all ranks; as for [`ProcessGroup::split`].
+/// [`Error::Config`] for a specification that cannot be, or that is not the same on all ranks; as
+/// for [`ProcessGroup::split`].
 pub fn start(group: &dyn ProcessGroup, spec: &Spec) -> Result<Role, Error> {
     let me = group.rank();
     let place = spec.servers.iter().position(|server| *server == me);

@@ -40,12 +40,19 @@ impl Shared {
         values.try_reserve_exact(len).map_err(|error| {
             let bytes = len * size_of::<f32>();
             Error::Config {
-                problem: format!("parameter server: no room for this server's part of {bytes} bytes ({error}); name more servers"),
+                problem: format!(
+                    "parameter server: no room for this server's part of {bytes} bytes ({error}); name more servers"
+                ),
             }
         })?;
         values.resize(len, 0.0);
         let shard = Shard::new(values, &spec.workers, spec.consistency);
-        Ok(Arc::new(Self { state: Mutex::new(State { shard, lost: Vec::new() }), changed: Condvar::new(), len, patience: spec.patience }))
+        Ok(Arc::new(Self {
+            state: Mutex::new(State { shard, lost: Vec::new() }),
+            changed: Condvar::new(),
+            len,
+            patience: spec.patience,
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,7 +145,11 @@ impl Server {
                 }
             };
             let thread = thread::Builder::new().name(format!("shoal-serve-{worker}")).spawn(serve);
-            threads.push(thread.map_err(|source| Error::io(format!("cannot start a thread that serves worker {worker}"), source))?);
+            threads.push(
+                thread.map_err(|source| {
+                    Error::io(format!("cannot start a thread that serves worker {worker}"), source)
+                })?,
+            );
         }
         Ok(Self { part, shared, threads })
     }

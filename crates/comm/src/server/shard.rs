@@ -1,10 +1,13 @@
-//! One server's part of the parameters and the workers' clocks: the protocol without threads and messages.
+//! One server's part of the parameters and the workers' clocks: the protocol without threads and
+//! messages.
 //!
-//! A worker's clock counts how often it has advanced. One that is more than the bound ahead of the slowest must wait. Synchronous: the bound is 0, and what is pushed
-//! is held back until everybody has advanced, then done in the order of the workers' ranks: the values are the same bits in every run. Otherwise pushes are done as
-//! they come, whatever the bound.
+//! A worker's clock counts how often it has advanced. One that is more than the bound ahead of the
+//! slowest must wait. Synchronous: the bound is 0, and what is pushed is held back until everybody
+//! has advanced, then done in the order of the workers' ranks: the values are the same bits in
+//! every run. Otherwise pushes are done as they come, whatever the bound.
 //!
-//! Source: Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, 2013, section 2.
+//! Source: Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+//! Server, 2013, section 2.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +24,8 @@ pub(super) struct Update {
 #[derive(Debug, Default)]
 struct Worker {
     clock: u64,
-    /// Updates of clocks that not everybody has passed, oldest clock first; the last list is that of the worker's own clock.
+    /// Updates of clocks that not everybody has passed, oldest clock first; the last list is that
+    /// of the worker's own clock.
     held: VecDeque<Vec<Update>>,
     /// Has ended well or was lost: nobody waits for it.
     is_gone: bool,
@@ -41,7 +45,10 @@ pub(super) struct Shard {
 impl Shard {
     /// Worked on by these ranks.
     pub(super) fn new(values: Vec<f32>, workers: &[usize], consistency: Consistency) -> Self {
-        let workers = workers.iter().map(|rank| (*rank, Worker { held: VecDeque::from([Vec::new()]), ..Worker::default() })).collect();
+        let workers = workers
+            .iter()
+            .map(|rank| (*rank, Worker { held: VecDeque::from([Vec::new()]), ..Worker::default() }))
+            .collect();
         Self { values, consistency, workers, settled: 0, lost: Vec::new() }
     }
 
@@ -97,7 +104,8 @@ impl Shard {
         self.settle_passed();
     }
 
-    /// A worker was lost: what it pushed since it last advanced does not count if it was held back, and nobody waits for it.
+    /// A worker was lost: what it pushed since it last advanced does not count if it was held back,
+    /// and nobody waits for it.
     pub(super) fn lose(&mut self, rank: usize) {
         let worker = self.worker(rank);
         worker.held.pop_back();
@@ -167,7 +175,8 @@ mod tests {
         Die,
     }
 
-    /// Plays every order in which the workers' steps can come, each script in its own order and none past a wait. Gives the different ends.
+    /// Plays every order in which the workers' steps can come, each script in its own order and
+    /// none past a wait. Gives the different ends.
     fn play_all(consistency: Consistency, scripts: &[Vec<Step>], seen: &mut dyn FnMut(&Shard)) -> HashSet<Vec<u32>> {
         let mut ends = HashSet::new();
         let mut paths = vec![Vec::new()];
@@ -221,7 +230,11 @@ mod tests {
         let ends = play_all(Consistency::Synchronous, &scripts, &mut |_| {});
         // The assignment of rank 1 comes after rank 0's and before rank 2's of the same clock.
         assert_eq!(ends, HashSet::from([vec![(0.7_f32 + 0.1).to_bits()]]));
-        let sums = [vec![Add(1e8), Advance, Add(1.0), End], vec![Add(1.0), Advance, Add(-1e8), End], vec![Add(0.25), Advance, End]];
+        let sums = [
+            vec![Add(1e8), Advance, Add(1.0), End],
+            vec![Add(1.0), Advance, Add(-1e8), End],
+            vec![Add(0.25), Advance, End],
+        ];
         let expected = (((1e8_f32 + 1.0) + 0.25) + 1.0) + -1e8;
         assert_eq!(play_all(Consistency::Synchronous, &sums, &mut |_| {}), HashSet::from([vec![expected.to_bits()]]));
     }
@@ -229,7 +242,8 @@ mod tests {
     #[test]
     fn nobody_is_further_ahead_than_the_bound_and_nobody_waits_for_ever() {
         for bound in 0..3 {
-            let scripts = [vec![Advance, Advance, Advance, Advance, End], vec![Advance, Advance, End], vec![Advance, End]];
+            let scripts =
+                [vec![Advance, Advance, Advance, Advance, End], vec![Advance, Advance, End], vec![Advance, End]];
             let mut most = 0;
             play_all(Consistency::Bounded(bound), &scripts, &mut |shard| {
                 let living: Vec<_> = shard.living().map(|(_, worker)| worker.clock).collect();

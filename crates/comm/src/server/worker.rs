@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{At, Error, ProcessGroup};
 
-/// One rank that pushes and pulls. Dropped without [`Worker::end`] it ends as well, except in a panic: then it gives up.
+/// One rank that pushes and pulls. Dropped without [`Worker::end`] it ends as well, except in a
+/// panic: then it gives up.
 #[derive(Debug)]
 pub struct Worker {
     me: usize,
@@ -54,10 +55,12 @@ impl Worker {
         Self { me, layout, ports, patience, clock: 0, waits: false, has_ended: false }
     }
 
-    /// Changes a tensor. With [`super::Consistency::Synchronous`] it is done when all have advanced.
+    /// Changes a tensor. With [`super::Consistency::Synchronous`] it is done when all have
+    /// advanced.
     ///
     /// # Errors
-    /// [`Error::Config`] for a tensor that does not exist or has another length; else the first server that could not be reached; what concerns only the others is done.
+    /// [`Error::Config`] for a tensor that does not exist or has another length; else the first
+    /// server that could not be reached; what concerns only the others is done.
     pub fn push(&mut self, name: &str, values: &[f32], how: Push) -> Result<(), Error> {
         let mut result = Ok(());
         for (place, at, range) in self.layout.pieces(name, values.len())? {
@@ -85,7 +88,8 @@ impl Worker {
     /// As for [`Worker::push`].
     pub fn pull(&mut self, name: &str, into: &mut [f32]) -> Result<(), Error> {
         let pieces = self.layout.pieces(name, into.len())?;
-        // All servers are asked before the first answers; one that cannot be reached says so again below.
+        // All servers are asked before the first answers; one that cannot be reached says so again
+        // below.
         for (place, at, range) in &pieces {
             let _ = self.ports[*place].speak(self.me, |path| match path {
                 Path::Here(_) => Ok(()),
@@ -110,7 +114,8 @@ impl Worker {
     /// This worker has done a step: its clock goes on. Waits until the slowest is near enough.
     ///
     /// # Errors
-    /// [`Error::Deadline`] with the slowest, when the patience is over; called again it waits on, and the clock does not go on twice. Else the server that could not be reached.
+    /// [`Error::Deadline`] with the slowest, when the patience is over; called again it waits on,
+    /// and the clock does not go on twice. Else the server that could not be reached.
     pub fn advance(&mut self) -> Result<Advanced, Error> {
         if let Some(error) = self.ports.iter().find_map(|port| port.failed.get()) {
             // Its clock would run away on the others.
@@ -160,7 +165,8 @@ impl Worker {
         Ok(Advanced { clock: self.clock, lost: all.lost })
     }
 
-    /// Whether the last [`Worker::advance`] ended because the slowest had not come in time: then it can be called again.
+    /// Whether the last [`Worker::advance`] ended because the slowest had not come in time: then it
+    /// can be called again.
     pub fn is_waiting(&self) -> bool {
         self.waits
     }
@@ -173,7 +179,8 @@ impl Worker {
         self.tell_end()
     }
 
-    /// This worker cannot go on: the servers take it for lost, and what it has pushed since it last advanced does not count where that is held back.
+    /// This worker cannot go on: the servers take it for lost, and what it has pushed since it last
+    /// advanced does not count where that is held back.
     pub fn give_up(mut self) {
         self.lose();
     }

@@ -30,7 +30,8 @@ fn counter() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Whether the processor's counter has one rate whatever the core's clock and sleep (CPUID 8000_0007h, EDX bit 8).
+/// Whether the processor's counter has one rate whatever the core's clock and sleep (CPUID
+/// 8000_0007h, EDX bit 8).
 #[cfg(target_arch = "x86_64")]
 fn counts_evenly() -> bool {
     static EVENLY: OnceLock<bool> = OnceLock::new();
@@ -63,7 +64,10 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self { start: Moment::now(), wall: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()) }
+        Self {
+            start: Moment::now(),
+            wall: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos()),
+        }
     }
 
     /// From ticks until now to nanoseconds since 1970.

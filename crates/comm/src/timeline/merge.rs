@@ -9,7 +9,8 @@ use std::{
 use super::trace::micro;
 use crate::Error;
 
-/// Makes one trace, `all.json`, of the `rank-N.json` of a directory, and gives its path; see [`merge_files`].
+/// Makes one trace, `all.json`, of the `rank-N.json` of a directory, and gives its path; see
+/// [`merge_files`].
 ///
 /// # Errors
 /// As for [`merge_files`]; [`Error::Config`] where there are no such files.
@@ -24,7 +25,8 @@ pub fn merge(directory: &Path) -> Result<PathBuf, Error> {
 /// # Errors
 /// [`Error::Io`] where it cannot be read, [`Error::Config`] where there are none.
 pub fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let unreadable = |source| Error::io(format!("cannot read the directory of timelines {}", directory.display()), source);
+    let unreadable =
+        |source| Error::io(format!("cannot read the directory of timelines {}", directory.display()), source);
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
@@ -35,7 +37,8 @@ pub fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Error> {
         }
     }
     if files.is_empty() {
-        let problem = format!("{}: no rank-N.json here; run the ranks with SHOAL_COMM_TIMELINE={0}", directory.display());
+        let problem =
+            format!("{}: no rank-N.json here; run the ranks with SHOAL_COMM_TIMELINE={0}", directory.display());
         return Err(Error::Config { problem });
     }
     Ok(files)
@@ -43,26 +46,33 @@ pub fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Makes one trace of ranks' files, each rank a row, and gives how many ranks there are.
 ///
-/// Clocks of different hosts differ. No rank can end a barrier, an all-reduce, an all-gather or an all-to-all before the last has begun it: every such operation bounds by how much
-/// two clocks can differ, from both sides. Where the clocks as they are break the bounds, the higher rank's is moved to the middle between them. Ranks that have
-/// no such operation with the lowest keep their own clock.
+/// Clocks of different hosts differ. No rank can end a barrier, an all-reduce, an all-gather or an
+/// all-to-all before the last has begun it: every such operation bounds by how much two clocks can
+/// differ, from both sides. Where the clocks as they are break the bounds, the higher rank's is
+/// moved to the middle between them. Ranks that have no such operation with the lowest keep their
+/// own clock.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Config`] where a file was not written by this version, or two are of one rank.
+/// [`Error::Io`], or [`Error::Config`] where a file was not written by this version, or two are of
+/// one rank.
 pub fn merge_files(paths: &[PathBuf], output: &Path) -> Result<usize, Error> {
     let mut files = BTreeMap::new();
     for path in paths {
-        let text = fs::read_to_string(path).map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
-        let refused = || Error::Config { problem: format!("{}: not a timeline of this version; record it anew", path.display()) };
+        let text =
+            fs::read_to_string(path).map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
+        let refused =
+            || Error::Config { problem: format!("{}: not a timeline of this version; record it anew", path.display()) };
         let file = File::parse(&text).ok_or_else(refused)?;
         let rank = file.rank;
         if let Some((_, other)) = files.insert(rank, (file, path)) {
-            let problem = format!("{} and {} are both of rank {rank}: give one of them", other.display(), path.display());
+            let problem =
+                format!("{} and {} are both of rank {rank}: give one of them", other.display(), path.display());
             return Err(Error::Config { problem });
         }
     }
     let files: BTreeMap<_, _> = files.into_iter().map(|(rank, (file, _))| (rank, file)).collect();
-    fs::write(output, joined(&files)).map_err(|source| Error::io(format!("cannot write {}", output.display()), source))?;
+    fs::write(output, joined(&files))
+        .map_err(|source| Error::io(format!("cannot write {}", output.display()), source))?;
     Ok(files.len())
 }
 
@@ -73,7 +83,8 @@ struct File {
     lines: Vec<String>,
     /// Nanoseconds that its times are counted from.
     base: i64,
-    /// Begin and end of the operations that no rank ends before all have begun, in nanoseconds since 1970.
+    /// Begin and end of the operations that no rank ends before all have begun, in nanoseconds
+    /// since 1970.
     meetings: BTreeMap<String, (i64, i64)>,
 }
 
@@ -151,7 +162,8 @@ fn joined(files: &BTreeMap<usize, File>) -> String {
 mod tests {
     use super::*;
 
-    /// A file of a rank whose clock is ahead by `ahead`, with all-reduces at these times (begin, end), in nanoseconds.
+    /// A file of a rank whose clock is ahead by `ahead`, with all-reduces at these times (begin,
+    /// end), in nanoseconds.
     fn file(rank: usize, base_days: i64, ahead: i64, operations: &[(i64, i64)]) -> File {
         let base = base_days * 86_400;
         let mut text = "{\"traceEvents\":[\n".to_owned();
@@ -162,8 +174,9 @@ mod tests {
                 "{{\"ph\":\"X\",\"pid\":{rank},\"tid\":0,\"ts\":{ts},\"dur\":{dur},\"name\":\"all-reduce\",\"cat\":\"comm\",\"args\":{{\"group\":\"0\",\"epoch\":0,\"number\":{number},\"failed\":false}}}},\n"
             );
         }
-        text +=
-            &format!("{{\"ph\":\"M\",\"pid\":{rank}}}\n],\"otherData\":{{\"format\":1,\"rank\":{rank},\"base\":{base},\"lost\":0}}}}\n");
+        text += &format!(
+            "{{\"ph\":\"M\",\"pid\":{rank}}}\n],\"otherData\":{{\"format\":1,\"rank\":{rank},\"base\":{base},\"lost\":0}}}}\n"
+        );
         File::parse(&text).expect("a file")
     }
 
@@ -184,10 +197,16 @@ mod tests {
         assert_eq!(file(1, 0, 77, &[]).ahead_of(&reference), 0, "nothing in common");
         let files = BTreeMap::from([(0, reference), (1, file(1, -1, -3_000_000_000, &second))]);
         let text = joined(&files);
-        let times: Vec<_> =
-            text.lines().filter(|line| line.contains("\"pid\":1")).filter_map(|line| nanoseconds(member(line, "ts")?)).collect();
+        let times: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("\"pid\":1"))
+            .filter_map(|line| nanoseconds(member(line, "ts")?))
+            .collect();
         assert_eq!(times.len(), 3, "{text}");
-        assert!(times.iter().zip([50_000, 110_000, 190_000]).all(|(got, wanted)| (got - wanted).abs() <= 10_000), "{times:?}");
+        assert!(
+            times.iter().zip([50_000, 110_000, 190_000]).all(|(got, wanted)| (got - wanted).abs() <= 10_000),
+            "{times:?}"
+        );
     }
 
     #[test]
@@ -210,13 +229,20 @@ mod tests {
         fs::write(at("other.json"), "{}").expect("written");
         assert!(refused(&[at("other.json")]).contains("other.json: not a timeline"));
         for name in ["rank-0.json", "rank-1.json"] {
-            fs::write(at(name), "{\"traceEvents\":[\n],\"otherData\":{\"format\":1,\"rank\":1,\"base\":0,\"lost\":0}}\n").expect("written");
+            fs::write(
+                at(name),
+                "{\"traceEvents\":[\n],\"otherData\":{\"format\":1,\"rank\":1,\"base\":0,\"lost\":0}}\n",
+            )
+            .expect("written");
         }
         assert!(refused(&[at("rank-0.json"), at("rank-1.json")]).contains("both of rank 1"));
     }
 
     #[test]
     fn times_that_no_clock_has_are_refused() {
-        assert_eq!((nanoseconds("-1.500"), nanoseconds("9223372036854775807.000"), nanoseconds("1")), (Some(-1500), None, None));
+        assert_eq!(
+            (nanoseconds("-1.500"), nanoseconds("9223372036854775807.000"), nanoseconds("1")),
+            (Some(-1500), None, None)
+        );
     }
 }

@@ -1,8 +1,11 @@
-//! What each rank did and when: every operation with its wait, begin, end, bytes and algorithm, as a Chrome trace (Perfetto reads it, too).
+//! What each rank did and when: every operation with its wait, begin, end, bytes and algorithm, as
+//! a Chrome trace (Perfetto reads it, too).
 //!
-//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its group goes and when the process ends. [`merge()`] (and `shoal timeline merge`) makes one
-//! trace of the ranks' files, on one clock. The last 16,383 operations of each thread are kept; how many more there were is in the file (`lost`). An operation costs two
-//! looks at the clock and a line of memory; no lock is taken. A process that is killed writes nothing.
+//! With `SHOAL_COMM_TIMELINE=DIR` in the environment each rank writes `DIR/rank-N.json` when its
+//! group goes and when the process ends. [`merge()`] (and `shoal timeline merge`) makes one trace
+//! of the ranks' files, on one clock. The last 16,383 operations of each thread are kept; how many
+//! more there were is in the file (`lost`). An operation costs two looks at the clock and a line of
+//! memory; no lock is taken. A process that is killed writes nothing.
 
 mod clock;
 mod merge;
@@ -106,17 +109,21 @@ struct Recorder {
 }
 
 thread_local! {
-    /// The rings of this thread, by their recorder's address. Recorders live as long as the process.
+    /// The rings of this thread, by their recorder's address. Recorders live as long as the
+    /// process.
     static RINGS: RefCell<Vec<(usize, Arc<Ring>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// All recorders of this process, by rank. Threads as ranks have one each; groups of one rank share it.
+/// All recorders of this process, by rank. Threads as ranks have one each; groups of one rank share
+/// it.
 static RECORDERS: Mutex<BTreeMap<usize, Arc<Recorder>>> = Mutex::new(BTreeMap::new());
 
 /// Where files go, if the environment says so.
 fn directory() -> Option<&'static Path> {
     static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    DIRECTORY.get_or_init(|| std::env::var_os("SHOAL_COMM_TIMELINE").filter(|value| !value.is_empty()).map(PathBuf::from)).as_deref()
+    DIRECTORY
+        .get_or_init(|| std::env::var_os("SHOAL_COMM_TIMELINE").filter(|value| !value.is_empty()).map(PathBuf::from))
+        .as_deref()
 }
 
 /// What one group records, if anything.
@@ -137,7 +144,8 @@ pub(crate) struct Since {
 impl Track {
     /// Of a group that was not split off another: records if the environment says so.
     pub(crate) fn of_root(rank: usize) -> Self {
-        directory().map_or(Self { recorder: None, group: 0, is_root: true }, |directory| Self::in_directory(directory, rank))
+        directory()
+            .map_or(Self { recorder: None, group: 0, is_root: true }, |directory| Self::in_directory(directory, rank))
     }
 
     #[expect(unsafe_code, reason = "the C library's list of what is done at the end")]
@@ -147,7 +155,8 @@ impl Track {
             write_all();
         }
         AT_EXIT.get_or_init(|| {
-            // SAFETY: the function takes nothing, unwinds nowhere (files that cannot be written are said so on standard error), and lives as long as the process.
+            // SAFETY: the function takes nothing, unwinds nowhere (files that cannot be written are
+            // said so on standard error), and lives as long as the process.
             unsafe { libc::atexit(at_exit) };
         });
         let mut recorders = RECORDERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,8 +167,10 @@ impl Track {
 
     /// Of the group that its `number`-th split made; the same number on all members.
     pub(crate) fn split(&self, number: u64) -> Self {
-        let group =
-            self.recorder.as_ref().map_or(0, |recorder| recorder.name(|groups| format!("{}/{number}", groups[self.group as usize])).0);
+        let group = self
+            .recorder
+            .as_ref()
+            .map_or(0, |recorder| recorder.name(|groups| format!("{}/{number}", groups[self.group as usize])).0);
         Self { recorder: self.recorder.clone(), group, is_root: false }
     }
 
@@ -203,7 +214,13 @@ impl Track {
 
 impl Recorder {
     fn new(directory: &Path, rank: usize) -> Self {
-        Self { rank, directory: directory.to_owned(), clock: Clock::start(), groups: Mutex::default(), rings: Mutex::default() }
+        Self {
+            rank,
+            directory: directory.to_owned(),
+            clock: Clock::start(),
+            groups: Mutex::default(),
+            rings: Mutex::default(),
+        }
     }
 
     /// A new group's index and name.

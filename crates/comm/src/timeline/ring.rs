@@ -1,4 +1,5 @@
-//! The last operations of one thread. One thread writes, without locks; another may read at any time.
+//! The last operations of one thread. One thread writes, without locks; another may read at any
+//! time.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -27,7 +28,8 @@ impl Ring {
     #[inline]
     pub(super) fn push(&self, event: &Event) {
         let count = self.count.load(Ordering::Relaxed);
-        // Whoever sees a word of this event also sees the count of those before, and so that the slot is being overwritten.
+        // Whoever sees a word of this event also sees the count of those before, and so that the
+        // slot is being overwritten.
         fence(Ordering::Release);
         let slot = &self.slots[count as usize % CAPACITY];
         for (word, value) in slot.iter().zip(pack(event)) {
@@ -69,7 +71,12 @@ fn pack(event: &Event) -> [u64; WORDS] {
         Kind::RecvAny { tag } => (11, 0, tag),
         Kind::Barrier => (10, 0, 0),
     };
-    let rest = code | op_code(kind.op()) << 4 | (dtype as u64) << 8 | (way as u64) << 16 | u64::from(failed) << 24 | u64::from(group) << 32;
+    let rest = code
+        | op_code(kind.op()) << 4
+        | (dtype as u64) << 8
+        | (way as u64) << 16
+        | u64::from(failed) << 24
+        | u64::from(group) << 32;
     [called, begun, ended, number, bytes, epoch, rank as u64 | u64::from(tag) << 32, rest]
 }
 
@@ -95,7 +102,19 @@ fn unpack(words: &[u64; WORDS]) -> Event {
     };
     let dtype = DType::ALL.into_iter().find(|dtype| *dtype as usize == byte(8)).unwrap_or(DType::U8);
     let way = Way::ALL.get(byte(16)).copied().unwrap_or_default();
-    Event { called, begun, ended, number, epoch, bytes, kind, dtype, way, failed: byte(24) == 1, group: (rest >> 32) as u32 }
+    Event {
+        called,
+        begun,
+        ended,
+        number,
+        epoch,
+        bytes,
+        kind,
+        dtype,
+        way,
+        failed: byte(24) == 1,
+        group: (rest >> 32) as u32,
+    }
 }
 
 #[cfg(test)]

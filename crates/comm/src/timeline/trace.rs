@@ -1,10 +1,12 @@
-//! One rank's operations as a Chrome trace. Each event is a line of its own with its members in one order, which is what [`super::merge()`] relies on.
+//! One rank's operations as a Chrome trace. Each event is a line of its own with its members in one
+//! order, which is what [`super::merge()`] relies on.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use super::{Event, clock::Clock, ring::Ring};
 
-/// Nanoseconds of a day. Times in files are counted from a day's begin, so that they fit a double with all their digits.
+/// Nanoseconds of a day. Times in files are counted from a day's begin, so that they fit a double
+/// with all their digits.
 const DAY: i64 = 86_400_000_000_000;
 
 /// The whole file.
@@ -13,18 +15,31 @@ pub(super) fn text(rank: usize, groups: &[String], rings: &[Arc<Ring>], clock: &
     let mut text = String::from("{\"traceEvents\":[\n");
     let mut lost = 0;
     let mut base = None;
-    let _ = writeln!(text, "{{\"ph\":\"M\",\"pid\":{rank},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {rank}\"}}}},");
+    let _ = writeln!(
+        text,
+        "{{\"ph\":\"M\",\"pid\":{rank},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {rank}\"}}}},"
+    );
     for (thread, ring) in rings.iter().enumerate() {
         let (events, lost_here) = ring.events();
         lost += lost_here;
         for event in &events {
             let base = *base.get_or_insert_with(|| scale(event.called) / DAY * DAY);
-            push(&mut text, rank, thread, groups.get(event.group as usize).map_or("", String::as_str), event, |ticks| scale(ticks) - base);
+            push(
+                &mut text,
+                rank,
+                thread,
+                groups.get(event.group as usize).map_or("", String::as_str),
+                event,
+                |ticks| scale(ticks) - base,
+            );
         }
     }
     let base = base.unwrap_or(0) / 1_000_000_000;
     // Every event ends with a comma; this one ends the list.
-    let _ = writeln!(text, "{{\"ph\":\"M\",\"pid\":{rank},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{rank}}}}}");
+    let _ = writeln!(
+        text,
+        "{{\"ph\":\"M\",\"pid\":{rank},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{rank}}}}}"
+    );
     let _ = writeln!(text, "],\"otherData\":{{\"format\":1,\"rank\":{rank},\"base\":{base},\"lost\":{lost}}}}}");
     text
 }
@@ -42,9 +57,15 @@ fn push(text: &mut String, rank: usize, thread: usize, group: &str, event: &Even
         text,
         "\"group\":\"{group}\",\"epoch\":{epoch},\"number\":{number},\"call\":\"{kind}\",\"dtype\":\"{dtype}\",\"bytes\":{bytes},"
     );
-    let _ = writeln!(text, "\"algorithm\":\"{}\",\"waited\":{},\"failed\":{failed}}}}},", way.name(), micro((begun - called).max(0)));
+    let _ = writeln!(
+        text,
+        "\"algorithm\":\"{}\",\"waited\":{},\"failed\":{failed}}}}},",
+        way.name(),
+        micro((begun - called).max(0))
+    );
     if begun > called {
-        // Waits overlap with what they wait for, which slices of one thread must not: they are asynchronous events.
+        // Waits overlap with what they wait for, which slices of one thread must not: they are
+        // asynchronous events.
         let id = format!("{rank}.{group}.{epoch}.{number}.{}", kind.name());
         for (phase, time) in [("b", called), ("e", begun)] {
             let time = micro(time);

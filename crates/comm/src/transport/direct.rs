@@ -1,8 +1,10 @@
-//! Collectives where every rank can reach every rank's memory: each rank does its share of the whole, between two barriers.
+//! Collectives where every rank can reach every rank's memory: each rank does its share of the
+//! whole, between two barriers.
 //!
-//! All-reduce, reduce and reduce-scatter: rank r reduces the r-th slice, reading all sources once, and pushes the result into all destinations (a direct
-//! reduce-scatter and a pushed all-gather in one pass). The others copy. Slices are disjoint, so in place is no special case. Every
-//! element is reduced by one rank in rank order: the same bits everywhere.
+//! All-reduce, reduce and reduce-scatter: rank r reduces the r-th slice, reading all sources once,
+//! and pushes the result into all destinations (a direct reduce-scatter and a pushed all-gather in
+//! one pass). The others copy. Slices are disjoint, so in place is no special case. Every element
+//! is reduced by one rank in rank order: the same bits everywhere.
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
@@ -68,17 +70,20 @@ pub(crate) fn slice(len: usize, size: usize, r: usize, n: usize) -> (usize, usiz
 /// Rank `rank`'s share of a collective. `views` has every rank's memory, by rank.
 ///
 /// # Safety
-/// Every rank has entered the operation and none leaves before all shares are done; the views are valid for the extents of the same call.
+/// Every rank has entered the operation and none leaves before all shares are done; the views are
+/// valid for the extents of the same call.
 pub(crate) unsafe fn share(call: &Call, rank: usize, views: &[View], stores: Stores) {
     let n = views.len();
     let size = call.dtype.size();
-    // SAFETY: offsets are within the extents that the caller promises; each arm writes only what no other rank's share touches.
+    // SAFETY: offsets are within the extents that the caller promises; each arm writes only what no
+    // other rank's share touches.
     unsafe {
         match call.kind {
             Kind::AllReduce(op) => {
                 let (at, len) = slice(call.len, size, rank, n);
                 let sources = PerRank::new(n, |r| views[r].send.add(at * size));
-                // Begin with another destination than the other ranks do, so that not all write to one.
+                // Begin with another destination than the other ranks do, so that not all write to
+                // one.
                 let targets = PerRank::new(n, |i| views[(rank + i) % n].recv.add(at * size));
                 reduce::reduce(&Reduction { op, dtype: call.dtype, ranks: n }, &targets, &sources, len, stores);
             }
@@ -91,7 +96,13 @@ pub(crate) unsafe fn share(call: &Call, rank: usize, views: &[View], stores: Sto
             Kind::ReduceScatter(op) => {
                 let at = call.offset(rank) * size;
                 let sources = PerRank::new(n, |r| views[r].send.add(at));
-                reduce::reduce(&Reduction { op, dtype: call.dtype, ranks: n }, &[views[rank].recv], &sources, call.len, stores);
+                reduce::reduce(
+                    &Reduction { op, dtype: call.dtype, ranks: n },
+                    &[views[rank].recv],
+                    &sources,
+                    call.len,
+                    stores,
+                );
             }
             Kind::AllGather => {
                 let at = call.offset(rank) * size;
@@ -102,7 +113,12 @@ pub(crate) unsafe fn share(call: &Call, rank: usize, views: &[View], stores: Sto
             Kind::Broadcast { root } => {
                 let (at, len) = slice(call.len, size, rank, n);
                 for target in (0..n).filter(|target| *target != root) {
-                    reduce::copy(views[target].recv.add(at * size), views[root].send.add(at * size), len * size, stores);
+                    reduce::copy(
+                        views[target].recv.add(at * size),
+                        views[root].send.add(at * size),
+                        len * size,
+                        stores,
+                    );
                 }
             }
             Kind::Gather { root } => {

@@ -17,14 +17,19 @@ use crate::{Call, Error, Memory, guard::Guard};
 
 /// Moves the data of one group's operations.
 ///
-/// Collectives are executed one after the other, in the same order on all ranks; `seq` counts them from 0. Messages (send, recv) come beside them from other threads, by
-/// the transport's [`Wire`]. Different peers and directions run at the same time, so a transport keeps the state of each apart.
+/// Collectives are executed one after the other, in the same order on all ranks; `seq` counts them
+/// from 0. Messages (send, recv) come beside them from other threads, by the transport's [`Wire`].
+/// Different peers and directions run at the same time, so a transport keeps the state of each
+/// apart.
 ///
-/// A transport without a wire executes messages, too: those of one peer and direction one after the other, with a `seq` of their own from 0, from ranks that are named,
-/// in the order in which they were sent. A small send should not wait for its receiver, a large one may.
+/// A transport without a wire executes messages, too: those of one peer and direction one after the
+/// other, with a `seq` of their own from 0, from ranks that are named, in the order in which they
+/// were sent. A small send should not wait for its receiver, a large one may.
 ///
-/// Every rank checks the others' signatures ([`Call::signature`]) where it meets them, and returns [`Guard::dispute`] where they differ. The call was checked ([`Call::check`], [`Transport::check`]) and
-/// the group has at least two ranks, unless the transport [serves one](Transport::serves_one).
+/// Every rank checks the others' signatures ([`Call::signature`]) where it meets them, and returns
+/// [`Guard::dispute`] where they differ. The call was checked ([`Call::check`],
+/// [`Transport::check`]) and the group has at least two ranks, unless the transport [serves
+/// one](Transport::serves_one).
 #[expect(unsafe_code, reason = "calls are addresses")]
 pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// Does one operation.
@@ -41,7 +46,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether operations of a group of one rank come here, too: their memory may be such as the processor does not reach.
+    /// Whether operations of a group of one rank come here, too: their memory may be such as the
+    /// processor does not reach.
     fn serves_one(&self) -> bool {
         false
     }
@@ -49,7 +55,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     /// Memory for operations: zeroed, aligned to 4096.
     fn alloc(&self, bytes: usize) -> Result<Memory, Error>;
 
-    /// The same among some ranks, named by their numbers here and numbered anew in the order given; this rank is one of them. `id` is the same on all members, and no other group has it.
+    /// The same among some ranks, named by their numbers here and numbered anew in the order given;
+    /// this rank is one of them. `id` is the same on all members, and no other group has it.
     fn split(&self, members: &[usize], id: u64, guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error>;
 
     /// Which algorithm runs for which operation and size, for people.

@@ -1,4 +1,5 @@
-//! Collectives by giving and pulling: every rank puts what it gives where others can read it, and takes from there what it needs.
+//! Collectives by giving and pulling: every rank puts what it gives where others can read it, and
+//! takes from there what it needs.
 //!
 //! Done for a range of each piece, so that long operations go through short memory.
 
@@ -37,11 +38,20 @@ fn given(call: &Call, rank: usize, to: usize) -> usize {
     }
 }
 
-/// Copies a range of each piece that this rank gives to others; the piece for rank j goes to `target + j * stride`. What it gives itself is not copied.
+/// Copies a range of each piece that this rank gives to others; the piece for rank j goes to
+/// `target + j * stride`. What it gives itself is not copied.
 ///
 /// # Safety
 /// The call is valid for this rank of `n`, and `target` for all pieces' ranges.
-pub(crate) unsafe fn give(call: &Call, rank: usize, n: usize, range: &Range<usize>, target: *mut u8, stride: usize, stores: Stores) {
+pub(crate) unsafe fn give(
+    call: &Call,
+    rank: usize,
+    n: usize,
+    range: &Range<usize>,
+    target: *mut u8,
+    stride: usize,
+    stores: Stores,
+) {
     if !gives(call.kind, rank) {
         return;
     }
@@ -52,12 +62,15 @@ pub(crate) unsafe fn give(call: &Call, rank: usize, n: usize, range: &Range<usiz
         if range.start < end {
             let start = if many == 1 { 0 } else { call.offset(j) } + range.start;
             // SAFETY: within the piece, and within the target's range of it.
-            unsafe { reduce::copy(target.add(j * stride), call.send.add(start * size), (end - range.start) * size, stores) };
+            unsafe {
+                reduce::copy(target.add(j * stride), call.send.add(start * size), (end - range.start) * size, stores);
+            };
         }
     }
 }
 
-/// Takes a range of each piece. `source(j, p)` is where the range of rank j's piece p begins; it is not asked for this rank's own.
+/// Takes a range of each piece. `source(j, p)` is where the range of rank j's piece p begins; it is
+/// not asked for this rank's own.
 ///
 /// # Safety
 /// The call is valid for this rank of `n`, and all sources are for the range.
@@ -87,11 +100,23 @@ pub(crate) unsafe fn pull(
             Kind::Reduce { root, .. } if root != rank => {}
             Kind::AllReduce(op) | Kind::Reduce { op, .. } => {
                 let sources = PerRank::new(n, |j| from(j, 0));
-                reduce::reduce(&Reduction { op, dtype: call.dtype, ranks: n }, &[target(0)], &sources, clip(call.len), stores);
+                reduce::reduce(
+                    &Reduction { op, dtype: call.dtype, ranks: n },
+                    &[target(0)],
+                    &sources,
+                    clip(call.len),
+                    stores,
+                );
             }
             Kind::ReduceScatter(op) => {
                 let sources = PerRank::new(n, |j| from(j, rank));
-                reduce::reduce(&Reduction { op, dtype: call.dtype, ranks: n }, &[target(0)], &sources, clip(call.len), stores);
+                reduce::reduce(
+                    &Reduction { op, dtype: call.dtype, ranks: n },
+                    &[target(0)],
+                    &sources,
+                    clip(call.len),
+                    stores,
+                );
             }
             Kind::AllGather => {
                 for j in (0..n).map(|i| (rank + i) % n) {
@@ -113,7 +138,12 @@ pub(crate) unsafe fn pull(
             Kind::Scatter { root } => reduce::copy(target(0), from(root, rank), clip(call.len) * size, stores),
             Kind::AllToAll => {
                 for j in (0..n).map(|i| (rank + i) % n) {
-                    reduce::copy(target(call.offset_from(j, n)), from(j, rank), clip(call.piece_from(j, n)) * size, stores);
+                    reduce::copy(
+                        target(call.offset_from(j, n)),
+                        from(j, rank),
+                        clip(call.piece_from(j, n)) * size,
+                        stores,
+                    );
                 }
             }
             Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } | Kind::Barrier => {}

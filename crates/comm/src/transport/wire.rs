@@ -1,4 +1,5 @@
-//! Messages of two ranks as they come: what each transport has of its own, and what `front::inbox` makes of it.
+//! Messages of two ranks as they come: what each transport has of its own, and what `front::inbox`
+//! makes of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,26 +34,31 @@ impl Label {
     }
 }
 
-/// The messages of a group. Those of one sender come in the order in which they were sent, one after the other: label, then bytes. Which receive gets
-/// one is not decided here; one at a time asks for those of a sender.
+/// The messages of a group. Those of one sender come in the order in which they were sent, one
+/// after the other: label, then bytes. Which receive gets one is not decided here; one at a time
+/// asks for those of a sender.
 #[expect(unsafe_code, reason = "calls are addresses")]
 pub(crate) trait Wire: Send + Sync + fmt::Debug {
-    /// Sends the call's message, which has that label. A small one should not wait for its receiver, a large one may. Those to one rank come one after the other.
+    /// Sends the call's message, which has that label. A small one should not wait for its
+    /// receiver, a large one may. Those to one rank come one after the other.
     ///
     /// # Safety
     /// As for [`crate::ProcessGroup::run`].
     unsafe fn send(&self, to: usize, call: &Call, label: Label, guard: &Guard<'_>) -> Result<(), Error>;
 
-    /// The label of the next message of that rank, once, if it has come and all bytes of the one before were taken. Waits for nothing.
+    /// The label of the next message of that rank, once, if it has come and all bytes of the one
+    /// before were taken. Waits for nothing.
     fn next(&self, from: usize, guard: &Guard<'_>) -> Result<Option<Label>, Error>;
 
-    /// Takes some of the `left` bytes (at least one) of the message whose label came last to `target`; how many. Waits for nothing.
+    /// Takes some of the `left` bytes (at least one) of the message whose label came last to
+    /// `target`; how many. Waits for nothing.
     ///
     /// # Safety
     /// `left` bytes at `target` may be written.
     unsafe fn take(&self, from: usize, target: *mut u8, left: usize, guard: &Guard<'_>) -> Result<usize, Error>;
 
-    /// For how long it is worth looking again and again before [`Wire::pause`] for a message of those ranks; none: the guard's own pace.
+    /// For how long it is worth looking again and again before [`Wire::pause`] for a message of
+    /// those ranks; none: the guard's own pace.
     fn awake(&self, from: &[usize]) -> Option<Duration>;
 
     /// Sleeps that long, or until something may have come of those ranks.

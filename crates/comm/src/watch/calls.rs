@@ -46,8 +46,13 @@ impl Calls {
 
     /// Whether anybody waits in the same operation with another call.
     pub(super) fn disagrees(&self, epoch: u64, mine: &Waiting) -> bool {
-        let same = |other: &Waiting| other.members == mine.members && other.number == mine.number && other.between == mine.between;
-        self.waiting.values().flatten().any(|(of, other)| *of == epoch && same(other) && other.signature != mine.signature)
+        let same = |other: &Waiting| {
+            other.members == mine.members && other.number == mine.number && other.between == mine.between
+        };
+        self.waiting
+            .values()
+            .flatten()
+            .any(|(of, other)| *of == epoch && same(other) && other.signature != mine.signature)
     }
 
     /// Forgets groups before that epoch.

@@ -1,8 +1,10 @@
 //! Who lives: a control connection to every other rank, and one thread that reads them all.
 //!
-//! A connection that ends without a goodbye means that the process died; where both are on one host its process descriptor says so too, because
-//! children that a process forked keep its connections open. Silence for nine tenths of the heartbeat means that it hangs: so it is known
-//! within the heartbeat. Whoever finds a loss tells all, and a rank that was taken for hung is told so, too: it is out.
+//! A connection that ends without a goodbye means that the process died; where both are on one host
+//! its process descriptor says so too, because children that a process forked keep its connections
+//! open. Silence for nine tenths of the heartbeat means that it hangs: so it is known within the
+//! heartbeat. Whoever finds a loss tells all, and a rank that was taken for hung is told so, too:
+//! it is out.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -130,7 +132,13 @@ impl Mesh {
         let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         // A process that has ended since is found out by the connection.
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).map(Arc::new);
-        let link = Link { stream: Arc::new(stream), process, decoder: Decoder::default(), out: Vec::new(), heard: Instant::now() };
+        let link = Link {
+            stream: Arc::new(stream),
+            process,
+            decoder: Decoder::default(),
+            out: Vec::new(),
+            heard: Instant::now(),
+        };
         self.shared.lock().peers[node] = Peer { fate: Fate::Alive, link: Some(link) };
         self.shared.wake();
         Ok(())
@@ -227,7 +235,9 @@ impl Entry {
         match fate {
             Fate::Absent | Fate::Alive => {}
             Fate::Left => alarm.leave(rank),
-            Fate::Lost { silent: Some(milliseconds), .. } => alarm.raise(Fault::Hung { rank, milliseconds: *milliseconds }),
+            Fate::Lost { silent: Some(milliseconds), .. } => {
+                alarm.raise(Fault::Hung { rank, milliseconds: *milliseconds });
+            }
             Fate::Lost { silent: None, how } => alarm.raise(Fault::Died { rank, how: how.clone() }),
         }
     }
@@ -260,7 +270,8 @@ impl Shared {
             let mut state = self.lock();
             let now = Instant::now();
             if now - last_turn > self.limit() / 2 {
-                // This process itself was stopped or starved: what the others said meanwhile is unread, so nobody is to blame.
+                // This process itself was stopped or starved: what the others said meanwhile is
+                // unread, so nobody is to blame.
                 state.peers.iter_mut().filter_map(|peer| peer.link.as_mut()).for_each(|link| link.heard = now);
             }
             last_turn = now;
@@ -303,7 +314,8 @@ impl Shared {
         (watched, streams, processes)
     }
 
-    /// Sleeps until something is to be done; nodes to read from, and whether their process has ended.
+    /// Sleeps until something is to be done; nodes to read from, and whether their process has
+    /// ended.
     fn wait(
         &self,
         watched: &[(usize, bool)],
@@ -312,14 +324,14 @@ impl Shared {
         until: Duration,
     ) -> Vec<(usize, bool)> {
         let mut descriptors = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        descriptors.extend(
-            watched
-                .iter()
-                .zip(streams)
-                .map(|((_, writes), stream)| PollFd::new(&**stream, if *writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })),
-        );
+        descriptors.extend(watched.iter().zip(streams).map(|((_, writes), stream)| {
+            PollFd::new(&**stream, if *writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+        }));
         descriptors.extend(processes.iter().map(|(_, process)| PollFd::new(&**process, PollFlags::IN)));
-        let until = Timespec { tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(until.subsec_nanos()) };
+        let until = Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(until.subsec_nanos()),
+        };
         if poll(&mut descriptors, Some(&until)).is_err() {
             // Interrupted by a signal: look again.
             return Vec::new();
@@ -387,9 +399,11 @@ impl Shared {
         }
         peer.fate = Fate::Lost { silent, how: how.to_owned() };
         if let Some(link) = peer.link.take() {
-            // If it lives after all it learns that it is out, and accuses nobody. It has room for this, or will never read it.
+            // If it lives after all it learns that it is out, and accuses nobody. It has room for
+            // this, or will never read it.
             let _ = (&*link.stream).write(&Message::Expelled { milliseconds: silent.unwrap_or(0) }.encode());
-            // Not closed: with something unread in it, that would reset the connection and take our last word away.
+            // Not closed: with something unread in it, that would reset the connection and take our
+            // last word away.
             drop(link.stream.shutdown(std::net::Shutdown::Write));
             state.graves.push(link.stream);
         }
@@ -443,7 +457,9 @@ impl Shared {
                 }
             }
             Message::Expelled { milliseconds: 0 } => self.expel(state, from, "a connection to it was lost"),
-            Message::Expelled { milliseconds } => self.expel(state, from, &format!("{milliseconds} ms without a sign of life")),
+            Message::Expelled { milliseconds } => {
+                self.expel(state, from, &format!("{milliseconds} ms without a sign of life"));
+            }
             Message::Bye => {
                 state.peers[from].fate = Fate::Left;
                 state.entries.iter().for_each(|entry| entry.hear(from, &Fate::Left));
@@ -455,7 +471,11 @@ impl Shared {
             },
             Message::Call { epoch, members, text } => state.calls.heard(epoch, members, from, text),
             Message::Waits { epoch, waiting } => state.calls.waits(epoch, from, waiting),
-            Message::Ready { .. } | Message::Newcomer { .. } | Message::Form { .. } | Message::Formed { .. } | Message::Go { .. } => {
+            Message::Ready { .. }
+            | Message::Newcomer { .. }
+            | Message::Form { .. }
+            | Message::Formed { .. }
+            | Message::Go { .. } => {
                 state.reform.push_back((from, message));
             }
         }
@@ -464,7 +484,9 @@ impl Shared {
 
     /// The others go on without this rank.
     fn expel(&self, state: &mut State, by: usize, why: &str) {
-        let why = format!("the group went on without this rank after {why}; end this process, or start it again as a replacement");
+        let why = format!(
+            "the group went on without this rank after {why}; end this process, or start it again as a replacement"
+        );
         state.expelled.get_or_insert_with(|| why.clone());
         for entry in &state.entries {
             if let (Some(rank), Some(alarm)) = (entry.place(by), entry.alarm.upgrade()) {

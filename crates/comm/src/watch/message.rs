@@ -13,7 +13,8 @@ use crate::{
 pub(crate) enum Message {
     /// A sign of life.
     Beat,
-    /// Another rank is lost, by its number in the first formation; silent for so long, or gone in that way.
+    /// Another rank is lost, by its number in the first formation; silent for so long, or gone in
+    /// that way.
     Lost { node: u32, silent: Option<u64>, how: String },
     /// The receiver was taken for hung and is no part of the group any more.
     Expelled { milliseconds: u64 },
@@ -25,9 +26,11 @@ pub(crate) enum Message {
     Call { epoch: u64, members: Vec<u32>, text: Option<String> },
     /// The sender has waited long in an operation of these members; what it called, as a number.
     Waits { epoch: u64, waiting: Waiting },
-    /// The sender wants to form the group anew; the highest epoch that it knows of, and whether it waits for replacements.
+    /// The sender wants to form the group anew; the highest epoch that it knows of, and whether it
+    /// waits for replacements.
     Ready { epoch: u64, rejoin: bool },
-    /// A rank as it is now, before the `Form` that names it; whether it is a replacement that is taken in by that.
+    /// A rank as it is now, before the `Form` that names it; whether it is a replacement that is
+    /// taken in by that.
     Newcomer { epoch: u64, fresh: bool, member: Member },
     /// The leader's proposal: these nodes under that epoch.
     Form { epoch: u64, nodes: Vec<u32> },
@@ -226,10 +229,17 @@ impl Message {
                 let is_between = flag(&mut fields)?;
                 let pair = (fields.u32()?, fields.u32()?);
                 let signature = fields.u64()?;
-                Self::Waits { epoch, waiting: Waiting { members, number, between: is_between.then_some(pair), signature } }
+                Self::Waits {
+                    epoch,
+                    waiting: Waiting { members, number, between: is_between.then_some(pair), signature },
+                }
             }
             8 => Self::Ready { epoch: fields.u64()?, rejoin: flag(&mut fields)? },
-            9 => Self::Newcomer { epoch: fields.u64()?, fresh: flag(&mut fields)?, member: Member::decode(fields.bytes()?)? },
+            9 => Self::Newcomer {
+                epoch: fields.u64()?,
+                fresh: flag(&mut fields)?,
+                member: Member::decode(fields.bytes()?)?,
+            },
             10 => Self::Form { epoch: fields.u64()?, nodes: list(&mut fields)? },
             11 => Self::Formed { epoch: fields.u64()? },
             12 => Self::Go { epoch: fields.u64()? },
@@ -285,7 +295,10 @@ mod tests {
             Message::Bye,
             Message::Call { epoch: 1, members: vec![0, 1], text: Some("barrier".into()) },
             Message::Call { epoch: 1, members: vec![], text: None },
-            Message::Waits { epoch: 2, waiting: Waiting { members: vec![1], number: 5, between: Some((0, 1)), signature: u64::MAX } },
+            Message::Waits {
+                epoch: 2,
+                waiting: Waiting { members: vec![1], number: 5, between: Some((0, 1)), signature: u64::MAX },
+            },
             Message::Ready { epoch: 1, rejoin: true },
             Message::Newcomer { epoch: 2, fresh: true, member },
             Message::Form { epoch: 2, nodes: vec![0, 2, 3] },
@@ -293,9 +306,14 @@ mod tests {
             Message::Go { epoch: 2 },
         ];
         let died = Fault::Died { rank: 1, how: "x".into() };
-        for fault in
-            [died, Fault::Hung { rank: 0, milliseconds: 1 }, Fault::GaveUp { rank: 2, why: "y".into() }, dispute, Fault::Revoked, within]
-        {
+        for fault in [
+            died,
+            Fault::Hung { rank: 0, milliseconds: 1 },
+            Fault::GaveUp { rank: 2, why: "y".into() },
+            dispute,
+            Fault::Revoked,
+            within,
+        ] {
             all.push(Message::Fault { epoch: 8, fault });
         }
         all

@@ -1,4 +1,5 @@
-//! Who lives, over processes and hosts: control connections between all ranks, heartbeats, and what follows from a loss.
+//! Who lives, over processes and hosts: control connections between all ranks, heartbeats, and what
+//! follows from a loss.
 
 mod calls;
 mod mesh;
@@ -53,7 +54,10 @@ impl Watch for Formation {
     fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>> {
         let (numbers, nodes) = (Self::numbers(members), self.nodes_of(members));
         self.mesh.shared.lock().calls.heard(self.epoch, numbers.clone(), self.me, mine.map(str::to_owned));
-        self.mesh.send(&nodes, &Message::Call { epoch: self.epoch, members: numbers.clone(), text: mine.map(str::to_owned) });
+        self.mesh.send(
+            &nodes,
+            &Message::Call { epoch: self.epoch, members: numbers.clone(), text: mine.map(str::to_owned) },
+        );
         let end = Instant::now() + patience;
         let shared = &self.mesh.shared;
         let mut state = shared.lock();
@@ -132,9 +136,16 @@ mod tests {
         meshes[0].lose(1, "its data connection was reset");
         for who in [0, 2] {
             let fault = fault(&formations[who], Duration::from_secs(20));
-            assert_eq!(fault, Some(Fault::Died { rank: 1, how: "its data connection was reset".to_owned() }), "rank {who}");
+            assert_eq!(
+                fault,
+                Some(Fault::Died { rank: 1, how: "its data connection was reset".to_owned() }),
+                "rank {who}"
+            );
         }
-        assert!(matches!(fault(&formations[1], Duration::from_secs(20)), Some(Fault::Died { .. } | Fault::GaveUp { .. })));
+        assert!(matches!(
+            fault(&formations[1], Duration::from_secs(20)),
+            Some(Fault::Died { .. } | Fault::GaveUp { .. })
+        ));
     }
 
     #[test]

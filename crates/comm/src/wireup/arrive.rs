@@ -1,4 +1,5 @@
-//! A process comes to the meeting place of a group that runs, and waits until the group takes it in (`grow`).
+//! A process comes to the meeting place of a group that runs, and waits until the group takes it in
+//! (`grow`).
 
 use std::sync::Arc;
 use std::thread;

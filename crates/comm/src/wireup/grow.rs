@@ -1,11 +1,15 @@
 //! A group grows: processes that came to the meeting place are taken in behind the ranks that live.
 //!
-//! The living agree on who they are, as in `shrink`. Their rank 0 looks who waits at the meeting place, and tells the others in a broadcast whom it takes; when all have heard
-//! it, it writes each newcomer its number there. Then all connect as a group of that size, under the next epoch and a name of its own: its connections cannot be taken
-//! for those of the living, who may form anew under the same epoch. Who is lost on the way is lost as in any group: the others go on without it.
+//! The living agree on who they are, as in `shrink`. Their rank 0 looks who waits at the meeting
+//! place, and tells the others in a broadcast whom it takes; when all have heard it, it writes each
+//! newcomer its number there. Then all connect as a group of that size, under the next epoch and a
+//! name of its own: its connections cannot be taken for those of the living, who may form anew
+//! under the same epoch. Who is lost on the way is lost as in any group: the others go on without
+//! it.
 //!
-//! When a rank is lost while all confirm that they have heard whom rank 0 takes, some have the confirmation and go on, and the others go back to agree on who lives. So
-//! nobody goes on without one of the living that is not lost: it goes back, too, and the newcomers queue up again.
+//! When a rank is lost while all confirm that they have heard whom rank 0 takes, some have the
+//! confirmation and go on, and the others go back to agree on who lives. So nobody goes on without
+//! one of the living that is not lost: it goes back, too, and the newcomers queue up again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +35,8 @@ pub(super) const CONNECT: Duration = Duration::from_secs(if cfg!(test) { 1 } els
 /// What a newcomer is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ticket {
-    /// It is taken in, as this rank of so many, of which the first `living` take it in. `formation` is the name of the group that they make.
+    /// It is taken in, as this rank of so many, of which the first `living` take it in. `formation`
+    /// is the name of the group that they make.
     Taken { rank: usize, size: usize, living: usize, epoch: u64, formation: u64 },
     /// It is not, and why.
     Refused(String),
@@ -151,9 +156,9 @@ impl Formed {
                     watch.revoke();
                 }
                 // One of the living was lost meanwhile: again with those that are left.
-                Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
-                    if self.node.mesh.expelled().is_none() =>
-                {
+                Err(
+                    Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. },
+                ) if self.node.mesh.expelled().is_none() => {
                     watch.revoke();
                 }
                 Err(error) => return Err(error),
@@ -170,7 +175,8 @@ impl Formed {
             if living.rank() == 0 {
                 match search.look() {
                     Ok(is_over) => (over, list) = ([u8::from(is_over)], search.list()),
-                    // The meeting place may be gone with its host: the living go on without newcomers.
+                    // The meeting place may be gone with its host: the living go on without
+                    // newcomers.
                     Err(error) => eprintln!("shoal-comm: nobody can be taken in: {error}"),
                 }
             }
@@ -189,7 +195,8 @@ impl Formed {
         }
     }
 
-    /// Makes the group of the living and the chosen; none if one of the living does not come along, though it lives.
+    /// Makes the group of the living and the chosen; none if one of the living does not come along,
+    /// though it lives.
     fn take(&self, nodes: &[usize], chosen: &[u8], epoch: u64) -> Result<Option<Front>, Error> {
         let old = &self.node;
         let mut fields = Fields(chosen);
@@ -225,7 +232,8 @@ impl Formed {
         };
         let parts = connect(&node, epoch, &may_go_on)?;
         if parts.is_none() {
-            // Connections of that group that nobody will take: who made them is told so by their end.
+            // Connections of that group that nobody will take: who made them is told so by their
+            // end.
             old.door.forget_before(epoch + 1);
         }
         Ok(parts.map(Front::new))
@@ -279,7 +287,9 @@ impl<'a> Search<'a> {
             let refusal = if !is_there(&member) {
                 "it did not answer".to_owned()
             } else if theirs != ours {
-                format!("its heartbeat is {theirs} ms, the group's {ours} ms: set the same SHOAL_COMM_HEARTBEAT everywhere")
+                format!(
+                    "its heartbeat is {theirs} ms, the group's {ours} ms: set the same SHOAL_COMM_HEARTBEAT everywhere"
+                )
             } else {
                 self.found.push(member);
                 continue;
@@ -289,7 +299,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Those that were found, as a list to broadcast, which begins with the formation's name; empty if there are none.
+    /// Those that were found, as a list to broadcast, which begins with the formation's name; empty
+    /// if there are none.
     fn list(&self) -> Vec<u8> {
         let mut list = Vec::new();
         if !self.found.is_empty() {
@@ -304,12 +315,18 @@ impl<'a> Search<'a> {
 
 pub(super) fn torn() -> Error {
     Error::rendezvous(
-        "rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts".to_owned(),
+        "rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts"
+            .to_owned(),
     )
 }
 
-/// Connects with all ranks and makes the group; of those that are left, if some do not come. None if those may not go on by themselves.
-pub(super) fn connect(node: &Arc<Node>, epoch: u64, may_go_on: &dyn Fn(&[usize]) -> bool) -> Result<Option<Parts>, Error> {
+/// Connects with all ranks and makes the group; of those that are left, if some do not come. None
+/// if those may not go on by themselves.
+pub(super) fn connect(
+    node: &Arc<Node>,
+    epoch: u64,
+    may_go_on: &dyn Fn(&[usize]) -> bool,
+) -> Result<Option<Parts>, Error> {
     let end = Instant::now() + CONNECT.min(node.config.patience);
     let name = Name { purpose: Purpose::Control, group: node.group, epoch };
     let all: Vec<_> = (0..node.config.size).collect();
@@ -323,7 +340,8 @@ pub(super) fn connect(node: &Arc<Node>, epoch: u64, may_go_on: &dyn Fn(&[usize])
     }
     let whole = || {
         let parts = node.form(epoch, None)?;
-        // Nobody has the group before all have it: a door takes connections of those that nobody expects.
+        // Nobody has the group before all have it: a door takes connections of those that nobody
+        // expects.
         settle(node, &parts, Instant::now() + node.config.patience, 0, epoch, &all, &mut BTreeMap::new())
     };
     match if complete { whole() } else { Err(Error::Revoked { epoch }) } {

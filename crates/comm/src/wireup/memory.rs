@@ -1,4 +1,5 @@
-//! Ranks of one host hand each other their shared memory: file descriptors over Unix sockets whose names are in no file system.
+//! Ranks of one host hand each other their shared memory: file descriptors over Unix sockets whose
+//! names are in no file system.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 use super::node::Node;
@@ -26,11 +28,17 @@ const LOOK: Duration = Duration::from_millis(5);
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// What to look at where ranks of one host do not hand each other memory.
-const ADVICE: &str =
-    "do they all run, as the same user, in one network namespace? Different SHOAL_COMM_HOST keep ranks from sharing memory";
+const ADVICE: &str = "do they all run, as the same user, in one network namespace? Different SHOAL_COMM_HOST keep ranks from sharing memory";
 
-/// Every node's segment, this one's own among them, in the order of `nodes`; all of them are on this host.
-pub(super) fn exchange(node: &Node, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Vec<Arc<Segment>>, Error> {
+/// Every node's segment, this one's own among them, in the order of `nodes`; all of them are on
+/// this host.
+pub(super) fn exchange(
+    node: &Node,
+    nodes: &[usize],
+    epoch: u64,
+    watch: &dyn Watch,
+    end: Instant,
+) -> Result<Vec<Arc<Segment>>, Error> {
     let own = Arc::new(Segment::create(segment_bytes(nodes.len()))?);
     let others: Vec<_> = nodes.iter().copied().filter(|other| *other != node.me).collect();
     let listener = UnixListener::bind_addr(&name(&node.member(node.me), epoch)?)
@@ -40,7 +48,13 @@ pub(super) fn exchange(node: &Node, nodes: &[usize], epoch: u64, watch: &dyn Wat
         let giver = scope.spawn(|| give(node, &listener, &own, &others, epoch, watch, end));
         let segments = nodes
             .iter()
-            .map(|other| if *other == node.me { Ok(Arc::clone(&own)) } else { take(node, *other, epoch, watch, end).map(Arc::new) })
+            .map(|other| {
+                if *other == node.me {
+                    Ok(Arc::clone(&own))
+                } else {
+                    take(node, *other, epoch, watch, end).map(Arc::new)
+                }
+            })
             .collect::<Result<Vec<_>, _>>();
         let given = giver.join().expect("giving does not panic");
         segments.and_then(|segments| given.map(|()| segments))
@@ -73,10 +87,14 @@ fn give(
     while !left.is_empty() {
         match listener.accept() {
             Ok((mut stream, _)) => {
-                let said = limits(&stream).ok().and_then(|()| accept(&mut stream, &node.secret, "a process of this host").ok());
+                let said = limits(&stream)
+                    .ok()
+                    .and_then(|()| accept(&mut stream, &node.secret, "a process of this host").ok());
                 let Some(hello) = said else { continue };
                 let expected = hello.purpose == Purpose::Memory && hello.group == node.group && hello.epoch == epoch;
-                let Some(place) = left.iter().position(|other| expected && *other == hello.rank as usize) else { continue };
+                let Some(place) = left.iter().position(|other| expected && *other == hello.rank as usize) else {
+                    continue;
+                };
                 if send_descriptor(&stream, own).is_ok() {
                     left.swap_remove(place);
                 }
@@ -107,9 +125,17 @@ fn take(node: &Node, other: usize, epoch: u64, watch: &dyn Watch, end: Instant) 
         let tried = UnixStream::connect_addr(&address).and_then(|stream| limits(&stream).map(|()| stream));
         let error = match tried {
             Ok(mut stream) => {
-                let hello = Hello { version: PROTOCOL, purpose: Purpose::Memory, rank, group: node.group, epoch, nonce: nonce()? };
+                let hello = Hello {
+                    version: PROTOCOL,
+                    purpose: Purpose::Memory,
+                    rank,
+                    group: node.group,
+                    epoch,
+                    nonce: nonce()?,
+                };
                 let taken = connect(&mut stream, &node.secret, &hello, &format!("rank {other}")).and_then(|()| {
-                    receive_descriptor(&stream).map_err(|error| Error::io(format!("take the memory of rank {other}"), error))
+                    receive_descriptor(&stream)
+                        .map_err(|error| Error::io(format!("take the memory of rank {other}"), error))
                 });
                 match taken {
                     Ok(file) => return Segment::map(file),

@@ -1,4 +1,5 @@
-//! From a configuration to a group over processes: meet, connect, watch, form; and form anew after a loss.
+//! From a configuration to a group over processes: meet, connect, watch, form; and form anew after
+//! a loss.
 
 mod arrive;
 mod grow;

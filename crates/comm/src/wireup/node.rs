@@ -1,4 +1,5 @@
-//! One process's place among the others: its port, its control connections, and how groups are made of them.
+//! One process's place among the others: its port, its control connections, and how groups are made
+//! of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process;
@@ -10,8 +11,8 @@ use crate::error::At;
 use crate::front::{Front, Options, Parts};
 use crate::guard::{Alarm, Fault, Stall, Watch};
 use crate::rendezvous::{
-    Carrier, Config, Door, FileStore, Meeting, Member, Name, Purpose, Secret, Store, StoreServer, TcpStore, gather, host_identity, knock,
-    pid_namespace, rand_word, towards,
+    Carrier, Config, Door, FileStore, Meeting, Member, Name, Purpose, Secret, Store, StoreServer, TcpStore, gather,
+    host_identity, knock, pid_namespace, rand_word, towards,
 };
 use crate::transport::hier::{self, Layout};
 use crate::transport::{Transport, shm, tcp};
@@ -21,7 +22,8 @@ use crate::{Error, ProcessGroup};
 /// How often a wait for a connection looks whether its rank still lives.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Forms a group of the processes that the configuration names: blocks until all have come, or until its patience is over.
+/// Forms a group of the processes that the configuration names: blocks until all have come, or
+/// until its patience is over.
 ///
 /// ```no_run
 /// use shoal_comm::{ProcessGroupExt, ReduceOp, rendezvous::Config};
@@ -33,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// ```
 ///
 /// # Errors
-/// What is wrong with the configuration, who has not come, or who may not join; each says what to do.
+/// What is wrong with the configuration, who has not come, or who may not join; each says what to
+/// do.
 pub fn join(config: Config) -> Result<Arc<dyn ProcessGroup>, Error> {
     config.check()?;
     #[cfg(feature = "nccl")]
@@ -61,7 +64,8 @@ pub(crate) struct Node {
     members: Mutex<Vec<Member>>,
     pub(super) door: Arc<Door>,
     pub(crate) mesh: Arc<Mesh>,
-    /// The meeting place of replacements and newcomers, if this rank serves it; kept when the group grows.
+    /// The meeting place of replacements and newcomers, if this rank serves it; kept when the group
+    /// grows.
     pub(super) server: Arc<Mutex<Option<StoreServer>>>,
     /// The meeting place as `grow` reaches it.
     pub(super) desk: Mutex<Option<Arc<Desk>>>,
@@ -119,8 +123,8 @@ impl Store for Shared {
     }
 }
 
-/// The address that this machine would use towards the outside, or else towards the store's server, as in a network of its own; loopback where it
-/// has no such.
+/// The address that this machine would use towards the outside, or else towards the store's server,
+/// as in a network of its own; loopback where it has no such.
 fn outward(server: Option<SocketAddr>) -> IpAddr {
     let outside = SocketAddr::from(([192, 0, 2, 1], 9));
     towards(outside).or_else(|| towards(server?)).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
@@ -193,7 +197,17 @@ impl Node {
         server: Arc<Mutex<Option<StoreServer>>>,
     ) -> Arc<Self> {
         let me = config.rank;
-        Arc::new(Self { config, secret, me, group, members: Mutex::new(members), door, mesh, server, desk: Mutex::default() })
+        Arc::new(Self {
+            config,
+            secret,
+            me,
+            group,
+            members: Mutex::new(members),
+            door,
+            mesh,
+            server,
+            desk: Mutex::default(),
+        })
     }
 
     /// The connection of that name that the node makes, whatever its number.
@@ -213,7 +227,13 @@ impl Node {
     }
 
     /// The connection of that name with that node: the lower number takes, the higher one comes.
-    pub(crate) fn reach(&self, node: usize, name: Name, alarm: Option<&Alarm>, end: Instant) -> Result<TcpStream, Error> {
+    pub(crate) fn reach(
+        &self,
+        node: usize,
+        name: Name,
+        alarm: Option<&Alarm>,
+        end: Instant,
+    ) -> Result<TcpStream, Error> {
         let they = self.member(node);
         let comes = self.me > node;
         loop {
@@ -271,7 +291,8 @@ impl Node {
         Err(Error::PeerGaveUp { rank: node, why, at: At { operation: "forming the group".to_owned(), number: epoch } })
     }
 
-    /// The group of that epoch, of these nodes (all if not said): connections, transport, and what watches over it.
+    /// The group of that epoch, of these nodes (all if not said): connections, transport, and what
+    /// watches over it.
     pub(super) fn form(self: &Arc<Self>, epoch: u64, nodes: Option<&[usize]>) -> Result<Parts, Error> {
         let all: Vec<_> = (0..self.config.size).collect();
         let nodes = nodes.unwrap_or(&all);
@@ -302,7 +323,14 @@ impl Node {
     ) -> Result<Arc<dyn Transport>, Error> {
         #[cfg(feature = "nccl")]
         if let Carrier::Nccl { device } = self.config.carrier {
-            return Ok(Arc::new(crate::transport::nccl::Nccl::connect(self, nodes, epoch, device, watch.alarm(), end)?));
+            return Ok(Arc::new(crate::transport::nccl::Nccl::connect(
+                self,
+                nodes,
+                epoch,
+                device,
+                watch.alarm(),
+                end,
+            )?));
         }
         let hosts: Vec<_> = nodes.iter().map(|node| self.member(*node).host).collect();
         let layout = Layout::new(&hosts);
@@ -323,8 +351,13 @@ impl Node {
                 };
                 if Instant::now() < end { Ok(()) } else { Err(late()) }
             };
-            let patience = shm::trial::Patience { alarm: watch.alarm(), limit: end.saturating_duration_since(Instant::now()) };
-            Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(self.config.staging, patience, &may_wait)?))
+            let patience =
+                shm::trial::Patience { alarm: watch.alarm(), limit: end.saturating_duration_since(Instant::now()) };
+            Some(Arc::new(shm::Shm::new(place, segments, epoch)?.calibrated(
+                self.config.staging,
+                patience,
+                &may_wait,
+            )?))
         } else {
             None
         };

@@ -1,8 +1,10 @@
-//! A group is formed anew: those that live agree on who they are, under the next epoch, with or without replacements.
+//! A group is formed anew: those that live agree on who they are, under the next epoch, with or
+//! without replacements.
 //!
-//! Each rank tells the lowest living one that it is ready; that one, the leader, proposes the list of nodes when all have; each makes its
-//! connections and says so; when all have, the leader lets them go. A loss in between begins it again with those that are left. Whoever was let
-//! go before a loss finds it in its first operation, and comes back here.
+//! Each rank tells the lowest living one that it is ready; that one, the leader, proposes the list
+//! of nodes when all have; each makes its connections and says so; when all have, the leader lets
+//! them go. A loss in between begins it again with those that are left. Whoever was let go before a
+//! loss finds it in its first operation, and comes back here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +19,8 @@ use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, kno
 use crate::watch::message::Message;
 use crate::watch::{Fate, Formation, Mesh};
 
-/// The longest single wait before survivors and replacements are looked for again: a loss just before a wait does not
-/// end it.
+/// The longest single wait before survivors and replacements are looked for again: a loss just
+/// before a wait does not end it.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A group as it was formed: what it can be formed anew from.
@@ -86,7 +88,9 @@ impl Formed {
             let proposal = if leader == self.node.me {
                 self.lead(&mut attempt)?
             } else {
-                self.node.mesh.send(&[leader], &Message::Ready { epoch: attempt.seen, rejoin: who == Who::WithReplacements });
+                self.node
+                    .mesh
+                    .send(&[leader], &Message::Ready { epoch: attempt.seen, rejoin: who == Who::WithReplacements });
                 self.follow(&mut attempt, leader)?
             };
             let Some((epoch, nodes)) = proposal else { continue };
@@ -95,8 +99,9 @@ impl Formed {
                 Ok(Some(parts)) => return Ok((parts, nodes)),
                 Ok(None) => {}
                 // Somebody was lost, or gave up because of that: again with those that are left.
-                Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
-                    if self.node.mesh.expelled().is_none() => {}
+                Err(
+                    Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. },
+                ) if self.node.mesh.expelled().is_none() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -111,15 +116,20 @@ impl Formed {
                  SHOAL_COMM_REPLACES=1"
             }
         };
-        Error::rendezvous(format!("rank {} {what}: {} (numbers of the first formation); {advice}", self.node.me, list.join(", ")))
+        Error::rendezvous(format!(
+            "rank {} {what}: {} (numbers of the first formation); {advice}",
+            self.node.me,
+            list.join(", ")
+        ))
     }
 
     /// Waits until all are ready and proposes; none if somebody was lost meanwhile.
     fn lead(&self, attempt: &mut Attempt) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
         let mut newcomers: BTreeMap<usize, Member> = BTreeMap::new();
-        let desk =
-            (attempt.who == Who::WithReplacements && self.living().len() < node.config.size).then(|| Desk::open(node)).transpose()?;
+        let desk = (attempt.who == Who::WithReplacements && self.living().len() < node.config.size)
+            .then(|| Desk::open(node))
+            .transpose()?;
         loop {
             let living = self.living();
             if living.iter().min() != Some(&node.me) {
@@ -146,13 +156,20 @@ impl Formed {
             }
             let now = Instant::now();
             if now >= attempt.end {
-                let missing: Vec<_> = late.iter().chain(vacant.iter().filter(|place| !newcomers.contains_key(place))).copied().collect();
-                return Err(self.out_of_time(attempt, &missing, "waited to form the group anew, and these have not come"));
+                let missing: Vec<_> =
+                    late.iter().chain(vacant.iter().filter(|place| !newcomers.contains_key(place))).copied().collect();
+                return Err(self.out_of_time(
+                    attempt,
+                    &missing,
+                    "waited to form the group anew, and these have not come",
+                ));
             }
             if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(attempt.end.min(now + STEP)) {
                 if rejoin != (attempt.who == Who::WithReplacements) {
-                    let problem =
-                        format!("rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same", node.me);
+                    let problem = format!(
+                        "rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same",
+                        node.me
+                    );
                     return Err(Error::rendezvous(problem));
                 }
                 attempt.ready.insert(from, epoch);
@@ -160,9 +177,15 @@ impl Formed {
         }
     }
 
-    fn propose(&self, epoch: u64, living: &[usize], newcomers: &BTreeMap<usize, Member>) -> Result<Option<(u64, Vec<usize>)>, Error> {
+    fn propose(
+        &self,
+        epoch: u64,
+        living: &[usize],
+        newcomers: &BTreeMap<usize, Member>,
+    ) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
-        let nodes: Vec<_> = living.iter().chain(newcomers.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let nodes: Vec<_> =
+            living.iter().chain(newcomers.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect();
         for (place, member) in newcomers {
             node.mesh.send(living, &Message::Newcomer { epoch, fresh: true, member: member.clone() });
             if greet(node, *place, member, epoch, Purpose::Lead).is_err() {
@@ -176,7 +199,10 @@ impl Formed {
                 node.mesh.send(&[*place], &Message::Newcomer { epoch, fresh, member: member.clone() });
             }
         }
-        let form = Message::Form { epoch, nodes: nodes.iter().map(|node| u32::try_from(*node).expect("at most 1024 ranks")).collect() };
+        let form = Message::Form {
+            epoch,
+            nodes: nodes.iter().map(|node| u32::try_from(*node).expect("at most 1024 ranks")).collect(),
+        };
         node.mesh.send(&nodes, &form);
         Ok(Some((epoch, nodes)))
     }
@@ -197,7 +223,11 @@ impl Formed {
                 Some((from, Message::Ready { epoch, .. })) => drop(attempt.ready.insert(from, epoch)),
                 Some(_) => {}
                 None if Instant::now() >= attempt.end => {
-                    return Err(self.out_of_time(attempt, &[leader], "waited for the one that leads in forming the group anew"));
+                    return Err(self.out_of_time(
+                        attempt,
+                        &[leader],
+                        "waited for the one that leads in forming the group anew",
+                    ));
                 }
                 None => {
                     node.check(None, attempt.seen)?;
@@ -209,7 +239,8 @@ impl Formed {
         }
     }
 
-    /// Makes the connections of that epoch and waits until all have; none if somebody was lost meanwhile.
+    /// Makes the connections of that epoch and waits until all have; none if somebody was lost
+    /// meanwhile.
     fn make(&self, attempt: &mut Attempt, leader: usize, epoch: u64, nodes: &[usize]) -> Result<Option<Parts>, Error> {
         let parts = self.node.form(epoch, Some(nodes))?;
         settle(&self.node, &parts, attempt.end, leader, epoch, nodes, &mut attempt.ready)
@@ -244,7 +275,10 @@ pub(super) fn settle(
                 )));
             }
             // Whoever has taken leave without saying what is waited for will not say it any more.
-            None if leads => nodes.iter().filter(|other| !formed.contains(other)).try_for_each(|other| node.still_there(*other, epoch))?,
+            None if leads => nodes
+                .iter()
+                .filter(|other| !formed.contains(other))
+                .try_for_each(|other| node.still_there(*other, epoch))?,
             None => node.still_there(leader, epoch)?,
         }
     }
@@ -254,17 +288,27 @@ pub(super) fn settle(
 
 /// Connects to a replacement and watches it from now on.
 fn greet(node: &Node, place: usize, member: &Member, epoch: u64, purpose: Purpose) -> Result<(), Error> {
-    if place >= node.config.size || (node.members()[place].incarnation == member.incarnation && node.mesh.fate(place) == Fate::Alive) {
+    if place >= node.config.size
+        || (node.members()[place].incarnation == member.incarnation && node.mesh.fate(place) == Fate::Alive)
+    {
         return Ok(());
     }
     let name = Name { purpose, group: node.group, epoch };
     let me = u32::try_from(node.me).expect("at most 1024 ranks");
-    let stream = knock(member.address, &format!("the replacement of rank {place}"), &node.secret, name, me, Duration::from_secs(5))?;
+    let stream = knock(
+        member.address,
+        &format!("the replacement of rank {place}"),
+        &node.secret,
+        name,
+        me,
+        Duration::from_secs(5),
+    )?;
     node.members()[place] = member.clone();
     node.watch(place, stream)
 }
 
-/// Where replacements come to: the meeting place, or the same made anew where the rank that served it is lost.
+/// Where replacements come to: the meeting place, or the same made anew where the rank that served
+/// it is lost.
 pub(super) struct Desk {
     pub(super) store: Box<dyn Store>,
     /// The newcomers that are taken in.
@@ -299,7 +343,8 @@ impl Desk {
         let mut newest = None;
         for number in 0.. {
             let Some(bytes) = self.store.wait(&key(place, number), Duration::ZERO)? else { break };
-            newest = Member::decode(&bytes).filter(|member| member.incarnation != past && !refused.contains(&member.incarnation));
+            newest = Member::decode(&bytes)
+                .filter(|member| member.incarnation != past && !refused.contains(&member.incarnation));
         }
         if let Some(member) = &newest
             && std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_err()
@@ -341,7 +386,9 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
     let (hello, stream) = door.take_any(Purpose::Lead, end).ok_or_else(nobody)?;
     let (leader, group, epoch) = (hello.rank as usize, hello.group, hello.epoch);
     if leader >= size || leader == rank {
-        return Err(Error::rendezvous(format!("rank {leader} knocked at rank {rank}'s door: set the same WORLD_SIZE on all ranks")));
+        return Err(Error::rendezvous(format!(
+            "rank {leader} knocked at rank {rank}'s door: set the same WORLD_SIZE on all ranks"
+        )));
     }
     mesh.attach(leader, stream, None)?;
     let nodes: Vec<_> = loop {
@@ -363,11 +410,16 @@ pub(super) fn replace(config: Config) -> Result<Parts, Error> {
     let name = Name { purpose: Purpose::Control, group, epoch };
     for other in nodes.iter().filter(|other| **other != rank && **other != leader) {
         // Those that lived come to us; two replacements meet by their numbers.
-        let stream = if newcomers.contains(other) { node.reach(*other, name, None, end)? } else { node.admit(*other, name, end)? };
+        let stream = if newcomers.contains(other) {
+            node.reach(*other, name, None, end)?
+        } else {
+            node.admit(*other, name, end)?
+        };
         node.watch(*other, stream)?;
     }
     let parts = node.form(epoch, Some(&nodes))?;
     let mut ready = BTreeMap::new();
-    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?
-        .ok_or_else(|| Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again")))
+    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?.ok_or_else(|| {
+        Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again"))
+    })
 }

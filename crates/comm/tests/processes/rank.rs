@@ -1,5 +1,6 @@
-//! One rank as a process of its own: reduces again and again until something goes wrong, then goes on with those that are left. Says on standard
-//! output what happened and when, one line each; times are microseconds of the system's clock.
+//! One rank as a process of its own: reduces again and again until something goes wrong, then goes
+//! on with those that are left. Says on standard output what happened and when, one line each;
+//! times are microseconds of the system's clock.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

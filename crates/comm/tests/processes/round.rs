@@ -1,4 +1,5 @@
-//! One round over real processes: ranks start, one of them is killed or stopped at a random moment, the others go on.
+//! One round over real processes: ranks start, one of them is killed or stopped at a random moment,
+//! the others go on.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -98,7 +99,10 @@ impl Rank {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line {word:?} from process {}", self.child.id()));
+            let line = self
+                .lines
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("no line {word:?} from process {}", self.child.id()));
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
             if words[0] == word {
                 return words;
@@ -112,10 +116,12 @@ impl Rank {
     }
 }
 
-/// Plays it. Panics where something does not hold: who is named, sums before and after, and that everybody ends by itself.
+/// Plays it. Panics where something does not hold: who is named, sums before and after, and that
+/// everybody ends by itself.
 pub(crate) fn play(program: &Path, round: &Round) -> Figures {
     let meeting = tempfile::tempdir().expect("a directory");
-    let mut ranks: Vec<_> = (0..round.ranks).map(|rank| Rank::start(program, meeting.path(), round, rank, false)).collect();
+    let mut ranks: Vec<_> =
+        (0..round.ranks).map(|rank| Rank::start(program, meeting.path(), round, rank, false)).collect();
     let total: usize = (1..=round.ranks).sum();
     for rank in &ranks {
         rank.expect("formed");
@@ -123,7 +129,11 @@ pub(crate) fn play(program: &Path, round: &Round) -> Figures {
     }
     std::thread::sleep(round.after);
     let begun = rank::now();
-    ranks[round.victim].signal(if round.blow == Blow::Kill { rustix::process::Signal::KILL } else { rustix::process::Signal::STOP });
+    ranks[round.victim].signal(if round.blow == Blow::Kill {
+        rustix::process::Signal::KILL
+    } else {
+        rustix::process::Signal::STOP
+    });
     let victim = ranks.remove(round.victim);
     let replacement = round.replace.then(|| Rank::start(program, meeting.path(), round, round.victim, true));
     let mut figures = Figures { known: 0.0, formed: 0.0 };
@@ -162,7 +172,10 @@ pub(crate) fn play(program: &Path, round: &Round) -> Figures {
 fn wake(mut victim: Rank, round: &Round) {
     victim.signal(rustix::process::Signal::CONT);
     let failed = victim.expect("failed").join(" ");
-    assert!(failed.contains("went on without this rank") || failed.contains("died") || failed.contains("hung"), "{round:?}: {failed}");
+    assert!(
+        failed.contains("went on without this rank") || failed.contains("died") || failed.contains("hung"),
+        "{round:?}: {failed}"
+    );
     let end = Instant::now() + PATIENCE;
     while victim.child.try_wait().expect("our child").is_none() {
         assert!(Instant::now() < end, "{round:?}: it does not end");

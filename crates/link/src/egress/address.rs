@@ -28,7 +28,8 @@ pub(super) fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     }
 }
 
-/// What is not a host elsewhere: multicast, the link's own addresses, and those at which clouds tell a machine its credentials.
+/// What is not a host elsewhere: multicast, the link's own addresses, and those at which clouds
+/// tell a machine its credentials.
 pub(super) fn is_special(address: IpAddr) -> bool {
     const METADATA: [IpAddr; 4] = [
         // Azure, Alibaba, Oracle; AWS by IPv6. The usual 169.254.169.254 is an address of the link.
@@ -49,7 +50,11 @@ pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let [a, b, c, _] = v4.octets();
-            v4.is_private() || (a == 100 && b & 0xc0 == 64) || (a == 198 && b & 0xfe == 18) || (a, b, c) == (192, 0, 0) || a >= 240
+            v4.is_private()
+                || (a == 100 && b & 0xc0 == 64)
+                || (a == 198 && b & 0xfe == 18)
+                || (a, b, c) == (192, 0, 0)
+                || a >= 240
         }
         IpAddr::V6(v6) => v6.is_unique_local() || v6.segments()[0] & 0xffc0 == 0xfec0,
     }

@@ -40,7 +40,8 @@ fn a_list_opens_what_it_names() {
         ("a.b.hf.co", 443, "8.8.8.8", Ok(())),
         ("hf.co", 443, "8.8.8.8", Err(NotListed)),
         ("nothf.co", 443, "8.8.8.8", Err(NotListed)),
-        // A name that somebody else gives is no key to the company's network, nor is any name one to the machine.
+        // A name that somebody else gives is no key to the company's network, nor is any name one
+        // to the machine.
         ("evil.hf.co", 443, "10.2.0.1", Err(Private)),
         ("evil.hf.co", 443, "10.1.0.1", Ok(())),
         ("evil.hf.co", 443, "::ffff:10.2.0.1", Err(Private)),

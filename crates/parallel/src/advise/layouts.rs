@@ -45,10 +45,12 @@ pub(super) fn all(question: &Question) -> Vec<Layout> {
                 continue;
             }
             for shard in divisors(copies) {
-                let levels: &[Zero] = if shard == 1 { &[Zero::None] } else { &[Zero::State, Zero::Gradients, Zero::Parameters] };
+                let levels: &[Zero] =
+                    if shard == 1 { &[Zero::None] } else { &[Zero::State, Zero::Gradients, Zero::Parameters] };
                 for &zero in levels {
                     for micros in divisors(question.batch / copies) {
-                        let layout = |schedule| Layout { data: copies / shard, shard, pipeline, tensor, zero, schedule, micros };
+                        let layout =
+                            |schedule| Layout { data: copies / shard, shard, pipeline, tensor, zero, schedule, micros };
                         all.extend(schedules(pipeline, micros, question.layers.len()).into_iter().map(layout));
                     }
                 }

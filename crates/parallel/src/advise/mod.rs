@@ -1,8 +1,11 @@
-//! Which layout to train with: every valid one, with its predicted time for a step and memory, best first.
+//! Which layout to train with: every valid one, with its predicted time for a step and memory, best
+//! first.
 //!
-//! Predictions are made of what was measured once (the time of each layer for a sample on one rank, latency and bandwidth between ranks), of the schedule's
-//! own timing (`schedule`), ring collectives (`network`) and the formulas of ZeRO (`shard`). Times are in seconds, sizes in bytes. How well the order agrees with measured ones is
-//! the measure of this file, not the seconds.
+//! Predictions are made of what was measured once (the time of each layer for a sample on one rank,
+//! latency and bandwidth between ranks), of the schedule's own timing (`schedule`), ring
+//! collectives (`network`) and the formulas of ZeRO (`shard`). Times are in seconds, sizes in
+//! bytes. How well the order agrees with measured ones is the measure of this file, not the
+//! seconds.
 
 mod layouts;
 mod predict;
@@ -25,7 +28,8 @@ pub struct Cost {
     pub forward: f64,
     /// Backward pass of one sample, gradients of inputs and weights together.
     pub backward: f64,
-    /// Of a forward pass of no samples: what each micro-batch costs whatever its size. A backward pass costs twice that.
+    /// Of a forward pass of no samples: what each micro-batch costs whatever its size. A backward
+    /// pass costs twice that.
     #[serde(default)]
     pub overhead: f64,
     /// How many parameters.
@@ -43,11 +47,13 @@ pub struct Cost {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Which part of its time, parameters and activations is shared; the rest is on every rank. From 0 to 1.
+    /// Which part of its time, parameters and activations is shared; the rest is on every rank.
+    /// From 0 to 1.
     pub part: f64,
     /// What must be divisible by the degree: heads, vocabulary, ...
     pub divides: usize,
-    /// Bytes that are all-reduced for each sample in the forward pass, and again in the backward pass.
+    /// Bytes that are all-reduced for each sample in the forward pass, and again in the backward
+    /// pass.
     pub reduced: u64,
 }
 
@@ -113,7 +119,8 @@ pub struct Advice {
     pub stages: Vec<usize>,
     /// Predicted time of a step.
     pub step: f64,
-    /// Of it, how long the busiest rank computes, the optimizer and tensor ranks' all-reduces with it.
+    /// Of it, how long the busiest rank computes, the optimizer and tensor ranks' all-reduces with
+    /// it.
     pub busy: f64,
     /// Of it, the exchange of gradients and parameters that nothing hides.
     pub exchange: f64,
@@ -125,8 +132,8 @@ pub struct Advice {
     pub fits: bool,
 }
 
-/// Every valid layout: those that fit first, by time (the simplest of equals), then the others, by memory. Layouts differ in degrees (context is 1), ZeRO's level, schedule and
-/// micro-batches.
+/// Every valid layout: those that fit first, by time (the simplest of equals), then the others, by
+/// memory. Layouts differ in degrees (context is 1), ZeRO's level, schedule and micro-batches.
 ///
 /// # Errors
 /// A number in the question that has no meaning, or a batch that no layout can share.
@@ -142,7 +149,8 @@ pub fn advise(question: &Question) -> Result<Vec<Advice>, Invalid> {
         );
         return Err(Invalid::new("batch", problem).nearest(crate::error::nearest_multiples(ranks, question.batch)));
     }
-    let mut all: Vec<Advice> = layouts.iter().map(|layout| predict::predict(question, layout)).collect::<Result<_, _>>()?;
+    let mut all: Vec<Advice> =
+        layouts.iter().map(|layout| predict::predict(question, layout)).collect::<Result<_, _>>()?;
     // Times that differ by a rounding error are equal.
     let time = |advice: &Advice| libm::round(1e6 * libm::log(advice.step));
     let simplicity = |advice: &Advice| {
@@ -151,7 +159,12 @@ pub fn advise(question: &Question) -> Result<Vec<Advice>, Invalid> {
     };
     all.sort_by(|one, other| {
         let by_need = if one.fits { time(one).total_cmp(&time(other)) } else { one.memory.cmp(&other.memory) };
-        other.fits.cmp(&one.fits).then(by_need).then(simplicity(one).cmp(&simplicity(other))).then(one.memory.cmp(&other.memory))
+        other
+            .fits
+            .cmp(&one.fits)
+            .then(by_need)
+            .then(simplicity(one).cmp(&simplicity(other)))
+            .then(one.memory.cmp(&other.memory))
     });
     Ok(all)
 }
@@ -172,7 +185,10 @@ impl Question {
             within("bandwidth", link.bandwidth, f64::MIN_POSITIVE, f64::MAX)?;
         }
         self.layers.iter().enumerate().try_for_each(|(index, layer)| {
-            layer.check().map_err(|error| Invalid { problem: format!("{} (of layer {index}, counted from 0)", error.problem), ..error })
+            layer.check().map_err(|error| Invalid {
+                problem: format!("{} (of layer {index}, counted from 0)", error.problem),
+                ..error
+            })
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What one layout costs.
 //!
-//! Ranks are placed as by `cluster`: tensor ranks next to each other, then stages, then shards, then copies. A group uses the slower links as soon as it spans hosts.
+//! Ranks are placed as by `cluster`: tensor ranks next to each other, then stages, then shards,
+//! then copies. A group uses the slower links as soon as it spans hosts.
 
 use super::{Advice, Cost, Question, layouts::Layout};
 use crate::{
@@ -89,7 +90,8 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         let halves: Vec<f64> = backward.iter().map(|backward| backward / 2.0).collect();
         Durations { forward, input: halves.clone(), weight: halves, transfer }
     };
-    let schedule = layout.schedule.unwrap_or(Pipeline::OneForwardOneBackward).schedule(layout.pipeline, layout.micros)?;
+    let schedule =
+        layout.schedule.unwrap_or(Pipeline::OneForwardOneBackward).schedule(layout.pipeline, layout.micros)?;
     let timing = schedule.check(&durations(Stage::passes)).map_err(faulty)?;
 
     let (mut exchange, mut memory) = (0.0_f64, 0_u64);
@@ -100,8 +102,8 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         let parameters: f64 = own().map(|stage| stage.parameters).sum();
         let backward: f64 = own().map(|stage| stage.backward).sum();
         let bytes = parameters * question.precision.gradient as f64;
-        // Within the shards: reduced and scattered, and gathered again as parameters unless the passes gather them. Sharded gradients cannot wait for the
-        // last pass.
+        // Within the shards: reduced and scattered, and gathered again as parameters unless the
+        // passes gather them. Sharded gradients cannot wait for the last pass.
         let passes = if layout.zero >= Zero::Gradients { layout.micros } else { 1 } as f64;
         let mut wire = passes * shard_link.gather(layout.shard, bytes);
         if layout.shard > 1 && layout.zero != Zero::Parameters {
@@ -109,7 +111,8 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         }
         wire += data_link.all_reduce(layout.data, bytes / layout.shard as f64);
         exchange = exchange.max((wire - question.overlap * backward).max(0.0));
-        let of_rank = question.update * if layout.zero == Zero::None { parameters } else { parameters / layout.shard as f64 };
+        let of_rank =
+            question.update * if layout.zero == Zero::None { parameters } else { parameters / layout.shard as f64 };
         update = update.max(of_rank);
         updates += of_rank;
         busy = busy.max(timing.busy[rank] + of_rank);
@@ -124,7 +127,8 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
         let working = (activations + largest).ceil() as u64;
         memory = memory.max(state.saturating_add(working).saturating_add(machine.reserved));
     }
-    // Ranks that share cores are not faster together than the cores are; none needs one while it waits for others.
+    // Ranks that share cores are not faster together than the cores are; none needs one while it
+    // waits for others.
     let mut computed = timing.total + update;
     if let Some(at_once) = machine.at_once {
         let per_host = machine.ranks_per_host.unwrap_or(machine.ranks).min(machine.ranks) as f64;
@@ -147,7 +151,8 @@ pub(super) fn predict(question: &Question, layout: &Layout) -> Result<Advice, In
     })
 }
 
-/// The slowest link in a group of ranks, if it and what lies within it are so many consecutive ones.
+/// The slowest link in a group of ranks, if it and what lies within it are so many consecutive
+/// ones.
 fn link(question: &Question, span: usize) -> Link {
     let machine = &question.machine;
     let per_host = machine.ranks_per_host.unwrap_or(machine.ranks);

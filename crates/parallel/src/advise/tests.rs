@@ -61,7 +61,11 @@ fn every_layout_is_valid_and_stands_once_best_first() {
             assert!(all[number + 1..].iter().all(|other| key(other) != key(advice)), "{advice:?} stands twice");
             if let Some(next) = all.get(number + 1) {
                 assert!(advice.fits || !next.fits);
-                assert!(if next.fits { advice.step <= next.step * 1.000_002 } else { advice.fits || advice.memory <= next.memory });
+                assert!(if next.fits {
+                    advice.step <= next.step * 1.000_002
+                } else {
+                    advice.fits || advice.memory <= next.memory
+                });
             }
         }
         assert_eq!(all, advise(&question).unwrap());
@@ -97,13 +101,21 @@ fn predictions_are_the_formulas() {
     // A pipeline of 4 stages and 8 micro-batches of 2 is idle for 3 / 11.
     question.machine.inside.bandwidth = 1e30;
     let all = advise(&question).unwrap();
-    let pipe = find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
+    let pipe =
+        find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
     assert!((pipe.idle - 3.0 / 11.0).abs() < 1e-9 && (pipe.step - 11.0 * 0.06).abs() < 1e-9);
     question.handover = 0.01;
     let slower = advise(&question).unwrap();
-    let found = find(&slower, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
-    // There and back, the first micro-batch crosses all three boundaries and the others follow as an inner stage receives and sends them.
-    assert!((found.step - pipe.step - 2.0 * (2.0 * 3.0 + 7.0 * 2.0) * 0.01).abs() < 1e-9, "{} {}", found.step, pipe.step);
+    let found =
+        find(&slower, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 8);
+    // There and back, the first micro-batch crosses all three boundaries and the others follow as
+    // an inner stage receives and sends them.
+    assert!(
+        (found.step - pipe.step - 2.0 * (2.0 * 3.0 + 7.0 * 2.0) * 0.01).abs() < 1e-9,
+        "{} {}",
+        found.step,
+        pipe.step
+    );
     assert_eq!((pipe.stages.as_slice(), pipe.memory), ([0, 1, 2, 3].as_slice(), 16_000_000 + 8 * 2_000_000));
 }
 
@@ -115,7 +127,10 @@ fn little_memory_asks_for_shards_and_slow_hosts_for_little_between_them() {
     // 128 MB of state and 32 of activations do not fit.
     question.machine.memory = 60_000_000;
     let advice = best(&question);
-    assert!(advice.fits && (advice.zero != Zero::None || advice.degrees.pipeline * advice.degrees.tensor > 1), "{advice:?}");
+    assert!(
+        advice.fits && (advice.zero != Zero::None || advice.degrees.pipeline * advice.degrees.tensor > 1),
+        "{advice:?}"
+    );
     question.machine.memory = 1_000_000;
     assert!(advise(&question).unwrap().iter().all(|advice| !advice.fits));
     question.machine.memory = 1 << 40;
@@ -143,11 +158,14 @@ fn ranks_that_share_cores_are_no_faster_together() {
     assert!((data.step - (least + update + 6e-3)).abs() < 1e-9, "{data:?}");
     let tensor = find(&all, |it| it.degrees.tensor == 4 && it.microbatches == 1);
     assert!((tensor.step - (least + update / 4.0 + 4.0 * 2.0 * 6e-3)).abs() < 1e-9, "{tensor:?}");
-    // A pipeline is slowed down only while more of its ranks compute than there are cores: not at its ends.
+    // A pipeline is slowed down only while more of its ranks compute than there are cores: not at
+    // its ends.
     question.machine.inside.latency = 0.0;
     let all = advise(&question).unwrap();
-    let pipe = find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 4);
-    // 4 samples a micro-batch: forward 1, 2, 3, 4, 3, 2, 1 stages compute at once, backward the same.
+    let pipe =
+        find(&all, |it| it.pipeline == Some(Pipeline::Gpipe) && it.degrees.pipeline == 4 && it.microbatches == 4);
+    // 4 samples a micro-batch: forward 1, 2, 3, 4, 3, 2, 1 stages compute at once, backward the
+    // same.
     let slots = 1.0 + 1.0 + 1.5 + 2.0 + 1.5 + 1.0 + 1.0;
     assert!((pipe.step - (slots * 4.0 * 0.03 + update / 4.0)).abs() < 1e-9, "{pipe:?}");
 }

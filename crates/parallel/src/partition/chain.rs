@@ -1,5 +1,6 @@
-//! A list of layers in contiguous stages, such that the slowest stage is as fast as can be, and the others as even as can be: dynamic programming over all cuts (the linear partition
-//! problem; PipeDream's, Narayanan et al. 2019, section 3.1, without replicas).
+//! A list of layers in contiguous stages, such that the slowest stage is as fast as can be, and the
+//! others as even as can be: dynamic programming over all cuts (the linear partition problem;
+//! PipeDream's, Narayanan et al. 2019, section 3.1, without replicas).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +15,18 @@ pub struct Layer {
     pub memory: u64,
 }
 
-/// The first layer of each of `stages` stages, ascending from 0, each stage with a layer or more and at most `memory` bytes. The largest cost of a
-/// stage is the least possible; of the cuts with that cost, it is the most even one (the least sum of squares).
+/// The first layer of each of `stages` stages, ascending from 0, each stage with a layer or more
+/// and at most `memory` bytes. The largest cost of a stage is the least possible; of the cuts with
+/// that cost, it is the most even one (the least sum of squares).
 ///
 /// # Errors
-/// More stages than layers, a cost that is no cost, or layers that cannot be cut within `memory`; then with the least that they can.
+/// More stages than layers, a cost that is no cost, or layers that cannot be cut within `memory`;
+/// then with the least that they can.
 pub fn chain(layers: &[Layer], stages: usize, memory: Option<u64>) -> Result<Vec<usize>, Invalid> {
     at_least_one("stages", stages)?;
     if stages > layers.len() {
-        return Err(Invalid::new("stages", format!("{stages} for {} layers: each stage needs one", layers.len())).nearest([layers.len()]));
+        return Err(Invalid::new("stages", format!("{stages} for {} layers: each stage needs one", layers.len()))
+            .nearest([layers.len()]));
     }
     if let Some(wrong) = layers.iter().position(|layer| !(0.0..f64::INFINITY).contains(&layer.cost)) {
         return Err(Invalid::new("cost", format!("layer {wrong} costs {}", layers[wrong].cost)));
@@ -31,19 +35,24 @@ pub fn chain(layers: &[Layer], stages: usize, memory: Option<u64>) -> Result<Vec
     let cost = |layer: &Layer| layer.cost;
     let Some((dearest, _)) = cut(layers, stages, cost, |_, bytes| bytes <= limit, f64::max) else {
         // The same problem with memory as the cost says what would suffice.
-        let least = cut(layers, stages, |layer| layer.memory as f64, |_, _| true, f64::max).map_or(f64::MAX, |(least, _)| least);
-        let mut error = Invalid::new("memory", format!("{limit} bytes hold no cut of {} layers into {stages} stages", layers.len()));
+        let least = cut(layers, stages, |layer| layer.memory as f64, |_, _| true, f64::max)
+            .map_or(f64::MAX, |(least, _)| least);
+        let mut error = Invalid::new(
+            "memory",
+            format!("{limit} bytes hold no cut of {} layers into {stages} stages", layers.len()),
+        );
         error.nearest = vec![least as u64];
         return Err(error);
     };
-    // Of the cuts that are as good, the one with the least sum of squares. Sums of another order may differ in their last digits.
+    // Of the cuts that are as good, the one with the least sum of squares. Sums of another order
+    // may differ in their last digits.
     let is_as_good = |cost: f64, bytes: u64| bytes <= limit && cost <= dearest * (1.0 + 1e-12);
     let even = cut(layers, stages, cost, is_as_good, |before, own| before + own * own);
     even.map(|(_, first)| first).ok_or_else(|| Invalid::new("cost", "the costs are too large to be added"))
 }
 
-/// The cut whose stages, joined from the first to the last, cost the least, and that cost; `None` where in no cut all stages fit. What does not fit does not fit with
-/// another layer either.
+/// The cut whose stages, joined from the first to the last, cost the least, and that cost; `None`
+/// where in no cut all stages fit. What does not fit does not fit with another layer either.
 fn cut(
     layers: &[Layer],
     stages: usize,
@@ -52,7 +61,8 @@ fn cut(
     join: impl Fn(f64, f64) -> f64,
 ) -> Option<(f64, Vec<usize>)> {
     let count = layers.len();
-    // best[k][n]: what the first n layers cost in k + 1 stages; from[k][n]: where the last of these begins.
+    // best[k][n]: what the first n layers cost in k + 1 stages; from[k][n]: where the last of these
+    // begins.
     let mut best = vec![vec![f64::INFINITY; count + 1]; stages];
     let mut from = vec![vec![0; count + 1]; stages];
     for stage in 0..stages {
@@ -123,7 +133,9 @@ mod tests {
             let limit = rng.from(10, 60) as u64;
             let fits = |cut: &Vec<usize>| {
                 let ends = cut.iter().skip(1).copied().chain([layers.len()]);
-                cut.iter().zip(ends).all(|(&from, to)| layers[from..to].iter().map(|it| it.memory).sum::<u64>() <= limit)
+                cut.iter()
+                    .zip(ends)
+                    .all(|(&from, to)| layers[from..to].iter().map(|it| it.memory).sum::<u64>() <= limit)
             };
             // The dearest stage first, then evenness; costs are whole numbers, so both are exact.
             let rank = |cut: &Vec<usize>| {
@@ -141,7 +153,9 @@ mod tests {
                     assert!(best.is_none() && error.field == "memory");
                     let least = error.nearest[0];
                     assert!(
-                        least > limit && chain(&layers, stages, Some(least)).is_ok() && chain(&layers, stages, Some(least - 1)).is_err()
+                        least > limit
+                            && chain(&layers, stages, Some(least)).is_ok()
+                            && chain(&layers, stages, Some(least - 1)).is_err()
                     );
                 }
             }

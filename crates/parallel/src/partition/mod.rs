@@ -1,5 +1,5 @@
-//! Layers to pipeline stages: [`chain()`] for a list of layers, optimal; [`tree()`] for nested modules with tied
-//! parameters, as SageMaker's model parallel library does it.
+//! Layers to pipeline stages: [`chain()`] for a list of layers, optimal; [`tree()`] for nested
+//! modules with tied parameters, as SageMaker's model parallel library does it.
 
 mod chain;
 mod tree;

@@ -1,10 +1,12 @@
-//! A tree of modules in stages (Karakus et al., "Amazon SageMaker Model Parallelism", 2021, section 4.2, arXiv 2111.05972; details that it leaves open are
-//! settled here).
+//! A tree of modules in stages (Karakus et al., "Amazon SageMaker Model Parallelism", 2021, section
+//! 4.2, arXiv 2111.05972; details that it leaves open are settled here).
 //!
-//! The cost of a subtree is w times its share of the memory plus 1 - w times its share of the time. From the root on, the children of a module are cut into
-//! contiguous segments such that the dearest one is cheapest; a module's stages are dealt to the segments in proportion to their costs (D'Hondt); a
-//! segment with one stage is done, one with several is cut again, and one without a stage stays where its parent is. Modules that share a parameter
-//! go to one stage: the later ones follow the first.
+//! The cost of a subtree is w times its share of the memory plus 1 - w times its share of the time.
+//! From the root on, the children of a module are cut into contiguous segments such that the
+//! dearest one is cheapest; a module's stages are dealt to the segments in proportion to their
+//! costs (D'Hondt); a segment with one stage is done, one with several is cut again, and one
+//! without a stage stays where its parent is. Modules that share a parameter go to one stage: the
+//! later ones follow the first.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,14 +21,16 @@ pub struct Module {
     pub time: f64,
     /// Bytes of its activations.
     pub activations: u64,
-    /// Its own parameters, by their places in the list of sizes. One that several modules name is tied.
+    /// Its own parameters, by their places in the list of sizes. One that several modules name is
+    /// tied.
     pub parameters: Vec<usize>,
     /// In the order of their use.
     pub children: Vec<Module>,
 }
 
-/// The stage of each module, in the order of a walk that meets parents before children. `sizes`: bytes of each parameter. `memory_weight`: w, from 0 (time
-/// alone) to 1 (memory alone); smp's default is 0.8, or 0.2 when it optimizes speed.
+/// The stage of each module, in the order of a walk that meets parents before children. `sizes`:
+/// bytes of each parameter. `memory_weight`: w, from 0 (time alone) to 1 (memory alone); smp's
+/// default is 0.8, or 0.2 when it optimizes speed.
 ///
 /// # Errors
 /// No stages, a weight out of bounds, a time that is none, or a parameter without a size.
@@ -76,7 +80,16 @@ impl Flat {
         }
         let leader = self.nodes.len();
         let (time, activations, own) = (module.time, module.activations, module.parameters.clone());
-        self.nodes.push(Node { time, activations, parameters: own, children: Vec::new(), parent, end: 0, leader, cost: 0.0 });
+        self.nodes.push(Node {
+            time,
+            activations,
+            parameters: own,
+            children: Vec::new(),
+            parent,
+            end: 0,
+            leader,
+            cost: 0.0,
+        });
         for child in &module.children {
             let child = self.add(child, Some(leader), parameters)?;
             self.nodes[leader].children.push(child);
@@ -85,7 +98,8 @@ impl Flat {
         Ok(leader)
     }
 
-    /// Who follows whom. Whoever follows takes everything in it along; a leader that something in it is tied to stays whole.
+    /// Who follows whom. Whoever follows takes everything in it along; a leader that something in
+    /// it is tied to stays whole.
     fn tie(&mut self, parameters: usize) {
         let mut owner = vec![None; parameters];
         for node in 0..self.nodes.len() {
@@ -132,7 +146,8 @@ impl Flat {
         let all_memory = memory.iter().sum();
         let all_time = self.nodes.iter().map(|node| node.time).sum();
         for (node, memory) in memory.into_iter().enumerate() {
-            let cost = memory_weight * share(memory, all_memory) + (1.0 - memory_weight) * share(self.nodes[node].time, all_time);
+            let cost = memory_weight * share(memory, all_memory)
+                + (1.0 - memory_weight) * share(self.nodes[node].time, all_time);
             let mut above = Some(self.nodes[node].leader);
             while let Some(ancestor) = above {
                 self.nodes[ancestor].cost += cost;
@@ -144,7 +159,8 @@ impl Flat {
     /// Deals the stages to a module and what is in it.
     fn assign(&self, node: usize, stages: &[usize], of: &mut [usize]) -> Result<(), Invalid> {
         of[node..self.nodes[node].end].fill(stages[0]);
-        let own: Vec<usize> = self.nodes[node].children.iter().copied().filter(|child| self.nodes[*child].leader == *child).collect();
+        let own: Vec<usize> =
+            self.nodes[node].children.iter().copied().filter(|child| self.nodes[*child].leader == *child).collect();
         self.deal(&own, stages, of)
     }
 
@@ -158,11 +174,13 @@ impl Flat {
             }
             _ => {}
         }
-        let layers: Vec<Layer> = children.iter().map(|child| Layer { cost: self.nodes[*child].cost, memory: 0 }).collect();
+        let layers: Vec<Layer> =
+            children.iter().map(|child| Layer { cost: self.nodes[*child].cost, memory: 0 }).collect();
         let first = chain(&layers, stages.len().min(children.len()), None)?;
         let ends = first.iter().skip(1).copied().chain([children.len()]);
         let segments: Vec<&[usize]> = first.iter().zip(ends).map(|(&from, to)| &children[from..to]).collect();
-        let costs: Vec<f64> = segments.iter().map(|segment| segment.iter().map(|child| self.nodes[*child].cost).sum()).collect();
+        let costs: Vec<f64> =
+            segments.iter().map(|segment| segment.iter().map(|child| self.nodes[*child].cost).sum()).collect();
         let mut next = 0;
         for (segment, count) in segments.into_iter().zip(dhondt(&costs, stages.len())) {
             let own = if count == 0 { &stages[..1] } else { &stages[next..next + count] };
@@ -173,7 +191,8 @@ impl Flat {
     }
 }
 
-/// Seats in proportion to votes: each seat goes to the highest quotient of votes and seats held plus one; among equals, to the first.
+/// Seats in proportion to votes: each seat goes to the highest quotient of votes and seats held
+/// plus one; among equals, to the first.
 fn dhondt(votes: &[f64], seats: usize) -> Vec<usize> {
     let mut held = vec![0; votes.len()];
     for _ in 0..seats {

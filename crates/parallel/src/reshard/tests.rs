@@ -26,7 +26,8 @@ fn memories(tensors: &[Tensor], layout: &Layout) -> Vec<Vec<u8>> {
 }
 
 fn moved(from: &[Vec<u8>], copies: &[Transfer], tensors: &[Tensor], to: &Layout) -> Vec<Vec<u8>> {
-    let mut new: Vec<Vec<u8>> = (0..to.mesh.world()).map(|rank| vec![0; to.bytes(tensors, rank).unwrap() as usize]).collect();
+    let mut new: Vec<Vec<u8>> =
+        (0..to.mesh.world()).map(|rank| vec![0; to.bytes(tensors, rank).unwrap() as usize]).collect();
     for copy in copies {
         let source = &from[copy.from_rank][copy.from_at as usize..][..copy.bytes as usize];
         let target = &mut new[copy.to_rank][copy.to_at as usize..][..copy.bytes as usize];
@@ -72,7 +73,8 @@ fn any_layout_becomes_any_other_and_comes_back_the_same() {
     }
 }
 
-/// Of two copies of a sharded model, some ranks are lost: what is left makes the state of a smaller world, or the error says what is gone.
+/// Of two copies of a sharded model, some ranks are lost: what is left makes the state of a smaller
+/// world, or the error says what is gone.
 #[test]
 fn survivors_bring_the_state_unless_all_copies_are_lost() {
     let mut rng = Rng::new(15);

@@ -1,7 +1,8 @@
-//! Plays a schedule: that it is whole and in order, that it cannot lock up, how long it takes, how long ranks are idle, and how many activations they hold.
+//! Plays a schedule: that it is whole and in order, that it cannot lock up, how long it takes, how
+//! long ranks are idle, and how many activations they hold.
 //!
-//! A rank computes its list in order and waits where a result of another stage is not there yet. Sending waits for nobody, and takes time on the way
-//! but none of the sender's.
+//! A rank computes its list in order and waits where a result of another stage is not there yet.
+//! Sending waits for nobody, and takes time on the way but none of the sender's.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,8 @@ impl Durations {
 /// Why a schedule cannot run, or would compute something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// An action of a stage that the rank does not have, or of a stage or micro-batch that does not exist.
+    /// An action of a stage that the rank does not have, or of a stage or micro-batch that does not
+    /// exist.
     #[error("rank {rank} cannot compute {action:?}")]
     Misplaced {
         /// Whose list has it.
@@ -86,7 +88,8 @@ pub struct Timing {
     pub busy: Vec<f64>,
     /// The share of the ranks' time in which they do not compute.
     pub idle: f64,
-    /// The most activations of a micro-batch in a stage that each rank holds at once, from the beginning of a forward pass to the end of its last backward pass.
+    /// The most activations of a micro-batch in a stage that each rank holds at once, from the
+    /// beginning of a forward pass to the end of its last backward pass.
     pub activations: Vec<usize>,
 }
 
@@ -108,7 +111,8 @@ impl Schedule {
         self.play(durations, |_, _| ())
     }
 
-    /// How long it takes where only `cores` ranks compute as fast as one alone: at a moment when more of them would compute, all are slowed down alike.
+    /// How long it takes where only `cores` ranks compute as fast as one alone: at a moment when
+    /// more of them would compute, all are slowed down alike.
     ///
     /// # Errors
     /// The first fault.
@@ -169,7 +173,13 @@ impl Schedule {
     }
 
     /// When an action's inputs are there; `None`: not yet.
-    fn ready(&self, rank: usize, action: Action, done: &[Vec<Done>], durations: &Durations) -> Result<Option<f64>, Fault> {
+    fn ready(
+        &self,
+        rank: usize,
+        action: Action,
+        done: &[Vec<Done>],
+        durations: &Durations,
+    ) -> Result<Option<f64>, Fault> {
         let Action { stage, micro, work } = action;
         if stage >= self.stages || micro >= self.micros || stage % self.ranks.len() != rank {
             return Err(Fault::Misplaced { rank, action });
@@ -202,7 +212,11 @@ impl Schedule {
         }
         for (stage, micros) in done.iter().enumerate() {
             for (micro, cell) in micros.iter().enumerate() {
-                let lacks = [(cell.forward.is_none(), Work::Forward), (cell.input.is_none(), Work::Backward), (!cell.weight, Work::Weight)];
+                let lacks = [
+                    (cell.forward.is_none(), Work::Forward),
+                    (cell.input.is_none(), Work::Backward),
+                    (!cell.weight, Work::Weight),
+                ];
                 let Some((_, work)) = lacks.into_iter().find(|(lacks, _)| *lacks) else { continue };
                 // What is in a list and was not reached is a consequence of whoever is stuck.
                 let is_listed = self.ranks.iter().enumerate().any(|(rank, list)| {

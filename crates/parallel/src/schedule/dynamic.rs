@@ -1,6 +1,7 @@
-//! The order in which smp's `interleaved` pipeline comes to run, as a list: each rank takes a backward pass as soon as one can run, otherwise
-//! the next forward pass; the first stage begins no micro-batch while `active` are under way. Found by playing it with backward passes that take twice as long
-//! as forward passes, so it is the same on every rank.
+//! The order in which smp's `interleaved` pipeline comes to run, as a list: each rank takes a
+//! backward pass as soon as one can run, otherwise the next forward pass; the first stage begins no
+//! micro-batch while `active` are under way. Found by playing it with backward passes that take
+//! twice as long as forward passes, so it is the same on every rank.
 
 use super::{
     Action,
@@ -22,11 +23,11 @@ pub(super) fn dynamic(ranks: usize, micros: usize, active: usize) -> Result<Vec<
                 continue;
             }
             let done = |ends: &[Option<usize>], micro: usize| ends[micro].is_some_and(|end| end <= now);
-            // Micro-batches pass each stage in order, so only the first that is not begun can be next.
-            let next_backward = backward[stage]
-                .iter()
-                .position(Option::is_none)
-                .filter(|micro| done(&forward[stage], *micro) && (stage + 1 == ranks || done(&backward[stage + 1], *micro)));
+            // Micro-batches pass each stage in order, so only the first that is not begun can be
+            // next.
+            let next_backward = backward[stage].iter().position(Option::is_none).filter(|micro| {
+                done(&forward[stage], *micro) && (stage + 1 == ranks || done(&backward[stage + 1], *micro))
+            });
             let under_way = || {
                 let begun = forward[0].iter().flatten().count();
                 begun - backward[0].iter().flatten().filter(|end| **end <= now).count()

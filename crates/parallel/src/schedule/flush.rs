@@ -1,4 +1,5 @@
-//! GPipe and 1F1B. Both are idle for (p - 1) / (m + p - 1) of the time; 1F1B keeps min(m, p - i) activations at stage i instead of m.
+//! GPipe and 1F1B. Both are idle for (p - 1) / (m + p - 1) of the time; 1F1B keeps min(m, p - i)
+//! activations at stage i instead of m.
 
 use super::{
     Action,
@@ -14,11 +15,18 @@ pub(super) fn gpipe(ranks: usize, micros: usize) -> Vec<Vec<Action>> {
 }
 
 pub(super) fn one_forward_one_backward(ranks: usize, micros: usize) -> Vec<Vec<Action>> {
-    (0..ranks).map(|stage| alternating(ranks, micros, stage, |list, micro| list.push(Action::new(stage, micro, Backward)))).collect()
+    (0..ranks)
+        .map(|stage| alternating(ranks, micros, stage, |list, micro| list.push(Action::new(stage, micro, Backward))))
+        .collect()
 }
 
 /// A stage's forwards as 1F1B orders them, with what `backward` puts behind each.
-pub(super) fn alternating(ranks: usize, micros: usize, stage: usize, backward: impl Fn(&mut Vec<Action>, usize)) -> Vec<Action> {
+pub(super) fn alternating(
+    ranks: usize,
+    micros: usize,
+    stage: usize,
+    backward: impl Fn(&mut Vec<Action>, usize),
+) -> Vec<Action> {
     let ahead = (ranks - stage - 1).min(micros);
     let mut list: Vec<_> = (0..ahead).map(|micro| Action::new(stage, micro, Forward)).collect();
     for micro in 0..micros {

@@ -1,5 +1,6 @@
-//! Megatron's interleaved 1F1B: rank r has the stages r, r + p, r + 2p, ... ("chunks"), and takes p micro-batches through a chunk before it
-//! turns to the next. The idle share falls to (p - 1) / (v m + p - 1), for v times the messages.
+//! Megatron's interleaved 1F1B: rank r has the stages r, r + p, r + 2p, ... ("chunks"), and takes p
+//! micro-batches through a chunk before it turns to the next. The idle share falls to (p - 1) / (v
+//! m + p - 1), for v times the messages.
 
 use super::{
     Action,
@@ -16,12 +17,15 @@ pub(super) fn interleaved(ranks: usize, micros: usize, chunks: usize) -> Result<
     let total = micros * chunks;
     let list = |rank: usize| {
         // The n-th forward and backward of a rank, over all its chunks.
-        let forward = |n: usize| Action::new(n / ranks % chunks * ranks + rank, n / (ranks * chunks) * ranks + n % ranks, Forward);
+        let forward = |n: usize| {
+            Action::new(n / ranks % chunks * ranks + rank, n / (ranks * chunks) * ranks + n % ranks, Forward)
+        };
         let backward = |n: usize| {
             let chunk = chunks - 1 - n / ranks % chunks;
             Action::new(chunk * ranks + rank, n / (ranks * chunks) * ranks + n % ranks, Backward)
         };
-        let ahead = if chunks == 1 { ranks - rank - 1 } else { 2 * (ranks - rank - 1) + (chunks - 1) * ranks }.min(total);
+        let ahead =
+            if chunks == 1 { ranks - rank - 1 } else { 2 * (ranks - rank - 1) + (chunks - 1) * ranks }.min(total);
         let mut list: Vec<_> = (0..ahead).map(forward).collect();
         for n in 0..total {
             if n + ahead < total {

@@ -1,7 +1,9 @@
-//! Pipeline schedules: which rank computes which stage of which micro-batch in which order, as lists. `check` says what a list costs, or why it cannot run.
+//! Pipeline schedules: which rank computes which stage of which micro-batch in which order, as
+//! lists. `check` says what a list costs, or why it cannot run.
 //!
-//! `flush` has the schedules in which every stage is one rank's (GPipe, 1F1B), `interleaved` Megatron's with several stages a rank, `zero_bubble` ZB-H1,
-//! `dynamic` that of SageMaker's model parallel library.
+//! `flush` has the schedules in which every stage is one rank's (GPipe, 1F1B), `interleaved`
+//! Megatron's with several stages a rank, `zero_bubble` ZB-H1, `dynamic` that of SageMaker's model
+//! parallel library.
 
 mod check;
 mod dynamic;
@@ -57,18 +59,22 @@ pub struct Schedule {
 pub enum Pipeline {
     /// All forward passes, then all backward passes (Huang et al., "GPipe", 2019); smp's `simple`.
     Gpipe,
-    /// One forward, one backward (Narayanan et al., "PipeDream", 2019, with flush): at most as many activations as stages.
+    /// One forward, one backward (Narayanan et al., "PipeDream", 2019, with flush): at most as many
+    /// activations as stages.
     OneForwardOneBackward,
-    /// 1F1B over several stages a rank (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", 2021, section 2.2).
+    /// 1F1B over several stages a rank (Narayanan et al., "Efficient Large-Scale Language Model
+    /// Training on GPU Clusters", 2021, section 2.2).
     Interleaved {
         /// Stages of each rank.
         chunks: usize,
     },
-    /// 1F1B with the gradients of weights put off (Qi et al., "Zero Bubble Pipeline Parallelism", 2024, ZB-H1).
+    /// 1F1B with the gradients of weights put off (Qi et al., "Zero Bubble Pipeline Parallelism",
+    /// 2024, ZB-H1).
     ZeroBubble,
     /// Backward passes first, as soon as they can run: smp's `interleaved`.
     Dynamic {
-        /// Micro-batches that may be under way (`active_microbatches`); `None`: smp's default, the number of stages and 2.
+        /// Micro-batches that may be under way (`active_microbatches`); `None`: smp's default, the
+        /// number of stages and 2.
         active: Option<usize>,
     },
 }
@@ -82,7 +88,8 @@ impl Pipeline {
     /// The schedule for `ranks` ranks and `micros` micro-batches.
     ///
     /// # Errors
-    /// No ranks, micro-batches, chunks or active micro-batches; interleaving of a number of micro-batches that the ranks do not divide.
+    /// No ranks, micro-batches, chunks or active micro-batches; interleaving of a number of
+    /// micro-batches that the ranks do not divide.
     pub fn schedule(self, ranks: usize, micros: usize) -> Result<Schedule, Invalid> {
         at_least_one("pipeline", ranks)?;
         at_least_one("microbatches", micros)?;
@@ -102,7 +109,8 @@ impl Action {
         Self { stage, micro, work }
     }
 
-    /// The action of another stage whose result this one waits for; `None` if it needs nothing that is sent.
+    /// The action of another stage whose result this one waits for; `None` if it needs nothing that
+    /// is sent.
     pub fn awaits(self, stages: usize) -> Option<(usize, Work)> {
         match self.work {
             Work::Forward => self.stage.checked_sub(1).map(|before| (before, Work::Forward)),

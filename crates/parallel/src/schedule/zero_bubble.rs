@@ -1,5 +1,6 @@
-//! ZB-H1: 1F1B in which stage i puts off each gradient of the weights by i micro-batches, so that gradients of inputs reach the stages before sooner and the
-//! last stages fill their end with what was put off. All stages then hold at most as much as the first one does in 1F1B; the idle time
+//! ZB-H1: 1F1B in which stage i puts off each gradient of the weights by i micro-batches, so that
+//! gradients of inputs reach the stages before sooner and the last stages fill their end with what
+//! was put off. All stages then hold at most as much as the first one does in 1F1B; the idle time
 //! is (p - 1)(f + b - w) instead of (p - 1)(f + b + w).
 
 use super::{

@@ -1,15 +1,19 @@
 //! A gang that loses and gains instances while the others run.
 //!
-//! - It declares with how few it can continue ([`GangSpec::min_instances`](crate::GangSpec::min_instances)). Until programs have run on all instances
-//!   at the same time it needs all of them, and the first one always: ranks meet there.
-//! - An instance that is lost, or taken away (by an interruption, or for the head of the queue), is no *member* any more: its end means
-//!   nothing, and nothing of it is stored. One that is taken away has the grace of a stop. What is left of it is removed,
-//!   and then its capacity is free.
-//! - When no job waits for what is free, instances start in the empty places. After a loss that takes
-//!   [`REPLACE_PAUSE_S`], and twice as long after each further one, so that a machine that loses every instance is not kept busy.
-//! - An instance that was added while others ran is as good as lost if its program fails: it may have come too late to take part.
-//! - When the first instance's program has ended well the training is done. What was added and has not started is removed, and what was added and
-//!   still runs when the output of all others is stored.
+//! - It declares with how few it can continue
+//!   ([`GangSpec::min_instances`](crate::GangSpec::min_instances)). Until programs have run on all
+//!   instances at the same time it needs all of them, and the first one always: ranks meet there.
+//! - An instance that is lost, or taken away (by an interruption, or for the head of the queue), is
+//!   no *member* any more: its end means nothing, and nothing of it is stored. One that is taken
+//!   away has the grace of a stop. What is left of it is removed, and then its capacity is free.
+//! - When no job waits for what is free, instances start in the empty places. After a loss that
+//!   takes [`REPLACE_PAUSE_S`], and twice as long after each further one, so that a machine that
+//!   loses every instance is not kept busy.
+//! - An instance that was added while others ran is as good as lost if its program fails: it may
+//!   have come too late to take part.
+//! - When the first instance's program has ended well the training is done. What was added and has
+//!   not started is removed, and what was added and still runs when the output of all others is
+//!   stored.
 //! - The members are sent their list after each change.
 
 use super::{
@@ -23,7 +27,8 @@ use crate::{
     limits::{LEAVE_NOTICE_S, MAX_REPLACE_PAUSE_S, REPLACE_PAUSE_S, UNANSWERED_S},
 };
 
-/// What is to be done for a gang that loses and gains instances, besides [`Order`](super::orders::Order).
+/// What is to be done for a gang that loses and gains instances, besides
+/// [`Order`](super::orders::Order).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ElasticOrder {
     /// Their programs are to end, after a notice.
@@ -62,7 +67,8 @@ impl Attempt {
         self.hosts(|instance| !matches!(instance, Instance::Absent { .. })).len()
     }
 
-    /// Of these instances, those that are being removed and were lost, and those that were taken away.
+    /// Of these instances, those that are being removed and were lost, and those that were taken
+    /// away.
     pub(crate) fn cleared(&self, hosts: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let is = |host: u32, lost: bool| self.instance(host) == Some(&Instance::Clearing { is_lost: lost });
         let those = |lost: bool| hosts.iter().copied().filter(|host| is(*host, lost)).collect();
@@ -89,7 +95,8 @@ impl Attempt {
 impl Gang {
     /// How few members it continues with, if it runs so that it can lose others.
     fn least(&self, attempt: &Attempt) -> Option<u32> {
-        let runs = self.in_progress() && attempt.stage == Stage::Running && attempt.failed.is_none() && attempt.complete;
+        let runs =
+            self.in_progress() && attempt.stage == Stage::Running && attempt.failed.is_none() && attempt.complete;
         self.spec.min_instances.filter(|_| runs)
     }
 
@@ -98,17 +105,21 @@ impl Gang {
         let Some(least) = self.least(attempt) else { return Vec::new() };
         let has_failed = |instance: &Instance| matches!(instance, Instance::Ended { end, .. } if self.is_failure(end));
         let mut lost = attempt.hosts(|instance| matches!(instance, Instance::Lost { .. }) || has_failed(instance));
-        lost.retain(|host| attempt.joined.contains(host) || matches!(attempt.instance(*host), Some(Instance::Lost { .. })));
+        lost.retain(|host| {
+            attempt.joined.contains(host) || matches!(attempt.instance(*host), Some(Instance::Lost { .. }))
+        });
         let left = attempt.members().len() - lost.len();
         if lost.contains(&1) || left < least as usize { Vec::new() } else { lost }
     }
 
-    /// Added members of no use any more: the first instance's program has ended well, and theirs failed, has not started, or is the last to run.
+    /// Added members of no use any more: the first instance's program has ended well, and theirs
+    /// failed, has not started, or is the last to run.
     pub(crate) fn latecomers(&self, attempt: &Attempt) -> Vec<u32> {
         if !self.is_done(attempt) {
             return Vec::new();
         }
-        let is_stored = |host: &u32| attempt.joined.contains(host) || attempt.instance(*host) == Some(&Instance::Uploaded);
+        let is_stored =
+            |host: &u32| attempt.joined.contains(host) || attempt.instance(*host) == Some(&Instance::Uploaded);
         let are_others_stored = attempt.members().iter().all(is_stored);
         let mut late = attempt.hosts(|instance| match instance {
             Instance::Starting | Instance::Downloading => true,

@@ -1,9 +1,11 @@
 //! Which host is to blame for a failed attempt.
 //!
-//! One host's end is another's: when a rank dies, its peers lose a connection and exit too, often reported before it. So of all failures that
-//! are known when the attempt fails, the culprit is the one that can least be a consequence, and of equals the earliest by the agents' clocks:
+//! One host's end is another's: when a rank dies, its peers lose a connection and exit too, often
+//! reported before it. So of all failures that are known when the attempt fails, the culprit is the
+//! one that can least be a consequence, and of equals the earliest by the agents' clocks:
 //!
-//! 1. ran out of memory, was killed by SIGKILL (which nobody does to itself), or was lost with its agent;
+//! 1. ran out of memory, was killed by SIGKILL (which nobody does to itself), or was lost with its
+//!    agent;
 //! 2. died by another signal, or left a failure file;
 //! 3. just exited.
 

@@ -1,4 +1,5 @@
-//! What follows for a gang from what is known, one step at a time; asked again after each is applied, until nothing follows.
+//! What follows for a gang from what is known, one step at a time; asked again after each is
+//! applied, until nothing follows.
 
 use super::{
     Gang,
@@ -145,7 +146,8 @@ impl Gang {
     /// All programs are over, well or stopped, and what they left is being uploaded.
     pub(crate) fn is_uploading(&self, attempt: &Attempt) -> bool {
         let leaves_any = self.awaits_uploads(attempt) || attempt.any(|instance| *instance == Instance::Uploaded);
-        let is_it = if self.is_stopping() { leaves_any } else { self.in_progress() && self.first_failure(attempt).is_none() };
+        let is_it =
+            if self.is_stopping() { leaves_any } else { self.in_progress() && self.first_failure(attempt).is_none() };
         attempt.all_over() && is_it && !self.spec.serves()
     }
 

@@ -16,7 +16,8 @@ pub(crate) struct Attempt {
     pub(crate) stage: Stage,
     /// By host number - 1.
     pub(crate) instances: Vec<Instance>,
-    /// When it failed, paused or was interrupted, if another follows: its instances are only waited for.
+    /// When it failed, paused or was interrupted, if another follows: its instances are only waited
+    /// for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<Time>,
     /// Its instances are taken away, and its programs have the grace of a stop.
@@ -31,7 +32,8 @@ pub(crate) struct Attempt {
     /// Its launch waits in the queue of a compute target: the time to report does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) queued: bool,
-    /// Programs ran on all of its instances at the same time: from then on a gang that may can lose some.
+    /// Programs ran on all of its instances at the same time: from then on a gang that may can lose
+    /// some.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) complete: bool,
     /// Instances that were lost while the others continued.
@@ -69,7 +71,8 @@ pub(crate) enum Instance {
         end: RankEnd,
         seen: Time,
     },
-    /// As before, and its artifacts are here; no end when it was stopped before it had started its program.
+    /// As before, and its artifacts are here; no end when it was stopped before it had started its
+    /// program.
     Uploaded,
     Lost {
         reason: String,

@@ -1,31 +1,45 @@
-//! A gang: instances that are acquired, started and released together, and replaced together when they fail.
+//! A gang: instances that are acquired, started and released together, and replaced together when
+//! they fail.
 //!
-//! It knows placements, attempts, stops and rests, and neither what its programs do nor how AWS names what happens to it: kinds of jobs
-//! ([`crate::training`]) translate its steps into facts, statuses and messages.
+//! It knows placements, attempts, stops and rests, and neither what its programs do nor how AWS
+//! names what happens to it: kinds of jobs ([`crate::training`]) translate its steps into facts,
+//! statuses and messages.
 //!
-//! - A gang *ends* or *serves* ([`Form`](crate::Form)). One that ends has a longest run time, and what its programs leave is stored. One that
-//!   serves runs until it is stopped: nothing counts on when it gives its capacity back, a program that ends by itself has failed, and nothing
-//!   of it is stored.
+//! - A gang *ends* or *serves* ([`Form`](crate::Form)). One that ends has a longest run time, and
+//!   what its programs leave is stored. One that serves runs until it is stopped: nothing counts on
+//!   when it gives its capacity back, a program that ends by itself has failed, and nothing of it
+//!   is stored.
 //! - Success is exit code 0 everywhere, all artifacts uploaded and stored.
-//! - A failing host does not decide at once: a rank that is killed makes its peers exit within milliseconds, and their reports may come first.
-//!   The attempt fails when all hosts are over or [`SETTLE_MS`](crate::limits::SETTLE_MS) after the first failure arrived; which host is to
-//!   blame is [`failure`]'s. Peers that still run are then stopped. A failed attempt stores nothing.
-//! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts then upload is stored. Hosts that do not answer
-//!   within the grace and [`UNANSWERED_S`](crate::limits::UNANSWERED_S) end it without artifacts; artifacts are awaited for
-//!   [`UPLOAD_LIMIT_S`](crate::limits::UPLOAD_LIMIT_S).
-//! - Artifacts of programs that ended well are awaited for as long; then the attempt has failed by the hosts that did not send them.
-//! - Nothing waits forever for a launcher that is silent: see [`LAUNCH_LIMIT_S`](crate::limits::LAUNCH_LIMIT_S).
-//! - An attempt that failed through our own side (an instance lost, a launch that failed, artifacts that could not be stored) is followed by
-//!   another while retries are left: its instances end as a failed gang's do, and only when it is released does the gang stand in the queue
-//!   again, at the place that its creation gave it. The run time is for all attempts together. A stop ends the retries.
-//! - An attempt that has served for [`SERVED_S`](crate::limits::SERVED_S) is followed by another whatever ended it, and however often.
-//! - An interruption ends the programs as a stop does, SIGTERM and the grace, but stores nothing: what counts are the checkpoints that are saved
-//!   until the release. Then the gang stands in the queue again, as after a retry. An eviction, when the machine's memory runs short, is an
+//! - A failing host does not decide at once: a rank that is killed makes its peers exit within
+//!   milliseconds, and their reports may come first. The attempt fails when all hosts are over or
+//!   [`SETTLE_MS`](crate::limits::SETTLE_MS) after the first failure arrived; which host is to
+//!   blame is [`failure`]'s. Peers that still run are then stopped. A failed attempt stores
+//!   nothing.
+//! - A stop sends SIGTERM, then SIGKILL after the grace; whatever the exit codes, what the hosts
+//!   then upload is stored. Hosts that do not answer within the grace and
+//!   [`UNANSWERED_S`](crate::limits::UNANSWERED_S) end it without artifacts; artifacts are awaited
+//!   for [`UPLOAD_LIMIT_S`](crate::limits::UPLOAD_LIMIT_S).
+//! - Artifacts of programs that ended well are awaited for as long; then the attempt has failed by
+//!   the hosts that did not send them.
+//! - Nothing waits forever for a launcher that is silent: see
+//!   [`LAUNCH_LIMIT_S`](crate::limits::LAUNCH_LIMIT_S).
+//! - An attempt that failed through our own side (an instance lost, a launch that failed, artifacts
+//!   that could not be stored) is followed by another while retries are left: its instances end as
+//!   a failed gang's do, and only when it is released does the gang stand in the queue again, at
+//!   the place that its creation gave it. The run time is for all attempts together. A stop ends
+//!   the retries.
+//! - An attempt that has served for [`SERVED_S`](crate::limits::SERVED_S) is followed by another
+//!   whatever ended it, and however often.
+//! - An interruption ends the programs as a stop does, SIGTERM and the grace, but stores nothing:
+//!   what counts are the checkpoints that are saved until the release. Then the gang stands in the
+//!   queue again, as after a retry. An eviction, when the machine's memory runs short, is an
 //!   interruption with a grace of [`EVICTION_GRACE_S`](crate::limits::EVICTION_GRACE_S) at most.
 //! - A gang that rests makes room for others: frozen on its instances, or without any.
-//! - A gang that declares how few instances it can live with loses and gains some while it runs ([`elastic`]).
+//! - A gang that declares how few instances it can live with loses and gains some while it runs
+//!   ([`elastic`]).
 //!
-//! Deadlines that passed while the server was down are due at once, so after a restart the shell lets agents report before its first Tick.
+//! Deadlines that passed while the server was down are due at once, so after a restart the shell
+//! lets agents report before its first Tick.
 
 pub(crate) mod elastic;
 pub(crate) mod failure;

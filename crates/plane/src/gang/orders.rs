@@ -53,13 +53,15 @@ impl Gang {
     }
 
     fn order_while_running(&self, attempt: &Attempt) -> Option<Order> {
-        let stop = |hosts: Vec<u32>, grace_s, reason| (!hosts.is_empty()).then_some(Order::Stop { hosts, grace_s, reason });
+        let stop =
+            |hosts: Vec<u32>, grace_s, reason| (!hosts.is_empty()).then_some(Order::Stop { hosts, grace_s, reason });
         match (&self.end, &self.stop) {
             (Some(end), _) if end.failed => stop(attempt.hosts(Instance::active), PEER_GRACE_S, StopReason::Failed),
             (Some(_), _) => None,
             (None, Some(Stop { cause, .. })) => {
-                let awaited =
-                    attempt.hosts(|instance| instance.is_member() && !matches!(instance, Instance::Uploaded | Instance::Lost { .. }));
+                let awaited = attempt.hosts(|instance| {
+                    instance.is_member() && !matches!(instance, Instance::Uploaded | Instance::Lost { .. })
+                });
                 stop(awaited, self.spec.grace_s, StopReason::Cause(*cause))
             }
             (None, None) if attempt.failed.is_some() => {

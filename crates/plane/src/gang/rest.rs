@@ -12,7 +12,8 @@ use crate::Time;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rest {
     pub(crate) since: Time,
-    /// Its programs are frozen and hold memory only; otherwise they are ended, and the attempt is released.
+    /// Its programs are frozen and hold memory only; otherwise they are ended, and the attempt is
+    /// released.
     pub(crate) frozen: bool,
     /// It is to resume.
     pub(crate) wanted: bool,
@@ -64,7 +65,8 @@ impl Gang {
         self.stop.is_none() && self.running().is_some_and(|attempt| attempt.failed.is_none() && all_run(attempt))
     }
 
-    /// It begins to rest: frozen, or to leave its instances next. Returns whether this attempt was under way.
+    /// It begins to rest: frozen, or to leave its instances next. Returns whether this attempt was
+    /// under way.
     pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool) -> bool {
         let is_stale = attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != attempt));
         if !self.in_progress() || is_stale {
@@ -77,8 +79,8 @@ impl Gang {
         true
     }
 
-    /// The attempt is ended and released, and the gang rests without instances. `stores`: what its hosts upload is stored first. Returns whether
-    /// the attempt was under way.
+    /// The attempt is ended and released, and the gang rests without instances. `stores`: what its
+    /// hosts upload is stored first. Returns whether the attempt was under way.
     pub(crate) fn leave(&mut self, at: Time, attempt: &str, stores: bool) -> bool {
         if !self.abandon(at, attempt) {
             return false;

@@ -84,8 +84,9 @@ impl Gang {
         }
     }
 
-    /// What is left of the run time at the present attempt's start, in milliseconds; none if it has no limit. All attempts count together; time in
-    /// the queue between them is no run time, as it is none before the first.
+    /// What is left of the run time at the present attempt's start, in milliseconds; none if it has
+    /// no limit. All attempts count together; time in the queue between them is no run time, as it
+    /// is none before the first.
     pub(crate) fn runtime_left_ms(&self) -> Option<u64> {
         let spent = self.retry.as_ref().map_or(0, |retry| retry.spent_ms);
         match self.spec.form {
@@ -94,7 +95,8 @@ impl Gang {
         }
     }
 
-    /// For how long agents that lose the server keep their programs running, in seconds: each contact with a server begins it again.
+    /// For how long agents that lose the server keep their programs running, in seconds: each
+    /// contact with a server begins it again.
     pub(crate) fn lease_s(&self) -> u64 {
         self.runtime_left_ms().unwrap_or(0).div_ceil(1000).saturating_add(LEASE_MARGIN_S)
     }
@@ -104,7 +106,8 @@ impl Gang {
         self.retry.as_ref().map_or(self.created, |retry| retry.waits_since)
     }
 
-    /// What a failure of the present attempt means. `is_ours`: our own side failed, not the program.
+    /// What a failure of the present attempt means. `is_ours`: our own side failed, not the
+    /// program.
     pub(crate) fn after_failure(&self, is_ours: bool, now: Time) -> AfterFailure {
         let rests = self.stop.is_none() && self.rests_frozen() && self.is_unwanted();
         if rests && is_ours { AfterFailure::Rest } else { self.next_after_failure(is_ours, now) }
@@ -168,12 +171,15 @@ impl Gang {
     /// Another attempt follows this one. Returns whether it was under way.
     pub(crate) fn abandon(&mut self, at: Time, attempt: &str) -> bool {
         let in_progress = self.in_progress();
-        let Some(current) = self.current(attempt).filter(|current| in_progress && current.failed.is_none()) else { return false };
+        let Some(current) = self.current(attempt).filter(|current| in_progress && current.failed.is_none()) else {
+            return false;
+        };
         current.failed = Some(at);
         true
     }
 
-    /// The attempt that another one follows is released: the gang is in the queue again, or rests. Returns that attempt.
+    /// The attempt that another one follows is released: the gang is in the queue again, or rests.
+    /// Returns that attempt.
     pub(crate) fn come_back(&mut self, at: Time, attempt: Option<&str>) -> Option<Attempt> {
         let is_over = self.end.is_some();
         let is_it = |current: &mut Attempt| !is_over && Some(&*current.id) == attempt && current.failed.is_some();
@@ -188,7 +194,8 @@ impl Gang {
         Some(before)
     }
 
-    /// Adds the attempt's run time to the sum; no time is counted until [`Retry::started`] is set again.
+    /// Adds the attempt's run time to the sum; no time is counted until [`Retry::started`] is set
+    /// again.
     pub(crate) fn count(&mut self, at: Time) -> &mut Retry {
         let ran_ms = self.attempt_start().map_or(0, |start| at.ms_since(start));
         let retry = self.retry.get_or_insert_default();

@@ -92,14 +92,17 @@ impl Gang {
 
     fn peers_end(&self, attempt: &Attempt, failed: Time) -> Deadline {
         let grace_s = if attempt.interrupted { self.spec.grace_s } else { PEER_GRACE_S };
-        attempt.any(Instance::active).then(|| (failed.plus_s(u64::from(grace_s) + UNANSWERED_S), Timer::PeersUnanswered))
+        attempt
+            .any(Instance::active)
+            .then(|| (failed.plus_s(u64::from(grace_s) + UNANSWERED_S), Timer::PeersUnanswered))
     }
 
     fn max_wait(&self) -> Deadline {
         self.spec.max_wait_s.map(|limit| (self.created.plus_s(limit), Timer::MaxWait))
     }
 
-    /// Until when it may hold its capacity, in the past if it should be over already; none if it may for ever.
+    /// Until when it may hold its capacity, in the past if it should be over already; none if it
+    /// may for ever.
     pub(crate) fn latest_end(&self, attempt: &Attempt) -> Option<Time> {
         let stop_s = u64::from(self.spec.grace_s) + UNANSWERED_S;
         if let Some(stop) = &self.stop {

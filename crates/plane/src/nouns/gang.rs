@@ -9,7 +9,8 @@ pub struct GangSpec {
     pub instance_type: String,
     /// At least 1; of all groups together.
     pub instances: u32,
-    /// Instance groups behind the first, if there are several; their instances are the last ones, in this order.
+    /// Instance groups behind the first, if there are several; their instances are the last ones,
+    /// in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_groups: Vec<InstanceGroup>,
     /// Whether it ends by itself.
@@ -17,7 +18,8 @@ pub struct GangSpec {
     pub form: Form,
     /// Longest wait for instances, in seconds.
     pub max_pending_s: Option<u64>,
-    /// Longest time from the creation to the end, waiting and running together, in seconds. Only a gang that has it may be interrupted.
+    /// Longest time from the creation to the end, waiting and running together, in seconds. Only a
+    /// gang that has it may be interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_s: Option<u64>,
     /// Seconds between SIGTERM and SIGKILL of a stop.
@@ -25,8 +27,8 @@ pub struct GangSpec {
     /// How often an attempt that failed is followed by another.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
-    /// It continues with this number of instances, from 1 to `instances`, when it loses others; none: it needs all.
-    /// The first instance is never among the others, and there is one group.
+    /// It continues with this number of instances, from 1 to `instances`, when it loses others;
+    /// none: it needs all. The first instance is never among the others, and there is one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_instances: Option<u32>,
 }
@@ -37,14 +39,17 @@ pub struct GangSpec {
 pub enum Form {
     /// Its programs end, and what they leave is stored.
     Ends {
-        /// Longest run time in seconds, of all attempts together, from the first report of an instance.
+        /// Longest run time in seconds, of all attempts together, from the first report of an
+        /// instance.
         max_runtime_s: u64,
     },
-    /// Its programs run until they are stopped. One that ends by itself has failed, whatever its exit code, and leaves nothing.
+    /// Its programs run until they are stopped. One that ends by itself has failed, whatever its
+    /// exit code, and leaves nothing.
     Serves,
 }
 
-/// The encoding of a [`Form`], among the fields of its specification: those that end had `max_runtime_s` before there were others.
+/// The encoding of a [`Form`], among the fields of its specification: those that end had
+/// `max_runtime_s` before there were others.
 #[derive(Serialize, Deserialize)]
 struct FormFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]

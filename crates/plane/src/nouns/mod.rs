@@ -8,12 +8,14 @@ mod tuning;
 mod view;
 
 pub use gang::{Form, GangSpec, InstanceGroup};
-pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition};
+pub use training::{
+    InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition,
+};
 pub use trial::{TrialLaunch, TrialStart, TrialView};
 pub use trial_state::{TrialState, trial_state};
 pub use tuning::{
-    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TuningEnd, TuningSpec,
-    TuningStatus, TuningView,
+    BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TuningEnd,
+    TuningSpec, TuningStatus, TuningView,
 };
 pub use view::{JobView, PendingReason};
 

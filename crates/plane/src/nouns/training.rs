@@ -12,19 +12,22 @@ pub struct TrainingSpec {
     pub instance_type: String,
     /// At least 1; of all groups together.
     pub instances: u32,
-    /// Instance groups behind the first, if there are several; their instances are the last ones, in this order.
+    /// Instance groups behind the first, if there are several; their instances are the last ones,
+    /// in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_groups: Vec<InstanceGroup>,
     /// `StoppingCondition.MaxRuntimeInSeconds`, counted from `TrainingStartTime`.
     pub max_runtime_s: u64,
     /// `StoppingCondition.MaxPendingTimeInSeconds`.
     pub max_pending_s: Option<u64>,
-    /// `StoppingCondition.MaxWaitTimeInSeconds`, counted from the creation: waiting and running together. Managed spot training has it, and no other.
+    /// `StoppingCondition.MaxWaitTimeInSeconds`, counted from the creation: waiting and running
+    /// together. Managed spot training has it, and no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_s: Option<u64>,
     /// Seconds between SIGTERM and SIGKILL of a stop.
     pub grace_s: u32,
-    /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side is followed by another.
+    /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side
+    /// is followed by another.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub retries: u32,
     /// Tag `shoal:min-instances`: it continues with this number of instances when it loses others.
@@ -38,7 +41,17 @@ impl From<&TrainingSpec> for GangSpec {
         let TrainingSpec { instance_type, instances, other_groups, max_runtime_s, .. } = spec.clone();
         let TrainingSpec { max_pending_s, max_wait_s, grace_s, retries, min_instances, .. } = *spec;
         let form = Form::Ends { max_runtime_s };
-        GangSpec { instance_type, instances, other_groups, form, max_pending_s, max_wait_s, grace_s, retries, min_instances }
+        GangSpec {
+            instance_type,
+            instances,
+            other_groups,
+            form,
+            max_pending_s,
+            max_wait_s,
+            grace_s,
+            retries,
+            min_instances,
+        }
     }
 }
 
@@ -152,7 +165,8 @@ pub struct RankEnd {
     pub signal: Option<i32>,
     /// Killed for memory, as it had reached its own limit.
     pub out_of_memory: bool,
-    /// Killed for memory, as all instances together had none left: bytes that this one held at most.
+    /// Killed for memory, as all instances together had none left: bytes that this one held at
+    /// most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded_out: Option<u64>,
     /// First 1024 characters of the failure file.

@@ -35,7 +35,8 @@ pub struct TrialLaunch {
     pub tuning: String,
     /// Index of its definition.
     pub definition: u32,
-    /// Units of resource that are behind it, if its checkpoint is what it was: the attempt's first value is that of the next unit.
+    /// Units of resource that are behind it, if its checkpoint is what it was: the attempt's first
+    /// value is that of the next unit.
     pub from: u32,
     /// It pauses there.
     pub to: Option<u32>,
@@ -58,7 +59,8 @@ pub struct TrialView {
     pub resource: u32,
     /// It pauses there.
     pub to: Option<u32>,
-    /// Last value of the first objective; of a job that is over, its final one. None: no number was reported.
+    /// Last value of the first objective; of a job that is over, its final one. None: no number was
+    /// reported.
     pub objective: Option<f64>,
     /// It makes room for others and may go on later.
     pub paused: bool,

@@ -1,6 +1,7 @@
-//! How a trial stands, in the words of `StudyTrial::state`: completed, stopped early by the scheduler, stopped at `MaxResource`, cancelled by somebody,
-//! failed, or still under way. A trial is `Completed` here where its training job is `Completed` in the API, and so for `Failed`; the three kinds of
-//! stops are `Stopped` there.
+//! How a trial stands, in the words of `StudyTrial::state`: completed, stopped early by the
+//! scheduler, stopped at `MaxResource`, cancelled by somebody, failed, or still under way. A trial
+//! is `Completed` here where its training job is `Completed` in the API, and so for `Failed`; the
+//! three kinds of stops are `Stopped` there.
 
 use crate::{JobStatus, JobView, SecondaryStatus, StopCause, TrialView, TuningEnd, TuningView};
 
@@ -42,13 +43,20 @@ impl TrialState {
     }
 }
 
-/// How a trial stands, and why it failed or was cancelled. `most`: the greatest resource, if the scheduler has one.
+/// How a trial stands, and why it failed or was cancelled. `most`: the greatest resource, if the
+/// scheduler has one.
 #[must_use]
-pub fn trial_state(trial: &TrialView, view: &JobView, tuning: &TuningView, most: Option<u32>) -> (TrialState, Option<String>) {
+pub fn trial_state(
+    trial: &TrialView,
+    view: &JobView,
+    tuning: &TuningView,
+    most: Option<u32>,
+) -> (TrialState, Option<String>) {
     match view.status {
         JobStatus::Completed => (TrialState::Completed, None),
         JobStatus::Failed => (TrialState::Failed, view.failure_reason.clone()),
-        // Jobs of earlier versions have no cause `MaxResource`: they were stopped early, after their last unit.
+        // Jobs of earlier versions have no cause `MaxResource`: they were stopped early, after
+        // their last unit.
         JobStatus::Stopped | JobStatus::Stopping
             if view.stop == Some(StopCause::MaxResource)
                 || view.stop == Some(StopCause::Early) && most.is_some_and(|most| trial.resource > most) =>
@@ -57,18 +65,23 @@ pub fn trial_state(trial: &TrialView, view: &JobView, tuning: &TuningView, most:
         }
         JobStatus::Stopped | JobStatus::Stopping => stopped(trial, view, tuning),
         JobStatus::InProgress if trial.paused => (TrialState::Paused, None),
-        JobStatus::InProgress if trial.waits || matches!(view.secondary, SecondaryStatus::Pending | SecondaryStatus::Interrupted) => {
+        JobStatus::InProgress
+            if trial.waits || matches!(view.secondary, SecondaryStatus::Pending | SecondaryStatus::Interrupted) =>
+        {
             (TrialState::Waiting, None)
         }
         JobStatus::InProgress => (TrialState::Running, None),
     }
 }
 
-/// The scheduler stops trials early, as others are more promising; whoever else ends one cancels it.
+/// The scheduler stops trials early, as others are more promising; whoever else ends one cancels
+/// it.
 fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView) -> (TrialState, Option<String>) {
     let is_whole = !matches!(
         tuning.end,
-        Some(TuningEnd::User | TuningEnd::MaxRuntime | TuningEnd::Search | TuningEnd::Failures | TuningEnd::NoObjective)
+        Some(
+            TuningEnd::User | TuningEnd::MaxRuntime | TuningEnd::Search | TuningEnd::Failures | TuningEnd::NoObjective
+        )
     );
     let by = match view.stop {
         Some(StopCause::Early | StopCause::MaxResource) => return (TrialState::Stopped, None),
@@ -78,7 +91,9 @@ fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView) -> (TrialStat
         // It had made room for better ones, and the search came to its end without it.
         _ if trial.passed_over && is_whole => return (TrialState::Stopped, None),
         // What was stored before causes were: it ran, and nobody knows more.
-        None if view.ended && trial.resource > 0 && tuning.end.is_none_or(|_| is_whole) => return (TrialState::Stopped, None),
+        None if view.ended && trial.resource > 0 && tuning.end.is_none_or(|_| is_whole) => {
+            return (TrialState::Stopped, None);
+        }
         Some(StopCause::Tuning) | None => match tuning.end {
             Some(TuningEnd::User) => "its tuning job was stopped by its user",
             Some(TuningEnd::MaxRuntime) => "its tuning job reached its MaxRuntimeInSeconds",

@@ -10,15 +10,18 @@ use crate::{Time, TrainingSpec};
 pub struct TuningSpec {
     /// `MaxNumberOfTrainingJobs`; none: until there is nothing left to try.
     pub max_jobs: Option<u32>,
-    /// `MaxParallelTrainingJobs`, at least 1: trials that are queued or run at once. Paused ones do not count.
+    /// `MaxParallelTrainingJobs`, at least 1: trials that are queued or run at once. Paused ones do
+    /// not count.
     pub max_parallel: u32,
     /// `MaxRuntimeInSeconds`, counted from the creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_runtime_s: Option<u64>,
-    /// `TargetObjectiveMetricValue`: a trial that ends with this value or a better one ends the tuning job.
+    /// `TargetObjectiveMetricValue`: a trial that ends with this value or a better one ends the
+    /// tuning job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
-    /// `MaxNumberOfTrainingJobsNotImproving`: so many trials in a row that did not improve the best by 1 % end it.
+    /// `MaxNumberOfTrainingJobsNotImproving`: so many trials in a row that did not improve the best
+    /// by 1 % end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_improving: Option<u32>,
     /// `CompleteOnConvergence`.
@@ -35,13 +38,15 @@ pub struct DefinitionSpec {
     pub objectives: Vec<Objective>,
     /// Of each trial's training job.
     pub training: TrainingSpec,
-    /// The program keeps checkpoints: a trial that was paused and released goes on where it was. One that does not starts anew.
+    /// The program keeps checkpoints: a trial that was paused and released goes on where it was.
+    /// One that does not starts anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checkpoints: bool,
     /// What becomes of a trial that is paused.
     #[serde(default, skip_serializing_if = "Pause::is_freeze")]
     pub pause: Pause,
-    /// Units of resource after which a trial is whole: it comes to its end by itself, and is stopped only if it goes on for longer.
+    /// Units of resource after which a trial is whole: it comes to its end by itself, and is
+    /// stopped only if it goes on for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_resource: Option<u32>,
 }
@@ -53,8 +58,8 @@ pub enum Pause {
     /// Its programs stand still, where they can, and hold their memory: it goes on at once.
     #[default]
     Freeze,
-    /// Its attempt is ended, and another one goes on from its checkpoint: for programs that begin on the instances of the one before in less time than
-    /// a new instance takes.
+    /// Its attempt is ended, and another one goes on from its checkpoint: for programs that begin
+    /// on the instances of the one before in less time than a new instance takes.
     Park,
 }
 
@@ -141,9 +146,11 @@ impl TuningEnd {
         match self {
             TuningEnd::User => TuningStatus::Stopped,
             TuningEnd::NoObjective | TuningEnd::Failures | TuningEnd::Search => TuningStatus::Failed,
-            TuningEnd::Finished | TuningEnd::MaxRuntime | TuningEnd::Target | TuningEnd::NotImproving | TuningEnd::Converged => {
-                TuningStatus::Completed
-            }
+            TuningEnd::Finished
+            | TuningEnd::MaxRuntime
+            | TuningEnd::Target
+            | TuningEnd::NotImproving
+            | TuningEnd::Converged => TuningStatus::Completed,
         }
     }
 }
@@ -229,7 +236,8 @@ pub struct TuningView {
     pub objective: ObjectiveCounters,
     /// `BestTrainingJob`; of trials that ended.
     pub best: Option<BestTrial>,
-    /// `NumberOfTrainingJobsObjectiveNotImproving`: in a row, up to the last trial that ended with a value.
+    /// `NumberOfTrainingJobsObjectiveNotImproving`: in a row, up to the last trial that ended with
+    /// a value.
     pub not_improving: u32,
     /// `ConvergenceDetectedTime`.
     pub converged: Option<Time>,

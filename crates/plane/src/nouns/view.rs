@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib};
 
-/// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction of the event that changed it.
+/// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction
+/// of the event that changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     /// `TrainingJobStatus`.
@@ -21,16 +22,19 @@ pub struct JobView {
     pub created: Time,
     /// `LastModifiedTime`.
     pub modified: Time,
-    /// `TrainingStartTime`: when the first host entered Downloading, as AWS starts to bill; MaxRuntimeInSeconds counts from here. Of a trial that is
-    /// over it is so long before `training_end` as the trial ran: clients count the time between the two.
+    /// `TrainingStartTime`: when the first host entered Downloading, as AWS starts to bill;
+    /// MaxRuntimeInSeconds counts from here. Of a trial that is over it is so long before
+    /// `training_end` as the trial ran: clients count the time between the two.
     pub training_start: Option<Time>,
-    /// `TrainingEndTime`: after the upload; for failures at detection; of a trial that rested when it ended, when it was paused.
+    /// `TrainingEndTime`: after the upload; for failures at detection; of a trial that rested when
+    /// it ended, when it was paused.
     pub training_end: Option<Time>,
     /// `TrainingTimeInSeconds`, at least 1 once started. Pauses of a trial are not counted.
     pub training_s: Option<u64>,
     /// `BillableTimeInSeconds` (of one instance, as AWS counts), at least 1 once started.
     pub billable_s: Option<u64>,
-    /// The time that both count, in milliseconds: without pauses. Of a trial alone; none while it is not over.
+    /// The time that both count, in milliseconds: without pauses. Of a trial alone; none while it
+    /// is not over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_ms: Option<u64>,
     /// `FinalMetricDataList`: the last value of each metric over all hosts, at most 40, by name.
@@ -54,18 +58,22 @@ pub struct JobView {
 pub struct PendingReason {
     /// 1 is next.
     pub place: u32,
-    /// What lacks: `memory`, `gpus`, `instances`; or `turn` when it would fit, but must not delay the head of the queue.
+    /// What lacks: `memory`, `gpus`, `instances`; or `turn` when it would fit, but must not delay
+    /// the head of the queue.
     pub lacking: String,
-    /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances; bytes for `turn`).
+    /// How much it needs in all, in the unit of `lacking` (bytes, GPUs, instances; bytes for
+    /// `turn`).
     pub needs: u64,
     /// How much is free.
     pub free: u64,
-    /// What the compute target says on which the launch is queued; `place` and what lacks are not known then.
+    /// What the compute target says on which the launch is queued; `place` and what lacks are not
+    /// known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<String>,
 }
 
-/// A target's own words, or `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
+/// A target's own words, or
+/// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
 impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PendingReason { place, lacking, needs, free, queued } = self;

@@ -34,7 +34,8 @@ impl TrainingJob {
         let current = gang.attempt.as_ref()?;
         let (job, attempt, number) = (gang.name.clone(), current.id.clone(), gang.number_of(current));
         let Some(order) = gang.order() else {
-            let trial = self.trial.as_ref().filter(|trial| trial.raised && gang.in_progress() && !current.is_leaving())?;
+            let trial =
+                self.trial.as_ref().filter(|trial| trial.raised && gang.in_progress() && !current.is_leaving())?;
             return Some(Action::Resume { attempt, until: trial.to });
         };
         Some(match order {
@@ -50,17 +51,21 @@ impl TrainingJob {
                 trial: self.trial.as_ref().map(|trial| trial.launch()),
             },
             Order::Freeze => Action::Freeze { attempt },
-            Order::Stop { hosts, grace_s, reason } => {
-                Action::StopInstances { attempt, hosts, grace_s, reason: messages::stop_reason(self, reason).to_owned() }
-            }
+            Order::Stop { hosts, grace_s, reason } => Action::StopInstances {
+                attempt,
+                hosts,
+                grace_s,
+                reason: messages::stop_reason(self, reason).to_owned(),
+            },
             Order::Store { hosts } => Action::StoreArtifacts { job, attempt, number, hosts },
             Order::Release => Action::Release { job, attempt },
         })
     }
 }
 
-/// What of an action was not to be done before. How far a trial may run is another thing each time, and so is who is a member; what is to be done
-/// for instances is news for those that were not among them.
+/// What of an action was not to be done before. How far a trial may run is another thing each time,
+/// and so is who is a member; what is to be done for instances is news for those that were not
+/// among them.
 pub(super) fn news(before: &[Action], mut action: Action) -> Option<Action> {
     if let Action::Resume { .. } | Action::SetMembers { .. } = action {
         return (!before.contains(&action)).then_some(action);

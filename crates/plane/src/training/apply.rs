@@ -15,8 +15,8 @@ use crate::{
 const MAX_FINAL_METRICS: usize = 40;
 
 impl TrainingJob {
-    /// Changes what is known. Facts about another attempt, or that come too late, change nothing. Returns what is to be done that was not to be
-    /// done before.
+    /// Changes what is known. Facts about another attempt, or that come too late, change nothing.
+    /// Returns what is to be done that was not to be done before.
     pub(crate) fn apply(&mut self, at: Time, fact: &Fact) -> Vec<Action> {
         let before = self.pending_actions();
         if self.absorb(at, fact) {
@@ -34,7 +34,8 @@ impl TrainingJob {
             }
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.gang.launch(at, attempt, placement, *lease_s) && {
-                    // What an earlier attempt measured comes after all of this one's, whatever the clocks of the two say.
+                    // What an earlier attempt measured comes after all of this one's, whatever the
+                    // clocks of the two say.
                     self.final_metrics.clear();
                     // It resumes after a rest that no status showed.
                     let is_unseen = self.secondary() == SecondaryStatus::Training;
@@ -112,7 +113,8 @@ impl TrainingJob {
                 self.gang.interrupt(at, attempt) && self.enter_unless(false, SecondaryStatus::Interrupted, at, message)
             }
             Fact::AttemptEvicted { attempt, used_bytes, message } => {
-                self.gang.evict(at, attempt, *used_bytes) && self.enter_unless(false, SecondaryStatus::Interrupted, at, message)
+                self.gang.evict(at, attempt, *used_bytes)
+                    && self.enter_unless(false, SecondaryStatus::Interrupted, at, message)
             }
             Fact::InstancesInterrupted { attempt, hosts, message } => {
                 self.gang.interrupt_instances(at, attempt, hosts) && {
@@ -196,7 +198,9 @@ impl TrainingJob {
         let Some(trial) = &mut self.trial else { return };
         match fact {
             Fact::CheckpointSaved { .. } => trial.saved = trial.resource,
-            Fact::ObjectiveReported { attempt, host, resource, value, .. } if is_current(attempt) && trial.resource < *resource => {
+            Fact::ObjectiveReported { attempt, host, resource, value, .. }
+                if is_current(attempt) && trial.resource < *resource =>
+            {
                 (trial.host, trial.resource, trial.value) = (Some(*host), *resource, *value);
             }
             Fact::TrialRaised { to } => {
@@ -217,7 +221,8 @@ impl TrainingJob {
         true
     }
 
-    /// The attempt is ended and released, and the job rests without instances; `unseen`: its secondary status stays.
+    /// The attempt is ended and released, and the job rests without instances; `unseen`: its
+    /// secondary status stays.
     fn leave(&mut self, at: Time, attempt: &str, message: &str, stores: bool, unseen: bool) -> bool {
         self.gang.leave(at, attempt, stores) && {
             if let Some(trial) = &mut self.trial {
@@ -257,7 +262,8 @@ impl TrainingJob {
         }
     }
 
-    /// The latest value of each metric, of all hosts; of two at the same time the one that came first.
+    /// The latest value of each metric, of all hosts; of two at the same time the one that came
+    /// first.
     fn add_metrics(&mut self, metrics: &[MetricValue]) {
         for metric in metrics {
             match self.final_metrics.get_mut(&metric.name) {
@@ -271,7 +277,8 @@ impl TrainingJob {
         bound(&mut self.final_metrics);
     }
 
-    /// The last value of each metric: of the present attempt, and before them of those that it continues.
+    /// The last value of each metric: of the present attempt, and before them of those that it
+    /// continues.
     pub(crate) fn metrics(&self) -> BTreeMap<String, MetricValue> {
         let mut metrics = self.earlier_metrics.clone();
         metrics.extend(self.final_metrics.clone());

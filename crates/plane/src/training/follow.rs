@@ -11,7 +11,8 @@ use crate::{
 };
 
 impl TrainingJob {
-    /// The next fact that follows from what is known; asked again after it is applied, until none follows.
+    /// The next fact that follows from what is known; asked again after it is applied, until none
+    /// follows.
     pub(crate) fn consequence(&self, now: Time) -> Option<Fact> {
         if let Some(secondary) = self.next_secondary() {
             return Some(Fact::JobMoved { secondary, message: messages::moved(secondary).to_owned() });
@@ -54,9 +55,12 @@ impl TrainingJob {
         let id = attempt.id.clone();
         match self.gang.after_failure(reason::is_internal(&reason), now) {
             // It resumes from its checkpoint when it is requested again.
-            AfterFailure::Rest => {
-                Fact::TrialParked { attempt: id, message: messages::lost_while_paused(&reason), stores: false, rested: true }
-            }
+            AfterFailure::Rest => Fact::TrialParked {
+                attempt: id,
+                message: messages::lost_while_paused(&reason),
+                stores: false,
+                rested: true,
+            },
             AfterFailure::Retry(retry) => {
                 let message = messages::retried(retry, self.gang.spec.retries, &reason);
                 Fact::AttemptFailed { attempt: id, reason, message, replaced: false }

@@ -15,11 +15,13 @@ use crate::{
 
 pub(crate) const CREATED: &str = "Starting the training job";
 pub(crate) const COMPLETED: &str = "Training job completed";
-pub(crate) const INTERRUPTED: &str = "The instances were taken away; training goes on from its checkpoints when there are others";
+pub(crate) const INTERRUPTED: &str =
+    "The instances were taken away; training goes on from its checkpoints when there are others";
 pub(crate) const RESUMING: &str = "Resuming the training job";
 pub(crate) const RESUMED: &str = "Training resumed where it had paused";
 pub(crate) const PARKED_FOR_QUEUE: &str = "Paused; its memory is wanted, and it will go on from its checkpoint";
-pub(crate) const PARKED_FOR_MEMORY: &str = "Paused; the memory of the machine ran short, and it will go on from its checkpoint";
+pub(crate) const PARKED_FOR_MEMORY: &str =
+    "Paused; the memory of the machine ran short, and it will go on from its checkpoint";
 
 pub(crate) const TAKEN_AWAY: &str = "the instance is taken away, and the others continue";
 pub(crate) const INSTANCE_INTERRUPTED: &str = "interrupted";
@@ -30,7 +32,10 @@ pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> 
     let left = attempt.members().into_iter().filter(|host| !hosts.contains(host)).count();
     let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
     let are = if hosts.len() == 1 { "was" } else { "were" };
-    first_characters(&format!("Training on {left} of {} instances: {names} {are} {why}", attempt.instances.len()), MAX_TEXT)
+    first_characters(
+        &format!("Training on {left} of {} instances: {names} {are} {why}", attempt.instances.len()),
+        MAX_TEXT,
+    )
 }
 
 /// The same where instances were lost; none if none of these was.
@@ -47,7 +52,10 @@ pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String>
 pub(crate) fn joined(attempt: &Attempt, hosts: &[u32]) -> String {
     let (members, all) = (attempt.members().len(), attempt.instances.len());
     let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
-    format!("Training on {members} of {all} instances: {names} {} being added", if hosts.len() == 1 { "is" } else { "are" })
+    format!(
+        "Training on {members} of {all} instances: {names} {} being added",
+        if hosts.len() == 1 { "is" } else { "are" }
+    )
 }
 
 /// Of a secondary status that follows the instances.
@@ -75,10 +83,16 @@ pub(crate) fn stopping(cause: StopCause) -> &'static str {
 pub(crate) fn stopped(limit: Limit) -> (SecondaryStatus, &'static str) {
     match limit {
         Limit::Asked => (SecondaryStatus::Stopped, "Training job stopped"),
-        Limit::MaxRuntime => (SecondaryStatus::MaxRuntimeExceeded, "Training job runtime exceeded MaxRuntimeInSeconds provided"),
-        Limit::MaxPending => (SecondaryStatus::MaxWaitTimeExceeded, "Training job waited longer than MaxPendingTimeInSeconds provided"),
+        Limit::MaxRuntime => {
+            (SecondaryStatus::MaxRuntimeExceeded, "Training job runtime exceeded MaxRuntimeInSeconds provided")
+        }
+        Limit::MaxPending => {
+            (SecondaryStatus::MaxWaitTimeExceeded, "Training job waited longer than MaxPendingTimeInSeconds provided")
+        }
         // As AWS words it.
-        Limit::MaxWait => (SecondaryStatus::MaxWaitTimeExceeded, "Training job wait time exceeded MaxWaitTimeInSeconds provided"),
+        Limit::MaxWait => {
+            (SecondaryStatus::MaxWaitTimeExceeded, "Training job wait time exceeded MaxWaitTimeInSeconds provided")
+        }
     }
 }
 
@@ -137,7 +151,9 @@ pub(crate) fn launched(job: &TrainingJob, notes: &[String]) -> String {
 /// What became of the attempts before, behind a message about the next one.
 fn attempts_before(job: &TrainingJob) -> String {
     let mut text = String::new();
-    let Some(Retry { failed, replaced, interrupted, evicted, reason, .. }) = job.gang.retry.as_deref() else { return text };
+    let Some(Retry { failed, replaced, interrupted, evicted, reason, .. }) = job.gang.retry.as_deref() else {
+        return text;
+    };
     if *failed > 0 {
         text += &format!(", retry {failed} of {} after {reason}", job.gang.spec.retries);
     }
@@ -157,7 +173,9 @@ fn attempts_before(job: &TrainingJob) -> String {
 
 /// Failure reason of a job whose instances this server can no longer run.
 pub(crate) fn no_longer_fits(rejection: &Rejection) -> String {
-    format!("CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}")
+    format!(
+        "CapacityError: the server's capacity or catalogue has changed since the training job was created: {rejection}"
+    )
 }
 
 /// `who` used the memory.

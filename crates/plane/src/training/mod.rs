@@ -1,4 +1,5 @@
-//! A training job: a kind that a [`Gang`] realises. It translates the gang's steps into AWS's statuses, secondary statuses and messages:
+//! A training job: a kind that a [`Gang`] realises. It translates the gang's steps into AWS's
+//! statuses, secondary statuses and messages:
 //!
 //! | secondary status | entered when | leaves to |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | Uploading | all programs are over, each with exit code 0 or stopped | Completed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded, Failed; Starting in a retry |
 //! | Completed, Failed, Stopped, MaxRuntimeExceeded, MaxWaitTimeExceeded | once | - |
 //!
-//! `apply` is what each fact changes, `follow` what follows, `status` the table above, `messages` what users read, `reason` a failure's reason,
-//! `actions` what the shell is to do, `view` what a row shows, `trial` what a tuning job's training job knows beside this.
+//! `apply` is what each fact changes, `follow` what follows, `status` the table above, `messages`
+//! what users read, `reason` a failure's reason, `actions` what the shell is to do, `view` what a
+//! row shows, `trial` what a tuning job's training job knows beside this.
 
 mod actions;
 mod apply;

@@ -1,6 +1,7 @@
 //! `FailureReason`: whose failure it is, which host is to blame, and what its program reported.
 //!
-//! What the program reported is there as AWS has it, `AlgorithmError: .., exit code: 1`; of several instances the culprit is named before it.
+//! What the program reported is there as AWS has it, `AlgorithmError: .., exit code: 1`; of several
+//! instances the culprit is named before it.
 
 use crate::{
     RankEnd,
@@ -20,10 +21,14 @@ pub(crate) fn of(attempt: &Attempt, failure: &Failure<'_>) -> String {
             rank_ended(*host, is_alone, end, attempt.placement.share(*host).memory_bytes)
         }
         Failure::Lost { host, reason } => lost(*host, reason),
-        Failure::NotLaunched => internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch")),
+        Failure::NotLaunched => {
+            internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch"))
+        }
         Failure::NotUploaded { hosts } => {
             let hosts = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
-            internal_error(&format!("{hosts} did not upload all artifacts within {UPLOAD_LIMIT_S} s of the end of the programs"))
+            internal_error(&format!(
+                "{hosts} did not upload all artifacts within {UPLOAD_LIMIT_S} s of the end of the programs"
+            ))
         }
     }
 }
@@ -62,7 +67,9 @@ fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> St
         _ => last_lines(end.stderr_tail.trim(), room),
     };
     match said.as_str() {
-        "" if end.success() => format!("{before}: the program ended by itself, and was to run until it is stopped{after}"),
+        "" if end.success() => {
+            format!("{before}: the program ended by itself, and was to run until it is stopped{after}")
+        }
         "" if end.out_of_memory || end.signal.is_some() => format!("{before}{after}"),
         "" => format!("{before}: the program left no failure file and wrote nothing to stderr{after}"),
         said => format!("{before}: {said}{after}"),

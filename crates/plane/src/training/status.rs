@@ -7,13 +7,17 @@ use crate::{JobStatus, SecondaryStatus, Time, Transition, gang::instances::Insta
 pub(crate) fn follows(from: SecondaryStatus, to: SecondaryStatus) -> bool {
     use SecondaryStatus as S;
     let next: &[S] = match from {
-        S::Starting => &[S::Pending, S::Downloading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
+        S::Starting => {
+            &[S::Pending, S::Downloading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::MaxWaitTimeExceeded]
+        }
         S::Pending => &[S::Starting, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Downloading => &[S::Training, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting],
         S::Training => &[S::Uploading, S::Interrupted, S::Stopping, S::Failed, S::Stopped, S::Starting, S::Pending],
         S::Interrupted => &[S::Starting, S::Pending, S::Failed, S::Stopped, S::MaxWaitTimeExceeded],
         S::Stopping => &[S::Uploading, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed],
-        S::Uploading => &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed, S::Starting],
+        S::Uploading => {
+            &[S::Completed, S::Stopped, S::MaxRuntimeExceeded, S::MaxWaitTimeExceeded, S::Failed, S::Starting]
+        }
         S::Completed | S::Failed | S::Stopped | S::MaxRuntimeExceeded | S::MaxWaitTimeExceeded => &[],
     };
     next.contains(&to)
@@ -51,8 +55,12 @@ impl TrainingJob {
             S::Stopping if self.gang.is_uploading(attempt) => Some(S::Uploading),
             _ if !self.gang.in_progress() => None,
             // The end of its queue was not reported.
-            S::Pending if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => Some(S::Starting),
-            S::Starting if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => Some(S::Downloading),
+            S::Pending if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => {
+                Some(S::Starting)
+            }
+            S::Starting if attempt.any(|instance| *instance == Instance::Downloading || instance.has_run()) => {
+                Some(S::Downloading)
+            }
             S::Downloading if attempt.any(Instance::has_run) => Some(S::Training),
             S::Training if self.gang.is_uploading(attempt) => Some(S::Uploading),
             _ => None,

@@ -1,4 +1,5 @@
-//! The training job's side of a trial: what it has reported, how far it may run. How it rests is its gang's.
+//! The training job's side of a trial: what it has reported, how far it may run. How it rests is
+//! its gang's.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,8 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Child, Event, Fact, GangSpec, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    Child, Event, Fact, GangSpec, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd,
+    TuningSpec, TuningStatus,
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance},
@@ -19,7 +20,13 @@ use crate::{
 };
 
 impl Decision<'_> {
-    pub(crate) fn create_tuning(&mut self, name: &str, uid: &str, spec: &TuningSpec, name_taken: bool) -> Result<(), Rejection> {
+    pub(crate) fn create_tuning(
+        &mut self,
+        name: &str,
+        uid: &str,
+        spec: &TuningSpec,
+        name_taken: bool,
+    ) -> Result<(), Rejection> {
         if name_taken || self.state.tunings.contains_key(name) {
             return Err(Rejection::TuningNameTaken(name.to_owned()));
         }
@@ -38,7 +45,12 @@ impl Decision<'_> {
         Ok(())
     }
 
-    pub(crate) fn change_parallel(&mut self, name: &str, max_parallel: u32, ended: Option<TuningStatus>) -> Result<(), Rejection> {
+    pub(crate) fn change_parallel(
+        &mut self,
+        name: &str,
+        max_parallel: u32,
+        ended: Option<TuningStatus>,
+    ) -> Result<(), Rejection> {
         let job = self.tuning(name, ended)?;
         if max_parallel == 0 {
             return Err(Rejection::NoParallel);
@@ -108,7 +120,8 @@ impl Decision<'_> {
         let (trial, to) = (start.trial, start.to);
         let (tuning, origin, checkpoints) = (job.name.clone(), child.origin.clone(), spec.checkpoints);
         let from = start.origin.filter(|_| origin.is_some()).map_or(0, |origin| origin.resource);
-        let trial = TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
+        let trial =
+            TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
         let (uid, spec, message) = (child.uid.clone(), GangSpec::from(&spec.training), messages::CREATED.to_owned());
         let fact = Fact::JobCreated { uid, spec, message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });
@@ -131,14 +144,18 @@ impl Decision<'_> {
     pub(crate) fn judged(&mut self, name: &str, seq: u64, records: &[StudyRecord], converged: bool) {
         let Some(job) = self.state.tunings.get(name) else { return };
         let Some(RequestKind::Judgement { definition, trial, what }) = job.pending_request(seq) else { return };
-        self.tuning_happens(name, Fact::Judged { seq, records: records.to_vec(), converged: converged && job.converged.is_none() });
+        self.tuning_happens(
+            name,
+            Fact::Judged { seq, records: records.to_vec(), converged: converged && job.converged.is_none() },
+        );
         let mut verdicts: BTreeMap<(u32, TrialId), Verdict> = BTreeMap::new();
         for StudyRecord { definition, record } in records {
             if let Record::Reported { verdicts: new, .. } | Record::Ended { verdicts: new, .. } = record {
                 verdicts.extend(new.iter().map(|(trial, verdict)| ((*definition, *trial), *verdict)));
             }
         }
-        // A trial that is judged where it pauses and is not named goes on. It may have come there since an earlier report that is judged only now.
+        // A trial that is judged where it pauses and is not named goes on. It may have come there
+        // since an earlier report that is judged only now.
         let reporter = (*definition, *trial);
         let reached = if let Observation::Reported { resource, .. } = what { *resource } else { 0 };
         if !verdicts.contains_key(&reporter) && self.pauses_at(job, reporter, reached) {
@@ -184,7 +201,8 @@ impl Decision<'_> {
         // One whose attempt failed or was interrupted has another one before it.
         let is_over = |attempt: &Attempt| attempt.failed.is_none() && attempt.any(Instance::over);
         match verdict {
-            // It may have gone on since the report that the verdict is about: what it has used by now says why it is stopped.
+            // It may have gone on since the report that the verdict is about: what it has used by
+            // now says why it is stopped.
             Verdict::Stop => match job.max_resource(key.0).map(|max| trial.resource.cmp(&max)) {
                 // A whole trial saves its model and ends by itself.
                 Some(Ordering::Equal) => {
@@ -195,14 +213,17 @@ impl Decision<'_> {
                 Some(Ordering::Greater) => self.stop_trial(job, key, StopCause::MaxResource),
                 Some(Ordering::Less) | None => self.stop_trial(job, key, StopCause::Early),
             },
-            Verdict::Continue { to } if gang.rest.is_none() && trial.to != to => self.happens(child, Fact::TrialRaised { to }),
+            Verdict::Continue { to } if gang.rest.is_none() && trial.to != to => {
+                self.happens(child, Fact::TrialRaised { to });
+            }
             Verdict::Continue { .. } => {}
             // One whose program is over already comes to its end.
             Verdict::Pause if gang.is_unwanted() || gang.attempt.as_ref().is_some_and(is_over) => {}
             Verdict::Pause => {
                 let message = messages::paused(trial.resource);
                 let attempt = gang.attempt.as_ref().filter(|attempt| attempt.failed.is_none());
-                let has_gpus = attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
+                let has_gpus =
+                    attempt.is_some_and(|attempt| attempt.placement.gpus.iter().any(|gpus| !gpus.is_empty()));
                 let parks = job.spec.definitions.get(key.0 as usize).is_some_and(|spec| spec.pause == Pause::Park);
                 let frozen = gang.may_be_frozen() && !has_gpus && !parks;
                 let unseen = gang.may_be_frozen() && parks;

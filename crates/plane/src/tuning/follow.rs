@@ -1,11 +1,12 @@
-//! What follows for a tuning job from what is known, one step at a time; asked again after each is applied, until nothing follows.
+//! What follows for a tuning job from what is known, one step at a time; asked again after each is
+//! applied, until nothing follows.
 
 use shoal_tuner::IMPROVEMENT;
 
 use super::{MAX_FAILURES, job::EndedTrial};
 use crate::{
-    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decision::Decision, limits::MAX_TEXT,
-    text::first_characters, tuning::job::TuningJob,
+    Event, Fact, State, StopCause, Time, TrainingCounters, TuningEnd, TuningStatus, decision::Decision,
+    limits::MAX_TEXT, text::first_characters, tuning::job::TuningJob,
 };
 
 /// The next events that follow for this tuning job.
@@ -19,7 +20,11 @@ pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
     }
     if job.status == TuningStatus::Stopping {
         let is_over = job.trials.is_empty();
-        return if is_over { of(job, now, end_of(job.end.unwrap_or(TuningEnd::User), job.failure_reason.clone())) } else { Vec::new() };
+        return if is_over {
+            of(job, now, end_of(job.end.unwrap_or(TuningEnd::User), job.failure_reason.clone()))
+        } else {
+            Vec::new()
+        };
     }
     if let Some((end, reason)) = reason_to_end(job, now) {
         return ending(state, job, end, reason, now);
@@ -36,7 +41,13 @@ fn end_of(end: TuningEnd, failure_reason: Option<String>) -> Fact {
 }
 
 /// The tuning job comes to its end for this reason: at once, or when its trials are stopped.
-pub(crate) fn ending(state: &State, job: &TuningJob, end: TuningEnd, failure_reason: Option<String>, now: Time) -> Vec<Event> {
+pub(crate) fn ending(
+    state: &State,
+    job: &TuningJob,
+    end: TuningEnd,
+    failure_reason: Option<String>,
+    now: Time,
+) -> Vec<Event> {
     if job.trials.is_empty() {
         return of(job, now, end_of(end, failure_reason));
     }
@@ -63,7 +74,18 @@ fn ended(job: &TuningJob, over: &EndedTrial) -> Fact {
         Some(value) if improves(value) => 0,
         Some(_) => job.not_improving + 1,
     };
-    Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq: job.next_request() }
+    Fact::TrialEnded {
+        definition,
+        trial,
+        training_job,
+        end,
+        outcome,
+        value,
+        is_best,
+        not_improving,
+        training_s,
+        seq: job.next_request(),
+    }
 }
 
 /// Why the tuning job comes to its end now, if it does.
@@ -96,7 +118,8 @@ fn reason_to_end(job: &TuningJob, now: Time) -> Option<(TuningEnd, Option<String
     is_finished.then_some((TuningEnd::Finished, None))
 }
 
-/// No trial will be started or resumed any more, as far as is known now. A tuner that waits while nothing runs waits for nothing.
+/// No trial will be started or resumed any more, as far as is known now. A tuner that waits while
+/// nothing runs waits for nothing.
 fn is_exhausted(job: &TuningJob) -> bool {
     let definitions = job.spec.definitions.len();
     let all_started = starts_left(job) == 0 && job.trials.is_empty();
@@ -109,7 +132,8 @@ fn starts_left(job: &TuningJob) -> u32 {
 
 /// What the tuner is asked for now, if anything.
 fn next_ask(job: &TuningJob) -> Option<Fact> {
-    let has_asked = job.requests.iter().any(|request| matches!(request.what, super::job::RequestKind::Suggestions { .. }));
+    let has_asked =
+        job.requests.iter().any(|request| matches!(request.what, super::job::RequestKind::Suggestions { .. }));
     let wanted = job.max_parallel.saturating_sub(job.active);
     let starts = starts_left(job).min(wanted);
     // With nothing left to start, only a paused trial can go on.
@@ -119,7 +143,8 @@ fn next_ask(job: &TuningJob) -> Option<Fact> {
 }
 
 fn no_objective(job: &TuningJob) -> String {
-    let metrics: Vec<&str> = job.spec.definitions.iter().filter_map(|spec| Some(spec.objectives.first()?.metric.as_str())).collect();
+    let metrics: Vec<&str> =
+        job.spec.definitions.iter().filter_map(|spec| Some(spec.objectives.first()?.metric.as_str())).collect();
     let text = format!(
         "No objective metrics found after running {} training job{}: the objective metric {} never appeared in the output of the first training job that completed. \
          Check that its metric definition's regular expression matches what the program prints.",

@@ -1,7 +1,8 @@
-//! A live tuning job: what is known of it, and how each fact changes that. What follows from it is [`super::follow`]'s.
+//! A live tuning job: what is known of it, and how each fact changes that. What follows from it is
+//! [`super::follow`]'s.
 //!
-//! The study is elsewhere: here are its live trials, and what the tuner has been asked and told and has not answered, in one line, so that it
-//! sees everything in the order of the facts.
+//! The study is elsewhere: here are its live trials, and what the tuner has been asked and told and
+//! has not answered, in one line, so that it sees everything in the order of the facts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::{Direction, Outcome};
 
 use crate::{
-    BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TunerRequest, TuningEnd, TuningSpec,
-    TuningStatus, TuningView,
+    BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TunerRequest,
+    TuningEnd, TuningSpec, TuningStatus, TuningView,
     training::{TrainingJob, reason, trial::Trial},
 };
 
@@ -57,7 +58,8 @@ pub(crate) struct TuningJob {
     pub(crate) succeeded: u32,
     pub(crate) best: Option<BestTrial>,
     pub(crate) not_improving: u32,
-    /// The best value, minimised, when it was last improved by 1 %: many small steps make one improvement.
+    /// The best value, minimised, when it was last improved by 1 %: many small steps make one
+    /// improvement.
     pub(crate) reference: Option<f64>,
     pub(crate) converged: Option<Time>,
     pub(crate) training_s: u64,
@@ -187,7 +189,9 @@ impl TuningJob {
         let (tuning, seq) = (self.name.clone(), request.seq);
         match request.what.clone() {
             RequestKind::Suggestions { wanted, starts } => TunerRequest::Ask { tuning, seq, wanted, starts },
-            RequestKind::Judgement { definition, trial, what } => TunerRequest::Tell { tuning, seq, definition, trial, what },
+            RequestKind::Judgement { definition, trial, what } => {
+                TunerRequest::Tell { tuning, seq, definition, trial, what }
+            }
         }
     }
 
@@ -217,10 +221,22 @@ impl TuningJob {
                     self.modified = at;
                 }
             }
-            Fact::TrialEnded { definition, trial, training_job, end, outcome, value, is_best, not_improving, training_s, seq } => {
+            Fact::TrialEnded {
+                definition,
+                trial,
+                training_job,
+                end,
+                outcome,
+                value,
+                is_best,
+                not_improving,
+                training_s,
+                seq,
+            } => {
                 self.trials.remove(&(*definition, *trial));
                 if self.over.front().is_some_and(|over| (over.definition, over.trial) == (*definition, *trial)) {
-                    self.last_failure = self.over.pop_front().and_then(|over| over.failure).or(self.last_failure.take());
+                    self.last_failure =
+                        self.over.pop_front().and_then(|over| over.failure).or(self.last_failure.take());
                 }
                 self.count(*end, value.is_some());
                 if let (true, Some(value)) = (*is_best, *value) {
@@ -234,7 +250,12 @@ impl TuningJob {
                 self.modified = at;
                 if let Some(seq) = seq {
                     let what = Observation::Ended { outcome: outcome.clone() };
-                    return Some(self.push_request(*seq, RequestKind::Judgement { definition: *definition, trial: *trial, what }));
+                    return Some(
+                        self.push_request(
+                            *seq,
+                            RequestKind::Judgement { definition: *definition, trial: *trial, what },
+                        ),
+                    );
                 }
             }
             Fact::ParallelChanged { max_parallel } => {
@@ -288,8 +309,15 @@ impl TuningJob {
         self.modified = at;
     }
 
-    /// A fact about a training job of a trial, which knows it already. `before`: how it counted before.
-    pub(crate) fn observe(&mut self, at: Time, fact: &Fact, job: &TrainingJob, before: Turnout) -> Option<TunerRequest> {
+    /// A fact about a training job of a trial, which knows it already. `before`: how it counted
+    /// before.
+    pub(crate) fn observe(
+        &mut self,
+        at: Time,
+        fact: &Fact,
+        job: &TrainingJob,
+        before: Turnout,
+    ) -> Option<TunerRequest> {
         let trial = job.trial.as_ref()?;
         let is_active = job.gang.is_active();
         match (before.active, is_active) {
@@ -312,7 +340,8 @@ impl TuningJob {
                 }
             }
             Fact::JobEnded { .. }
-                if job.gang.end.is_some_and(|end| end.at == at) && self.trials.contains_key(&(trial.definition, trial.trial)) =>
+                if job.gang.end.is_some_and(|end| end.at == at)
+                    && self.trials.contains_key(&(trial.definition, trial.trial)) =>
             {
                 let over = self.ended_trial(job, trial);
                 if !self.over.iter().any(|known| (known.definition, known.trial) == (over.definition, over.trial)) {
@@ -332,7 +361,8 @@ impl TuningJob {
         let last = |metric: &str| metrics.get(metric).map(|metric| metric.value);
         // Of a trial that went astray at last an earlier value says nothing.
         let said = objectives.first().filter(|_| !is_astray).and_then(|objective| last(&objective.metric));
-        // The program's own last word goes before what was counted; of a trial that was stopped the tuner has seen what was counted.
+        // The program's own last word goes before what was counted; of a trial that was stopped the
+        // tuner has seen what was counted.
         let value = if job.status() == JobStatus::Completed { said.or(reported) } else { reported.or(said) };
         let (end, outcome) = match job.status() {
             JobStatus::Completed => {
@@ -348,7 +378,16 @@ impl TuningJob {
         };
         let value = value.filter(|_| matches!(end, TrialEnd::Completed | TrialEnd::Stopped));
         let training_s = job.view(None).training_s.unwrap_or(0);
-        EndedTrial { definition, trial, job: job.gang.name.clone(), end, outcome, value, training_s, failure: job.failure_reason.clone() }
+        EndedTrial {
+            definition,
+            trial,
+            job: job.gang.name.clone(),
+            end,
+            outcome,
+            value,
+            training_s,
+            failure: job.failure_reason.clone(),
+        }
     }
 
     pub(crate) fn view(&self) -> TuningView {
@@ -366,7 +405,11 @@ impl TuningJob {
             active: self.active,
             waiting: self.waiting,
             training: TrainingCounters { in_progress: pending, ..self.ends },
-            objective: ObjectiveCounters { succeeded: self.succeeded, pending, failed: ended - self.succeeded.min(ended) },
+            objective: ObjectiveCounters {
+                succeeded: self.succeeded,
+                pending,
+                failed: ended - self.succeeded.min(ended),
+            },
             best: self.best.clone(),
             not_improving: self.not_improving,
             converged: self.converged,

@@ -260,9 +260,13 @@ fn a_reason_keeps_its_beginning_and_exit_code_whatever_the_program_wrote() {
 
     let from_stderr = reason(exit(Some(" \n"), &long));
     assert_eq!(from_stderr.chars().count(), 1024);
-    assert!(from_stderr.starts_with("AlgorithmError: ää") && from_stderr.ends_with("ää last, exit code: 4"), "{from_stderr}");
+    assert!(
+        from_stderr.starts_with("AlgorithmError: ää") && from_stderr.ends_with("ää last, exit code: 4"),
+        "{from_stderr}"
+    );
 
-    let killed = RankEnd { code: None, signal: Some(9), out_of_memory: true, crowded_out: None, ..exit(Some(&long), "") };
+    let killed =
+        RankEnd { code: None, signal: Some(9), out_of_memory: true, crowded_out: None, ..exit(Some(&long), "") };
     let killed = reason(killed);
     assert_eq!(killed.chars().count(), 1024);
     assert!(killed.starts_with("AlgorithmError: algo-1 ran out of memory (limit 8.0 GiB): first"), "{killed}");

@@ -1,10 +1,12 @@
-//! Golden files: what was journalled once is read forever. A file is never changed; a new form gets a new version and new files.
+//! Golden files: what was journalled once is read forever. A file is never changed; a new form gets
+//! a new version and new files.
 
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement, RankEnd,
-    SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
+    Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement,
+    RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd,
+    TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -20,10 +22,13 @@ fn path(name: &str) -> PathBuf {
 /// Reads `tests/golden/v1/<name>.json`.
 pub(crate) fn golden(name: &str, would_be: &[u8]) -> Vec<u8> {
     let path = path(name);
-    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; it would be\n{}", path.display(), String::from_utf8_lossy(would_be)))
+    fs::read(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; it would be\n{}", path.display(), String::from_utf8_lossy(would_be))
+    })
 }
 
-/// The name of an event's golden file: its `type`. That each kind has one is checked by the random histories.
+/// The name of an event's golden file: its `type`. That each kind has one is checked by the random
+/// histories.
 pub(crate) fn kind(event: &Event) -> String {
     let json: serde_json::Value = serde_json::from_slice(&event.encode()).expect("an event is JSON");
     json["type"].as_str().expect("an event has a type").to_owned()
@@ -134,7 +139,13 @@ fn tuned() -> Vec<Event> {
             max_resource: None,
         }],
     };
-    let start = Start { trial: 0, config: Config(vec![Some(Value::Float(0.1 + 0.2)), None]), to: Some(1), origin: None, bracket: 2 };
+    let start = Start {
+        trial: 0,
+        config: Config(vec![Some(Value::Float(0.1 + 0.2)), None]),
+        to: Some(1),
+        origin: None,
+        bracket: 2,
+    };
     let asked = Record::Asked { answer: Ask::Start(start), memo: Some(vec![0.5]), exhausted: false };
     let verdicts = vec![(0, Verdict::Pause), (3, Verdict::Stop), (4, Verdict::Continue { to: Some(9) })];
     let reported = Record::Reported { trial: 0, resource: 1, values: vec![1.0 / 3.0], verdicts };
@@ -166,12 +177,24 @@ fn tuned() -> Vec<Event> {
         Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
         Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 1, value: Some(1.0 / 3.0), seq: Some(2) },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false, unseen: false },
+        Fact::TrialPaused {
+            attempt: Some(attempt()),
+            frozen: true,
+            message: text("Paused"),
+            stores: false,
+            unseen: false,
+        },
         Fact::TrialResumed { to: Some(3), message: text("Resuming the training job") },
         Fact::AttemptThawed { attempt: attempt(), message: text("Training resumed where it had paused") },
         Fact::TrialRaised { to: None },
         Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
-        Fact::TrialPaused { attempt: Some(attempt()), frozen: true, message: text("Paused"), stores: false, unseen: false },
+        Fact::TrialPaused {
+            attempt: Some(attempt()),
+            frozen: true,
+            message: text("Paused"),
+            stores: false,
+            unseen: false,
+        },
         Fact::TrialParked { attempt: attempt(), message: text("Its memory is wanted"), stores: false, rested: false },
     ];
     let created = vec![
@@ -290,7 +313,10 @@ fn a_trial_is_created_as_it_once_was() {
 
 #[test]
 fn a_snapshot_of_a_tuning_job_is_read_as_it_once_was() {
-    check_snapshot("snapshot_tuned", tuned().into_iter().take_while(|event| !matches!(event.fact, Fact::TuningStopping { .. })));
+    check_snapshot(
+        "snapshot_tuned",
+        tuned().into_iter().take_while(|event| !matches!(event.fact, Fact::TuningStopping { .. })),
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Random histories: a shell and agents that crash, repeat themselves, come late and fail, driven by a seed.
+//! Random histories: a shell and agents that crash, repeat themselves, come late and fail, driven
+//! by a seed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,8 +7,8 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport, JobStatus, MetricValue, Packing,
-    RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
+    Action, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport, JobStatus,
+    MetricValue, Packing, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -109,7 +110,9 @@ impl World {
             todo.extend(effects.actions);
             match &event.fact {
                 Fact::AttemptLaunched { placement, .. } => {
-                    let all = (1..).zip(&placement.gpus).map(|(host, gpus)| (host, (placement.share(host).memory_bytes, gpus.len())));
+                    let all = (1..)
+                        .zip(&placement.gpus)
+                        .map(|(host, gpus)| (host, (placement.share(host).memory_bytes, gpus.len())));
                     held.insert(event.job.clone(), all.collect());
                 }
                 Fact::InstancesCleared { hosts, .. } => {
@@ -145,7 +148,10 @@ impl World {
             held = (held.0 + memory_bytes, held.1 + gpus, held.2 + 1);
         }
         let Capacity { memory_bytes, gpus, instances, .. } = capacity();
-        assert!(held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances), "{held:?} are held");
+        assert!(
+            held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances),
+            "{held:?} are held"
+        );
     }
 
     fn step(&mut self) {
@@ -162,7 +168,10 @@ impl World {
         }
         if self.state.next_deadline().is_some_and(|deadline| deadline <= self.now) {
             self.say(&Command::Tick).expect("a tick is never refused");
-            assert!(self.state.next_deadline().is_none_or(|deadline| deadline > self.now), "a tick leaves a deadline behind");
+            assert!(
+                self.state.next_deadline().is_none_or(|deadline| deadline > self.now),
+                "a tick leaves a deadline behind"
+            );
         }
     }
 
@@ -177,10 +186,12 @@ impl World {
         let mut other_groups = Vec::new();
         if instances > 1 && self.random.one_in(4) {
             let of_group = 1 + u32::try_from(self.random.below(u64::from(instances) - 1)).expect("small");
-            other_groups.push(InstanceGroup { instance_type: (*self.random.pick(&kinds)).to_owned(), instances: of_group });
+            other_groups
+                .push(InstanceGroup { instance_type: (*self.random.pick(&kinds)).to_owned(), instances: of_group });
         }
         let is_elastic = instances > 1 && other_groups.is_empty() && self.random.one_in(2);
-        let min_instances = is_elastic.then(|| 1 + u32::try_from(self.random.below(u64::from(instances))).expect("small"));
+        let min_instances =
+            is_elastic.then(|| 1 + u32::try_from(self.random.below(u64::from(instances))).expect("small"));
         let spec = TrainingSpec {
             instance_type: (*self.random.pick(&kinds)).to_owned(),
             instances,
@@ -240,7 +251,9 @@ impl World {
         let index = self.random.below(self.todo.len() as u64) as usize;
         let action = self.todo.swap_remove(index);
         match action {
-            Action::Launch { attempt, .. } if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), 1)) => {
+            Action::Launch { attempt, .. }
+                if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), 1)) =>
+            {
                 self.say(&Command::LaunchFailed { attempt, reason: "no".to_owned() }).expect("never refused");
             }
             Action::Launch { attempt, hosts, .. } => {
@@ -277,7 +290,8 @@ impl World {
     }
 
     fn report(&mut self) {
-        let speaking: Vec<_> = self.agents.iter().filter(|(_, agent)| **agent != Agent::Silent).map(|(key, _)| key.clone()).collect();
+        let speaking: Vec<_> =
+            self.agents.iter().filter(|(_, agent)| **agent != Agent::Silent).map(|(key, _)| key.clone()).collect();
         if speaking.is_empty() {
             return;
         }
@@ -285,9 +299,14 @@ impl World {
         let agent = self.agents[&(attempt.clone(), host)];
         let (next, report) = match agent {
             _ if self.random.one_in(25) => (Agent::Silent, InstanceReport::Lost { reason: "agent died".to_owned() }),
-            Agent::Training if self.random.one_in(3) || self.calm && !self.random.one_in(40) => {
-                (agent, InstanceReport::CheckpointSaved { path: "a/b".to_owned(), bytes: self.random.below(9), sha256: "0".repeat(64) })
-            }
+            Agent::Training if self.random.one_in(3) || self.calm && !self.random.one_in(40) => (
+                agent,
+                InstanceReport::CheckpointSaved {
+                    path: "a/b".to_owned(),
+                    bytes: self.random.below(9),
+                    sha256: "0".repeat(64),
+                },
+            ),
             Agent::Starting => (Agent::Downloading, InstanceReport::Downloading),
             Agent::Downloading => (Agent::Training, InstanceReport::Training),
             Agent::Training => (Agent::Ended, self.end()),
@@ -300,7 +319,11 @@ impl World {
         for _ in 0..repeats {
             self.say(&command).expect("reports are never refused");
         }
-        assert_eq!(decide(&self.state, &late, self.now).map(|events| events.len()), Ok(0), "a late report yields events");
+        assert_eq!(
+            decide(&self.state, &late, self.now).map(|events| events.len()),
+            Ok(0),
+            "a late report yields events"
+        );
     }
 
     fn end(&mut self) -> InstanceReport {
@@ -319,7 +342,8 @@ impl World {
         InstanceReport::RankEnded { end, final_metrics }
     }
 
-    /// All that was asked for is done and all agents say all; no time passes but for what settles failures. Services are stopped.
+    /// All that was asked for is done and all agents say all; no time passes but for what settles
+    /// failures. Services are stopped.
     fn drain(&mut self) {
         for name in std::mem::take(&mut self.services) {
             // It may be over.

@@ -1,17 +1,22 @@
-//! Back-filling never delays the head of the queue beyond the time at which it would fit if nobody passed it.
+//! Back-filling never delays the head of the queue beyond the time at which it would fit if nobody
+//! passed it.
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec, step};
+use shoal_plane::{
+    Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec, step,
+};
 
 use crate::{
     random::{Random, with_seeds},
     script::GIB,
 };
 
-const CAPACITY: Capacity = Capacity { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8, packing: Packing::Promise };
+const CAPACITY: Capacity =
+    Capacity { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8, packing: Packing::Promise };
 const GRACE_S: u32 = 20;
-/// From launch to release at the worst: 600 s until the first report, MaxRuntimeInSeconds, the grace, and 30 s of silence.
+/// From launch to release at the worst: 600 s until the first report, MaxRuntimeInSeconds, the
+/// grace, and 30 s of silence.
 const BEYOND_RUNTIME_MS: u64 = (600 + GRACE_S as u64 + 30) * 1000;
 
 /// A job that runs, as this test sees it.
@@ -116,9 +121,12 @@ impl Simulation {
         self.say(&Command::CreateTrainingJob { name, uid: format!("u{number}"), spec, name_taken: false });
     }
 
-    /// The running job that ends first ends. Its phases fit into any time, so they are reported at the end.
+    /// The running job that ends first ends. Its phases fit into any time, so they are reported at
+    /// the end.
     fn end_next(&mut self) {
-        let Some((name, end)) = self.running.iter().map(|(name, running)| (name.clone(), running.end)).min_by_key(|(_, end)| *end) else {
+        let Some((name, end)) =
+            self.running.iter().map(|(name, running)| (name.clone(), running.end)).min_by_key(|(_, end)| *end)
+        else {
             return;
         };
         self.now = end;
@@ -149,8 +157,17 @@ fn the_head_starts_no_later_than_if_nobody_passed_it() {
         let catalog = Catalog::default();
         let state = State::new(CAPACITY, catalog.clone());
         let (specs, running) = Default::default();
-        let mut simulation =
-            Simulation { random: Random(seed), catalog, state, now: Time(0), specs, running, head: None, passed: 0, heads: 0 };
+        let mut simulation = Simulation {
+            random: Random(seed),
+            catalog,
+            state,
+            now: Time(0),
+            specs,
+            running,
+            head: None,
+            passed: 0,
+            heads: 0,
+        };
         for number in 0..60 {
             simulation.create(number);
             while simulation.random.below(3) == 0 {

@@ -30,7 +30,15 @@ fn spot() -> GangSpec {
 
 /// One instance with a core and 1 GiB.
 pub(crate) fn placement() -> Placement {
-    Placement { cpus: 1, cpu_weight: 100, memory_bytes: GIB, gpus: vec![vec![]], capped: None, others: Vec::new(), reserve_bytes: None }
+    Placement {
+        cpus: 1,
+        cpu_weight: 100,
+        memory_bytes: GIB,
+        gpus: vec![vec![]],
+        capped: None,
+        others: Vec::new(),
+        reserve_bytes: None,
+    }
 }
 
 fn created(spec: GangSpec) -> Fact {
@@ -38,7 +46,12 @@ fn created(spec: GangSpec) -> Fact {
 }
 
 fn launched(attempt: &str, placement: Placement) -> Fact {
-    Fact::AttemptLaunched { attempt: text(attempt), placement, lease_s: 3660, message: text("Preparing the instances for training") }
+    Fact::AttemptLaunched {
+        attempt: text(attempt),
+        placement,
+        lease_s: 3660,
+        message: text("Preparing the instances for training"),
+    }
 }
 
 fn downloading() -> Fact {
@@ -100,7 +113,11 @@ pub(crate) fn elastic() -> Vec<Event> {
     let mut facts = vec![created(spec), launched, downloading()];
     facts.extend((1..=4).map(training));
     facts.extend([
-        Fact::InstancesInterrupted { attempt: attempt(), hosts: vec![4], message: text("Training on 3 of 4 instances") },
+        Fact::InstancesInterrupted {
+            attempt: attempt(),
+            hosts: vec![4],
+            message: text("Training on 3 of 4 instances"),
+        },
         vacated(&[4]),
         Fact::InstanceLost { attempt: attempt(), host: 3, reason: text("killed") },
         vacated(&[3]),

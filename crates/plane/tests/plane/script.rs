@@ -7,14 +7,15 @@
 //!   refused: ...                        or why nothing happened
 //! ```
 //!
-//! What others' scenarios show already is given: of the commands before a line `then`, nothing that follows is compared.
+//! What others' scenarios show already is given: of the commands before a line `then`, nothing that
+//! follows is compared.
 //!
-//! A job's uid is `u` and its name. `#` starts a comment. After each event the state is checked, and at the end a replay of the encoded events must
-//! give the same state.
+//! A job's uid is `u` and its name. `#` starts a comment. After each event the state is checked,
+//! and at the end a replay of the encoded events must give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue, Packing, RankEnd, State, Time,
-    TrainingSpec, apply,
+    Action, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue, Packing,
+    RankEnd, State, Time, TrainingSpec, apply,
 };
 
 /// Ends what is given.
@@ -51,7 +52,10 @@ pub(crate) fn check(capacity: Capacity, script: &str) {
             ["pending"] => actual.extend(show_effects(&state.pending())),
             ["deadline"] => actual.push(state.next_deadline().map_or("none".to_owned(), |at| at.0.to_string())),
             ["capacity", gib] => {
-                state.set_capacity(Capacity { memory_bytes: gib.parse::<u64>().expect("GiB") * GIB, ..capacity.clone() });
+                state.set_capacity(Capacity {
+                    memory_bytes: gib.parse::<u64>().expect("GiB") * GIB,
+                    ..capacity.clone()
+                });
             }
             _ => {
                 let at = Time(words[0].parse().unwrap_or_else(|_| panic!("not a command: {line}")));
@@ -70,7 +74,9 @@ pub(crate) fn check(capacity: Capacity, script: &str) {
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    text.lines()
+        .map(|line| line.split(" # ").next().unwrap_or_default().trim())
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Commands begin where others' lines are indented deeper: with a time, or with a question's word.
@@ -96,8 +102,12 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [taken]`, `serve` likewise without `max_runtime`, `stop NAME [ended]`, `interrupt NAME [INSTANCES] [ended]`, `cleared ATTEMPT HOST ..`, `tick`, `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
-/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`, `queued ATTEMPT [REASON]`, `ATTEMPT/HOST REPORT`.
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [taken]`,
+/// `serve` likewise without `max_runtime`, `stop NAME [ended]`,
+/// `interrupt NAME [INSTANCES] [ended]`, `cleared ATTEMPT HOST ..`, `tick`,
+/// `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
+/// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`,
+/// `queued ATTEMPT [REASON]`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
     let attempt = words.get(1).copied().unwrap_or_default().to_owned();
     if let Some(command) = crate::tuning_script::command(words) {
@@ -124,9 +134,10 @@ fn command(words: &[&str]) -> Command {
             }
             Command::CreateTrainingJob { name, uid, spec, name_taken }
         }
-        ["stop", name, ended @ ..] => {
-            Command::StopTrainingJob { name: (*name).to_owned(), ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed) }
-        }
+        ["stop", name, ended @ ..] => Command::StopTrainingJob {
+            name: (*name).to_owned(),
+            ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
+        },
         ["interrupt", name, ended @ ..] => Command::InterruptTrainingJob {
             name: (*name).to_owned(),
             instances: ended.first().and_then(|instances| instances.parse().ok()),
@@ -135,18 +146,22 @@ fn command(words: &[&str]) -> Command {
         ["tick"] => Command::Tick,
         ["measured", lacking, used @ ..] => {
             let gib = |text: &str| text.parse::<u64>().expect("GiB") * GIB;
-            let of_attempt =
-                |word: &&str| word.split_once('=').map(|(attempt, used)| (attempt.to_owned(), gib(used))).expect("ATTEMPT=GIB");
+            let of_attempt = |word: &&str| {
+                word.split_once('=').map(|(attempt, used)| (attempt.to_owned(), gib(used))).expect("ATTEMPT=GIB")
+            };
             Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking: gib(lacking) }
         }
-        ["cleared", _, hosts @ ..] => {
-            Command::InstancesCleared { attempt, hosts: hosts.iter().map(|host| host.parse().expect("a host number")).collect() }
-        }
+        ["cleared", _, hosts @ ..] => Command::InstancesCleared {
+            attempt,
+            hosts: hosts.iter().map(|host| host.parse().expect("a host number")).collect(),
+        },
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
         ["unlaunched", _, reason @ ..] => Command::LaunchFailed { attempt, reason: reason.join(" ") },
         ["delayed", _, reason @ ..] => Command::LaunchDelayed { attempt, reason: reason.join(" ") },
-        ["queued", _, reason @ ..] => Command::LaunchQueued { attempt, reason: Some(reason.join(" ")).filter(|reason| !reason.is_empty()) },
+        ["queued", _, reason @ ..] => {
+            Command::LaunchQueued { attempt, reason: Some(reason.join(" ")).filter(|reason| !reason.is_empty()) }
+        }
         ["released", _] => Command::Released { attempt },
         [instance, said @ ..] => {
             let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));
@@ -157,19 +172,22 @@ fn command(words: &[&str]) -> Command {
     }
 }
 
-/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then `used=GIB` where all instances together ran out of memory, `at=MS`, `file=TEXT`, `stderr=TEXT` (with `_` for
-/// blanks) and `NAME:VALUE@MS` for metrics.
+/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then
+/// `used=GIB` where all instances together ran out of memory, `at=MS`, `file=TEXT`, `stderr=TEXT`
+/// (with `_` for blanks) and `NAME:VALUE@MS` for metrics.
 fn report(words: &[&str]) -> InstanceReport {
     match words {
         ["downloading"] => InstanceReport::Downloading,
         ["training"] => InstanceReport::Training,
         ["uploaded"] => InstanceReport::Uploaded,
-        ["objective", ordinal, value] => {
-            InstanceReport::Objective { ordinal: ordinal.parse().expect("a number"), value: value.parse().expect("a number") }
-        }
+        ["objective", ordinal, value] => InstanceReport::Objective {
+            ordinal: ordinal.parse().expect("a number"),
+            value: value.parse().expect("a number"),
+        },
         ["lost", reason @ ..] => InstanceReport::Lost { reason: reason.join(" ") },
         [how, rest @ ..] => {
-            let text = |key: &str| rest.iter().find_map(|word| word.strip_prefix(key)).map(|text| text.replace('_', " "));
+            let text =
+                |key: &str| rest.iter().find_map(|word| word.strip_prefix(key)).map(|text| text.replace('_', " "));
             let number = || Some(rest[0].parse().expect("a number"));
             let end = RankEnd {
                 code: if *how == "exit" { number() } else { None },
@@ -210,22 +228,29 @@ fn show_event(event: &Event) -> String {
                 (_, Some(signal)) => format!("signal {signal}"),
                 _ => "killed".to_owned(),
             };
-            let metrics: String = final_metrics.iter().map(|metric| format!(" {}={}", metric.name, metric.value)).collect();
+            let metrics: String =
+                final_metrics.iter().map(|metric| format!(" {}={}", metric.name, metric.value)).collect();
             format!("algo-{host} ended: {how}{metrics}")
         }
         Fact::InstanceUploaded { host, .. } => format!("algo-{host} uploaded"),
         Fact::InstanceLost { host, reason, .. } => format!("algo-{host} lost: {reason}"),
         Fact::StopRequested { cause, message } => format!("stop by {cause:?}: {message}"),
         Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
-        Fact::JobEnded { status, secondary, message, .. } => format!("ended {}/{}: {message}", status.name(), secondary.name()),
+        Fact::JobEnded { status, secondary, message, .. } => {
+            format!("ended {}/{}: {message}", status.name(), secondary.name())
+        }
         Fact::AttemptFailed { message, replaced: false, .. } => format!("attempt failed: {message}"),
         Fact::AttemptFailed { message, .. } => format!("attempt replaced: {message}"),
         Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
         Fact::AttemptEvicted { used_bytes, .. } => format!("evicted, using {} GiB", used_bytes / GIB),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
         Fact::InstancesInterrupted { hosts, message, .. } => format!("interrupted {hosts:?}: {message}"),
-        Fact::InstancesVacated { hosts, message, .. } => format!("vacated {hosts:?}: {}", message.as_deref().unwrap_or("left")),
-        Fact::InstancesCleared { hosts, until, .. } => format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0)),
+        Fact::InstancesVacated { hosts, message, .. } => {
+            format!("vacated {hosts:?}: {}", message.as_deref().unwrap_or("left"))
+        }
+        Fact::InstancesCleared { hosts, until, .. } => {
+            format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0))
+        }
         Fact::ReplacementAllowed { hosts, .. } => format!("replacement of {hosts:?}"),
         Fact::InstancesAdded { hosts, gpus, message, .. } => format!("added {hosts:?}, GPUs {gpus:?}: {message}"),
         Fact::Released { .. } => "released".to_owned(),
@@ -244,13 +269,17 @@ fn show_action(action: &Action) -> String {
         Action::Launch { attempt, instances, hosts, .. } if hosts.len() == *instances as usize => {
             format!("-> launch {attempt} on {instances}")
         }
-        Action::Launch { attempt, hosts, joins, .. } => format!("-> launch {attempt} {hosts:?}{}", if *joins { " to join" } else { "" }),
+        Action::Launch { attempt, hosts, joins, .. } => {
+            format!("-> launch {attempt} {hosts:?}{}", if *joins { " to join" } else { "" })
+        }
         Action::InterruptInstances { attempt, hosts, notice_s, grace_s, .. } => {
             format!("-> interrupt {attempt} {hosts:?} after {notice_s} s within {grace_s} s")
         }
         Action::ClearInstances { attempt, hosts } => format!("-> clear {attempt} {hosts:?}"),
         Action::SetMembers { attempt, hosts } => format!("-> members of {attempt} are {hosts:?}"),
-        Action::StopInstances { attempt, hosts, grace_s, reason } => format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}"),
+        Action::StopInstances { attempt, hosts, grace_s, reason } => {
+            format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}")
+        }
         Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
         Action::Freeze { attempt } => format!("-> freeze {attempt}"),
@@ -263,12 +292,19 @@ fn view(state: &State, job: &str) -> Vec<String> {
     let time = |time: Option<Time>| time.map_or("-".to_owned(), |time| time.0.to_string());
     let seconds = |s: Option<u64>| s.map_or("-".to_owned(), |s| s.to_string());
     let (status, secondary) = (view.status.name(), view.secondary.name());
-    let mut lines = vec![format!("{status} {secondary} ended={} created={} modified={}", view.ended, view.created.0, view.modified.0)];
+    let mut lines = vec![format!(
+        "{status} {secondary} ended={} created={} modified={}",
+        view.ended, view.created.0, view.modified.0
+    )];
     for entry in &view.transitions {
         lines.push(format!("| {} {}..{} {}", entry.status.name(), entry.start.0, time(entry.end), entry.message));
     }
     let (start, end) = (time(view.training_start), time(view.training_end));
-    lines.push(format!("trained {start}..{end} = {} s, billed {} s", seconds(view.training_s), seconds(view.billable_s)));
+    lines.push(format!(
+        "trained {start}..{end} = {} s, billed {} s",
+        seconds(view.training_s),
+        seconds(view.billable_s)
+    ));
     lines.extend(view.failure_reason.map(|reason| format!("because {reason}")));
     let metrics: Vec<String> =
         view.final_metrics.iter().map(|metric| format!("{}={}@{}", metric.name, metric.value, metric.at.0)).collect();

@@ -1,6 +1,8 @@
 //! Scenarios of tuning jobs.
 
-use shoal_plane::{Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd, TuningSpec, step};
+use shoal_plane::{
+    Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd, TuningSpec, step,
+};
 
 use crate::{
     script::{check, laptop},
@@ -337,7 +339,8 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
     let mut state = State::new(laptop(), Catalog::default());
     let say = |state: &mut State, command: &Command| {
         let sane = |state: &State, _: Event, _| state.sanity_check().expect("sane");
-        step(state, command, Time(1000), &mut |state, event, effects| sane(state, event, effects)).expect("not refused");
+        step(state, command, Time(1000), &mut |state, event, effects| sane(state, event, effects))
+            .expect("not refused");
     };
     say(&mut state, &command(&[&["tune", "t"], options].concat()).expect("a command"));
     for (trial, value) in values.iter().enumerate() {
@@ -381,7 +384,8 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
 
 #[test]
 fn completion_criteria_end_it() {
-    // It is gone once its last training job is released: the trials are counted by what is left to try.
+    // It is gone once its last training job is released: the trials are counted by what is left to
+    // try.
     assert_eq!(end_of(&["jobs=9"], &[3.0, 2.0]), (2, None));
     let best_by_much = [100.0, 90.0, 89.9, 89.8, 89.7];
     let (started, _) = end_of(&["jobs=9", "not_improving=3"], &best_by_much);
@@ -393,7 +397,8 @@ fn completion_criteria_end_it() {
 
 #[test]
 fn two_tuning_jobs_share_the_machine_and_a_training_job_comes_first() {
-    // Each trial takes a third of the memory. Trials of one have filled the machine and the queue when the other comes.
+    // Each trial takes a third of the memory. Trials of one have filled the machine and the queue
+    // when the other comes.
     let mut state = State::new(laptop(), Catalog::default());
     let mut launched = Vec::new();
     let mut say = |state: &mut State, command: &Command| {

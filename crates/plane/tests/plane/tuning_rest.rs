@@ -246,7 +246,8 @@ fn the_time_of_a_trial_is_the_time_that_it_ran() {
     );
 }
 
-/// A trial that runs and has reported once, of a definition whose trials are ended where they pause.
+/// A trial that runs and has reported once, of a definition whose trials are ended where they
+/// pause.
 fn parks(then: &str) {
     check(laptop(), &format!("{}{then}", RUNS.replace("checkpoints", "checkpoints parks")));
 }

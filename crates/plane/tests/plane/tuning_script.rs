@@ -1,7 +1,8 @@
 //! Tuning jobs in scripts: their commands, and how their facts and actions are shown.
 
 use shoal_plane::{
-    Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest, TuningSpec,
+    Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest,
+    TuningSpec,
 };
 use shoal_tuner::{Ask, Config, Direction, Record, Start, Verdict};
 
@@ -31,7 +32,9 @@ pub(crate) fn show_fact(fact: &Fact) -> String {
             format!("trial {trial} ended {end:?} with {}{best}; {not_improving} not improving", show(*value))
         }
         Fact::ParallelChanged { max_parallel } => format!("{max_parallel} in parallel"),
-        Fact::TuningStopping { end, failure_reason } => format!("stopping: {end:?}{}", because(failure_reason.as_deref())),
+        Fact::TuningStopping { end, failure_reason } => {
+            format!("stopping: {end:?}{}", because(failure_reason.as_deref()))
+        }
         Fact::TuningEnded { status, end, failure_reason } => {
             format!("tuning ended {}: {end:?}{}", status.name(), because(failure_reason.as_deref()))
         }
@@ -42,7 +45,9 @@ pub(crate) fn show_fact(fact: &Fact) -> String {
 
 pub(crate) fn show_request(request: &TunerRequest) -> String {
     match request {
-        TunerRequest::Ask { tuning, seq, wanted, starts } => format!("-> {tuning} suggest {seq}: {wanted}, {starts} new"),
+        TunerRequest::Ask { tuning, seq, wanted, starts } => {
+            format!("-> {tuning} suggest {seq}: {wanted}, {starts} new")
+        }
         TunerRequest::Tell { tuning, seq, trial, what, .. } => match what {
             Observation::Reported { resource, value } => {
                 format!("-> {tuning} observe {seq}: {trial} reported {} after {resource}", show(*value))
@@ -64,18 +69,24 @@ fn because(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
-/// `tune NAME [jobs=N] [parallel=N] [runtime=S] [target=V] [not_improving=N] [definitions=N] [type=T] [checkpoints] [maximize] [converge]`, `untune NAME`,
-/// `parallel NAME N`, `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`, `judge NAME SEQ [converged] [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`,
-/// `unable NAME SEQ`.
+/// `tune NAME [jobs=N] [parallel=N] [runtime=S] [target=V] [not_improving=N] [definitions=N] [type=T] [checkpoints] [maximize] [converge]`,
+/// `untune NAME`, `parallel NAME N`,
+/// `suggest NAME SEQ [wait] [end] [TRIAL[:TO] | resume:TRIAL[:TO]]..`,
+/// `judge NAME SEQ [converged] [TRIAL:stop | TRIAL:pause | TRIAL:go[:TO]]..`, `unable NAME SEQ`.
 /// Trials are of the first definition; the job of a trial is `<NAME>-<TRIAL>`.
 pub(crate) fn command(words: &[&str]) -> Option<Command> {
     let tuning = (*words.get(1)?).to_owned();
     Some(match words {
-        ["tune", name, options @ ..] => {
-            Command::CreateTuningJob { name: tuning, uid: format!("u{name}"), spec: Box::new(spec(options)), name_taken: false }
-        }
+        ["tune", name, options @ ..] => Command::CreateTuningJob {
+            name: tuning,
+            uid: format!("u{name}"),
+            spec: Box::new(spec(options)),
+            name_taken: false,
+        },
         ["untune", _] => Command::StopTuningJob { name: tuning, ended: None },
-        ["parallel", _, most] => Command::ChangeParallel { name: tuning, max_parallel: most.parse().expect("a number"), ended: None },
+        ["parallel", _, most] => {
+            Command::ChangeParallel { name: tuning, max_parallel: most.parse().expect("a number"), ended: None }
+        }
         ["suggest", name, seq, answers @ ..] => {
             let mut records = Vec::new();
             let mut children = Vec::new();
@@ -115,9 +126,11 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
             let records = vec![StudyRecord { definition: 0, record }];
             Command::Judged { tuning, seq: seq.parse().expect("a number"), records, converged }
         }
-        ["unable", _, seq] => {
-            Command::SearchFailed { tuning, seq: seq.parse().expect("a number"), reason: "no training job can be made.".to_owned() }
-        }
+        ["unable", _, seq] => Command::SearchFailed {
+            tuning,
+            seq: seq.parse().expect("a number"),
+            reason: "no training job can be made.".to_owned(),
+        },
         _ => return None,
     })
 }

@@ -71,7 +71,8 @@ fn standing_orders_are_sent_to_each_new_connection_and_only_the_latest_pace() {
 #[test]
 fn only_the_connection_that_counts_shows_that_the_agent_lives() {
     let second = Duration::from_secs(1);
-    let mut link = link([Event::Hello(OLD), welcomed(OLD), Event::Received(OLD), Event::SignReceived(OLD), Event::Processed(OLD)]);
+    let mut link =
+        link([Event::Hello(OLD), welcomed(OLD), Event::Received(OLD), Event::SignReceived(OLD), Event::Processed(OLD)]);
     assert_eq!([link.elapse(second), link.elapse(second)], [second, 2 * second]);
     for event in [Event::Hello(NEW), Event::Received(NEW), Event::SignReceived(NEW), Event::Processed(NEW)] {
         link.handle(event, at(0));
@@ -88,7 +89,11 @@ fn a_mirror_is_waited_for_while_bytes_arrive() {
     let kind = MirrorKind::Checkpoints;
     let mut link = HostLink::default();
     assert_eq!(link.handle(Event::MirrorHello(kind, OLD), at(0)), [Io::Admit(OLD)]);
-    assert_eq!(link.handle(Event::MirrorHello(MirrorKind::Intermediate, NEWEST), at(0)), [Io::Admit(NEWEST)], "each kind has its own");
+    assert_eq!(
+        link.handle(Event::MirrorHello(MirrorKind::Intermediate, NEWEST), at(0)),
+        [Io::Admit(NEWEST)],
+        "each kind has its own"
+    );
     link.handle(Event::MirrorClosed(MirrorKind::Intermediate, NEWEST), at(0));
     link.handle(Event::MirrorReceived(kind, OLD), at(25));
     assert!(link.is_mirroring(at(54).mono) && !link.is_mirroring(at(55).mono));
@@ -125,12 +130,14 @@ impl Random {
     }
 }
 
-/// Connections break, agents reconnect before the server has stored everything, and orders come meanwhile. Returns what is wrong;
-/// `is_hasty` admits a connection at its Hello, as a driver without turns would.
+/// Connections break, agents reconnect before the server has stored everything, and orders come
+/// meanwhile. Returns what is wrong; `is_hasty` admits a connection at its Hello, as a driver
+/// without turns would.
 fn history(seed: u64, is_hasty: bool) -> Result<(), String> {
     let mut random = Random(seed);
     let mut link = HostLink::default();
-    // Connections that are open for the agent or whose bytes are being stored, those that are served, and orders that each received.
+    // Connections that are open for the agent or whose bytes are being stored, those that are
+    // served, and orders that each received.
     let (mut open, mut served, mut received) = (Vec::new(), Vec::new(), Vec::<(ConnId, Order)>::new());
     let mut ordered = Vec::new();
     let mut conns = 0;
@@ -163,7 +170,8 @@ fn history(seed: u64, is_hasty: bool) -> Result<(), String> {
                 Event::Closed(conn)
             }
             _ => {
-                let order = if random.below(2) == 0 { Order::Freeze } else { Order::Thaw { until: Some(random.below(9)) } };
+                let order =
+                    if random.below(2) == 0 { Order::Freeze } else { Order::Thaw { until: Some(random.below(9)) } };
                 ordered.push(order.clone());
                 Event::Order(order)
             }

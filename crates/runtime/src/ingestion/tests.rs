@@ -40,7 +40,9 @@ fn steps(ingestion: &mut Ingestion, frames: Vec<Frame<ToServer>>) -> Vec<String>
                 Io::Commit(commands) => (format!("commit {}", commands.len()), Some(Event::Done)),
                 Io::Part { seq, .. } => (format!("part {seq}"), Some(Event::Done)),
                 Io::Network(handle) => (format!("network {handle}"), Some(Event::Done)),
-                Io::Store(batch) => (format!("store {} with {} lines", batch.seq, batch.lines.len()), Some(Event::Stored(batch.seq))),
+                Io::Store(batch) => {
+                    (format!("store {} with {} lines", batch.seq, batch.lines.len()), Some(Event::Stored(batch.seq)))
+                }
                 Io::Acknowledge(seq) => (format!("acknowledge {seq}"), None),
                 Io::Read => ("read".to_owned(), None),
                 Io::Refuse => ("refuse".to_owned(), None),
@@ -60,8 +62,14 @@ fn what_precedes_a_fact_is_durable_before_it() {
     let cases: [(Vec<Frame<ToServer>>, &[&str]); 7] = [
         (vec![], &["read"]),
         (vec![line(3), line(4)], &["store 4 with 2 lines", "acknowledge 4", "read"]),
-        (vec![line(3), ended(4)], &["store 3 with 1 lines", "commit 1", "store 4 with 0 lines", "acknowledge 4", "read"]),
-        (vec![part(3), ended(4)], &["part 3", "store 3 with 0 lines", "commit 1", "store 4 with 0 lines", "acknowledge 4", "read"]),
+        (
+            vec![line(3), ended(4)],
+            &["store 3 with 1 lines", "commit 1", "store 4 with 0 lines", "acknowledge 4", "read"],
+        ),
+        (
+            vec![part(3), ended(4)],
+            &["part 3", "store 3 with 0 lines", "commit 1", "store 4 with 0 lines", "acknowledge 4", "read"],
+        ),
         (vec![objective(3), line(4), objective(5)], &["commit 2", "store 5 with 1 lines", "acknowledge 5", "read"]),
         (vec![objective(3), part(4)], &["commit 1", "part 4", "store 4 with 0 lines", "acknowledge 4", "read"]),
         (vec![Frame::Message(ToServer::Alive), line(3)], &["sign", "store 3 with 1 lines", "acknowledge 3", "read"]),

@@ -158,7 +158,8 @@ pub enum Io {
         /// For people.
         reason: String,
     },
-    /// Submit that a launch waits for disk space; answered by [`Event::DelayReported`] if the core takes it.
+    /// Submit that a launch waits for disk space; answered by [`Event::DelayReported`] if the core
+    /// takes it.
     ReportDelay {
         /// Attempt id.
         attempt: String,

@@ -8,8 +8,15 @@ fn attempt(name: &str) -> String {
 }
 
 fn launch(of: &str) -> Action {
-    let placement =
-        Placement { cpus: 1, cpu_weight: 100, memory_bytes: 1, gpus: vec![vec![]], capped: None, others: Vec::new(), reserve_bytes: None };
+    let placement = Placement {
+        cpus: 1,
+        cpu_weight: 100,
+        memory_bytes: 1,
+        gpus: vec![vec![]],
+        capped: None,
+        others: Vec::new(),
+        reserve_bytes: None,
+    };
     Action::Launch {
         job: attempt("job"),
         attempt: attempt(of),
@@ -25,7 +32,9 @@ fn launch(of: &str) -> Action {
 
 /// Adds these hosts to others that run.
 fn join(of: &str, added: &[u32]) -> Action {
-    let Action::Launch { job, attempt, number, placement, lease_s, trial, .. } = launch(of) else { unreachable!("it is a launch") };
+    let Action::Launch { job, attempt, number, placement, lease_s, trial, .. } = launch(of) else {
+        unreachable!("it is a launch")
+    };
     Action::Launch { job, attempt, number, placement, instances: 4, hosts: added.to_vec(), joins: true, lease_s, trial }
 }
 
@@ -188,7 +197,10 @@ fn artifacts_without_disk_space_are_written_ever_more_rarely_for_an_hour() {
     }
     assert_eq!((now, writes), (3600, 65), "six that double the pause to a minute, then one a minute");
     let failed = Command::ArtifactsFailed { attempt: attempt("a"), reason: attempt("full") };
-    assert_eq!(lanes.handle(ended("a", Outcome::Commit(failed.clone())), at(now)), [Io::Commit { attempt: attempt("a"), command: failed }]);
+    assert_eq!(
+        lanes.handle(ended("a", Outcome::Commit(failed.clone())), at(now)),
+        [Io::Commit { attempt: attempt("a"), command: failed }]
+    );
 }
 
 #[test]
@@ -215,7 +227,11 @@ fn an_outcome_is_submitted_until_the_journal_has_taken_it() {
     }
     assert_eq!(lanes.handle(requested(launch("a")), at(5)), [], "what follows waits for it");
     assert_eq!(lanes.handle(Event::Committed { attempt: attempt("a") }, at(5)), [perform(launch("a"))]);
-    assert_eq!(lanes.handle(Event::Committed { attempt: attempt("a") }, at(5)), [], "a repeated answer changes nothing");
+    assert_eq!(
+        lanes.handle(Event::Committed { attempt: attempt("a") }, at(5)),
+        [],
+        "a repeated answer changes nothing"
+    );
 }
 
 fn grant() -> Grant {
@@ -273,7 +289,10 @@ fn a_released_instance_is_retained_or_its_agents_exit() {
         let io = lanes.handle(requested(release("a")), at(0));
         assert!(io.iter().any(|io| matches!(io, Io::Pool(warm_pool::Event::Releasing { .. }))), "{io:?}");
         let io = lanes.handle(ended("a", Outcome::Retain(retention())), at(0));
-        assert!(matches!(&io[..], [Io::Pool(warm_pool::Event::Retain { retention: of, .. })] if *of == retention()), "{io:?}");
+        assert!(
+            matches!(&io[..], [Io::Pool(warm_pool::Event::Retain { retention: of, .. })] if *of == retention()),
+            "{io:?}"
+        );
         if is_retained {
             assert_eq!(lanes.handle(Event::Retained { attempt: attempt("a") }, at(0)), [then(Step::Forget)]);
         } else {
@@ -394,11 +413,17 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
             for io in lanes.handle(event, at(now)) {
                 match io {
                     Io::Perform { action, .. } => {
-                        assert!(committing.is_none() && performing.replace(action).is_none(), "seed {seed}: two simultaneously");
+                        assert!(
+                            committing.is_none() && performing.replace(action).is_none(),
+                            "seed {seed}: two simultaneously"
+                        );
                     }
                     Io::Continue { step, .. } => {
                         let action = if matches!(step, Step::Start(_)) { launch("a") } else { release("a") };
-                        assert!(committing.is_none() && performing.replace(action).is_none(), "seed {seed}: two simultaneously");
+                        assert!(
+                            committing.is_none() && performing.replace(action).is_none(),
+                            "seed {seed}: two simultaneously"
+                        );
                     }
                     Io::CheckExit { .. } => answers.push(checked(random.below(2) == 0, false)),
                     Io::Pool(warm_pool::Event::Requested { .. }) => answers.push(match random.below(2) {
@@ -411,7 +436,10 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
                     }),
                     Io::Pool(_) => {}
                     Io::Commit { command, .. } => {
-                        assert!(performing.is_none() && committing.replace(command).is_none(), "seed {seed}: two simultaneously");
+                        assert!(
+                            performing.is_none() && committing.replace(command).is_none(),
+                            "seed {seed}: two simultaneously"
+                        );
                     }
                     Io::Order(_) | Io::Cancel { .. } => {
                         let is_launching = matches!(performing, Some(Action::Launch { .. })) || !answers.is_empty();
@@ -422,7 +450,8 @@ fn in_every_history_an_attempt_has_one_action_at_a_time_and_each_outcome_reaches
             }
             lanes.check();
         }
-        // A launch may be dropped for a stop, artifacts for the release; the others are done, in order.
+        // A launch may be dropped for a stop, artifacts for the release; the others are done, in
+        // order.
         let left = |action: &Action| matches!(action, Action::StopInstances { .. } | Action::Release { .. });
         performed.retain(left);
         assert_eq!(performed, [stop("a"), release("a")], "seed {seed}");

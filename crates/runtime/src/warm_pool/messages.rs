@@ -72,7 +72,8 @@ pub enum Event {
         /// Attempt id.
         attempt: String,
     },
-    /// Its release has got so far that its instance may be retained: all agents are connected and none is lost.
+    /// Its release has got so far that its instance may be retained: all agents are connected and
+    /// none is lost.
     Retain {
         /// Attempt id.
         attempt: String,
@@ -178,7 +179,8 @@ pub enum Io {
         /// Attempt id.
         attempt: String,
     },
-    /// Look up for how long the ended job's instances are to be retained; answered by [`Event::KeepAlive`].
+    /// Look up for how long the ended job's instances are to be retained; answered by
+    /// [`Event::KeepAlive`].
     ReadKeepAlive {
         /// Training job's name.
         job: String,
@@ -195,14 +197,16 @@ pub enum Io {
         /// The attempt that is cleared away.
         attempt: String,
     },
-    /// Remove what the server has of the attempt, and show the instance as available; answered by [`Event::Cleared`].
+    /// Remove what the server has of the attempt, and show the instance as available; answered by
+    /// [`Event::Cleared`].
     Clear {
         /// Attempt id.
         attempt: String,
         /// Its instance.
         retention: Retention,
     },
-    /// Write the attempt's assignment for this instance, and admit its agents; answered by [`Event::Assigned`] or [`Event::AssignFailed`].
+    /// Write the attempt's assignment for this instance, and admit its agents; answered by
+    /// [`Event::Assigned`] or [`Event::AssignFailed`].
     Assign {
         /// Attempt id.
         attempt: String,
@@ -216,7 +220,8 @@ pub enum Io {
         /// Connections of its agents.
         conns: Vec<ConnId>,
     },
-    /// Refuse the attempt's agents from now on and stop the instance, so that it cannot connect late; answered by [`Event::Unassigned`].
+    /// Refuse the attempt's agents from now on and stop the instance, so that it cannot connect
+    /// late; answered by [`Event::Unassigned`].
     Unassign {
         /// Attempt id.
         attempt: String,
@@ -225,7 +230,8 @@ pub enum Io {
     },
     /// Refuse an agent that is not retained; not answered.
     Refuse(ConnId),
-    /// Close the connections of its agents, which exit then, and show the instance as terminated; not answered.
+    /// Close the connections of its agents, which exit then, and show the instance as terminated;
+    /// not answered.
     Retire {
         /// Connections of its agents.
         conns: Vec<ConnId>,

@@ -94,7 +94,8 @@ fn agents_that_do_not_become_idle_end_with_their_attempt() {
                 continue;
             }
             let is_running = answers[usize::from(now > 500)];
-            let io = pool.handle(Event::Checked { allocation: allocation("a"), is_running, is_mirroring: false }, at(now));
+            let io =
+                pool.handle(Event::Checked { allocation: allocation("a"), is_running, is_mirroring: false }, at(now));
             if io == [Io::Lane(lanes::Event::NotRetained { attempt: text("a") })] {
                 break now;
             }
@@ -116,7 +117,11 @@ fn an_agent_that_does_not_connect_costs_a_cold_start() {
     let retired = Retired { retention: retention("a", "tuning", 1), idle: Duration::from_secs(1) };
     assert!(io.contains(&Io::Retire { conns: vec![ConnId(1)], retired }));
     assert!(io.contains(&Io::Unassign { attempt: text("b"), instance: retention("a", "tuning", 1) }));
-    assert_eq!(pool.handle(Event::Unassigned { attempt: text("b") }, at(3010)), [declined("b")], "after the instance is stopped");
+    assert_eq!(
+        pool.handle(Event::Unassigned { attempt: text("b") }, at(3010)),
+        [declined("b")],
+        "after the instance is stopped"
+    );
 }
 
 #[test]
@@ -130,7 +135,11 @@ fn the_instance_used_last_is_assigned_and_loaded_ones_make_room() {
         conns: vec![ConnId(conn)],
         retired: Retired { retention: retention(of, "tuning", 1), idle: Duration::from_millis(idle) },
     };
-    assert_eq!(pool.handle(Event::CapacityNeeded, at(2000)), [retired("a", 1, 2000)], "the other one is idle since a moment ago");
+    assert_eq!(
+        pool.handle(Event::CapacityNeeded, at(2000)),
+        [retired("a", 1, 2000)],
+        "the other one is idle since a moment ago"
+    );
     assert_eq!(pool.handle(Event::OwnerEnded { owner: text("another") }, at(2000)), []);
     assert_eq!(pool.handle(Event::OwnerEnded { owner: text("tuning") }, at(2000)), [retired("c", 3, 1500)]);
     let io = pool.handle(Event::Timeout, at(2500));
@@ -244,7 +253,8 @@ impl History {
                 }
                 // A new instance is started for it.
                 let allocation = AllocationId(attempt.clone());
-                self.instances.insert(allocation.clone(), Instance { serves: Some(attempt.clone()), ..Instance::default() });
+                self.instances
+                    .insert(allocation.clone(), Instance { serves: Some(attempt.clone()), ..Instance::default() });
                 self.running.insert(attempt, allocation);
             }
             lanes::Event::Retained { attempt } | lanes::Event::NotRetained { attempt } => {
@@ -328,7 +338,8 @@ impl History {
         if let Some(problem) = problem {
             self.violate(problem);
         }
-        let event = if self.random.below(10) == 0 { Event::AssignFailed { attempt } } else { Event::Assigned { attempt } };
+        let event =
+            if self.random.below(10) == 0 { Event::AssignFailed { attempt } } else { Event::Assigned { attempt } };
         self.handle(event);
     }
 
@@ -358,7 +369,8 @@ impl History {
     }
 
     fn retain(&mut self, attempt: String, allocation: AllocationId) {
-        let policy = ReusePolicy { owner: String::new(), idle_s: self.keep_alive_s.into(), key: text("key"), is_loaded: false };
+        let policy =
+            ReusePolicy { owner: String::new(), idle_s: self.keep_alive_s.into(), key: text("key"), is_loaded: false };
         let retention = Retention { allocation, job: text(Self::JOB), policy, hosts: 2 };
         self.handle(Event::Retain { attempt, retention });
     }
@@ -370,7 +382,9 @@ impl History {
             self.handle(Event::Timeout);
         }
         self.now = until;
-        let is_late = |instance: &Instance| instance.idle_since.is_some_and(|since| self.now > since + u64::from(self.keep_alive_s) * 1000);
+        let is_late = |instance: &Instance| {
+            instance.idle_since.is_some_and(|since| self.now > since + u64::from(self.keep_alive_s) * 1000)
+        };
         if let Some((allocation, _)) = self.instances.iter().find(|(_, instance)| is_late(instance)) {
             let problem = format!("{allocation:?} is idle for more than {} s at {} ms", self.keep_alive_s, self.now);
             self.violate(problem);
@@ -391,7 +405,8 @@ impl History {
             }
             5 if self.planted == Planted::RetainRepeated => {
                 let served = self.running.iter().find(|(attempt, allocation)| **attempt != allocation.0);
-                if let Some((_, allocation)) = served.map(|(attempt, allocation)| (attempt.clone(), allocation.clone())) {
+                if let Some((_, allocation)) = served.map(|(attempt, allocation)| (attempt.clone(), allocation.clone()))
+                {
                     self.retain(allocation.0.clone(), allocation.clone());
                     (1..=2).for_each(|host| self.become_idle(&allocation, host));
                 }

@@ -32,14 +32,19 @@ impl KeyStore for Keys {
 
     fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault> {
         let (_, token, scope) = self.0.get(access_key_id).ok_or(KeyFault::Unknown)?;
-        if token.is_some_and(|token| session_token != Some(token)) { Err(KeyFault::WrongToken) } else { Ok(scope.clone()) }
+        if token.is_some_and(|token| session_token != Some(token)) {
+            Err(KeyFault::WrongToken)
+        } else {
+            Ok(scope.clone())
+        }
     }
 }
 
 fn keys() -> Keys {
     let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
     let own = ("own/secret+1", None, Scope::All);
-    let scope = Scope::Job { read: vec![pair("data", "train/"), pair("data", "job/")], write: vec![pair("data", "job/")] };
+    let scope =
+        Scope::Job { read: vec![pair("data", "train/"), pair("data", "job/")], write: vec![pair("data", "job/")] };
     let job = ("job-secret", Some("token/+="), scope);
     Keys(HashMap::from([("AKIAOWN", own), ("ASIAJOB", job)]))
 }
@@ -66,7 +71,9 @@ impl Server {
                 tokio::spawn(async move {
                     let service = service_fn(|request| async { Ok::<_, Infallible>(front.call(request).await) });
                     // A client that goes away is not this test's business.
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), service)
+                        .await;
                 });
             }
         });
@@ -79,7 +86,8 @@ impl Server {
         shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
     }
 
-    /// Runs a case of this script beside `client.py` against the server. Returns false, saying why, where there is no boto3.
+    /// Runs a case of this script beside `client.py` against the server. Returns false, saying why,
+    /// where there is no boto3.
     pub(crate) fn check(&self, script: &str, case: &str) -> bool {
         let probe = Command::new("python3").args(["-c", "import boto3"]).output();
         if !probe.is_ok_and(|output| output.status.success()) {

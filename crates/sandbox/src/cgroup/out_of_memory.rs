@@ -1,7 +1,8 @@
-//! Whose limit it was for which the kernel killed something, under version 1 of control groups, which counts the killed only.
+//! Whose limit it was for which the kernel killed something, under version 1 of control groups,
+//! which counts the killed only.
 //!
-//! A group's descriptor hears of each time that memory ran out in the group or in one above it. So it was the group's own limit if the group
-//! heard of more than the one above.
+//! A group's descriptor hears of each time that memory ran out in the group or in one above it. So
+//! it was the group's own limit if the group heard of more than the one above.
 
 use std::fs::{self, File};
 use std::io;

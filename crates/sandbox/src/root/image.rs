@@ -1,5 +1,5 @@
-//! What is written into the tree of an image, so that its programs know the instance. Nobody has vouched for the tree: none of its links is
-//! followed.
+//! What is written into the tree of an image, so that its programs know the instance. Nobody has
+//! vouched for the tree: none of its links is followed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -13,15 +13,21 @@ use crate::users::{HOME, PROGRAM_ID, USER};
 /// A longer list of users is none.
 const MOST: u64 = 1 << 20;
 
-/// The host's names are the instance's, its list of users is the image's with the program's own. `/etc` is there and no link.
+/// The host's names are the instance's, its list of users is the image's with the program's own.
+/// `/etc` is there and no link.
 pub(super) fn write_identity(spec: &SandboxSpec) -> io::Result<()> {
     let etc = staged("etc");
     let passwd = with_line(&etc.join("passwd"), &format!("{USER}:x:{PROGRAM_ID}:{PROGRAM_ID}::{HOME}:/bin/sh"))?;
     let group = with_line(&etc.join("group"), &format!("{USER}:x:{PROGRAM_ID}:"))?;
     let hostname = format!("{}\n", spec.hostname);
     // There is no way out, and a resolver that waits for an answer only costs time.
-    for (name, text) in [("hosts", &*hosts(spec)), ("hostname", &*hostname), ("resolv.conf", ""), ("passwd", &*passwd), ("group", &*group)]
-    {
+    for (name, text) in [
+        ("hosts", &*hosts(spec)),
+        ("hostname", &*hostname),
+        ("resolv.conf", ""),
+        ("passwd", &*passwd),
+        ("group", &*group),
+    ] {
         let path = etc.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

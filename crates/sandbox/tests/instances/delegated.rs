@@ -19,7 +19,9 @@ impl Groups {
         let paths = own.lines().filter_map(|line| {
             let (controller, path) = line.split_once(':')?.1.split_once(':')?;
             let parent = Path::new("/sys/fs/cgroup").join(controller).join(path.trim_start_matches('/'));
-            ["memory", "pids", "cpu"].contains(&controller).then(|| parent.join(format!("delegated-{}", std::process::id())))
+            ["memory", "pids", "cpu"]
+                .contains(&controller)
+                .then(|| parent.join(format!("delegated-{}", std::process::id())))
         });
         let made = paths.filter(|path| {
             let given = |name: &str| chown(path.join(name), Some(user), Some(user)).is_ok();
@@ -31,8 +33,11 @@ impl Groups {
     /// An executable in these groups, as this user.
     pub(crate) fn command(&self, executable: &Path, user: Option<u32>) -> Command {
         let mut command = Command::new("sh");
-        let become_user = user.map_or(String::new(), |user| format!("setpriv --reuid={user} --regid={user} --clear-groups"));
-        let script = format!("for group in $GROUPS; do echo $$ >$group/cgroup.procs; done; unset GROUPS; exec {become_user} \"$@\"");
+        let become_user =
+            user.map_or(String::new(), |user| format!("setpriv --reuid={user} --regid={user} --clear-groups"));
+        let script = format!(
+            "for group in $GROUPS; do echo $$ >$group/cgroup.procs; done; unset GROUPS; exec {become_user} \"$@\""
+        );
         let groups: Vec<_> = self.0.iter().map(|path| path.display().to_string()).collect();
         command.args(["-c", &script, "sh"]).arg(executable).env("GROUPS", groups.join(" "));
         command

@@ -27,7 +27,8 @@ fn daemon(mark: &str) -> String {
     format!("setsid sh -c 'sh -c \"sleep 1000; : {mark}\" & echo started'")
 }
 
-/// No process with this text in its command line, no control group with the id, no mount with the directory.
+/// No process with this text in its command line, no control group with the id, no mount with the
+/// directory.
 fn assert_nothing_left(mark: &str, id: &str, dir: &Path) {
     let left = processes_with(mark);
     assert!(left.is_empty(), "processes: {left:?}");
@@ -81,13 +82,18 @@ fn a_failed_start_leaves_nothing(stage: &Stage) -> Outcome {
     instance.spec.command = vec!["no-such-program".to_owned()];
     stage.start(&instance).unwrap_err();
     assert_nothing_left(&instance.spec.id, &instance.spec.id, instance.dir.path());
-    instance.spec.mounts.push(Mount::Overlay { lower: "/no/such".into(), scratch: "/no/such".into(), target: "/opt/x".into() });
+    instance.spec.mounts.push(Mount::Overlay {
+        lower: "/no/such".into(),
+        scratch: "/no/such".into(),
+        target: "/opt/x".into(),
+    });
     stage.start(&instance).unwrap_err();
     assert_nothing_left(&instance.spec.id, &instance.spec.id, instance.dir.path());
     Ok(())
 }
 
-/// This executable as another process: makes an instance with a daemon, says so and waits to be killed.
+/// This executable as another process: makes an instance with a daemon, says so and waits to be
+/// killed.
 pub(crate) fn own_an_instance(dir: &str) -> ExitCode {
     let stage = Stage::new(Support::probe());
     let mut instance = stage.shell("");
@@ -103,8 +109,12 @@ pub(crate) fn own_an_instance(dir: &str) -> ExitCode {
 
 /// Starts that process; returns when its daemon runs.
 fn owner(dir: &Path) -> Child {
-    let mut owner =
-        Command::new("/proc/self/exe").args(["own", &dir.to_string_lossy()]).env("TMPDIR", dir).stdout(Stdio::piped()).spawn().unwrap();
+    let mut owner = Command::new("/proc/self/exe")
+        .args(["own", &dir.to_string_lossy()])
+        .env("TMPDIR", dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(owner.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), "started");

@@ -35,8 +35,8 @@ fn frozen(stage: &Stage, instance: &Instance) -> Sandbox {
     sandbox
 }
 
-/// Waits for a freeze, whose order is on its way for a moment; how many ticks there are then. Half a second without a tick, of which there may be a
-/// hundred, is no pause of a busy machine's.
+/// Waits for a freeze, whose order is on its way for a moment; how many ticks there are then. Half
+/// a second without a tick, of which there may be a hundred, is no pause of a busy machine's.
 fn standstill(instance: &Instance) -> u64 {
     let mut before = u64::MAX;
     until("the standstill", || {
@@ -86,7 +86,8 @@ fn can_be_ended(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// What `main` calls for a zygote: each run is the shell script in its environment, between what was prepared and how it ended.
+/// What `main` calls for a zygote: each run is the shell script in its environment, between what
+/// was prepared and how it ended.
 pub(crate) fn play_zygote() -> i32 {
     let prepared = std::cell::Cell::new(0);
     let prepare = || {
@@ -183,7 +184,8 @@ fn terminated_alone(stage: &Stage) -> Outcome {
         let waiter = std::thread::spawn(move || (zygote.wait(), zygote));
         let mut lines = BufReader::new(stdout).lines();
         assert_eq!(lines.by_ref().nth(1).unwrap().unwrap(), "up");
-        // A signal in a run's first instant, before the zygote has told whom it forked, ends the zygote along with it.
+        // A signal in a run's first instant, before the zygote has told whom it forked, ends the
+        // zygote along with it.
         sleep(Duration::from_millis(500));
         if frozen {
             control.freeze().unwrap();
@@ -199,7 +201,10 @@ fn terminated_alone(stage: &Stage) -> Outcome {
         zygote = again;
         // A shell whose command was ended first may tell that by its own exit code.
         let ran = ran.unwrap();
-        assert!(matches!(ran, Ran::Over(Exit { signal: Some(15), .. } | Exit { code: Some(143), .. })), "frozen {frozen}: {ran:?}");
+        assert!(
+            matches!(ran, Ran::Over(Exit { signal: Some(15), .. } | Exit { code: Some(143), .. })),
+            "frozen {frozen}: {ran:?}"
+        );
         // Too late for the run that was meant, and nothing to the next.
         control.terminate().unwrap();
         assert_eq!(run(&mut zygote, "echo $((1 + 1))").0, "2\n");

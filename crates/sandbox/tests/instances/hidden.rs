@@ -19,11 +19,15 @@ pub(crate) const TESTS: &[Test] = &[
 fn the_root_is_minimal_and_read_only(stage: &Stage) -> Outcome {
     stage.needs_namespaces()?;
     let ended = stage.run("ls -A /; for place in / /etc /usr /usr/bin /dev /opt /proc/sys/kernel /sys; do touch $place/x 2>/dev/null && echo written $place; done; true");
-    let allowed =
-        ["bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"];
+    let allowed = [
+        "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sbin", "sys", "tmp",
+        "usr", "var",
+    ];
     let strange: Vec<_> = ended.stdout.lines().filter(|name| !allowed.contains(name)).collect();
     assert!(strange.is_empty(), "{strange:?}");
-    let mounts = stage.run("cut -d ' ' -f 5,6 /proc/self/mountinfo | grep ' rw' | cut -d ' ' -f 1 | grep -v ^/dev/ | sort | tr '\\n' ' '");
+    let mounts = stage.run(
+        "cut -d ' ' -f 5,6 /proc/self/mountinfo | grep ' rw' | cut -d ' ' -f 1 | grep -v ^/dev/ | sort | tr '\\n' ' '",
+    );
     assert_eq!(mounts.stdout, "/home/shoal /opt/ml /proc /run /tmp /var/tmp ");
     Ok(())
 }
@@ -31,13 +35,18 @@ fn the_root_is_minimal_and_read_only(stage: &Stage) -> Outcome {
 fn private_places_are_writable_and_empty(stage: &Stage) -> Outcome {
     stage.needs_namespaces()?;
     for place in ["/tmp", "/var/tmp", "/run", "/dev/shm", "/home/shoal"] {
-        let script = format!("ls -A {place} && echo x >{place}/x && echo 'echo run' >{place}/y && sh {place}/y && id -un && id -u");
+        let script = format!(
+            "ls -A {place} && echo x >{place}/x && echo 'echo run' >{place}/y && sh {place}/y && id -un && id -u"
+        );
         // The second instance finds nothing of the first one.
         for _ in 0..2 {
             assert_eq!(stage.run(&script).stdout, "run\nshoal\n1000\n", "{place}");
         }
     }
-    assert_eq!(stage.run("tty; test -c /dev/null && head -c 4 /dev/urandom | wc -c && echo gone >/dev/null").stdout, "not a tty\n4\n");
+    assert_eq!(
+        stage.run("tty; test -c /dev/null && head -c 4 /dev/urandom | wc -c && echo gone >/dev/null").stdout,
+        "not a tty\n4\n"
+    );
     Ok(())
 }
 
@@ -96,7 +105,9 @@ fn there_are_no_capabilities_and_no_way_to_any(stage: &Stage) -> Outcome {
 
 fn the_first_process_is_out_of_reach(stage: &Stage) -> Outcome {
     stage.needs_namespaces()?;
-    let ended = stage.run("kill -KILL 1; kill -STOP 1; ls /proc/1/fd /proc/1/root 2>/dev/null; cat /proc/1/maps 2>/dev/null; echo here");
+    let ended = stage.run(
+        "kill -KILL 1; kill -STOP 1; ls /proc/1/fd /proc/1/root 2>/dev/null; cat /proc/1/maps 2>/dev/null; echo here",
+    );
     assert_eq!((&*ended.stdout, ended.exit.code), ("here\n", Some(0)));
     Ok(())
 }

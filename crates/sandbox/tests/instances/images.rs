@@ -62,7 +62,14 @@ fn an_image_is_all_that_there_is(stage: &Stage) -> Outcome {
     let tree = instance.dir.path().join("image");
     let ended = stage.finish(&instance);
     assert_eq!((&*ended.stderr, ended.exit.code), ("", Some(0)), "{ended:?}");
-    for expected in ["root:x:0:0:root:/root:/bin/sh\nshoal:x:1000:1000:", "algo-1", "\nshoal\n", "\nmine\n", "urandom\n", "\nproc\n"] {
+    for expected in [
+        "root:x:0:0:root:/root:/bin/sh\nshoal:x:1000:1000:",
+        "algo-1",
+        "\nshoal\n",
+        "\nmine\n",
+        "urandom\n",
+        "\nproc\n",
+    ] {
         assert!(ended.stdout.contains(expected), "{expected:?} in {}", ended.stdout);
     }
     assert!(!ended.stdout.contains("of-the-image"), "{}", ended.stdout);
@@ -75,7 +82,9 @@ fn an_image_is_all_that_there_is(stage: &Stage) -> Outcome {
 
 fn links_of_an_image_lead_nowhere_else(stage: &Stage) -> Outcome {
     needs_an_overlay(stage)?;
-    for (link, is_refused) in [("etc/hosts", false), ("etc/passwd", false), ("tmp", true), ("opt", true), ("proc", true), ("dev", true)] {
+    for (link, is_refused) in
+        [("etc/hosts", false), ("etc/passwd", false), ("tmp", true), ("opt", true), ("proc", true), ("dev", true)]
+    {
         let instance = image(stage, "cat /etc/hosts");
         let outside = instance.directory("outside");
         let file = outside.join("file");
@@ -86,7 +95,10 @@ fn links_of_an_image_lead_nowhere_else(stage: &Stage) -> Outcome {
         match stage.start(&instance) {
             Err(error) => {
                 assert!(is_refused || link == "etc/passwd", "{link}: {error:?}");
-                assert!(!is_refused || format!("{error:?}").contains(&format!("/{link} is a symbolic link")), "{error:?}");
+                assert!(
+                    !is_refused || format!("{error:?}").contains(&format!("/{link} is a symbolic link")),
+                    "{error:?}"
+                );
             }
             Ok(sandbox) => {
                 assert!(!is_refused, "{link}");

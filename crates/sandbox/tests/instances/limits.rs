@@ -9,7 +9,10 @@ use crate::stage::{Outcome, Stage, groups_with};
 
 pub(crate) const TESTS: &[Test] = &[
     ("memory_is_a_limit_and_its_end_is_told", memory_is_a_limit_and_its_end_is_told),
-    ("what_is_reached_together_ends_the_one_that_may_go_first", what_is_reached_together_ends_the_one_that_may_go_first),
+    (
+        "what_is_reached_together_ends_the_one_that_may_go_first",
+        what_is_reached_together_ends_the_one_that_may_go_first,
+    ),
     ("shared_memory_counts", shared_memory_counts),
     ("processes_are_limited", processes_are_limited),
     ("weights_arrive", weights_arrive),
@@ -17,7 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn memory_is_a_limit_and_its_end_is_told(stage: &Stage) -> Outcome {
     stage.needs_cgroup()?;
-    // A child of the program dies, and the program says so in its own way: the kernel's word counts.
+    // A child of the program dies, and the program says so in its own way: the kernel's word
+    // counts.
     let greedy = "x=$(head -c 300000000 /dev/zero | tr '\\0' x)";
     for script in [greedy, &format!("sh -c \"{greedy}\"; exit 9")] {
         let mut instance = stage.shell(script);
@@ -33,7 +37,8 @@ fn memory_is_a_limit_and_its_end_is_told(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// Each stays below its own limit: the kernel looks in their common group alone, and takes the one that it is told to take first.
+/// Each stays below its own limit: the kernel looks in their common group alone, and takes the one
+/// that it is told to take first.
 fn what_is_reached_together_ends_the_one_that_may_go_first(stage: &Stage) -> Outcome {
     stage.needs_cgroup()?;
     let python = stage.python()?;
@@ -50,7 +55,8 @@ wait('grow'); held = bytearray(180 << 20); print('grown', flush=True); wait('end
             "SAGEMAKER_BASE_DIR".to_owned(),
             stage.support.path_of(&instance.spec.mounts, "/opt/ml".as_ref()).display().to_string(),
         ));
-        instance.spec.together = Some(Together { name: format!("test-{}", std::process::id()), memory_bytes: 256 << 20 });
+        instance.spec.together =
+            Some(Together { name: format!("test-{}", std::process::id()), memory_bytes: 256 << 20 });
         let mut sandbox = stage.start(&instance).unwrap();
         let stdout = BufReader::new(sandbox.stdout().unwrap()).lines().map(Result::unwrap);
         (instance, sandbox, stdout, move |name: &str| std::fs::write(ml.join(name), "").unwrap())

@@ -1,7 +1,9 @@
-//! Real instances, once in every way in which this machine can make them: as root, rootless (this executable again, as another user) and
-//! as plain processes. A test that a machine cannot run is skipped by name, with the reason.
+//! Real instances, once in every way in which this machine can make them: as root, rootless (this
+//! executable again, as another user) and as plain processes. A test that a machine cannot run is
+//! skipped by name, with the reason.
 //!
-//! `cargo test -p shoal-sandbox --test instances -- [NAME]` runs the tests whose name contains NAME.
+//! `cargo test -p shoal-sandbox --test instances -- [NAME]` runs the tests whose name contains
+//! NAME.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test, which the lint cannot see without the usual harness")]
 
@@ -60,7 +62,11 @@ fn run_every_way(filter: &str) -> ExitCode {
         command.args(["as", kind, filter]).env("SHOAL_ISOLATION", isolation).current_dir("/");
         command.status().unwrap().success()
     };
-    let first = if is_root() { way("root", "auto", None) & way("rootless", "auto", Some(NOBODY)) } else { way("rootless", "auto", None) };
+    let first = if is_root() {
+        way("root", "auto", None) & way("rootless", "auto", Some(NOBODY))
+    } else {
+        way("rootless", "auto", None)
+    };
     if first & way("processes", "processes", None) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -23,7 +23,8 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn what_is_bound_is_writable_and_the_programs_own(stage: &Stage) -> Outcome {
-    let instance = stage.shell("echo new >>code/old && mkdir model && echo m >model/m && chmod 700 code && stat -c %U . code code/old");
+    let instance = stage
+        .shell("echo new >>code/old && mkdir model && echo m >model/m && chmod 700 code && stat -c %U . code code/old");
     let code = instance.directory("ml/code");
     fs::write(code.join("old"), "old\n").unwrap();
     fs::set_permissions(code.join("old"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -48,7 +49,10 @@ fn files_with_other_names_keep_their_owner(stage: &Stage) -> Outcome {
     fs::hard_link(&object, instance.ml().join("linked")).unwrap();
     let ended = stage.finish(&instance);
     assert_eq!((&*ended.stdout, ended.exit.code.is_some_and(|code| code != 0)), ("stored\n", true), "{ended:?}");
-    assert_eq!((fs::read_to_string(&object).unwrap(), fs::metadata(&object).unwrap().uid()), ("stored\n".to_owned(), 0));
+    assert_eq!(
+        (fs::read_to_string(&object).unwrap(), fs::metadata(&object).unwrap().uid()),
+        ("stored\n".to_owned(), 0)
+    );
     Ok(())
 }
 
@@ -57,7 +61,8 @@ fn what_is_read_only_cannot_be_changed(stage: &Stage) -> Outcome {
         stage.shell("cat $LIB/private; (echo x >$LIB/private) 2>/dev/null || echo refused; touch $LIB/new 2>/dev/null || echo refused");
     let library = instance.directory("library");
     fs::write(library.join("private"), "shown\n").unwrap();
-    // Shown to the program although nobody but its owner may read it: that is what mounting it means.
+    // Shown to the program although nobody but its owner may read it: that is what mounting it
+    // means.
     fs::set_permissions(library.join("private"), fs::Permissions::from_mode(0o400)).unwrap();
     instance.spec.mounts.push(Mount::ReadOnly { source: library, target: "/opt/library".into() });
     let path = stage.support.path_of(&instance.spec.mounts, Path::new("/opt/library"));
@@ -72,8 +77,7 @@ fn what_is_read_only_cannot_be_changed(stage: &Stage) -> Outcome {
 }
 
 fn an_overlay_never_changes_what_is_below(stage: &Stage) -> Outcome {
-    let script =
-        "cd $TRAIN && cat a.csv b/c.csv && echo more >>a.csv && rm b/c.csv && echo new >b/d.csv && mv a.csv z.csv && cat z.csv && ls b";
+    let script = "cd $TRAIN && cat a.csv b/c.csv && echo more >>a.csv && rm b/c.csv && echo new >b/d.csv && mv a.csv z.csv && cat z.csv && ls b";
     let mut instance = stage.shell(script);
     let (lower, scratch) = (instance.directory("lower"), instance.directory("scratch"));
     fs::create_dir(lower.join("b")).unwrap();
@@ -94,7 +98,10 @@ fn an_overlay_never_changes_what_is_below(stage: &Stage) -> Outcome {
     assert_eq!((&*ended.stdout, &*ended.stderr, ended.exit.code), ("a\nc\na\nmore\nd.csv\n", "", Some(0)));
     assert_eq!(fs::read_to_string(&object).unwrap(), "a\n");
     assert_eq!(fs::read_to_string(lower.join("a.csv")).unwrap(), "a\n");
-    assert_eq!(fs::read_dir(lower.join("b")).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>(), ["c.csv"]);
+    assert_eq!(
+        fs::read_dir(lower.join("b")).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>(),
+        ["c.csv"]
+    );
     // The caller can throw the layer away with ordinary means.
     fs::remove_dir_all(&scratch).unwrap();
     if !stage.is_full() {
@@ -127,12 +134,14 @@ fn a_file_system_without_id_maps_is_told(stage: &Stage) -> Outcome {
     }
     let script = "cat public; cat private; (echo x >public) 2>/dev/null || echo refused";
     let mut instance = stage.shell(script);
-    let [lower, upper, work, merged, scratch] = ["lower", "upper", "work", "merged", "scratch"].map(|name| instance.directory(name));
+    let [lower, upper, work, merged, scratch] =
+        ["lower", "upper", "work", "merged", "scratch"].map(|name| instance.directory(name));
     for (name, mode) in [("public", 0o644), ("private", 0o600)] {
         fs::write(lower.join(name), format!("{name}\n")).unwrap();
         fs::set_permissions(lower.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    // As a data directory in a container may be: an overlay, which cannot be shown as another user's.
+    // As a data directory in a container may be: an overlay, which cannot be shown as another
+    // user's.
     let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
     let mounted = Command::new("mount").args(["-t", "overlay", "-o", &options, "overlay"]).arg(&merged).status();
     if !mounted.is_ok_and(|status| status.success()) {
@@ -177,7 +186,10 @@ fn links_on_the_way_to_a_target_are_refused(stage: &Stage) -> Outcome {
     symlink(&victim, instance.ml().join("input")).unwrap();
     instance.spec.mounts.push(Mount::ReadOnly { source: library, target: "/opt/ml/input/data/train".into() });
     let error = stage.start(&instance).unwrap_err();
-    assert!(matches!(&error, SandboxError::Helper { message, .. } if message.contains("/opt/ml/input is a symbolic link")), "{error}");
+    assert!(
+        matches!(&error, SandboxError::Helper { message, .. } if message.contains("/opt/ml/input is a symbolic link")),
+        "{error}"
+    );
     assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
     Ok(())
 }

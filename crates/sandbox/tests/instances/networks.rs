@@ -96,7 +96,8 @@ fn the_forwarder_is_the_way_out(stage: &Stage) -> Outcome {
         return Ok(());
     }
     stage.python()?;
-    instance.spec.command = ["python3", "-c", CONNECT, &format!("127.0.0.1:{FORWARDER_PORT}")].map(str::to_owned).to_vec();
+    instance.spec.command =
+        ["python3", "-c", CONNECT, &format!("127.0.0.1:{FORWARDER_PORT}")].map(str::to_owned).to_vec();
     let mut sandbox = stage.start(&instance).unwrap();
     let listener = sandbox.listener().unwrap();
     assert!(sandbox.listener().is_none(), "it is taken once");
@@ -119,7 +120,10 @@ fn a_network_that_is_gone_cannot_be_joined(stage: &Stage) -> Outcome {
 
 fn too_many_hosts_are_refused(stage: &Stage) -> Outcome {
     for hosts in [0, 5000] {
-        assert!(matches!(Network::create("test-many", hosts, &stage.support), Err(SandboxError::TooManyHosts { .. })), "{hosts}");
+        assert!(
+            matches!(Network::create("test-many", hosts, &stage.support), Err(SandboxError::TooManyHosts { .. })),
+            "{hosts}"
+        );
     }
     Ok(())
 }

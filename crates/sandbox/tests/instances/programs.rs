@@ -59,7 +59,8 @@ fn the_program_can_open_its_own_output(stage: &Stage) -> Outcome {
 }
 
 fn terminate_lets_the_program_finish(stage: &Stage) -> Outcome {
-    let mut sandbox = stage.start(&stage.shell("trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.01; done")).unwrap();
+    let mut sandbox =
+        stage.start(&stage.shell("trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.01; done")).unwrap();
     let mut output = sandbox.stdout().unwrap();
     assert_eq!(first_line(&mut output), "ready");
     sandbox.terminate().unwrap();
@@ -73,8 +74,7 @@ fn terminate_lets_the_program_finish(stage: &Stage) -> Outcome {
 
 fn terminate_is_for_the_program_alone(stage: &Stage) -> Outcome {
     // A child that would die of the signal, and a program that would not.
-    let script =
-        "(sleep 1000; echo no) & child=$!; trap 'kill -0 $child && echo alive; exit 4' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = "(sleep 1000; echo no) & child=$!; trap 'kill -0 $child && echo alive; exit 4' TERM; echo ready; while :; do sleep 0.01; done";
     let mut sandbox = stage.start(&stage.shell(script)).unwrap();
     let mut output = sandbox.stdout().unwrap();
     assert_eq!(first_line(&mut output), "ready");
@@ -118,7 +118,11 @@ fn programs_that_cannot_be_started_are_explained(stage: &Stage) -> Outcome {
     ];
     for (command, code, words) in [
         (vec![], 127, "empty"),
-        (vec!["no-such-program"], 127, "no-such-program is in none of the instance's directories /usr/local/bin:/usr/bin:/bin"),
+        (
+            vec!["no-such-program"],
+            127,
+            "no-such-program is in none of the instance's directories /usr/local/bin:/usr/bin:/bin",
+        ),
         (vec!["/opt/ml/no-such-file"], 127, "does not exist"),
         (vec!["/opt/ml/plain.sh"], 126, "chmod +x"),
         (vec!["/opt/ml/shebang.sh"], 127, "the interpreter /usr/bin/no-such-shell"),
@@ -152,14 +156,16 @@ fn nothing_is_inherited(stage: &Stage) -> Outcome {
         stage.shell("umask; env | grep -v -e PWD= -e SHLVL= -e _= -e SHOAL_INSTANCE= | sort; ls /proc/self/fd | wc -l; wc -c; ulimit -c");
     instance.spec.env.push(("GREETING".to_owned(), "hello = world".to_owned()));
     let ended = stage.finish(&instance);
-    // The descriptors are the three standard ones and that of the directory being listed; standard input is empty.
+    // The descriptors are the three standard ones and that of the directory being listed; standard
+    // input is empty.
     let expected = "0022\nGREETING=hello = world\nPATH=/usr/local/bin:/usr/bin:/bin\n4\n0\n0\n";
     assert_eq!((&*ended.stdout, &*ended.stderr), (expected, ""));
     let session = stage.run("read -r _ _ _ _ group session _ </proc/$$/stat; echo $(($$ - group)) $(($$ - session))");
     assert_eq!(session.stdout, "0 0\n");
     // A pipe whose reader leaves must end a program as it does everywhere.
     assert_eq!(stage.run("yes | head -n 1").stdout, "y\n");
-    // All but the two signals that glibc keeps for itself and lets be ignored in whatever it spawns.
+    // All but the two signals that glibc keeps for itself and lets be ignored in whatever it
+    // spawns.
     let ignored = stage.run("grep -e SigIgn -e SigBlk /proc/self/status | cut -f 2 | tr 8 0 | tr 1 0 | sort -u");
     assert_eq!(ignored.stdout, "0000000000000000\n");
     Ok(())
@@ -175,7 +181,9 @@ fn a_large_environment_arrives(stage: &Stage) -> Outcome {
 
 fn many_at_once(stage: &Stage) -> Outcome {
     thread::scope(|scope| {
-        let runs: Vec<_> = (0..12).map(|number| scope.spawn(move || (number, stage.run(&format!("exit {number}")).exit.code))).collect();
+        let runs: Vec<_> = (0..12)
+            .map(|number| scope.spawn(move || (number, stage.run(&format!("exit {number}")).exit.code)))
+            .collect();
         for run in runs {
             let (number, code) = run.join().unwrap();
             assert_eq!(code, Some(number));

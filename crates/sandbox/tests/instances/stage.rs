@@ -144,7 +144,8 @@ pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
 /// Processes of this machine with this text somewhere in their command line.
 pub(crate) fn processes_with(text: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let numbered = entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok_and(|pid| pid != std::process::id()));
+    let numbered = entries
+        .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok_and(|pid| pid != std::process::id()));
     let lines = numbered.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(text)).collect()
 }

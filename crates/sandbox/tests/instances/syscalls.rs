@@ -1,4 +1,5 @@
-//! System calls that no program may make, tried one by one, and uses of their neighbours that must go on.
+//! System calls that no program may make, tried one by one, and uses of their neighbours that must
+//! go on.
 
 use crate::Test;
 use crate::stage::{Outcome, Stage};
@@ -77,8 +78,8 @@ fn refused_calls_are_refused(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// What py-spy, gdb and strace do (ptrace, process_vm_readv), MPI's copies between ranks, shared memory of several kinds, NUMA's policies, and new calls
-/// that libraries look for.
+/// What py-spy, gdb and strace do (ptrace, process_vm_readv), MPI's copies between ranks, shared
+/// memory of several kinds, NUMA's policies, and new calls that libraries look for.
 fn debuggers_mpi_and_shared_memory_go_on(stage: &Stage) -> Outcome {
     let code = "
 import ctypes, mmap, os, platform, signal, socket

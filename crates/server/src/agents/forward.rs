@@ -1,4 +1,5 @@
-//! A training program's connection to this server's port for clients, which its agent on another machine carries here.
+//! A training program's connection to this server's port for clients, which its agent on another
+//! machine carries here.
 
 use std::{
     io::{self, Read, Write},
@@ -14,8 +15,8 @@ use shoal_link::ToAgent;
 use crate::attempts::AgentSender;
 
 const STACK_BYTES: usize = 128 << 10;
-/// Where programs of jobs come from, as those of agents on this machine do: what is counted by address is not counted
-/// for the owner.
+/// Where programs of jobs come from, as those of agents on this machine do: what is counted by
+/// address is not counted for the owner.
 const JOBS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Carries bytes both ways until both have ended.
@@ -39,8 +40,8 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     match address.parse() {
         Ok(SocketAddr::V4(server)) if server.ip().is_loopback() => {
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            // Else the port is chosen before its peer is known, and none that another connection has left may be used
-            // again for a minute.
+            // Else the port is chosen before its peer is known, and none that another connection
+            // has left may be used again for a minute.
             setsockopt(&socket, IpBindAddressNoPort, &true)?;
             bind(&socket, &SocketAddrV4::new(JOBS, 0))?;
             rustix::net::connect(&socket, &server)?;

@@ -1,6 +1,6 @@
-//! Objects of an attempt's inputs, for agents that do not share this machine's files: each on a connection of the
-//! agent's own, so that gigabytes delay no report. Bytes are read from the links that the attempt's trees are, so an
-//! object that is replaced meanwhile is sent as it was.
+//! Objects of an attempt's inputs, for agents that do not share this machine's files: each on a
+//! connection of the agent's own, so that gigabytes delay no report. Bytes are read from the links
+//! that the attempt's trees are, so an object that is replaced meanwhile is sent as it was.
 
 use std::{
     collections::BTreeSet,
@@ -44,7 +44,9 @@ pub(super) fn serve(
     loop {
         while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
             let (tree, answered) = match &frame {
-                Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. }) if !trees.contains(tree.as_str()) => {
+                Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. })
+                    if !trees.contains(tree.as_str()) =>
+                {
                     (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                 }
                 Frame::Message(ToServer::List { tree }) => (tree, list(&world.trees.manifest(tree), sender)),

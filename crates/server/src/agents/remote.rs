@@ -1,9 +1,10 @@
-//! Agents on other machines: TLS over TCP with a certificate of this port's own, which agents know by its fingerprint.
-//! It stays the same from one server of a data directory to the next, as agents outlive the server.
+//! Agents on other machines: TLS over TCP with a certificate of this port's own, which agents know
+//! by its fingerprint. It stays the same from one server of a data directory to the next, as agents
+//! outlive the server.
 //!
-//! What is behind TLS is what a connection on the Unix socket is: a task carries the bytes to one end of a pair, the
-//! other end is served by the same thread as an agent of this machine. A peer that is slow fills its own pair; one
-//! that is unreachable is noticed by the kernel.
+//! What is behind TLS is what a connection on the Unix socket is: a task carries the bytes to one
+//! end of a pair, the other end is served by the same thread as an agent of this machine. A peer
+//! that is slow fills its own pair; one that is unreachable is noticed by the kernel.
 
 use std::{
     fs, io,
@@ -129,8 +130,9 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// `host` with the port that is listened on, unless it names one.
 fn at(host: &str, listens: SocketAddr) -> String {
-    let has_port =
-        host.rsplit_once(':').is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')));
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')));
     match host.parse::<std::net::IpAddr>() {
         Ok(address) => SocketAddr::new(address, listens.port()).to_string(),
         Err(_) if has_port => host.to_owned(),
@@ -138,8 +140,8 @@ fn at(host: &str, listens: SocketAddr) -> String {
     }
 }
 
-/// The certificate of this data directory's port, made at its first start, and its fingerprint. Agents do not look at
-/// its names and times.
+/// The certificate of this data directory's port, made at its first start, and its fingerprint.
+/// Agents do not look at its names and times.
 fn acceptor(dir: &Path) -> Result<(TlsAcceptor, String), ServerError> {
     let (certificate, key) = (dir.join("agents.pem"), dir.join("agents.key"));
     if !certificate.exists() || !key.exists() {

@@ -1,4 +1,5 @@
-//! Callers of the agents' socket who have not said who they are: few, for a short time, in few bytes.
+//! Callers of the agents' socket who have not said who they are: few, for a short time, in few
+//! bytes.
 
 use std::{
     io::{self, Read},
@@ -12,7 +13,8 @@ use std::{
 
 use shoal_link::{Decoder, Frame, ToServer};
 
-/// Connections whose caller has not shown an attempt's token yet. More are closed; agents call again.
+/// Connections whose caller has not shown an attempt's token yet. More are closed; agents call
+/// again.
 const MAX_STRANGERS: usize = 256;
 /// How long and how many bytes a caller has for its first message.
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,7 +26,8 @@ pub(crate) struct Stranger(Arc<AtomicUsize>);
 impl Stranger {
     /// Counts one more; none if there are too many.
     pub(super) fn count(all: &Arc<AtomicUsize>) -> Option<Self> {
-        let counted = all.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < MAX_STRANGERS).then_some(count + 1));
+        let counted =
+            all.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < MAX_STRANGERS).then_some(count + 1));
         counted.is_ok().then(|| Self(all.clone()))
     }
 }
@@ -35,7 +38,8 @@ impl Drop for Stranger {
     }
 }
 
-/// The first message of a caller, within a time and a length that are far more than an agent needs; with what came behind it.
+/// The first message of a caller, within a time and a length that are far more than an agent needs;
+/// with what came behind it.
 pub(super) fn first_message(stream: &mut UnixStream, within: Duration) -> io::Result<(ToServer, Decoder)> {
     let until = Instant::now() + within;
     let mut decoder = Decoder::default();
@@ -48,7 +52,10 @@ pub(super) fn first_message(stream: &mut UnixStream, within: Duration) -> io::Re
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || received > MAX_HELLO_BYTES {
-            return Err(io::Error::other(format!("no first message within {} s and {MAX_HELLO_BYTES} bytes", within.as_secs())));
+            return Err(io::Error::other(format!(
+                "no first message within {} s and {MAX_HELLO_BYTES} bytes",
+                within.as_secs()
+            )));
         }
         stream.set_read_timeout(Some(left))?;
         let mut buffer = [0; 4096];

@@ -23,7 +23,15 @@ fn assignment(host: u32) -> Assignment {
         root: None,
         metric_definitions: Vec::new(),
         objective: None,
-        limits: Limits { memory_bytes: 1, together_bytes: None, cpus: 1, cpu_weight: 100, pids: 1, disk_bytes: None, gpus: Vec::new() },
+        limits: Limits {
+            memory_bytes: 1,
+            together_bytes: None,
+            cpus: 1,
+            cpu_weight: 100,
+            pids: 1,
+            disk_bytes: None,
+            gpus: Vec::new(),
+        },
         endpoint: None,
         egress: None,
         checkpoint: None,
@@ -53,12 +61,25 @@ fn only_an_attempts_own_agents_are_let_in() {
         reuse: None,
         allocation_id: None,
     };
-    let allocation =
-        AllocationSpec { id: "u-1".to_owned(), instances: 2, program: "/bin/true".into(), args: vec![], env: vec![], dir: "/".into() };
+    let allocation = AllocationSpec {
+        id: "u-1".to_owned(),
+        instances: 2,
+        program: "/bin/true".into(),
+        args: vec![],
+        env: vec![],
+        dir: "/".into(),
+    };
     let owner = AccessKeys { access_key_id: "A".to_owned(), secret_access_key: "S".to_owned(), session_token: None };
     let attempts = Attempts::default();
     attempts.insert(Attempt::new(plan, allocation, &owner));
-    let good = Hello { protocol: PROTOCOL, attempt: "u-1".to_owned(), host: 2, token: owner.agent_token("u-1"), pid: 1, visits: false };
+    let good = Hello {
+        protocol: PROTOCOL,
+        attempt: "u-1".to_owned(),
+        host: 2,
+        token: owner.agent_token("u-1"),
+        pid: 1,
+        visits: false,
+    };
     assert!(admit(&attempts, &good).is_ok());
     for (hello, expected) in [
         (Hello { protocol: PROTOCOL + 1, ..good.clone() }, "link protocol"),

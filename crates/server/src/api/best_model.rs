@@ -1,4 +1,5 @@
-//! Whether the best training job of a tuning job has a model: one that was stopped has what its program had saved by then.
+//! Whether the best training job of a tuning job has a model: one that was stopped has what its
+//! program had saved by then.
 
 use shoal_plane::TuningView;
 use shoal_store::{ResourceKind, StoreError};
@@ -6,13 +7,17 @@ use shoal_wire::{Error, OutputCompression, arn};
 
 use crate::{admission::internal, artifacts, effects::World, requests};
 
-/// What its user should know if the best training job has an empty model artifact or none. One that was deleted is not looked for.
+/// What its user should know if the best training job has an empty model artifact or none. One that
+/// was deleted is not looked for.
 ///
 /// # Errors
 /// Rows or objects cannot be read.
 pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
-    let Some(row) = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))? else { return Ok(None) };
+    let Some(row) = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))?
+    else {
+        return Ok(None);
+    };
     let output = requests::training_job(&row)?.output;
     let has_model = match is_stored(world, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,

@@ -1,8 +1,9 @@
 //! `FilterLogEvents`: the lines of several streams as one, by time.
 //!
-//! Streams are merged by the times of their first lines that are not yet told; one is read when its turn may have come, and those outside the
-//! window never. A page ends at a time; streams that were over by then and
-//! those that had not begun need no mention in its token, so that a token is as long as there were hosts at once, and not as the group.
+//! Streams are merged by the times of their first lines that are not yet told; one is read when its
+//! turn may have come, and those outside the window never. A page ends at a time; streams that were
+//! over by then and those that had not begun need no mention in its token, so that a token is as
+//! long as there were hosts at once, and not as the group.
 
 use std::{
     cmp::Reverse,
@@ -19,9 +20,11 @@ use super::{
 };
 use crate::{admission::internal, keys::sha256_hex};
 
-/// Most lines that are looked at for one page; AWS's pages may be short, too, and say that there is more.
+/// Most lines that are looked at for one page; AWS's pages may be short, too, and say that there is
+/// more.
 const MOST_LOOKED_AT: usize = 100_000;
-/// Lines of a stream that are read at a time; fewer where many streams are merged, so that all that is read ahead stays bounded.
+/// Lines of a stream that are read at a time; fewer where many streams are merged, so that all that
+/// is read ahead stays bounded.
 const READ_AHEAD: usize = 1000;
 /// Lines and bytes that are read ahead of all streams together, about.
 const ALL_AHEAD: usize = 20_000;
@@ -47,7 +50,8 @@ impl Api {
                 look_at: MOST_LOOKED_AT,
                 group: &request.group,
             };
-            let (events, next) = merge(telemetry, &chosen(telemetry, &request.group, &request.streams)?, &filter, &from)?;
+            let (events, next) =
+                merge(telemetry, &chosen(telemetry, &request.group, &request.streams)?, &filter, &from)?;
             Ok(Reply::filter_log_events(&events, next.map(|place| token::seal(&question, &place.write())).as_deref()))
         })
         .await
@@ -65,11 +69,19 @@ impl Api {
                 retention_days: group.retention_days,
                 bytes: group.bytes,
             };
-            let question = token::question(&("log groups", &request.prefix, &request.part, &request.class, &request.names))?;
-            let after = request.next_token.as_deref().map(|token| token::open(&question, token)).transpose()?.unwrap_or_default();
-            let mut wanted = groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
+            let question =
+                token::question(&("log groups", &request.prefix, &request.part, &request.class, &request.names))?;
+            let after = request
+                .next_token
+                .as_deref()
+                .map(|token| token::open(&question, token))
+                .transpose()?
+                .unwrap_or_default();
+            let mut wanted =
+                groups.into_iter().filter(|group| group.name > after && request.wants(&group.name)).map(group);
             let groups: Vec<LogGroup> = wanted.by_ref().take(request.limit as usize).collect();
-            let next_token = groups.last().filter(|_| wanted.next().is_some()).map(|last| token::seal(&question, &last.name));
+            let next_token =
+                groups.last().filter(|_| wanted.next().is_some()).map(|last| token::seal(&question, &last.name));
             Ok(Reply::describe_log_groups(&groups, next_token.as_deref()))
         })
         .await
@@ -77,12 +89,15 @@ impl Api {
 }
 
 fn chosen(telemetry: &Telemetry, group: &str, streams: &Streams) -> Result<Vec<StreamInfo>, Error> {
-    let with_prefix = |prefix: &str| telemetry.streams_of(group, prefix, None, usize::MAX).map_err(|error| internal(&error));
+    let with_prefix =
+        |prefix: &str| telemetry.streams_of(group, prefix, None, usize::MAX).map_err(|error| internal(&error));
     match streams {
         Streams::Prefix(prefix) => with_prefix(prefix),
         Streams::Named(names) => {
             let named = |name: &String| {
-                let missing = || Error::new(ErrorCode::ResourceNotFound, format!("The specified log stream does not exist: {name}"));
+                let missing = || {
+                    Error::new(ErrorCode::ResourceNotFound, format!("The specified log stream does not exist: {name}"))
+                };
                 with_prefix(name)?.into_iter().find(|stream| stream.name == *name).ok_or_else(missing)
             };
             let mut found = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
@@ -164,12 +179,14 @@ impl<'a> Source<'a> {
         Some(Self { stream, position, ahead: VecDeque::new(), next: Some(position), latest_ms: 0, start_ms })
     }
 
-    /// The next line stands at this time or later. One of which something was told may go on with lines that are out of order.
+    /// The next line stands at this time or later. One of which something was told may go on with
+    /// lines that are out of order.
     fn earliest(&self) -> u64 {
         if self.position > 0 { 0 } else { self.stream.first_ms.unwrap_or(0) }
     }
 
-    /// The time at which the next line stands; `None` at the end. `open`: how many streams are read.
+    /// The time at which the next line stands; `None` at the end. `open`: how many streams are
+    /// read.
     fn head(&mut self, telemetry: &Telemetry, filter: &Filter<'_>, open: usize) -> Result<Option<u64>, Error> {
         if let (true, Some(from)) = (self.ahead.is_empty(), self.next) {
             let query = LogQuery {
@@ -191,7 +208,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The wanted lines after a place, by time, and the place where they end; `None` if there are no more.
+/// The wanted lines after a place, by time, and the place where they end; `None` if there are no
+/// more.
 fn merge(
     telemetry: &Telemetry,
     streams: &[StreamInfo],
@@ -200,8 +218,10 @@ fn merge(
 ) -> Result<(Vec<FilteredLogEvent>, Option<Place>), Error> {
     let mut sources: Vec<Source<'_>> = streams.iter().filter_map(|stream| Source::new(stream, from, filter)).collect();
     let (mut events, mut bytes, mut looked_at, mut at_ms) = (Vec::new(), 0, 0, from.at_ms);
-    // Streams are in the order of their names, which decides between lines of one time. The flag: the stream was read, and the time is its line's.
-    let mut turns: BinaryHeap<_> = sources.iter().enumerate().map(|(at, source)| Reverse((source.earliest(), at, false))).collect();
+    // Streams are in the order of their names, which decides between lines of one time. The flag:
+    // the stream was read, and the time is its line's.
+    let mut turns: BinaryHeap<_> =
+        sources.iter().enumerate().map(|(at, source)| Reverse((source.earliest(), at, false))).collect();
     let mut open = 0;
     loop {
         let Some(Reverse((head, at, is_read))) = turns.pop() else { return Ok((events, None)) };
@@ -215,7 +235,10 @@ fn merge(
             continue;
         }
         let length = source.ahead.front().map_or(0, |line| line.text.len() + LINE_OVERHEAD);
-        if events.len() == filter.limit || looked_at == filter.look_at || (bytes + length > MOST_BYTES && !events.is_empty()) {
+        if events.len() == filter.limit
+            || looked_at == filter.look_at
+            || (bytes + length > MOST_BYTES && !events.is_empty())
+        {
             break;
         }
         let Some(line) = source.ahead.pop_front() else { break };
@@ -240,7 +263,8 @@ fn merge(
     }
     let begun = |source: &Source<'_>| source.position > 0 || source.stream.first_ms.is_some_and(|first| first < at_ms);
     let under_way = |source: &&Source<'_>| begun(source) && source.stream.last_ms.is_some_and(|last| last >= at_ms);
-    let positions = sources.iter().filter(under_way).map(|source| (source.stream.name.clone(), source.position)).collect();
+    let positions =
+        sources.iter().filter(under_way).map(|source| (source.stream.name.clone(), source.position)).collect();
     Ok((events, Some(Place { at_ms, positions })))
 }
 
@@ -314,7 +338,9 @@ mod tests {
         let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15, 99]), ("c", &[40, 50])]);
         let streams = chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
         let pattern = FilterPattern::default();
-        for (start_ms, end_ms, expected, read) in [(21, 40, &[][..], 1), (0, 16, &["a0", "b0"], 2), (45, 100, &["c1", "b1"], 2)] {
+        for (start_ms, end_ms, expected, read) in
+            [(21, 40, &[][..], 1), (0, 16, &["a0", "b0"], 2), (45, 100, &["c1", "b1"], 2)]
+        {
             let filter = Filter { pattern: &pattern, start_ms, end_ms, limit: 100, look_at: 100, group: TRAINING_JOBS };
             assert_eq!(streams.iter().filter(|it| Source::new(it, &Place::default(), &filter).is_some()).count(), read);
             let (events, place) = merge(&telemetry, &streams, &filter, &Place::default()).unwrap();
@@ -327,14 +353,19 @@ mod tests {
     fn what_comes_in_meanwhile_is_told_once() {
         let (_temp, telemetry) = telemetry(&[("a", &[10, 20]), ("b", &[15])]);
         let pattern = FilterPattern::default();
-        let filter = Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100, group: TRAINING_JOBS };
+        let filter =
+            Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 2, look_at: 100, group: TRAINING_JOBS };
         let all = || chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
         let (events, place) = merge(&telemetry, &all(), &filter, &Place::default()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["a0", "b0"]);
         // A new stream, and one that seemed over.
         for stream in ["c", "b"] {
             telemetry
-                .append_logs(&[LogLines { stream: stream.to_owned(), lines: vec![(30, format!("{stream} new"))], ..LogLines::default() }])
+                .append_logs(&[LogLines {
+                    stream: stream.to_owned(),
+                    lines: vec![(30, format!("{stream} new"))],
+                    ..LogLines::default()
+                }])
                 .unwrap();
         }
         let (events, place) = merge(&telemetry, &all(), &filter, &place.unwrap()).unwrap();

@@ -1,7 +1,8 @@
-//! Whose Describe is held back. Some clients look seldom (every 5, 30 or 120 s), so that a job of half a second would seem to take that
-//! long: the answer waits a little for the job's end when such a client asks. Waiters ask for nothing but the end, so their answers wait
-//! at any age of the job; the SDKs also show what goes on meanwhile, so theirs wait for young jobs alone, and not where our plugin makes them
-//! look often. A person's client, and any other, is answered at once.
+//! Whose Describe is held back. Some clients look seldom (every 5, 30 or 120 s), so that a job of
+//! half a second would seem to take that long: the answer waits a little for the job's end when
+//! such a client asks. Waiters ask for nothing but the end, so their answers wait at any age of the
+//! job; the SDKs also show what goes on meanwhile, so theirs wait for young jobs alone, and not
+//! where our plugin makes them look often. A person's client, and any other, is answered at once.
 
 use std::{
     collections::HashSet,
@@ -26,7 +27,8 @@ const SDK_V3: &str = "AWS-SageMakerCore";
 /// What has to be remembered for it.
 #[derive(Default)]
 pub(super) struct Holds {
-    /// Jobs that SDK v3 has created and not yet described: it does so at once, whether its user wants to wait or not.
+    /// Jobs that SDK v3 has created and not yet described: it does so at once, whether its user
+    /// wants to wait or not.
     fresh: Mutex<HashSet<String>>,
 }
 
@@ -47,7 +49,8 @@ impl Holds {
         if is_waiter(user_agent) {
             return HOLD;
         }
-        let is_first_of_v3 = user_agent.contains(SDK_V3) && self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+        let is_first_of_v3 =
+            user_agent.contains(SDK_V3) && self.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
         let is_sdk = user_agent.contains(SDK_V2) || user_agent.contains(SDK_V3);
         if !is_sdk || is_first_of_v3 || user_agent.contains(LOOKS_OFTEN) {
             return Duration::ZERO;
@@ -56,9 +59,13 @@ impl Holds {
     }
 }
 
-/// Botocore lists the features in use as letters: `m/D,B,g`; `B` is a waiter (of boto3, or the AWS CLI's `wait`).
+/// Botocore lists the features in use as letters: `m/D,B,g`; `B` is a waiter (of boto3, or the AWS
+/// CLI's `wait`).
 fn is_waiter(user_agent: &str) -> bool {
-    user_agent.split(' ').filter_map(|word| word.strip_prefix("m/")).any(|features| features.split(',').any(|feature| feature == "B"))
+    user_agent
+        .split(' ')
+        .filter_map(|word| word.strip_prefix("m/"))
+        .any(|features| features.split(',').any(|feature| feature == "B"))
 }
 
 #[cfg(test)]
@@ -72,7 +79,11 @@ mod tests {
             ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7", now, true),
             ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7", long_ago, false),
             ("Boto3/1.44.5 lang/python#3.11.7 m/b,Z,g,E,N AWS-SageMaker-Python-SDK/2.257.7 shoal-polling", now, false),
-            ("Boto3/1.44.5 m/b,Z,g,E,N cfg/retry-mode#standard Botocore/1.44.5 lib/AWS-SageMakerCore#2.27.0", now, true),
+            (
+                "Boto3/1.44.5 m/b,Z,g,E,N cfg/retry-mode#standard Botocore/1.44.5 lib/AWS-SageMakerCore#2.27.0",
+                now,
+                true,
+            ),
             ("aws-cli/1.46.2 md/Botocore#1.43.62 m/D,B,g,N,Z,b cfg/retry-mode#legacy", now, true),
             ("aws-cli/1.46.2 md/Botocore#1.43.62 m/D,B,g,N,Z,b cfg/retry-mode#legacy shoal-polling", long_ago, true),
             ("aws-cli/1.46.2 md/Botocore#1.43.62 m/b,N,D,g,Z cfg/retry-mode#legacy", now, false),

@@ -1,10 +1,11 @@
-//! STS and IAM: who the client is, roles and what they may do. There is one account, every role name stands for it, and whoever assumes a
-//! role has the owner's rights for a time.
+//! STS and IAM: who the client is, roles and what they may do. There is one account, every role
+//! name stands for it, and whoever assumes a role has the owner's rights for a time.
 
 use std::ops::Range;
 
 use shoal_wire::{
-    AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, GetRole, ListRoles, Paging, Reply, Role, SimulatePrincipalPolicy, arn,
+    AssumeRole, AssumedRole, Error, ErrorCode, Evaluation, GetRole, ListRoles, Paging, Reply, Role,
+    SimulatePrincipalPolicy, arn,
 };
 
 use super::{Api, Caller};
@@ -33,7 +34,9 @@ impl Api {
             let role = arn::role(&request.account, &request.role);
             return Err(Error::new(
                 ErrorCode::AccessDenied,
-                format!("not authorized to perform sts:AssumeRole on {role}: the roles of this server are those of the account {account}"),
+                format!(
+                    "not authorized to perform sts:AssumeRole on {role}: the roles of this server are those of the account {account}"
+                ),
             ));
         }
         let expires_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
@@ -77,15 +80,20 @@ impl Api {
     }
 }
 
-/// A page of what every action on every resource comes to. Two lists that fit a request make billions of pairs: only the page's are built.
+/// A page of what every action on every resource comes to. Two lists that fit a request make
+/// billions of pairs: only the page's are built.
 fn evaluations(request: &SimulatePrincipalPolicy) -> Result<(Vec<Evaluation>, Option<String>), Error> {
     let (actions, resources) = (&request.actions, &request.resources);
     let (places, marker) = page(actions.len().saturating_mul(resources.len()), &request.paging)?;
-    let pair = |at: usize| Evaluation { action: actions[at / resources.len()].clone(), resource: resources[at % resources.len()].clone() };
+    let pair = |at: usize| Evaluation {
+        action: actions[at / resources.len()].clone(),
+        resource: resources[at % resources.len()].clone(),
+    };
     Ok((places.map(pair).collect(), marker))
 }
 
-/// The places of a page in a list of so many items that never changes; its marker is the number of items before it.
+/// The places of a page in a list of so many items that never changes; its marker is the number of
+/// items before it.
 fn page(items: usize, paging: &Paging) -> Result<(Range<usize>, Option<String>), Error> {
     let start: usize = match &paging.marker {
         None => 0,
@@ -130,9 +138,13 @@ mod tests {
             resources: names("r", resources),
             paging: Paging { marker: marker.map(str::to_owned), max_items },
         };
-        let pairs = |found: Vec<Evaluation>| found.into_iter().map(|each| each.action + &each.resource).collect::<Vec<_>>();
+        let pairs =
+            |found: Vec<Evaluation>| found.into_iter().map(|each| each.action + &each.resource).collect::<Vec<_>>();
         let (found, marker) = evaluations(&asked(2, 3, None, 100)).unwrap();
-        assert_eq!((pairs(found), marker), (["a0r0", "a0r1", "a0r2", "a1r0", "a1r1", "a1r2"].map(str::to_owned).to_vec(), None));
+        assert_eq!(
+            (pairs(found), marker),
+            (["a0r0", "a0r1", "a0r2", "a1r0", "a1r1", "a1r2"].map(str::to_owned).to_vec(), None)
+        );
         // Ten thousand million pairs.
         let (found, marker) = evaluations(&asked(100_000, 100_000, Some("9999999997"), 2)).unwrap();
         assert_eq!(pairs(found), ["a99999r99997", "a99999r99998"]);

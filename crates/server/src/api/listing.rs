@@ -36,13 +36,21 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Of a validated input. Members that are not everybody's are read by the caller, and named here as `further`, since they select rows, too.
+    /// Of a validated input. Members that are not everybody's are read by the caller, and named
+    /// here as `further`, since they select rows, too.
     ///
     /// # Errors
     /// The token is not one of this list.
-    pub(super) fn read(kind: ResourceKind, by_default: DefaultOrder, input: &Map<String, Value>, further: &[&str]) -> Result<Self, Error> {
+    pub(super) fn read(
+        kind: ResourceKind,
+        by_default: DefaultOrder,
+        input: &Map<String, Value>,
+        further: &[&str],
+    ) -> Result<Self, Error> {
         let text = |member: &str| input.get(member).and_then(Value::as_str);
-        let time = |members: [&str; 2]| members.iter().find_map(|member| input.get(*member)?.as_f64()).map(timestamp::from_seconds);
+        let time = |members: [&str; 2]| {
+            members.iter().find_map(|member| input.get(*member)?.as_f64()).map(timestamp::from_seconds)
+        };
         let sort = match text("SortBy") {
             None => by_default.sort,
             Some("Name") => ResourceSort::Name,
@@ -165,7 +173,11 @@ mod tests {
             read(&input).map(|listing| listing.filter.after.map(|cursor| cursor.to_string()))
         };
         assert_eq!(again(json!({"MaxResults": 7})), Ok(Some("5/a".to_owned())));
-        for others in [json!({"NameContains": "b"}), json!({"SortOrder": "Descending"}), json!({"WarmPoolStatusEquals": "Reused"})] {
+        for others in [
+            json!({"NameContains": "b"}),
+            json!({"SortOrder": "Descending"}),
+            json!({"WarmPoolStatusEquals": "Reused"}),
+        ] {
             assert!(again(others.clone()).is_err(), "{others}");
         }
     }

@@ -27,7 +27,8 @@ fn perform(telemetry: &Telemetry, change: LogChange) -> Result<Reply, Error> {
     };
     match change {
         LogChange::CreateGroup { group } => {
-            let is_new = group != TRAINING_JOBS && telemetry.create_log_group(&group).map_err(|error| internal(&error))?;
+            let is_new =
+                group != TRAINING_JOBS && telemetry.create_log_group(&group).map_err(|error| internal(&error))?;
             if !is_new {
                 return Err(Error::new(ErrorCode::ResourceInUse, "The specified log group already exists"));
             }
@@ -67,7 +68,8 @@ fn perform(telemetry: &Telemetry, change: LogChange) -> Result<Reply, Error> {
     Ok(Reply::done())
 }
 
-/// The events, which are in chronological order, that are neither too old nor too new, and which are.
+/// The events, which are in chronological order, that are neither too old nor too new, and which
+/// are.
 fn divide(events: &[(u64, String)], now_ms: u64, retention_days: Option<u32>) -> (&[(u64, String)], RejectedLogEvents) {
     let before = |ms: u64| events.partition_point(|(at_ms, _)| *at_ms < ms);
     let old = before(now_ms.saturating_sub(MAX_AGE_MS));

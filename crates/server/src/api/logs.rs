@@ -14,7 +14,8 @@ pub(super) const MOST_BYTES: usize = 1 << 20;
 impl Api {
     pub(super) async fn log_streams(&self, request: DescribeLogStreams) -> Result<Reply, Error> {
         let world = self.world.clone();
-        // With a prefix all come at once, whatever the limit: SDK v2 asks for as many as there are instances and never sends a token back.
+        // With a prefix all come at once, whatever the limit: SDK v2 asks for as many as there are
+        // instances and never sends a token back.
         let (by_time, whole) = (request.order == LogStreamOrder::LastEventTime, request.prefix.is_some());
         let limit = request.limit.map_or(MOST_STREAMS, |limit| limit as usize);
         let paged = !by_time && !whole && !request.descending;
@@ -80,9 +81,13 @@ impl Api {
 /// A page with its tokens forward and backward.
 fn read(telemetry: &Telemetry, query: &LogQuery) -> Result<(Vec<LogEvent>, String, String), Error> {
     let page = telemetry.read_logs(query).map_err(|error| internal(&error))?;
-    let page = page.ok_or_else(|| Error::new(ErrorCode::ResourceNotFound, "The specified log stream does not exist."))?;
-    let events =
-        page.events.into_iter().map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms }).collect();
+    let page =
+        page.ok_or_else(|| Error::new(ErrorCode::ResourceNotFound, "The specified log stream does not exist."))?;
+    let events = page
+        .events
+        .into_iter()
+        .map(|event| LogEvent { at_ms: event.at_ms, message: event.text, ingested_ms: event.ingested_ms })
+        .collect();
     Ok((events, format!("f/{}", page.forward), format!("b/{}", page.backward)))
 }
 
@@ -99,9 +104,13 @@ fn parse_token(token: &str) -> Result<(LogDirection, Option<u64>), Error> {
 
 /// Refuses a group that nobody made. The training jobs' is there before its first line.
 pub(super) fn check_group(telemetry: &Telemetry, group: &str) -> Result<(), Error> {
-    let is_there =
-        group == TRAINING_JOBS || telemetry.log_groups().map_err(|error| internal(&error))?.iter().any(|found| found.name == group);
-    if is_there { Ok(()) } else { Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist.")) }
+    let is_there = group == TRAINING_JOBS
+        || telemetry.log_groups().map_err(|error| internal(&error))?.iter().any(|found| found.name == group);
+    if is_there {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorCode::ResourceNotFound, "The specified log group does not exist."))
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +123,14 @@ mod tests {
         let mut pages = Vec::new();
         let mut from = None;
         loop {
-            let query = LogQuery { stream: "s".to_owned(), from, direction, limit, max_bytes: MOST_BYTES, ..LogQuery::default() };
+            let query = LogQuery {
+                stream: "s".to_owned(),
+                from,
+                direction,
+                limit,
+                max_bytes: MOST_BYTES,
+                ..LogQuery::default()
+            };
             let (events, forward_token, backward_token) = read(telemetry, &query).unwrap();
             let token = if direction == LogDirection::Forward { forward_token } else { backward_token };
             if events.is_empty() {
@@ -131,16 +147,21 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         // One line is longer than a whole reply, others fill replies in part.
-        let lines: Vec<String> = [10, 400_000, 700_000, 3, MOST_BYTES + 9, 5, 1].iter().map(|length| "x".repeat(*length)).collect();
+        let lines: Vec<String> =
+            [10, 400_000, 700_000, 3, MOST_BYTES + 9, 5, 1].iter().map(|length| "x".repeat(*length)).collect();
         let with_times = lines.iter().enumerate().map(|(at, text)| (at as u64, text.clone())).collect();
-        telemetry.append_logs(&[LogLines { stream: "s".to_owned(), lines: with_times, ..LogLines::default() }]).unwrap();
+        telemetry
+            .append_logs(&[LogLines { stream: "s".to_owned(), lines: with_times, ..LogLines::default() }])
+            .unwrap();
         for limit in [1, 2, 10_000] {
             let forward = pages(&telemetry, LogDirection::Forward, limit);
             assert_eq!(forward.concat(), lines, "forward by {limit}");
             let mut backward = pages(&telemetry, LogDirection::Backward, limit);
             backward.reverse();
             assert_eq!(backward.concat(), lines, "backward by {limit}");
-            let fits = |page: &Vec<String>| page.len() == 1 || page.iter().map(|line| line.len() + 26).sum::<usize>() <= MOST_BYTES;
+            let fits = |page: &Vec<String>| {
+                page.len() == 1 || page.iter().map(|line| line.len() + 26).sum::<usize>() <= MOST_BYTES
+            };
             assert!(forward.iter().chain(&backward).all(fits), "no reply is too long");
         }
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use shoal_store::{SeriesQuery, Telemetry};
-use shoal_wire::{Datapoint, Error, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Reply, Span};
+use shoal_wire::{
+    Datapoint, Error, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Reply, Span,
+};
 
 use super::{Api, blocking, token};
 use crate::{
@@ -104,8 +106,13 @@ impl Api {
             let more = found.len() > MOST_METRICS;
             found.truncate(MOST_METRICS);
             // Names of jobs have no space.
-            let last = found.last().filter(|_| more).map(|(job, metric)| token::seal(&question, &format!("{job} {metric}")));
-            let metric = |(job, name)| Metric { namespace: NAMESPACE.to_owned(), name, dimensions: vec![(DIMENSION.to_owned(), job)] };
+            let last =
+                found.last().filter(|_| more).map(|(job, metric)| token::seal(&question, &format!("{job} {metric}")));
+            let metric = |(job, name)| Metric {
+                namespace: NAMESPACE.to_owned(),
+                name,
+                dimensions: vec![(DIMENSION.to_owned(), job)],
+            };
             Ok(Reply::list_metrics(&found.into_iter().map(metric).collect::<Vec<_>>(), last.as_deref()))
         })
         .await
@@ -115,15 +122,18 @@ impl Api {
 /// The values of a series by periods; a series that is not there has none.
 fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Vec<(u64, Vec<f64>)>, Error> {
     let job = match metric.dimensions.as_slice() {
-        [(name, job)] if name == DIMENSION && metric.namespace == NAMESPACE && unit.is_none_or(|unit| unit == UNIT) => job,
+        [(name, job)] if name == DIMENSION && metric.namespace == NAMESPACE && unit.is_none_or(|unit| unit == UNIT) => {
+            job
+        }
         _ => return Ok(Vec::new()),
     };
-    let points = telemetry.read_points(job, &metric.name, span.start_ms, span.end_ms).map_err(|error| internal(&error))?;
+    let points =
+        telemetry.read_points(job, &metric.name, span.start_ms, span.end_ms).map_err(|error| internal(&error))?;
     Ok(periods(&points, span))
 }
 
-/// `most` values of all queries, one query after another, without the first `skipped`; and whether a query's last value is among them or
-/// before them.
+/// `most` values of all queries, one query after another, without the first `skipped`; and whether
+/// a query's last value is among them or before them.
 fn page(all: Vec<Vec<(u64, f64)>>, skipped: usize, most: usize) -> Vec<(Vec<(u64, f64)>, bool)> {
     let (mut skip, mut room) = (skipped, most);
     let narrow = |values: Vec<(u64, f64)>| {

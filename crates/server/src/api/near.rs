@@ -1,4 +1,5 @@
-//! Why a tuning job failed whose objective never appeared: with the lines of its first training job that came near.
+//! Why a tuning job failed whose objective never appeared: with the lines of its first training job
+//! that came near.
 
 use shoal_plane::{TuningEnd, TuningView};
 use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
@@ -35,11 +36,17 @@ pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView
     let mut lines = Vec::new();
     let streams = world.telemetry.streams(&format!("{}/", job.name), None, 1).map_err(|error| internal(&error))?;
     for stream in streams {
-        let query = LogQuery { stream: stream.name, direction: shoal_store::LogDirection::Backward, limit: LINES, ..LogQuery::default() };
+        let query = LogQuery {
+            stream: stream.name,
+            direction: shoal_store::LogDirection::Backward,
+            limit: LINES,
+            ..LogQuery::default()
+        };
         let page = world.telemetry.read_logs(&query).map_err(|error| internal(&error))?;
         lines.extend(page.into_iter().flat_map(|page| page.events).map(|event| event.text));
     }
-    let near = tuning::near_misses(lines.iter().map(String::as_str), objective, regex.map(|metric| metric.regex.as_str()));
+    let near =
+        tuning::near_misses(lines.iter().map(String::as_str), objective, regex.map(|metric| metric.regex.as_str()));
     Ok(Some(if near.is_empty() {
         format!("{reason} The output of {} has no line that looks like a metric.", job.name)
     } else {

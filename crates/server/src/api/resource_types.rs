@@ -1,5 +1,6 @@
-//! Resources without work behind them: their requests are stored, listed and shown. Each type is one declaration here; what its operations do
-//! is the same for all (`registry`), and what its shapes are is in the table of operations.
+//! Resources without work behind them: their requests are stored, listed and shown. Each type is
+//! one declaration here; what its operations do is the same for all (`registry`), and what its
+//! shapes are is in the table of operations.
 
 mod experiment;
 mod model;
@@ -30,7 +31,8 @@ pub(crate) struct ResourceType {
     missing: Refusal,
     /// Rules of the request across members, beyond the table's.
     check: fn(&Map<String, Value>) -> Result<(), Error>,
-    /// Completes a description: the request, its name, ARN and times. Members that the output does not have are removed afterwards.
+    /// Completes a description: the request, its name, ARN and times. Members that the output does
+    /// not have are removed afterwards.
     describe: fn(&mut Map<String, Value>),
     /// A request to create one, with all of its kinds of members.
     #[cfg(test)]

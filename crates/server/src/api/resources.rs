@@ -1,4 +1,5 @@
-//! What calls for resources of every kind have in common: a row by name, a Describe that is held, the position of a page.
+//! What calls for resources of every kind have in common: a row by name, a Describe that is held,
+//! the position of a page.
 
 use shoal_store::{Cursor, ResourceKind, ResourceRow};
 use shoal_wire::Error;

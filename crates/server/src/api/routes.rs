@@ -1,5 +1,7 @@
-//! The operations that are served, and what answers each; those of plain resources are in `resource_types`. `cargo xtask codegen` reads the names and generates their table from AWS's
-//! service models (`wire/src/constraints`); the operations of `shoal` are ours and stand in `wire/src/operations.rs`.
+//! The operations that are served, and what answers each; those of plain resources are in
+//! `resource_types`. `cargo xtask codegen` reads the names and generates their table from AWS's
+//! service models (`wire/src/constraints`); the operations of `shoal` are ours and stand in
+//! `wire/src/operations.rs`.
 
 use std::pin::Pin;
 
@@ -126,6 +128,10 @@ mod tests {
         let answered: BTreeSet<_> = names().collect();
         let served: BTreeSet<_> = shoal_wire::operations().map(|operation| operation.name).collect();
         assert_eq!(answered, served, "run `cargo xtask codegen`");
-        assert_eq!((names().count(), shoal_wire::operations().count()), (served.len(), served.len()), "a name is there twice");
+        assert_eq!(
+            (names().count(), shoal_wire::operations().count()),
+            (served.len(), served.len()),
+            "a name is there twice"
+        );
     }
 }

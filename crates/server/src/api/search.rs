@@ -23,13 +23,20 @@ struct Searchable {
 impl Searchable {
     fn of(resource: SearchResource) -> Option<Self> {
         match resource {
-            SearchResource::TrainingJob => {
-                Some(Self { kind: ResourceKind::TRAINING_JOB, document: training::searched, record: training::record, follows_rows: true })
-            }
-            // There are few of them, and their trials change what is told of them without changing their rows.
-            SearchResource::TuningJob => {
-                Some(Self { kind: ResourceKind::TUNING_JOB, document: tuning::record, record: tuning::record, follows_rows: false })
-            }
+            SearchResource::TrainingJob => Some(Self {
+                kind: ResourceKind::TRAINING_JOB,
+                document: training::searched,
+                record: training::record,
+                follows_rows: true,
+            }),
+            // There are few of them, and their trials change what is told of them without changing
+            // their rows.
+            SearchResource::TuningJob => Some(Self {
+                kind: ResourceKind::TUNING_JOB,
+                document: tuning::record,
+                record: tuning::record,
+                follows_rows: false,
+            }),
             SearchResource::Other => None,
         }
     }

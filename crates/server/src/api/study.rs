@@ -8,8 +8,8 @@ use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView, tria
 use shoal_store::{Cursor, ResourceRow, TrialFilter, TrialRow, TrialSort};
 use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
-    DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter, StudyTrial,
-    UpdateTuningJob,
+    DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
+    StudyTrial, UpdateTuningJob,
 };
 
 use super::{Api, best_model, blocking, resources::place, token, training::refused, tuning::ended};
@@ -51,7 +51,11 @@ impl Api {
     }
 }
 
-fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(StudyDescription, Option<Cursor>), Error> {
+fn describe(
+    world: &World,
+    row: &ResourceRow,
+    filter: &TrialFilter,
+) -> Result<(StudyDescription, Option<Cursor>), Error> {
     let request = requests::tuning_job(row)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
     let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
@@ -68,10 +72,12 @@ fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(S
     } else {
         (seen.studies(), (&nothing.0, &nothing.1))
     };
-    let trials = page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
+    let trials =
+        page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
     let warning = if is_whole { best_model::warning(world, &view)? } else { None };
     let notes = designs.iter().find_map(|design| design.note.clone());
-    let messages: Vec<String> = super::near::failure_reason(world, row, &view)?.or(notes).into_iter().chain(warning).collect();
+    let messages: Vec<String> =
+        super::near::failure_reason(world, row, &view)?.or(notes).into_iter().chain(warning).collect();
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
         hyper_parameter_tuning_job_status: row.status.clone(),
@@ -89,7 +95,9 @@ fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(S
             .zip(&designs)
             .zip(&request.definitions)
             .enumerate()
-            .map(|(at, ((study, design), it))| definition(study, design, it, weights.get(at).map_or(&[][..], Vec::as_slice)))
+            .map(|(at, ((study, design), it))| {
+                definition(study, design, it, weights.get(at).map_or(&[][..], Vec::as_slice))
+            })
             .collect(),
         trials,
         next_token: None,
@@ -97,7 +105,12 @@ fn describe(world: &World, row: &ResourceRow, filter: &TrialFilter) -> Result<(S
     Ok((description, page.next))
 }
 
-fn definition(study: &Study, design: &Design, request: &shoal_wire::TuningDefinition, weights: &[f64]) -> StudyDefinition {
+fn definition(
+    study: &Study,
+    design: &Design,
+    request: &shoal_wire::TuningDefinition,
+    weights: &[f64],
+) -> StudyDefinition {
     let space = study.space();
     let mut importance: Vec<StudyImportance> = space
         .parameters()
@@ -153,15 +166,18 @@ fn told(
     let as_seen = |(direction, value): (&Direction, &f64)| direction.minimised(*value);
     let first = directions.first().copied().unwrap_or_default();
     let curve = history.map_or(&[][..], |it| &it.reports).iter();
-    let finals = directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite());
+    let finals =
+        directions.iter().zip(history.map_or(&[][..], |it| &it.values)).map(as_seen).filter(|it| it.is_finite());
     let mut objectives: Vec<f64> = finals.collect();
-    // A program that was told to stop may have come to its end all the same: what Describe shows is its last word.
+    // A program that was told to stop may have come to its end all the same: what Describe shows is
+    // its last word.
     if let Some(value) = trial.value {
         objectives.splice(..objectives.len().min(1), [value]);
     }
     let most = study.and_then(|study| study.spec().scheduler.levels().last().copied());
     let (state, reason) = trial_state(&known, &view, tuning, most);
-    let not_numbers = history.map_or(&[][..], |it| &it.reports).iter().filter(|it| !it.value.is_finite()).map(|it| it.resource);
+    let not_numbers =
+        history.map_or(&[][..], |it| &it.reports).iter().filter(|it| !it.value.is_finite()).map(|it| it.resource);
     Ok(StudyTrial {
         number: number(row, &trial.job),
         training_job_name: trial.job.clone(),
@@ -181,10 +197,16 @@ fn told(
     })
 }
 
-/// Seconds in which its instances worked, of what was stored before views had them; none before it is over.
+/// Seconds in which its instances worked, of what was stored before views had them; none before it
+/// is over.
 fn worked(view: &JobView) -> Option<f64> {
     let end = view.training_end?;
-    let working = [SecondaryStatus::Downloading, SecondaryStatus::Training, SecondaryStatus::Stopping, SecondaryStatus::Uploading];
+    let working = [
+        SecondaryStatus::Downloading,
+        SecondaryStatus::Training,
+        SecondaryStatus::Stopping,
+        SecondaryStatus::Uploading,
+    ];
     let spans = view.transitions.iter().filter(|it| working.contains(&it.status));
     Some(seconds(spans.map(|it| it.end.unwrap_or(end).0.saturating_sub(it.start.0)).sum()))
 }

@@ -21,9 +21,12 @@ impl Api {
 
     pub(super) async fn list_tags(&self, request: ListTags) -> Result<Reply, Error> {
         let (kind, name) = self.tagged(&request.resource_arn).await?;
-        // A page holds 50 tags at least, and a resource has 50 at most: no token was ever given out.
+        // A page holds 50 tags at least, and a resource has 50 at most: no token was ever given
+        // out.
         if request.next_token.is_some() {
-            return Err(Error::validation("Invalid pagination token (nextToken): all tags of a resource come on one page; leave it out."));
+            return Err(Error::validation(
+                "Invalid pagination token (nextToken): all tags of a resource come on one page; leave it out.",
+            ));
         }
         let row = self.resource(kind, &name).await?;
         Ok(Reply::tags(&tags::from_json(&row.tags).map_err(|error| internal(&error))?))
@@ -62,7 +65,10 @@ impl Api {
     pub(super) async fn job_of(&self, resource_arn: &str) -> Result<String, Error> {
         match self.tagged(resource_arn).await? {
             (ResourceKind::TRAINING_JOB, name) => Ok(name),
-            (kind, _) => Err(Error::validation(format!("'{resource_arn}' is the ARN of a {}; give a training job's.", kind.name()))),
+            (kind, _) => Err(Error::validation(format!(
+                "'{resource_arn}' is the ARN of a {}; give a training job's.",
+                kind.name()
+            ))),
         }
     }
 
@@ -78,15 +84,19 @@ impl Api {
                 self.identity.region, self.identity.account
             ));
         }
-        let Some(kind) = JOBS.into_iter().find(|known| known.name() == kind).or_else(|| resource_types::kind(kind)) else {
-            return Err(Error::validation(format!("Requested resource not found. Shoal has no {kind} ({resource_arn}).")));
+        let Some(kind) = JOBS.into_iter().find(|known| known.name() == kind).or_else(|| resource_types::kind(kind))
+        else {
+            return Err(Error::validation(format!(
+                "Requested resource not found. Shoal has no {kind} ({resource_arn})."
+            )));
         };
         match self.named(kind, name).await?.as_slice() {
             [] => Err(not_found()),
             [name] => Ok((kind, name.clone())),
-            several => {
-                refuse(format!("'{resource_arn}' is the ARN of {}; write the name in the ARN as the resource's is", several.join(" and ")))
-            }
+            several => refuse(format!(
+                "'{resource_arn}' is the ARN of {}; write the name in the ARN as the resource's is",
+                several.join(" and ")
+            )),
         }
     }
 }

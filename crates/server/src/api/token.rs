@@ -58,7 +58,9 @@ mod tests {
                 assert!(open("by name", &tampered).is_err(), "{tampered}");
             }
         }
-        for made_up in ["", "x", "made up", "1795245868250/a-1", "0123456789abcdé", "0123456789abcdef0", "0123456789abcdefzz"] {
+        for made_up in
+            ["", "x", "made up", "1795245868250/a-1", "0123456789abcdé", "0123456789abcdef0", "0123456789abcdefzz"]
+        {
             assert!(open("by name", made_up).is_err(), "{made_up}");
         }
     }

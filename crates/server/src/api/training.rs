@@ -8,9 +8,9 @@ use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output,
-    OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, arn,
-    search_record, tags,
+    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,
+    Output, OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary,
+    UpdateTrainingJob, WarmPool, arn, search_record, tags,
 };
 use tokio::time::Instant;
 
@@ -31,23 +31,32 @@ use crate::{
 };
 
 /// The newest first; in an order that is given, ascending.
-pub(super) const DEFAULT_ORDER: DefaultOrder =
-    DefaultOrder { sort: ResourceSort::CreationTime, order: SortOrder::Descending, order_of_sort: SortOrder::Ascending };
+pub(super) const DEFAULT_ORDER: DefaultOrder = DefaultOrder {
+    sort: ResourceSort::CreationTime,
+    order: SortOrder::Descending,
+    order_of_sort: SortOrder::Ascending,
+};
 /// How long a deletion waits until an ended job's instances are released.
 const RELEASE: Duration = Duration::from_secs(20);
 
 impl Api {
-    pub(super) async fn create_training_job(&self, request: CreateTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+    pub(super) async fn create_training_job(
+        &self,
+        request: CreateTrainingJob,
+        caller: &Caller,
+    ) -> Result<Reply, Error> {
         self.holds.created(&request.name, &caller.user_agent);
         let world = self.world.clone();
         let (request, name_taken) = blocking(move || {
-            // A name that is taken is the first complaint, whatever else the request has become unfit for by now.
+            // A name that is taken is the first complaint, whatever else the request has become
+            // unfit for by now.
             let is_taken = || found(&world, ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some());
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
             admission::check(&world, &request)?;
-            // The checks may take seconds, in which another job of this name may have come and ended.
+            // The checks may take seconds, in which another job of this name may have come and
+            // ended.
             let name_taken = is_taken()?;
             Ok((request, name_taken))
         })
@@ -66,7 +75,11 @@ impl Api {
         let row = self.row(&name).await?;
         let known = view(&row)?;
         let ended = row.ended.then_some(known.status);
-        self.world.core.ask(Command::StopTrainingJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
+        self.world
+            .core
+            .ask(Command::StopTrainingJob { name, ended }, None)
+            .await
+            .map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
         Ok(Reply::done().with_notice(runs.then(|| grace_text(self.world.grace_s, now_ms()))))
     }
@@ -81,7 +94,11 @@ impl Api {
         Ok(Reply::done())
     }
 
-    pub(super) async fn describe_training_job(&self, request: NamedTrainingJob, caller: &Caller) -> Result<Reply, Error> {
+    pub(super) async fn describe_training_job(
+        &self,
+        request: NamedTrainingJob,
+        caller: &Caller,
+    ) -> Result<Reply, Error> {
         let name = request.training_job_name.as_str();
         let row = self.held(ResourceKind::TRAINING_JOB, name, caller).await?;
         let stored = view(&row)?;
@@ -98,8 +115,12 @@ impl Api {
 
     pub(super) async fn list_training_jobs(&self, call: Call) -> Result<Reply, Error> {
         let members = members(&call)?;
-        let mut listing =
-            Listing::read(ResourceKind::TRAINING_JOB, DEFAULT_ORDER, members, &["TrainingPlanArnEquals", "WarmPoolStatusEquals"])?;
+        let mut listing = Listing::read(
+            ResourceKind::TRAINING_JOB,
+            DEFAULT_ORDER,
+            members,
+            &["TrainingPlanArnEquals", "WarmPoolStatusEquals"],
+        )?;
         let world = self.world.clone();
         if members.contains_key("TrainingPlanArnEquals") {
             // No job has a training plan.
@@ -123,7 +144,10 @@ impl Api {
         let edit = move |row: Option<ResourceRow>| {
             let mut row = row.ok_or_else(|| missing(ResourceKind::TRAINING_JOB, &update.name))?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
-                return Err(Error::validation(format!("The request was rejected because the training job is in status {}.", row.status)));
+                return Err(Error::validation(format!(
+                    "The request was rejected because the training job is in status {}.",
+                    row.status
+                )));
             }
             if update.remote_debug.is_some() && !matches!(secondary_status(&row.keys), "Downloading" | "Training") {
                 return Err(Error::validation(format!(
@@ -149,7 +173,8 @@ impl Api {
         let name = request.training_job_name;
         let row = self.row(&name).await?;
         deletable(&row)?;
-        // Until its instances are released they may still have something to say, and the name is not free.
+        // Until its instances are released they may still have something to say, and the name is
+        // not free.
         let mut version = self.world.core.version();
         let until = Instant::now() + RELEASE;
         while self.world.core.view(&name).await.is_some() {
@@ -226,13 +251,17 @@ fn deletable(row: &ResourceRow) -> Result<(), Error> {
     ))
 }
 
-/// What a job's image adds to its description: metric definitions, and which version of a framework its own program has.
+/// What a job's image adds to its description: metric definitions, and which version of a framework
+/// its own program has.
 fn add_image(world: &World, request: &Map<String, Value>, description: &mut TrainingJobDescription) {
     let member = |name: &str| request.get(name).unwrap_or(&Value::Null);
     let algorithm = member("AlgorithmSpecification");
     description.metric_definitions = built_in_metrics(world, algorithm);
-    let own =
-        [&member("HyperParameters")["sagemaker_program"], &member("Environment")["SAGEMAKER_PROGRAM"], &algorithm["ContainerEntrypoint"]];
+    let own = [
+        &member("HyperParameters")["sagemaker_program"],
+        &member("Environment")["SAGEMAKER_PROGRAM"],
+        &algorithm["ContainerEntrypoint"],
+    ];
     if own.into_iter().all(Value::is_null) {
         return;
     }
@@ -289,7 +318,8 @@ pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
 /// Where the artifacts of a request go that cannot be read as a whole.
 fn output_of(raw: &Map<String, Value>) -> Option<Output> {
     let config = raw.get("OutputDataConfig")?;
-    let compression = if config["CompressionType"] == "NONE" { OutputCompression::None } else { OutputCompression::Gzip };
+    let compression =
+        if config["CompressionType"] == "NONE" { OutputCompression::None } else { OutputCompression::Gzip };
     Some(Output { s3_output_path: config["S3OutputPath"].as_str()?.parse().ok()?, kms_key_id: None, compression })
 }
 
@@ -332,7 +362,11 @@ fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, Tr
             let own = arn::resource(&row.arn)?;
             Some(arn::tuning_job(own.region, own.account, &trial.tuning))
         }),
-        final_metrics: view.final_metrics.iter().map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 }).collect(),
+        final_metrics: view
+            .final_metrics
+            .iter()
+            .map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 })
+            .collect(),
         ..TrainingJobDescription::default()
     };
     Ok((request, description))
@@ -357,6 +391,9 @@ mod tests {
 
     #[test]
     fn a_stop_tells_until_when() {
-        assert_eq!(grace_text(120, 86_350_999), "its program has 120 s, until 00:01:10Z, to end by itself; then SIGKILL");
+        assert_eq!(
+            grace_text(120, 86_350_999),
+            "its program has 120 s, until 00:01:10Z, to end by itself; then SIGKILL"
+        );
     }
 }

@@ -1,10 +1,13 @@
-//! SageMaker's own metrics. Every training job has a trial component, `<job>-aws-training-job` in lower case; the values that are put there
-//! stand beside those that were read from the job's log lines, and CloudWatch tells both.
+//! SageMaker's own metrics. Every training job has a trial component, `<job>-aws-training-job` in
+//! lower case; the values that are put there stand beside those that were read from the job's log
+//! lines, and CloudWatch tells both.
 
 use std::collections::BTreeMap;
 
 use shoal_store::{MetricPoint, ResourceKind};
-use shoal_wire::{BatchPutMetrics, Error, ErrorCode, Reply, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic, Span};
+use shoal_wire::{
+    BatchPutMetrics, Error, ErrorCode, Reply, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic, Span,
+};
 
 use super::{Api, blocking};
 use crate::{
@@ -42,12 +45,17 @@ impl Api {
         }
         let world = self.world.clone();
         let append = move || {
-            let fits = world.telemetry.append_steps(&job, &points, &steps, world.log_quota).map_err(|error| internal(&error))?;
+            let fits = world
+                .telemetry
+                .append_steps(&job, &points, &steps, world.log_quota)
+                .map_err(|error| internal(&error))?;
             world.job_changes.grown(&job, 0, points.len());
             Ok::<_, Error>(fits)
         };
         let fits = blocking(append).await?;
-        errors.extend(places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)));
+        errors.extend(
+            places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)),
+        );
         errors.sort_by_key(|(_, at)| *at);
         Ok(Reply::batch_put_metrics(&errors))
     }
@@ -70,15 +78,21 @@ impl Api {
             let (start, end) = (query.start.unwrap_or(0), query.end.unwrap_or(u64::MAX));
             let values: Vec<(u64, Vec<f64>)> = match query.axis {
                 SeriesAxis::Step => {
-                    let values = world.telemetry.read_steps(&job, &query.name, start, end).map_err(|error| internal(&error))?;
+                    let values =
+                        world.telemetry.read_steps(&job, &query.name, start, end).map_err(|error| internal(&error))?;
                     let mut steps: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
                     values.into_iter().for_each(|(step, value)| steps.entry(step).or_default().push(value));
                     steps.into_iter().collect()
                 }
                 SeriesAxis::Time(period_ms) => {
-                    let (start_ms, end_ms) =
-                        (start.saturating_mul(1000) / period_ms * period_ms, end.saturating_add(1).saturating_mul(1000));
-                    let points = world.telemetry.read_points(&job, &query.name, start_ms, end_ms).map_err(|error| internal(&error))?;
+                    let (start_ms, end_ms) = (
+                        start.saturating_mul(1000) / period_ms * period_ms,
+                        end.saturating_add(1).saturating_mul(1000),
+                    );
+                    let points = world
+                        .telemetry
+                        .read_points(&job, &query.name, start_ms, end_ms)
+                        .map_err(|error| internal(&error))?;
                     let periods = periods(&points, Span { start_ms, end_ms, period_ms });
                     periods.into_iter().map(|(at_ms, values)| (at_ms / 1000, values)).collect()
                 }
@@ -100,7 +114,9 @@ impl Api {
             [name] => Ok(name.clone()),
             [] => Err(Error::new(
                 ErrorCode::ResourceNotFound,
-                format!("There is no trial component {component}: Shoal has those of training jobs, named <job>{SUFFIX} in lower case."),
+                format!(
+                    "There is no trial component {component}: Shoal has those of training jobs, named <job>{SUFFIX} in lower case."
+                ),
             )),
             several => Err(Error::validation(format!(
                 "The trial component {component} is that of {}: their names differ only in case.",

@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
-    Call, CreateTuningJob, Error, Goal, ListTrials, NamedTuningJob, Objective, ObjectiveCounters, Reply, ResourceLimits, SortOrder,
-    TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSummary, arn, tags, tuning_search_record,
+    Call, CreateTuningJob, Error, Goal, ListTrials, NamedTuningJob, Objective, ObjectiveCounters, Reply,
+    ResourceLimits, SortOrder, TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSummary,
+    arn, tags, tuning_search_record,
 };
 
 use super::{
@@ -25,8 +26,11 @@ use crate::{
 };
 
 /// By name.
-pub(super) const DEFAULT_ORDER: DefaultOrder =
-    DefaultOrder { sort: ResourceSort::Name, order: shoal_store::SortOrder::Ascending, order_of_sort: shoal_store::SortOrder::Ascending };
+pub(super) const DEFAULT_ORDER: DefaultOrder = DefaultOrder {
+    sort: ResourceSort::Name,
+    order: shoal_store::SortOrder::Ascending,
+    order_of_sort: shoal_store::SortOrder::Ascending,
+};
 
 impl Api {
     pub(super) async fn create_tuning_job(&self, request: CreateTuningJob, caller: &Caller) -> Result<Reply, Error> {
@@ -80,7 +84,8 @@ impl Api {
     }
 
     pub(super) async fn list_trials(&self, request: ListTrials) -> Result<Reply, Error> {
-        let question = token::question(&(&request.tuning_job, &request.status_equals, request.sort_by, request.sort_order))?;
+        let question =
+            token::question(&(&request.tuning_job, &request.status_equals, request.sort_by, request.sort_order))?;
         let row = self.tuning_row(&request.tuning_job).await?;
         let filter = TrialFilter {
             tuning: request.tuning_job,
@@ -102,7 +107,8 @@ impl Api {
         let (summaries, next) = blocking(move || {
             let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
             let definitions = Definitions::of(&row)?;
-            let summaries = page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<Vec<_>, _>>()?;
+            let summaries =
+                page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<Vec<_>, _>>()?;
             Ok((summaries, page.next))
         })
         .await?;
@@ -182,7 +188,8 @@ impl Definitions {
     }
 }
 
-/// The best training job of a tuning job, and its value as it is minimised. One that was deleted is not shown.
+/// The best training job of a tuning job, and its value as it is minimised. One that was deleted is
+/// not shown.
 fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
     let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
@@ -201,7 +208,11 @@ fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(T
 }
 
 /// The best of a tuning job over identical data and algorithm and of its parents.
-fn overall_best(world: &World, row: &ResourceRow, own: Option<&(TrialSummary, f64)>) -> Result<Option<TrialSummary>, Error> {
+fn overall_best(
+    world: &World,
+    row: &ResourceRow,
+    own: Option<&(TrialSummary, f64)>,
+) -> Result<Option<TrialSummary>, Error> {
     let request = requests::tuning_job(row)?;
     let Some(warm_start) = request.warm_start.filter(|it| it.identical) else { return Ok(None) };
     let mut all: Vec<(TrialSummary, f64)> = Vec::new();
@@ -231,7 +242,11 @@ fn counters(view: &TuningView) -> (TrainingJobCounters, ObjectiveCounters) {
             non_retryable_error: jobs.non_retryable_error.into(),
             stopped: jobs.stopped.into(),
         },
-        ObjectiveCounters { succeeded: objectives.succeeded.into(), pending: objectives.pending.into(), failed: objectives.failed.into() },
+        ObjectiveCounters {
+            succeeded: objectives.succeeded.into(),
+            pending: objectives.pending.into(),
+            failed: objectives.failed.into(),
+        },
     )
 }
 
@@ -258,7 +273,9 @@ fn describe(world: &World, row: &ResourceRow) -> Result<(Map<String, Value>, Tun
         not_improving: Some(view.not_improving),
         converged_ms: view.converged.map(|time| time.0),
         runtime_s: Some(view.ended.map_or_else(now_ms, |time| time.0).saturating_sub(view.created.0).div_ceil(1000)),
-        metric_definitions: definitions.map(|definition| built_in_metrics(world, &definition["AlgorithmSpecification"])).collect(),
+        metric_definitions: definitions
+            .map(|definition| built_in_metrics(world, &definition["AlgorithmSpecification"]))
+            .collect(),
     };
     Ok((request, description))
 }

@@ -1,4 +1,5 @@
-//! Visits to running instances: who may, who does, and the bytes of both sides. Each is told in the server's log.
+//! Visits to running instances: who may, who does, and the bytes of both sides. Each is told in the
+//! server's log.
 
 use serde_json::Value;
 use shoal_link::{Frame, Stream, Terminal, ToAgent, Visit, VisitEnd};
@@ -25,9 +26,14 @@ impl Api {
         };
         let hosts = attempt.plan.assignments.len();
         let host = rank.checked_add(1).filter(|host| *host as usize <= hosts).ok_or_else(|| {
-            Error::validation(format!("training job {job} has no rank {rank}: it has {hosts} instances, with ranks 0 to {}", hosts - 1))
+            Error::validation(format!(
+                "training job {job} has no rank {rank}: it has {hosts} instances, with ranks 0 to {}",
+                hosts - 1
+            ))
         })?;
-        let what = command.as_ref().map_or_else(|| "reads the stacks".to_owned(), |words| format!("runs {}", Value::from(words.clone())));
+        let what = command
+            .as_ref()
+            .map_or_else(|| "reads the stacks".to_owned(), |words| format!("runs {}", Value::from(words.clone())));
         let visit = match command {
             Some(command) => {
                 let terminal = terminal.map(|it| Terminal { name: it.name, rows: it.rows, columns: it.columns });
@@ -46,7 +52,10 @@ impl Api {
         tracing::warn!("visit {}: {who} {what} on algo-{host} of training job {job}", &id[..8]);
         let refused = |why: &dyn std::fmt::Display| {
             self.world.visits.close(&id);
-            Err(Error::new(ErrorCode::ServiceUnavailable, format!("algo-{host} of training job {job} cannot be visited: {why}")))
+            Err(Error::new(
+                ErrorCode::ServiceUnavailable,
+                format!("algo-{host} of training job {job} cannot be visited: {why}"),
+            ))
         };
         if let Err(why) = attempt.visit(host, &id, &visit) {
             return refused(&why);
@@ -59,8 +68,9 @@ impl Api {
 
     pub(super) async fn feed_visit(&self, request: FeedVisit) -> Result<Reply, Error> {
         let session = self.world.visits.get(&request.visit_id).ok_or_else(gone)?;
-        let input =
-            base64_simd::STANDARD.decode_to_vec(&request.input).map_err(|_| Error::validation("Invalid value at 'input': no base64"))?;
+        let input = base64_simd::STANDARD
+            .decode_to_vec(&request.input)
+            .map_err(|_| Error::validation("Invalid value at 'input': no base64"))?;
         if request.is_left {
             session.leave();
             return Ok(Reply::feed_visit(true));

@@ -51,7 +51,12 @@ fn a_slow_link_is_served_and_a_body_that_stops_is_not() {
 
 #[tokio::test]
 async fn a_body_that_stops_ends_with_an_error() {
-    let mut body = PacedBody { body: Frames::new([3], false), part: None, pace: Pace { left: Duration::from_millis(20) }, waiting: None };
+    let mut body = PacedBody {
+        body: Frames::new([3], false),
+        part: None,
+        pace: Pace { left: Duration::from_millis(20) },
+        waiting: None,
+    };
     assert!(body.frame().await.unwrap().is_ok());
     body.pace.left = Duration::from_millis(20);
     let error = body.frame().await.unwrap().unwrap_err();
@@ -80,7 +85,9 @@ async fn many_large_bodies_have_bounded_memory_and_short_ones_pass() {
     let mut hostile = tokio::task::JoinSet::new();
     for _ in 0..150 {
         let unverified = unverified.clone();
-        hostile.spawn(async move { unverified.collect(&HeaderMap::new(), Frames::new([MAX_REQUEST_BYTES - 1], false)).await });
+        hostile.spawn(async move {
+            unverified.collect(&HeaderMap::new(), Frames::new([MAX_REQUEST_BYTES - 1], false)).await
+        });
     }
     // All but those that fit are refused at once.
     let fit = UNVERIFIED_BYTES / (MAX_REQUEST_BYTES - 1);

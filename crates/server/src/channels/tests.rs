@@ -64,7 +64,9 @@ fn a_manifest_names_its_objects() {
     ] {
         objects.put("bkt", "m.json", text.as_bytes(), &Attributes::default()).unwrap();
         match (objects_of(&objects, &manifest), expected) {
-            (Ok(found), Ok(expected)) => assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected),
+            (Ok(found), Ok(expected)) => {
+                assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
+            }
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{text}: {error}"),
             (found, expected) => panic!("{text}: {found:?}, wanted {expected:?}"),
         }
@@ -141,7 +143,11 @@ fn objects_that_are_replaced_meanwhile_are_a_tree() {
         for tree in made {
             assert!(tree.unwrap().unwrap().join("state").exists());
         }
-        for tree in of_channel.into_iter().map(|trees| trees.unwrap().remove(0)).chain(of_object.into_iter().map(Result::unwrap)) {
+        for tree in of_channel
+            .into_iter()
+            .map(|trees| trees.unwrap().remove(0))
+            .chain(of_object.into_iter().map(Result::unwrap))
+        {
             assert!(tree.join("state").exists());
         }
     });

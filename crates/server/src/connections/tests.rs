@@ -85,7 +85,8 @@ async fn a_head_has_a_most_length_and_bodies_do_not_count() {
 #[tokio::test]
 async fn an_answer_that_nobody_takes_ends() {
     let (client, server) = tokio::io::duplex(16);
-    let mut paced = Paced { write_timeout: Duration::from_millis(20), ..Paced::new(server, admitted(&Connections::new(1))) };
+    let mut paced =
+        Paced { write_timeout: Duration::from_millis(20), ..Paced::new(server, admitted(&Connections::new(1))) };
     let error = paced.write_all(&[0; 1024]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(client);

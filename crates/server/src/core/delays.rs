@@ -23,7 +23,8 @@ pub struct SnapshotDelays {
     pub answered: usize,
 }
 
-/// Fills a loop in this empty directory with waiting jobs, and measures while its state is snapshot.
+/// Fills a loop in this empty directory with waiting jobs, and measures while its state is
+/// snapshot.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -48,7 +49,8 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         };
         let name = format!("training-job-{number:06}");
         let uid = format!("{number:012x}");
-        let opaque = Opaque { uid, arn: String::new(), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
+        let opaque =
+            Opaque { uid, arn: String::new(), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
         (Command::CreateTrainingJob { name, uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
     };
     let ask = |number: usize| {

@@ -1,6 +1,8 @@
-//! Changes of rows that are no events: resources that the core does not know, tags, members of a request that may change, deletions of ended jobs.
+//! Changes of rows that are no events: resources that the core does not know, tags, members of a
+//! request that may change, deletions of ended jobs.
 //!
-//! They go through the loop, which writes rows sequentially: a change is made on what the last event left.
+//! They go through the loop, which writes rows sequentially: a change is made on what the last
+//! event left.
 
 use std::{
     collections::BTreeMap,
@@ -13,8 +15,10 @@ use tokio::sync::oneshot;
 
 use super::{Core, Loop, Message, Refusal};
 
-/// Maps the row as it is now (`None`: there is none of this kind and name) to the row that replaces it (`None` deletes it; only the row of a job that
-/// has left the core's state may be deleted). Kind, name and the core's part stay. Runs on the loop, so it must be quick and touch nothing else.
+/// Maps the row as it is now (`None`: there is none of this kind and name) to the row that replaces
+/// it (`None` deletes it; only the row of a job that has left the core's state may be deleted).
+/// Kind, name and the core's part stay. Runs on the loop, so it must be quick and touch nothing
+/// else.
 type Change = Box<dyn FnOnce(Option<ResourceRow>) -> Result<Option<ResourceRow>, Error> + Send>;
 
 /// A change of one row.

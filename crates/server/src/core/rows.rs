@@ -37,10 +37,24 @@ pub(super) fn tuning_progress(name: &str, view: &TuningView) -> ResourceProgress
 }
 
 /// The whole row of a resource that is new, else its progress.
-pub(super) fn change(progress: ResourceProgress, new: Option<Opaque>, created_ms: u64, parent: Option<&str>) -> RowChange {
+pub(super) fn change(
+    progress: ResourceProgress,
+    new: Option<Opaque>,
+    created_ms: u64,
+    parent: Option<&str>,
+) -> RowChange {
     let Some(Opaque { uid, arn, request, spec, tags }) = new else { return RowChange::Move(Box::new(progress)) };
     let parent = parent.map(str::to_owned);
-    let mut row = ResourceRow { uid, arn, created_ms, parent, request, spec, tags, ..ResourceRow::new(progress.kind, &progress.name) };
+    let mut row = ResourceRow {
+        uid,
+        arn,
+        created_ms,
+        parent,
+        request,
+        spec,
+        tags,
+        ..ResourceRow::new(progress.kind, &progress.name)
+    };
     row.advance(progress);
     RowChange::Put(Box::new(row))
 }

@@ -18,7 +18,11 @@ struct Full {
 
 impl Journal for Full {
     fn append(&mut self, batch: &Batch) -> Result<u64, StoreError> {
-        if self.full.load(Ordering::SeqCst) { Err(StoreError::Full("the test's disk".to_owned())) } else { self.inner.append(batch) }
+        if self.full.load(Ordering::SeqCst) {
+            Err(StoreError::Full("the test's disk".to_owned()))
+        } else {
+            self.inner.append(batch)
+        }
     }
     fn version(&self) -> Result<u64, StoreError> {
         self.inner.version()
@@ -73,7 +77,8 @@ async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
     };
     let uid = format!("uid-{name}");
     let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
-    let opaque = Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
+    let opaque =
+        Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
     core.ask(command, Some(opaque)).await
 }
 
@@ -154,12 +159,16 @@ async fn edits_of_rows_compose_and_last() {
         core.edit(kind, "a", refuse),
         core.edit(kind, "b", add("3"))
     );
-    assert!(matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure), "{broken:?}");
+    assert!(
+        matches!(&broken, Err(Refusal::Edit(error)) if error.code == shoal_wire::ErrorCode::InternalFailure),
+        "{broken:?}"
+    );
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
     assert!(matches!(&refused, Err(Refusal::Edit(error)) if error.message == "no"), "{refused:?}");
     assert!(matches!(&unknown, Err(Refusal::Edit(error)) if error.message == "missing"), "{unknown:?}");
-    let tags =
-        |fixture: &Fixture| fixture.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().map(|row| String::from_utf8(row.tags).unwrap());
+    let tags = |fixture: &Fixture| {
+        fixture.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().map(|row| String::from_utf8(row.tags).unwrap())
+    };
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
 
     fixture.full.store(true, Ordering::SeqCst);
@@ -190,7 +199,8 @@ async fn edits_of_rows_compose_and_last() {
     assert_eq!(tags(&again), None);
 }
 
-/// A journal whose events are replaced by a snapshot up to some version just after its snapshot was read.
+/// A journal whose events are replaced by a snapshot up to some version just after its snapshot was
+/// read.
 struct Overtaken {
     inner: SqliteJournal,
     up_to: u64,
@@ -237,7 +247,10 @@ async fn what_a_snapshot_took_away_meanwhile_is_missed() {
         let up_to = inner.version().unwrap() - kept;
         let overtaken = Overtaken { inner, up_to };
         let folded = recover(&overtaken, &capacity(), &Catalog::default());
-        assert!(matches!(&folded, Err(ServerError::Journal(text)) if text.contains("is missing")), "{kept} events kept");
+        assert!(
+            matches!(&folded, Err(ServerError::Journal(text)) if text.contains("is missing")),
+            "{kept} events kept"
+        );
         let again = recover(&overtaken.inner, &capacity(), &Catalog::default()).unwrap();
         assert!(again.state.view("a").is_some(), "the next look finds all");
     }
@@ -264,7 +277,8 @@ async fn time_does_not_go_back_over_a_snapshot() {
     };
     let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "uid-a".to_owned(), spec, name_taken: false };
     turn.take(&mut state, &command, later).unwrap();
-    let version = journal.append(&Batch { events: turn.events.iter().map(Event::encode).collect(), rows: vec![] }).unwrap();
+    let version =
+        journal.append(&Batch { events: turn.events.iter().map(Event::encode).collect(), rows: vec![] }).unwrap();
     journal.snapshots().put(version, &state.snapshot()).unwrap();
     assert_eq!(recover(&journal, &capacity(), &Catalog::default()).unwrap().state.clock(), later);
     drop(journal);

@@ -3,7 +3,8 @@
 use shoal_plane::{JobStatus, JobView, Turn};
 use shoal_store::{RecordRow, RowChange, TrialProgress, TrialRow};
 
-/// What a training job's view changes in its trial's row; a new one is written whole, with what was tuned.
+/// What a training job's view changes in its trial's row; a new one is written whole, with what was
+/// tuned.
 pub(super) fn trial_change(job: &str, view: &JobView, tuned: Option<Vec<u8>>) -> Option<RowChange> {
     let trial = view.trial.as_ref()?;
     let has_value = view.ended && matches!(view.status, JobStatus::Completed | JobStatus::Stopped);
@@ -13,7 +14,15 @@ pub(super) fn trial_change(job: &str, view: &JobView, tuned: Option<Vec<u8>>) ->
         None => RowChange::MoveTrial(Box::new(TrialProgress { job, value, view: bytes })),
         Some(tuned) => {
             let (tuning, status) = (trial.tuning.clone(), view.status.name().to_owned());
-            RowChange::PutTrial(Box::new(TrialRow { tuning, job, created_ms: view.created.0, status, value, tuned, view: bytes }))
+            RowChange::PutTrial(Box::new(TrialRow {
+                tuning,
+                job,
+                created_ms: view.created.0,
+                status,
+                value,
+                tuned,
+                view: bytes,
+            }))
         }
     })
 }

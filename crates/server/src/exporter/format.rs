@@ -62,6 +62,9 @@ mod tests {
         let mut text = Text::default();
         text.gauge("a", "What.", 0.5);
         text.sample("b", &[("x", "say \"hi\"\\\n"), ("y", "")], f64::INFINITY);
-        assert_eq!(text.into_string(), "# HELP a What.\n# TYPE a gauge\na 0.5\nb{x=\"say \\\"hi\\\"\\\\\\n\",y=\"\"} +Inf\n");
+        assert_eq!(
+            text.into_string(),
+            "# HELP a What.\n# TYPE a gauge\na 0.5\nb{x=\"say \\\"hi\\\"\\\\\\n\",y=\"\"} +Inf\n"
+        );
     }
 }

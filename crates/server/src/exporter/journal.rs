@@ -22,8 +22,12 @@ impl<J: Journal> Journal for Watched<J> {
         self.exporter.appends.observe([], started.elapsed());
         for change in &batch.rows {
             match change {
-                RowChange::Put(row) => [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.put(row)),
-                RowChange::Move(progress) => [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.moved(progress)),
+                RowChange::Put(row) => {
+                    [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.put(row));
+                }
+                RowChange::Move(progress) => {
+                    [&self.exporter.jobs, &self.exporter.tunings].iter().for_each(|kind| kind.moved(progress));
+                }
                 RowChange::PutTrial(_) => drop(self.exporter.trials.fetch_add(1, Ordering::Relaxed)),
                 // Nothing here counts these.
                 _ => {}

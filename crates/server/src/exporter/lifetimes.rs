@@ -120,7 +120,8 @@ impl Lifetimes {
     }
 
     pub(super) fn write_counts(&self, text: &mut Text) {
-        let mut counts: BTreeMap<String, usize> = self.family.always.iter().map(|state| ((*state).to_owned(), 0)).collect();
+        let mut counts: BTreeMap<String, usize> =
+            self.family.always.iter().map(|state| ((*state).to_owned(), 0)).collect();
         for live in self.live().values() {
             *counts.entry(live.state.clone()).or_default() += 1;
         }
@@ -167,8 +168,9 @@ mod tests {
     #[test]
     fn a_job_that_has_ended_is_counted_once() {
         let whole = |jobs: &Lifetimes, row: &ResourceRow| jobs.put(row);
-        let moved_once_created =
-            |jobs: &Lifetimes, row: &ResourceRow| if row.status == "Pending" { jobs.put(row) } else { jobs.moved(&moved(row)) };
+        let moved_once_created = |jobs: &Lifetimes, row: &ResourceRow| {
+            if row.status == "Pending" { jobs.put(row) } else { jobs.moved(&moved(row)) }
+        };
         check(whole);
         check(moved_once_created);
     }
@@ -206,7 +208,8 @@ mod tests {
         tunings.found("found", "InProgress", 1000);
         tunings.put(&row(&TUNING_JOBS, "new", "InProgress", None));
         tunings.moved(&moved(&row(&TUNING_JOBS, "new", "Stopping", None)));
-        let over = ResourceProgress { ended: true, modified_ms: 2000, ..moved(&row(&TUNING_JOBS, "found", "Failed", None)) };
+        let over =
+            ResourceProgress { ended: true, modified_ms: 2000, ..moved(&row(&TUNING_JOBS, "found", "Failed", None)) };
         tunings.moved(&over);
         tunings.moved(&over);
         tunings.put(&row(&TUNING_JOBS, "never seen alive", "Completed", Some(3500)));

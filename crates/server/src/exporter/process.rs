@@ -25,7 +25,8 @@ impl Process {
     pub(crate) fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The name of the program, in parentheses, may hold anything.
-        let fields: Vec<f64> = stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
+        let fields: Vec<f64> =
+            stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
         // proc(5) counts from 1 and the name is number 2.
         let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
         let ticks = clock_ticks_per_second() as f64;

@@ -1,4 +1,5 @@
-//! What a request is counted as. Labels come from closed sets: what an unknown client makes up is "unknown".
+//! What a request is counted as. Labels come from closed sets: what an unknown client makes up is
+//! "unknown".
 
 use http::{HeaderMap, StatusCode, Uri, header, request::Parts};
 use shoal_wire::{Service, operation};
@@ -28,9 +29,13 @@ impl Asked {
         Self { service: Service::S3.scope(), operation: s3_operation(&head.uri, head.method.as_str(), &head.headers) }
     }
 
-    /// A call whose signature is good: a name is a label only if an operation of that name is served, whoever signed.
+    /// A call whose signature is good: a name is a label only if an operation of that name is
+    /// served, whoever signed.
     pub(crate) fn call(service: Service, head: &Parts, body: &[u8]) -> Self {
-        Self { service: service.scope(), operation: operation(service, head, body).map_or("unknown", |operation| operation.name) }
+        Self {
+            service: service.scope(),
+            operation: operation(service, head, body).map_or("unknown", |operation| operation.name),
+        }
     }
 }
 
@@ -42,7 +47,8 @@ impl Exporter {
 
     /// What an S3 request said that it brings.
     pub(crate) fn received(&self, headers: &HeaderMap) {
-        let bytes = number(headers, "x-amz-decoded-content-length").or_else(|| number(headers, header::CONTENT_LENGTH.as_str()));
+        let bytes = number(headers, "x-amz-decoded-content-length")
+            .or_else(|| number(headers, header::CONTENT_LENGTH.as_str()));
         self.s3_received.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
     }
 
@@ -58,7 +64,8 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 
 /// S3 has no operations on the wire: method, path and query tell.
 fn s3_operation(uri: &Uri, method: &str, headers: &HeaderMap) -> &'static str {
-    let (bucket, key) = uri.path().trim_start_matches('/').split_once('/').unwrap_or((uri.path().trim_start_matches('/'), ""));
+    let (bucket, key) =
+        uri.path().trim_start_matches('/').split_once('/').unwrap_or((uri.path().trim_start_matches('/'), ""));
     let has = |name: &str| uri.query().unwrap_or_default().split('&').any(|pair| pair.split('=').next() == Some(name));
     match (method, bucket.is_empty(), key.is_empty()) {
         ("GET", true, _) => "ListBuckets",
@@ -129,7 +136,8 @@ mod tests {
             (Service::Iam, "", "/", "Action=%49nvented&Version=1", "unknown"),
             (Service::Sts, "", "/", "", "unknown"),
         ] {
-            let request = http::Request::builder().method(if path == "/BatchPutMetrics" { "PUT" } else { "POST" }).uri(path);
+            let request =
+                http::Request::builder().method(if path == "/BatchPutMetrics" { "PUT" } else { "POST" }).uri(path);
             let request = if target.is_empty() { request } else { request.header("x-amz-target", target) };
             let head = request.body(()).unwrap().into_parts().0;
             let asked = Asked::call(service, &head, body.as_bytes());

@@ -129,9 +129,11 @@ impl Document {
             Condition::Any(parts) => parts.iter().any(|part| self.meets(part, texts)),
             Condition::Property(properties, test) => self.passes(properties, None, test, texts),
             Condition::Item(tests) => {
-                let items = tests.iter().flat_map(|(properties, _)| properties).flat_map(|property| self.values(*property));
+                let items =
+                    tests.iter().flat_map(|(properties, _)| properties).flat_map(|property| self.values(*property));
                 let last = items.map(|entry| entry.place & 0xff).max().unwrap_or(0);
-                (1..=last).any(|item| tests.iter().all(|(properties, test)| self.passes(properties, Some(item), test, texts)))
+                (1..=last)
+                    .any(|item| tests.iter().all(|(properties, test)| self.passes(properties, Some(item), test, texts)))
             }
         }
     }
@@ -146,7 +148,8 @@ impl Document {
         self.values(property).iter().filter(of_item).any(|entry| wanted.passes(self.value(*entry, texts)))
     }
 
-    /// What an order by this property goes by: its first value; of texts that spell numbers, the number.
+    /// What an order by this property goes by: its first value; of texts that spell numbers, the
+    /// number.
     pub(super) fn key<'a>(&self, property: Option<Property>, texts: &'a Texts) -> Key<&'a str> {
         let entry = property.and_then(|property| self.values(property).first());
         match entry.map(|entry| self.value(*entry, texts)) {

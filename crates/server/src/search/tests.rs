@@ -7,7 +7,8 @@ use shoal_wire::{Test, Wanted};
 use super::*;
 
 fn put(name: &str, record: &Value) -> RowChange {
-    let row = ResourceRow { request: record.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, name) };
+    let row =
+        ResourceRow { request: record.to_string().into_bytes(), ..ResourceRow::new(ResourceKind::TRAINING_JOB, name) };
     RowChange::Put(Box::new(row))
 }
 
@@ -77,15 +78,19 @@ fn what_the_journal_changes_is_seen() {
         RowChange::Delete(ResourceKind::TRAINING_JOB, "b".to_owned()),
         RowChange::Delete(ResourceKind::TRAINING_JOB, "never".to_owned()),
     ]);
-    let of_another_kind = ResourceRow { request: b"{}".to_vec(), ..ResourceRow::new(ResourceKind::TUNING_JOB, "other") };
+    let of_another_kind =
+        ResourceRow { request: b"{}".to_vec(), ..ResourceRow::new(ResourceKind::TUNING_JOB, "other") };
     fixture.change(vec![RowChange::Put(Box::new(of_another_kind))]);
     check(&fixture, &all(), "a");
     check(&fixture, &is("Colour", "red"), "");
     let item = |channel: &str, uri: &str| {
-        let test = |path: &str, value: &str| (format!("Input.{path}"), Test { negated: false, wanted: Wanted::Text(value.to_owned()) });
+        let test = |path: &str, value: &str| {
+            (format!("Input.{path}"), Test { negated: false, wanted: Wanted::Text(value.to_owned()) })
+        };
         Condition::Item(vec![test("Name", channel), test("Uri", uri)])
     };
-    fixture.change(vec![put("c", &json!({"Input": [{"Name": "train", "Uri": "one"}, {"Name": "test", "Uri": "two"}]}))]);
+    fixture
+        .change(vec![put("c", &json!({"Input": [{"Name": "train", "Uri": "one"}, {"Name": "test", "Uri": "two"}]}))]);
     check(&fixture, &item("train", "one"), "c");
     check(&fixture, &item("train", "two"), "");
     fixture.change(vec![put("broken", &json!("x"))]);

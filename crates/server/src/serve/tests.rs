@@ -118,14 +118,21 @@ async fn nothing_after_a_refused_head_is_taken_for_its_body() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(options(dir.path())).await.unwrap();
     let address = server.address();
-    let scope = |service| format!("Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0");
+    let scope =
+        |service| format!("Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0");
     let ask = async move {
         for (line, service) in [("PUT /b/k", "s3"), ("POST /", "sagemaker"), ("POST /console/nothing", "")] {
-            let authorization =
-                if service.is_empty() { String::new() } else { format!("Authorization: AWS4-HMAC-SHA256 {}\r\n", scope(service)) };
-            let waits = format!("{line} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n{authorization}\r\n");
+            let authorization = if service.is_empty() {
+                String::new()
+            } else {
+                format!("Authorization: AWS4-HMAC-SHA256 {}\r\n", scope(service))
+            };
+            let waits = format!(
+                "{line} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n{authorization}\r\n"
+            );
             let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
-            // One byte of the next request would be the body, and the rest a request with the method ET.
+            // One byte of the next request would be the body, and the rest a request with the
+            // method ET.
             client.write_all(format!("{waits}GET / HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await.unwrap();
             let mut answers = Vec::new();
             // What was not read may reset the connection; the answer is there before.
@@ -190,7 +197,11 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
     let dir = tempfile::tempdir().unwrap();
     let queued = |reason: &str| AllocationStatus::Queued { reason: reason.to_owned() };
     let target = Arc::new(Elsewhere(Mutex::new(queued("Resources"))));
-    let options = Options { launcher: target.clone(), catalog: Catalog::parse("ml.m5.large 1 1 0 - 0.1").unwrap(), ..options(dir.path()) };
+    let options = Options {
+        launcher: target.clone(),
+        catalog: Catalog::parse("ml.m5.large 1 1 0 - 0.1").unwrap(),
+        ..options(dir.path())
+    };
     let server = Server::start(options.clone()).await.unwrap();
     let spec = TrainingSpec {
         instance_type: "ml.m5.large".to_owned(),
@@ -223,7 +234,8 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
     for reason in ["Resources", "Priority"] {
         *target.0.lock().unwrap() = queued(reason);
         let message = format!("The launch is queued: {reason}");
-        let view = until(&server.world, |view| view.transitions.last().is_some_and(|last| last.message == message)).await;
+        let view =
+            until(&server.world, |view| view.transitions.last().is_some_and(|last| last.message == message)).await;
         assert_eq!(view.secondary, SecondaryStatus::Pending);
         assert_eq!(view.pending.unwrap().to_string(), message);
     }

@@ -1,4 +1,5 @@
-//! What a certificate and its key say: read, checked against each other, and warned of before the end.
+//! What a certificate and its key say: read, checked against each other, and warned of before the
+//! end.
 
 use std::{fs, net::IpAddr, path::Path, time::Duration};
 
@@ -25,15 +26,23 @@ pub(super) fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsEr
 }
 
 /// The same of what two files hold.
-pub(super) fn certified(certificate: &Path, chain: &[u8], key: &Path, key_pem: &[u8]) -> Result<CertifiedKey, TlsError> {
+pub(super) fn certified(
+    certificate: &Path,
+    chain: &[u8],
+    key: &Path,
+    key_pem: &[u8],
+) -> Result<CertifiedKey, TlsError> {
     let no_certificate = |why: String| TlsError::Certificate { path: certificate.to_owned(), why };
     let no_key = |why: String| TlsError::Key { path: key.to_owned(), why };
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|error| no_certificate(error.to_string()))?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|error| no_certificate(error.to_string()))?;
     let first = chain.first().ok_or_else(|| no_certificate("there is no `BEGIN CERTIFICATE` in it".to_owned()))?;
     EndEntityCert::try_from(first).map_err(|error| no_certificate(error.to_string()))?;
     let private = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| match error {
-        pem::Error::NoItemsFound if key_pem.windows(9).any(|text| text == b"ENCRYPTED") => no_key("it is encrypted".to_owned()),
+        pem::Error::NoItemsFound if key_pem.windows(9).any(|text| text == b"ENCRYPTED") => {
+            no_key("it is encrypted".to_owned())
+        }
         pem::Error::NoItemsFound => no_key("there is no `BEGIN PRIVATE KEY` in it".to_owned()),
         other => no_key(other.to_string()),
     })?;
@@ -60,7 +69,9 @@ pub(super) fn end_s(certificate: &CertificateDer<'_>) -> Option<u64> {
 fn judged(certificate: &CertificateDer<'_>, now_s: u64) -> Option<webpki::Error> {
     let time = UnixTime::since_unix_epoch(Duration::from_secs(now_s));
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    certificate.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[], &[], time, KeyUsage::server_auth(), None, None).err()
+    certificate
+        .verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &[], &[], time, KeyUsage::server_auth(), None, None)
+        .err()
 }
 
 /// What clients will complain about now or soon.
@@ -79,8 +90,9 @@ pub(super) fn complaint(certificate: &CertificateDer<'_>, now_s: u64) -> Option<
     }
 }
 
-/// A name of this certificate under which clients of this machine find a server that listens at `address`: the address itself, else `localhost`
-/// where that leads to it, else the first name in the certificate.
+/// A name of this certificate under which clients of this machine find a server that listens at
+/// `address`: the address itself, else `localhost` where that leads to it, else the first name in
+/// the certificate.
 pub(super) fn host(certificate: &CertificateDer<'_>, address: IpAddr) -> String {
     let is_here = address.is_unspecified() || address.to_canonical().is_loopback();
     let reached = match address {

@@ -1,5 +1,6 @@
-//! Self-made certificates. An authority of the data directory, whose certificate clients trust, lasts for years; what the server shows it signs
-//! at every start and whenever two thirds of its time are over, with a key that is never stored. So names follow the settings, and nothing has to
+//! Self-made certificates. An authority of the data directory, whose certificate clients trust,
+//! lasts for years; what the server shows it signs at every start and whenever two thirds of its
+//! time are over, with a key that is never stored. So names follow the settings, and nothing has to
 //! be done when a certificate ends.
 
 use std::{
@@ -10,7 +11,8 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use shoal_store::DataDir;
 use time::{Duration, OffsetDateTime};
@@ -54,7 +56,8 @@ impl SelfMade {
                 key
             }
         };
-        let made = Self { authority, issuer: Issuer::new(params, key), names: names.to_vec(), due_s: AtomicU64::new(0) };
+        let made =
+            Self { authority, issuer: Issuer::new(params, key), names: names.to_vec(), due_s: AtomicU64::new(0) };
         let certified = made.sign(now_s)?;
         Ok((Source::SelfMade(made), certified))
     }
@@ -101,11 +104,17 @@ fn known(authority: &Path, key_file: &Path, now_s: u64) -> Option<KeyPair> {
     };
     let usable = usable();
     usable
-        .inspect_err(|why| tracing::warn!("another TLS authority is made, and clients have to be given {}: {why}", authority.display()))
+        .inspect_err(|why| {
+            tracing::warn!(
+                "another TLS authority is made, and clients have to be given {}: {why}",
+                authority.display()
+            );
+        })
         .ok()
 }
 
-/// An authority that begins now. Its name is the data directory's, so that what is signed with a key of before leads to the certificate of before.
+/// An authority that begins now. Its name is the data directory's, so that what is signed with a
+/// key of before leads to the certificate of before.
 fn authority_params(id: &str, now_s: u64) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(&format!("Shoal authority of data directory {id}"));
@@ -127,7 +136,8 @@ fn span(now_s: u64, days: i64) -> Result<(OffsetDateTime, OffsetDateTime), TlsEr
     Ok((now - BEFORE, now + Duration::days(days)))
 }
 
-/// What clients may call a server that listens at `address`: this machine's names and addresses as far as they lead to it, and `more`.
+/// What clients may call a server that listens at `address`: this machine's names and addresses as
+/// far as they lead to it, and `more`.
 ///
 /// # Errors
 /// One of `more` is neither a host's name nor an address.
@@ -138,7 +148,10 @@ pub(super) fn names(address: SocketAddr, more: &[String]) -> Result<Vec<String>,
     }
     let mut names = vec!["localhost".to_owned()];
     names.extend(
-        fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).into_iter().filter(|name| is_name(name)),
+        fs::read_to_string("/proc/sys/kernel/hostname")
+            .map(|name| name.trim().to_owned())
+            .into_iter()
+            .filter(|name| is_name(name)),
     );
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     addresses.extend(if address.ip().is_unspecified() { outward() } else { vec![address.ip().to_canonical()] });
@@ -153,7 +166,8 @@ pub(super) fn names(address: SocketAddr, more: &[String]) -> Result<Vec<String>,
     Ok(unique)
 }
 
-/// The addresses that this machine shows to others by default. Nothing is sent: connecting a datagram socket asks the routing table alone.
+/// The addresses that this machine shows to others by default. Nothing is sent: connecting a
+/// datagram socket asks the routing table alone.
 fn outward() -> Vec<IpAddr> {
     let towards = |from: IpAddr, to: IpAddr| {
         let socket = UdpSocket::bind((from, 0)).ok()?;

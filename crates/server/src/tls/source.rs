@@ -25,7 +25,8 @@ pub(super) struct Files {
     seen: Mutex<Seen>,
 }
 
-/// Inode, length, and time of change in nanoseconds, of both files; `None` of one that is not there.
+/// Inode, length, and time of change in nanoseconds, of both files; `None` of one that is not
+/// there.
 type State = [Option<(u64, u64, i128)>; 2];
 
 struct Seen {
@@ -38,7 +39,12 @@ impl Source {
     ///
     /// # Errors
     /// They are no certificate with its key.
-    pub(super) fn open(certificate: &Path, key: &Path, authority: Option<PathBuf>, now_s: u64) -> Result<(Self, CertifiedKey), TlsError> {
+    pub(super) fn open(
+        certificate: &Path,
+        key: &Path,
+        authority: Option<PathBuf>,
+        now_s: u64,
+    ) -> Result<(Self, CertifiedKey), TlsError> {
         let state = [state(certificate), state(key)];
         let files = Files {
             certificate: certificate.to_owned(),
@@ -79,7 +85,8 @@ impl Files {
         Ok(certified)
     }
 
-    /// Reads what has changed once it has been the same for two looks: two files are not replaced at one moment.
+    /// Reads what has changed once it has been the same for two looks: two files are not replaced
+    /// at one moment.
     fn next(&self, now_s: u64) -> Result<Option<CertifiedKey>, TlsError> {
         let now = [state(&self.certificate), state(&self.key)];
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +95,8 @@ impl Files {
         if seen.read == now || !is_settled {
             return Ok(None);
         }
-        // Also when it fails, so that it is said once: what makes them readable changes their state.
+        // Also when it fails, so that it is said once: what makes them readable changes their
+        // state.
         seen.read = now;
         self.read(now_s).map(Some)
     }

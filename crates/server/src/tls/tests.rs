@@ -46,7 +46,8 @@ async fn greet(door: &Door, trusted: &Path, name: &str) -> Result<Vec<Certificat
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
     let connector = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
     let (client, server) = connected().await;
-    let (greeted, _) = tokio::join!(connector.connect(ServerName::try_from(name.to_owned()).unwrap(), client), door.meet(server));
+    let (greeted, _) =
+        tokio::join!(connector.connect(ServerName::try_from(name.to_owned()).unwrap(), client), door.meet(server));
     let greeted = greeted.map_err(|error| error.to_string())?;
     Ok(greeted.get_ref().1.peer_certificates().unwrap().to_vec())
 }
@@ -69,7 +70,8 @@ async fn a_self_made_certificate_is_for_this_machines_names_and_its_authority_st
     let before = fs::read(&authority).unwrap();
     let next = Door::open(&options, &dir, ID, address()).unwrap();
     assert_eq!(fs::read(&authority).unwrap(), before);
-    let (first, second) = (greet(&door, &authority, "localhost").await.unwrap(), greet(&next, &authority, "localhost").await.unwrap());
+    let (first, second) =
+        (greet(&door, &authority, "localhost").await.unwrap(), greet(&next, &authority, "localhost").await.unwrap());
     assert_ne!(first, second);
 }
 
@@ -195,7 +197,8 @@ async fn files_that_change_are_shown_once_they_are_a_pair() {
     door.look(now_s());
     assert_eq!(shown(), CertificateDer::from_pem_slice(next.0.as_bytes()).unwrap());
     greet(&door, &certificate, "localhost").await.unwrap();
-    // What was wrong at first is looked at again, also if all that can be told is that its state changed, as after chmod.
+    // What was wrong at first is looked at again, also if all that can be told is that its state
+    // changed, as after chmod.
     let last = pair("localhost", 70);
     fs::write(&certificate, &last.0).unwrap();
     (0..3).for_each(|_| door.look(now_s()));

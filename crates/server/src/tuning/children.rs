@@ -1,4 +1,5 @@
-//! Trials' training jobs: names that are the same whenever they are made again, and requests composed of definition and tuned values.
+//! Trials' training jobs: names that are the same whenever they are made again, and requests
+//! composed of definition and tuned values.
 
 use shoal_plane::Child;
 use shoal_store::{ResourceKind, Rows};
@@ -13,7 +14,8 @@ use crate::{core::Opaque, keys::sha256_hex};
 pub(crate) struct NewChild {
     pub(crate) child: Child,
     pub(crate) opaque: Opaque,
-    /// Names and texts of the tuned hyperparameters, as a JSON list of pairs in the order of the space.
+    /// Names and texts of the tuned hyperparameters, as a JSON list of pairs in the order of the
+    /// space.
     pub(crate) tuned: Vec<u8>,
 }
 
@@ -57,9 +59,13 @@ impl Nursery {
         let Newborn { definition, trial, number, origin, keeps_checkpoints } = trial;
         let (name, uid) = self.free_name(rows, number)?;
         let tuned = space.texts(config);
-        let own = shoal_wire::Child { name: &name, tuned: &tuned, alternative: 0, tags: &request.tags, keeps_checkpoints };
+        let own =
+            shoal_wire::Child { name: &name, tuned: &tuned, alternative: 0, tags: &request.tags, keeps_checkpoints };
         let request = request.definitions[definition as usize].child(&own).map_err(|error| {
-            Trouble::Never(format!("the training job of trial {number} ({name}) could not be created: {}", error.message))
+            Trouble::Never(format!(
+                "the training job of trial {number} ({name}) could not be created: {}",
+                error.message
+            ))
         })?;
         let opaque = Opaque::new(uid.clone(), arn::training_job(&self.region, &self.account, &name), &request);
         let tuned = serde_json::to_vec(&tuned).expect("texts always serialise");

@@ -1,4 +1,5 @@
-//! Studies that people look at, as their records left them: kept between two looks, so that a look, or a page of one, costs what is new.
+//! Studies that people look at, as their records left them: kept between two looks, so that a look,
+//! or a page of one, costs what is new.
 
 use std::{
     error::Error,
@@ -40,7 +41,8 @@ pub(crate) struct Seen {
 /// What takes longer to find out, of all records up to one.
 pub(crate) struct Findings {
     last: u64,
-    /// By definition and parameter, as [`importance`] gives them; empty where nothing can be said yet.
+    /// By definition and parameter, as [`importance`] gives them; empty where nothing can be said
+    /// yet.
     pub(crate) weights: Vec<Vec<f64>>,
     /// By definition: the trials on the Pareto front, sorted; empty with one objective.
     pub(crate) fronts: Vec<Vec<u32>>,
@@ -72,7 +74,12 @@ impl Seen {
     ///
     /// # Errors
     /// They cannot be read, or make no sense. The next look begins with the first record.
-    pub(crate) fn catch_up(&mut self, rows: &dyn Rows, tuning: &ResourceRow, designs: &[Design]) -> Result<usize, Box<dyn Error>> {
+    pub(crate) fn catch_up(
+        &mut self,
+        rows: &dyn Rows,
+        tuning: &ResourceRow,
+        designs: &[Design],
+    ) -> Result<usize, Box<dyn Error>> {
         // What fails, or panics, on the way is not kept.
         let Seen { mut studies, mut last, findings } = std::mem::take(self);
         if studies.is_empty() {
@@ -81,7 +88,9 @@ impl Seen {
         let (mut new, mut failure) = (0, None);
         let read = rows.records(&tuning.name, last, &mut |number, bytes| {
             if failure.is_none() {
-                failure = fold(&mut studies, bytes).err().map(|error| format!("record {number} of tuning job {}: {error}", tuning.name));
+                failure = fold(&mut studies, bytes)
+                    .err()
+                    .map(|error| format!("record {number} of tuning job {}: {error}", tuning.name));
             }
             (new, last) = (new + 1, number);
             Ok(())
@@ -106,8 +115,14 @@ impl Seen {
         drop(stale);
         let found = findings.get_or_insert_with(|| Findings {
             last: *last,
-            weights: studies.iter().map(|study| importance(study.space(), study.history(), 0).unwrap_or_default()).collect(),
-            fronts: studies.iter().map(|study| if study.spec().objectives.len() > 1 { study.front() } else { Vec::new() }).collect(),
+            weights: studies
+                .iter()
+                .map(|study| importance(study.space(), study.history(), 0).unwrap_or_default())
+                .collect(),
+            fronts: studies
+                .iter()
+                .map(|study| if study.spec().objectives.len() > 1 { study.front() } else { Vec::new() })
+                .collect(),
         });
         (studies, found)
     }

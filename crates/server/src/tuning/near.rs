@@ -1,4 +1,5 @@
-//! Metric lines that nearly were a metric that is defined: told when it never appeared, by the command line too.
+//! Metric lines that nearly were a metric that is defined: told when it never appeared, by the
+//! command line too.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,9 @@ const MOST: usize = 3;
 /// A line is told up to here, in characters.
 const LONGEST: usize = 160;
 
-/// Lines of a log that look like values of the metric `objective`, whose definition's expression is `regex` (none: no definition has its name), the nearest
-/// first; then lines that look like any metric.
+/// Lines of a log that look like values of the metric `objective`, whose definition's expression is
+/// `regex` (none: no definition has its name), the nearest first; then lines that look like any
+/// metric.
 pub fn near_misses<'a>(lines: impl IntoIterator<Item = &'a str>, objective: &str, regex: Option<&str>) -> Vec<String> {
     let wanted = words(objective);
     let spelt: Vec<String> = regex.map(words).unwrap_or_default();
@@ -26,14 +28,20 @@ pub fn near_misses<'a>(lines: impl IntoIterator<Item = &'a str>, objective: &str
     }
     found.sort_unstable();
     let mut told = BTreeSet::new();
-    found.into_iter().filter(|(_, place, _)| told.insert(*place)).take(MOST).map(|(_, _, line)| shortened(line)).collect()
+    found
+        .into_iter()
+        .filter(|(_, place, _)| told.insert(*place))
+        .take(MOST)
+        .map(|(_, _, line)| shortened(line))
+        .collect()
 }
 
 /// What stands before each `=` or `:` that a number follows.
 fn metric_names(line: &str) -> Vec<String> {
     let name = |(at, sign): (usize, char)| {
         let value = line[at + sign.len_utf8()..].trim_start();
-        let number: String = value.chars().take_while(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '+')).collect();
+        let number: String =
+            value.chars().take_while(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '+')).collect();
         // A tab is `#011` in the log.
         let number = value.split("#011").next().filter(|first| first.len() < number.len()).unwrap_or(&number);
         number.trim().parse::<f64>().ok()?;
@@ -50,15 +58,18 @@ fn words(text: &str) -> Vec<String> {
     parts.filter(|part| part.chars().any(char::is_alphabetic)).map(str::to_lowercase).collect()
 }
 
-/// How far the nearest words of the two are from each other: 0 is the same word, and a word within another counts half.
+/// How far the nearest words of the two are from each other: 0 is the same word, and a word within
+/// another counts half.
 fn distance_of(some: &[String], others: &[String]) -> usize {
     let pairs = some.iter().flat_map(|one| others.iter().map(move |other| (one, other)));
     pairs
-        .map(
-            |(one, other)| {
-                if one.contains(other.as_str()) || other.contains(one.as_str()) { edits(one, other).div_ceil(2) } else { edits(one, other) }
-            },
-        )
+        .map(|(one, other)| {
+            if one.contains(other.as_str()) || other.contains(one.as_str()) {
+                edits(one, other).div_ceil(2)
+            } else {
+                edits(one, other)
+            }
+        })
         .min()
         .unwrap_or(usize::MAX)
 }

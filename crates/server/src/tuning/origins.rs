@@ -1,23 +1,26 @@
 //! Trials that begin with the checkpoint of another.
 //!
-//! A trial tells its value and saves its checkpoint at about the same time, but the value is here within milliseconds, and the file is read when it has
-//! settled, a few hundred milliseconds later. A copy that was started at once would begin where its origin was before, or anew.
+//! A trial tells its value and saves its checkpoint at about the same time, but the value is here
+//! within milliseconds, and the file is read when it has settled, a few hundred milliseconds later.
+//! A copy that was started at once would begin where its origin was before, or anew.
 
 use std::{thread, time::Duration, time::Instant};
 
 use shoal_store::{ResourceKind, Rows, StoreError};
 
-/// How long a copy waits for its origin's first checkpoint. One without would begin anew, and be judged as if it had not.
+/// How long a copy waits for its origin's first checkpoint. One without would begin anew, and be
+/// judged as if it had not.
 pub(super) const FIRST: Duration = Duration::from_secs(4);
-/// How long for one that is newer than the origin's last value, if there is an older one: a program may save before it tells, or not every time.
+/// How long for one that is newer than the origin's last value, if there is an older one: a program
+/// may save before it tells, or not every time.
 pub(super) const NEWER: Duration = Duration::from_millis(1500);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Receipts that are read at once.
 const PAGE: usize = 1000;
 
-/// Whether a training job has a checkpoint that another can begin with. Waits a while for the first one, and for one that was stored at `told_ms` or later, in
-/// milliseconds since the epoch.
+/// Whether a training job has a checkpoint that another can begin with. Waits a while for the first
+/// one, and for one that was stored at `told_ms` or later, in milliseconds since the epoch.
 ///
 /// # Errors
 /// The storage's.

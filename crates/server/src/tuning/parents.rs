@@ -23,8 +23,9 @@ pub(super) struct Finished {
 
 /// The finished trials of these tuning jobs, in the order of the parents, then of names.
 ///
-/// A trial that was stopped counts as completed if none of its definition came further: that is how trials of Hyperband end that were never behind.
-/// The value of one that was stopped earlier is of less training than others', and teaches nothing about them.
+/// A trial that was stopped counts as completed if none of its definition came further: that is how
+/// trials of Hyperband end that were never behind. The value of one that was stopped earlier is of
+/// less training than others', and teaches nothing about them.
 ///
 /// # Errors
 /// The storage's.
@@ -47,7 +48,8 @@ pub(super) fn finished(rows: &dyn Rows, parents: &[String]) -> Result<Vec<Finish
                     _ => continue,
                 };
                 let Ok(request) = requests::training_job(&job) else { continue };
-                let finished = Finished { definition, job: trial.job, hyperparameters: request.hyperparameters, outcome };
+                let finished =
+                    Finished { definition, job: trial.job, hyperparameters: request.hyperparameters, outcome };
                 known.push((finished, resource, is_whole));
             }
             let Some(next) = page.next else { break };

@@ -1,4 +1,5 @@
-//! One tuning job's studies: made of its row and its records, asked and told in the order of the core's requests.
+//! One tuning job's studies: made of its row and its records, asked and told in the order of the
+//! core's requests.
 
 use std::{
     collections::HashMap,
@@ -19,8 +20,8 @@ use super::{
 };
 use crate::{Images, core::now_ms, effects::describe, keys::sha256_hex, requests};
 
-/// An answer goes out after so much computing, with what it has: the first trials start while the rest are still suggested, and others' searches
-/// are not kept waiting.
+/// An answer goes out after so much computing, with what it has: the first trials start while the
+/// rest are still suggested, and others' searches are not kept waiting.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// See [`Searches::is_quick`].
@@ -102,7 +103,8 @@ impl Searches {
     /// Row or records cannot be read, or make no sense together.
     pub(super) fn open(tuning: &ResourceRow, around: &Surroundings<'_>) -> Result<Self, Trouble> {
         let request = requests::tuning_job(tuning).map_err(|error| Trouble::Never(error.message))?;
-        let designs = designs(&request, seed(&request, &tuning.uid), around.images).map_err(|error| Trouble::Never(error.message))?;
+        let designs = designs(&request, seed(&request, &tuning.uid), around.images)
+            .map_err(|error| Trouble::Never(error.message))?;
         let mut searches = Vec::with_capacity(designs.len());
         for design in designs {
             let study = Study::new(design.study.clone()).map_err(never)?;
@@ -132,7 +134,8 @@ impl Searches {
         self.nursery.uid == tuning.uid
     }
 
-    /// Whether a suggestion is likely to take less time than making something durable. One that copies may wait for a checkpoint.
+    /// Whether a suggestion is likely to take less time than making something durable. One that
+    /// copies may wait for a checkpoint.
     pub(super) fn is_quick(&self) -> bool {
         let copies = |search: &Search| matches!(search.design.study.scheduler, SchedulerSpec::Pbt(_));
         self.took.is_some_and(|took| took < QUICK) && !self.searches.iter().any(copies)
@@ -152,7 +155,9 @@ impl Searches {
 
     fn fold(&mut self, seq: u64, bytes: &[u8]) -> Result<(), Trouble> {
         let tuning = &self.nursery.tuning;
-        let wrong = |what: &dyn std::fmt::Display| Trouble::Never(format!("record {seq} of tuning job {tuning} cannot be used: {what}"));
+        let wrong = |what: &dyn std::fmt::Display| {
+            Trouble::Never(format!("record {seq} of tuning job {tuning} cannot be used: {what}"))
+        };
         let StudyRecord { definition, record } = serde_json::from_slice(bytes).map_err(|error| wrong(&error))?;
         let missing = || wrong(&"it is of a definition that is not there");
         let search = self.searches.get_mut(definition as usize).ok_or_else(missing)?;
@@ -238,8 +243,10 @@ impl Searches {
                 Ask::Resume { .. } => given += 1,
                 Ask::Start(start) => {
                     given += 1;
-                    let mut origin = start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
-                    let told_ms = start.origin.and_then(|origin| search.told_ms.get(&origin.trial).copied()).unwrap_or(0);
+                    let mut origin =
+                        start.origin.and_then(|origin| search.jobs.get(origin.trial as usize).cloned().flatten());
+                    let told_ms =
+                        start.origin.and_then(|origin| search.told_ms.get(&origin.trial).copied()).unwrap_or(0);
                     if let Some(job) = &origin
                         && !has_checkpoint(rows, job, told_ms)?
                     {
@@ -249,8 +256,13 @@ impl Searches {
                         );
                         origin = None;
                     }
-                    let trial =
-                        Newborn { definition, trial: start.trial, number, origin, keeps_checkpoints: search.design.keeps_checkpoints };
+                    let trial = Newborn {
+                        definition,
+                        trial: start.trial,
+                        number,
+                        origin,
+                        keeps_checkpoints: search.design.keeps_checkpoints,
+                    };
                     let new = self.nursery.child(rows, &self.request, trial, search.study.space(), &start.config)?;
                     search.begins(start.trial, &new.child.name);
                     children.push(new);
@@ -270,7 +282,10 @@ impl Searches {
     pub(super) fn observe(&mut self, seq: u64, definition: u32, trial: u32, what: &Observation) -> Told {
         let tuning = self.nursery.tuning.clone();
         let Some(search) = self.searches.get_mut(definition as usize) else {
-            return Told { command: Command::Judged { tuning, seq, records: Vec::new(), converged: false }, children: Vec::new() };
+            return Told {
+                command: Command::Judged { tuning, seq, records: Vec::new(), converged: false },
+                children: Vec::new(),
+            };
         };
         let number = search.study.records().len();
         match what {

@@ -10,7 +10,9 @@ use shoal_tuner::{
     named::{self, Resources},
     schedule::Form,
 };
-use shoal_wire::{CreateTuningJob, Error, Goal, ParameterRange, RangeValues, STRATEGY_TAG, ScalingType, Strategy, TuningDefinition};
+use shoal_wire::{
+    CreateTuningJob, Error, Goal, ParameterRange, RangeValues, STRATEGY_TAG, ScalingType, Strategy, TuningDefinition,
+};
 
 use crate::{Image, Images, options::known_image_of};
 
@@ -31,7 +33,8 @@ pub(crate) struct Design {
     pub(crate) note: Option<String>,
 }
 
-/// The tag [`STRATEGY_TAG`], where it is no plain name: JSON, or that in base64, since the tags of AWS have no braces and quotes.
+/// The tag [`STRATEGY_TAG`], where it is no plain name: JSON, or that in base64, since the tags of
+/// AWS have no braces and quotes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Chosen {
@@ -62,10 +65,12 @@ const WHOLE_TRIALS: u32 = 3;
 /// From so many trials on there are enough for several brackets.
 const BRACKETS_FROM: u32 = 100;
 
-/// Sets the first rung by the number of trials, where nobody has said where it lies: each rung keeps a third, and a few trials shall come to their end. With
-/// thirty trials two rungs are enough; the lowest of four would judge most of them by a round that tells little (on both tables of
-/// docs/notes/tuner.md, "Multi-fidelity", ten times the regret). Of each rung no more than a third goes on then, so that thirty trials of at most
-/// R units use 30 R/9 + 10 (R/3 - R/9) + 3 (R - R/3) of the 30 R, a quarter, in whatever order they come.
+/// Sets the first rung by the number of trials, where nobody has said where it lies: each rung
+/// keeps a third, and a few trials shall come to their end. With thirty trials two rungs are
+/// enough; the lowest of four would judge most of them by a round that tells little (on both tables
+/// of docs/notes/tuner.md, "Multi-fidelity", ten times the regret). Of each rung no more than a
+/// third goes on then, so that thirty trials of at most R units use 30 R/9 + 10 (R/3 - R/9) + 3 (R
+/// - R/3) of the 30 R, a quarter, in whatever order they come.
 fn suit(scheduler: &mut SchedulerSpec, trials: u32) {
     let (eta, max, min, delayed) = match scheduler {
         SchedulerSpec::Hyperband(it) => (it.eta, it.max_resource, &mut it.min_resource, &mut it.delayed),
@@ -82,7 +87,8 @@ fn suit(scheduler: &mut SchedulerSpec, trials: u32) {
     }
 }
 
-/// The studies of a request, one for each of its definitions. The seed is the request's, or drawn by the caller.
+/// The studies of a request, one for each of its definitions. The seed is the request's, or drawn
+/// by the caller.
 ///
 /// # Errors
 /// `ValidationException`: ranges, strategy or tag make no sense together.
@@ -110,7 +116,13 @@ fn chosen(text: &str) -> Result<Chosen, Error> {
     }
 }
 
-fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen, seed: u64, images: &dyn Images) -> Result<Design, Error> {
+fn design(
+    request: &CreateTuningJob,
+    definition: &TuningDefinition,
+    tag: &Chosen,
+    seed: u64,
+    images: &dyn Images,
+) -> Result<Design, Error> {
     let refused = |error: SpecError| Error::validation(format!("Invalid value at '{}': {error}.", definition.path));
     let builtin = match known_image_of(images, &definition.training) {
         Some(Image::Builtin(algorithm)) => Some(algorithm),
@@ -119,11 +131,13 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
     let resumes = builtin.as_ref().is_some_and(|algorithm| algorithm.resumes);
     let checkpoints = resumes || definition.training.checkpoint.is_some();
 
-    let own = Objective { metric: definition.objective.metric.clone(), direction: direction(definition.objective.goal) };
+    let own =
+        Objective { metric: definition.objective.metric.clone(), direction: direction(definition.objective.goal) };
     let further = tag.objectives.iter().map(|it| Objective { metric: it.metric.clone(), direction: it.direction });
     let objectives: Vec<_> = std::iter::once(own).chain(further).collect();
 
-    let names = builtin.as_ref().map_or_else(|| images.resources(), |algorithm| algorithm.resource.iter().cloned().collect());
+    let names =
+        builtin.as_ref().map_or_else(|| images.resources(), |algorithm| algorithm.resource.iter().cloned().collect());
     let fixed = names.iter().find_map(|name| definition.static_hyperparameters.get(name)?.trim().parse().ok());
     let resources = Resources { min: request.min_resource, max: definition.max_resource.or(fixed), eta: None };
     let (mut searcher, mut scheduler) = usual(request);
@@ -161,7 +175,8 @@ fn design(request: &CreateTuningJob, definition: &TuningDefinition, tag: &Chosen
     }
     let space = space(&definition.ranges, &tag.conditions).map_err(|error| refused(error.into()))?;
     let directions = objectives.iter().map(|objective| objective.direction).collect();
-    let study = StudySpec { space, objectives: directions, searcher, scheduler, seed, max_trials: request.limits.max_jobs };
+    let study =
+        StudySpec { space, objectives: directions, searcher, scheduler, seed, max_trials: request.limits.max_jobs };
     // What cannot be a study is refused before there is a tuning job.
     Study::new(study.clone()).map_err(refused)?;
     let keeps_checkpoints = resumes && pauses(&study.scheduler);
@@ -184,7 +199,8 @@ fn usual(request: &CreateTuningJob) -> (Value, Value) {
     (json!(searcher), json!(scheduler))
 }
 
-/// A program without checkpoints would begin anew when it goes on after a pause: it is stopped where others pause.
+/// A program without checkpoints would begin anew when it goes on after a pause: it is stopped
+/// where others pause.
 fn stopping_form(scheduler: &mut SchedulerSpec) -> Option<String> {
     let form = match scheduler {
         SchedulerSpec::Asha(options) => &mut options.form,
@@ -192,7 +208,8 @@ fn stopping_form(scheduler: &mut SchedulerSpec) -> Option<String> {
         _ => return None,
     };
     *form = Form::Stopping;
-    let what = "training jobs have no CheckpointConfig, so those that fall behind are stopped at once instead of being paused";
+    let what =
+        "training jobs have no CheckpointConfig, so those that fall behind are stopped at once instead of being paused";
     Some(format!("{what}; with checkpoints, the search could come back to them"))
 }
 
@@ -200,8 +217,10 @@ fn pauses(scheduler: &SchedulerSpec) -> bool {
     promotes(scheduler) || matches!(scheduler, SchedulerSpec::RoundRobin(_) | SchedulerSpec::Pbt(_))
 }
 
-/// Most of the trials that it pauses never go on. A built-in algorithm is ended there and leaves its instance, with its library loaded and its channels read,
-/// to the next trial; frozen, it would keep the instance to itself. Where trials take turns, each comes back, and soonest if it was frozen.
+/// Most of the trials that it pauses never go on. A built-in algorithm is ended there and leaves
+/// its instance, with its library loaded and its channels read, to the next trial; frozen, it would
+/// keep the instance to itself. Where trials take turns, each comes back, and soonest if it was
+/// frozen.
 fn promotes(scheduler: &SchedulerSpec) -> bool {
     match scheduler {
         SchedulerSpec::Asha(options) => options.form == Form::Promotion,
@@ -217,15 +236,22 @@ pub(super) fn direction(goal: Goal) -> Direction {
     }
 }
 
-fn space(ranges: &[ParameterRange], conditions: &BTreeMap<String, Condition>) -> Result<Space, shoal_tuner::SpaceError> {
+fn space(
+    ranges: &[ParameterRange],
+    conditions: &BTreeMap<String, Condition>,
+) -> Result<Space, shoal_tuner::SpaceError> {
     if let Some(unknown) = conditions.keys().find(|name| !ranges.iter().any(|range| range.name == **name)) {
         let problem = "has a condition, and is no hyperparameter that is tuned".to_owned();
         return Err(shoal_tuner::SpaceError { parameter: unknown.clone(), problem });
     }
     let parameter = |range: &ParameterRange| {
         let domain = match &range.values {
-            RangeValues::Integer { min, max, scaling } => Domain::Integer { min: *min, max: *max, scaling: scaled(*scaling) },
-            RangeValues::Continuous { min, max, scaling } => Domain::Continuous { min: *min, max: *max, scaling: scaled(*scaling) },
+            RangeValues::Integer { min, max, scaling } => {
+                Domain::Integer { min: *min, max: *max, scaling: scaled(*scaling) }
+            }
+            RangeValues::Continuous { min, max, scaling } => {
+                Domain::Continuous { min: *min, max: *max, scaling: scaled(*scaling) }
+            }
             RangeValues::Categorical(values) => Domain::Categorical { values: values.clone() },
         };
         Parameter { name: range.name.clone(), domain, condition: conditions.get(&range.name).cloned() }

@@ -97,7 +97,12 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
         let spec = parsed(&request).to_stored();
-        let row = ResourceRow { uid: "0123456789ab".to_owned(), request, spec, ..ResourceRow::new(ResourceKind::TUNING_JOB, "tune") };
+        let row = ResourceRow {
+            uid: "0123456789ab".to_owned(),
+            request,
+            spec,
+            ..ResourceRow::new(ResourceKind::TUNING_JOB, "tune")
+        };
         Self { journal, row, stored: 0, _dir: dir }
     }
 
@@ -107,7 +112,8 @@ impl Fixture {
         Searches::open(&self.row, &around).unwrap()
     }
 
-    /// Asks as the core does until it has all that it wants, or is given none: an answer may be cut short by its time.
+    /// Asks as the core does until it has all that it wants, or is given none: an answer may be cut
+    /// short by its time.
     fn suggest(&mut self, searches: &mut Searches, wanted: usize) -> (Vec<NewChild>, Vec<StudyRecord>) {
         let (mut children, mut all) = (Vec::new(), Vec::new());
         while children.len() < wanted {
@@ -161,7 +167,11 @@ fn studies_of_records_go_on_as_those_that_were_never_closed() {
             let judged = open.observe(2, 0, child.trial, &ended(f64::from(child.trial) / 7.0));
             assert_eq!(records(&judged).len(), 1);
             fixture.store(&judged);
-            assert_eq!(records(&open.observe(2, 0, child.trial, &ended(0.0))).len(), 0, "an end that is said again is no news");
+            assert_eq!(
+                records(&open.observe(2, 0, child.trial, &ended(0.0))).len(),
+                0,
+                "an end that is said again is no news"
+            );
         }
         let again = fixture.open().suggest(&fixture.journal.rows(), 1, 1).unwrap();
         let on = open.suggest(&fixture.journal.rows(), 1, 1).unwrap();
@@ -190,7 +200,10 @@ fn definitions_share_the_trials_evenly() {
     children.extend(more);
     let of: Vec<u32> = children.iter().map(|new| new.child.definition).collect();
     assert_eq!(of, [0, 1, 0, 1, 0]);
-    assert!(!all.iter().any(|it| matches!(it.record, Record::Asked { answer: Ask::End, .. })), "trials are still running");
+    assert!(
+        !all.iter().any(|it| matches!(it.record, Record::Asked { answer: Ask::End, .. })),
+        "trials are still running"
+    );
 }
 
 #[test]
@@ -201,7 +214,8 @@ fn the_tag_chooses_beyond_the_api() {
         request.tags = serde_json::from_value(tags["Tags"].clone()).unwrap();
         designs(&request, 1, &Host).map(|designs| designs[0].clone())
     };
-    let conditional = r#"{"scheduler":{"kind":"asha","max_resource":9},"conditions":{"x":{"parent":"kind","in":["a"]}}}"#;
+    let conditional =
+        r#"{"scheduler":{"kind":"asha","max_resource":9},"conditions":{"x":{"parent":"kind","in":["a"]}}}"#;
     for text in [conditional.to_owned(), base64_simd::STANDARD.encode_to_string(conditional)] {
         let design = of(&text).unwrap();
         assert!(matches!(design.study.scheduler, SchedulerSpec::Asha(_)), "{text}");
@@ -210,7 +224,9 @@ fn the_tag_chooses_beyond_the_api() {
     assert_eq!(of("sobol").unwrap().study.searcher, SearcherSpec::Sobol);
     let several = of(r#"{"objectives":[{"metric":"seconds"}]}"#).unwrap();
     assert_eq!((several.objectives.len(), several.study.objectives.len()), (2, 2));
-    for (wrong, said) in [("newton", "newton"), ("{\"what\":1}", "what"), (r#"{"conditions":{"y":{"parent":"kind","in":["a"]}}}"#, "y")] {
+    for (wrong, said) in
+        [("newton", "newton"), ("{\"what\":1}", "what"), (r#"{"conditions":{"y":{"parent":"kind","in":["a"]}}}"#, "y")]
+    {
         let error = of(wrong).unwrap_err();
         assert!(error.message.contains(said), "{}", error.message);
     }
@@ -255,7 +271,9 @@ fn a_look_costs_what_is_new() {
 fn a_copy_begins_with_a_checkpoint_or_is_none() {
     let strategy = r#"{"scheduler":{"kind":"pbt","population":2,"quantile":0.5,"max_resource":3}}"#;
     let changes = json!({"Tags": [{"Key": "shoal:strategy", "Value": strategy}]});
-    for (comes, is_over, is_old) in [(true, false, false), (true, false, true), (false, true, false), (false, false, false)] {
+    for (comes, is_over, is_old) in
+        [(true, false, false), (true, false, true), (false, true, false), (false, false, false)]
+    {
         let mut definition = definition(None);
         definition["CheckpointConfig"] = json!({"S3Uri": "s3://bucket/kept"});
         let mut changes = changes.clone();
@@ -264,8 +282,10 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
         let mut open = fixture.open();
         let (children, _) = fixture.suggest(&mut open, 2);
         for (value, NewChild { child, .. }) in [0.5, 1.0].into_iter().zip(&children) {
-            fixture
-                .put(RowChange::Put(Box::new(ResourceRow { ended: is_over, ..ResourceRow::new(ResourceKind::TRAINING_JOB, &child.name) })));
+            fixture.put(RowChange::Put(Box::new(ResourceRow {
+                ended: is_over,
+                ..ResourceRow::new(ResourceKind::TRAINING_JOB, &child.name)
+            })));
             let told = open.observe(2, 0, child.trial, &Observation::Reported { resource: 1, value: Some(value) });
             fixture.store(&told);
         }
@@ -290,8 +310,9 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
             }
             asked.join().unwrap()
         });
-        let copied =
-            records(&told).iter().any(|it| matches!(&it.record, Record::Asked { answer: Ask::Start(start), .. } if start.origin.is_some()));
+        let copied = records(&told)
+            .iter()
+            .any(|it| matches!(&it.record, Record::Asked { answer: Ask::Start(start), .. } if start.origin.is_some()));
         assert!(copied, "{:?}", records(&told));
         assert_eq!(told.children[0].child.origin, comes.then_some(best));
         assert!(began.elapsed() < Duration::from_secs(60), "and not for ever");

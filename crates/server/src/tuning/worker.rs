@@ -1,5 +1,6 @@
-//! The threads that search. Each tuning job's requests are answered in their order by one thread at a time; tuning jobs take turns, so that a long
-//! suggestion of one holds up no other for longer than that. A search that panics fails its tuning job, and the thread goes on with the others.
+//! The threads that search. Each tuning job's requests are answered in their order by one thread at
+//! a time; tuning jobs take turns, so that a long suggestion of one holds up no other for longer
+//! than that. A search that panics fails its tuning job, and the thread goes on with the others.
 
 use std::{
     any::Any,
@@ -19,7 +20,8 @@ use crate::{
     effects::{World, describe},
 };
 
-/// Requests of one tuning job that are answered together: what they come to becomes durable together.
+/// Requests of one tuning job that are answered together: what they come to becomes durable
+/// together.
 const TOGETHER: usize = 64;
 /// After the journal, or a row, could not be used.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -73,7 +75,8 @@ impl Tuner {
         self.0.changed.notify_all();
     }
 
-    /// The next tuning job's requests, and its studies if they are open; none when it is time to end.
+    /// The next tuning job's requests, and its studies if they are open; none when it is time to
+    /// end.
     fn next(&self, desk: &impl Desk) -> Option<(String, Vec<TunerRequest>, Option<Searches>)> {
         let mut state = self.lock();
         loop {
@@ -86,7 +89,8 @@ impl Tuner {
                 let together = job.requests.len().min(TOGETHER);
                 return Some((tuning, job.requests.drain(..together).collect(), job.searches.take()));
             }
-            let open: Vec<String> = state.jobs.iter().filter(|(_, job)| !job.is_taken).map(|(name, _)| name.clone()).collect();
+            let open: Vec<String> =
+                state.jobs.iter().filter(|(_, job)| !job.is_taken).map(|(name, _)| name.clone()).collect();
             if open.is_empty() {
                 state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -129,8 +133,14 @@ trait Desk {
     /// Nobody waits for answers to this tuning job's requests any more.
     fn is_over(&self, tuning: &str) -> bool;
 
-    /// Answers requests in order, with studies that are open or become so; what is left was not answered.
-    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble>;
+    /// Answers requests in order, with studies that are open or become so; what is left was not
+    /// answered.
+    fn answer(
+        &self,
+        tuning: &str,
+        searches: &mut Option<Searches>,
+        left: &mut Vec<TunerRequest>,
+    ) -> Result<(), Trouble>;
 
     /// Tells the core.
     fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal>;
@@ -141,7 +151,12 @@ impl Desk for World {
         self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
     }
 
-    fn answer(&self, tuning: &str, searches: &mut Option<Searches>, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
+    fn answer(
+        &self,
+        tuning: &str,
+        searches: &mut Option<Searches>,
+        left: &mut Vec<TunerRequest>,
+    ) -> Result<(), Trouble> {
         let mut turn = Turn { world: self, tuning, searches: searches.take() };
         let outcome = turn.answer(left);
         *searches = turn.searches;
@@ -169,7 +184,8 @@ pub(crate) fn start(tuner: &Tuner, world: &Arc<World>) -> std::io::Result<Vec<th
 
 fn work(tuner: &Tuner, desk: &impl Desk) {
     while let Some((tuning, mut left, mut searches)) = tuner.next(desk) {
-        // Whatever a panic leaves behind is not used: the studies are dropped, and what was told to the core was told as a whole.
+        // Whatever a panic leaves behind is not used: the studies are dropped, and what was told to
+        // the core was told as a whole.
         let outcome = catch_unwind(AssertUnwindSafe(|| desk.answer(&tuning, &mut searches, &mut left)))
             .unwrap_or_else(|panic| Err(panicked(&*panic)));
         if let Err(trouble) = outcome {
@@ -192,7 +208,11 @@ fn work(tuner: &Tuner, desk: &impl Desk) {
 
 /// It would happen again.
 fn panicked(panic: &(dyn Any + Send)) -> Trouble {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
     Trouble::Never(format!(
         "the tuner panicked, which is a mistake of Shoal's own ({text}); the server's log says where. What was found is kept: a new tuning job may start \
          from this one (WarmStartConfig), with another strategy or another RandomSeed"
@@ -204,7 +224,11 @@ fn give_up(desk: &impl Desk, tuning: &str, left: &[TunerRequest], trouble: Troub
     let Trouble::Never(reason) = &trouble else { return trouble };
     tracing::error!("tuning job {tuning} fails: {reason}");
     // Some may not be awaited any more; the first one that is ends it.
-    let failed = |request: &TunerRequest| Command::SearchFailed { tuning: tuning.to_owned(), seq: request.seq(), reason: reason.clone() };
+    let failed = |request: &TunerRequest| Command::SearchFailed {
+        tuning: tuning.to_owned(),
+        seq: request.seq(),
+        reason: reason.clone(),
+    };
     match desk.tell(left.iter().map(failed).collect()) {
         Ok(()) => trouble,
         Err(Refusal::Stopping) => Trouble::Stopping,
@@ -223,7 +247,10 @@ impl Turn<'_> {
         let world = self.world;
         if let Some(searches) = &self.searches {
             // A tuning job may have been deleted, and its name be another one's.
-            let row = world.rows.resource(ResourceKind::TUNING_JOB, self.tuning).map_err(|error| Trouble::Again(describe(&error)))?;
+            let row = world
+                .rows
+                .resource(ResourceKind::TUNING_JOB, self.tuning)
+                .map_err(|error| Trouble::Again(describe(&error)))?;
             if row.is_none_or(|row| row.ended || !searches.are_of(&row)) {
                 self.searches = None;
             }
@@ -234,16 +261,21 @@ impl Turn<'_> {
                 left.clear();
                 return Ok(());
             };
-            // Judgements go together. A suggestion goes with them only where it takes no time, as they are waited for, and nothing goes with it
-            // that comes after: its numbers must be durable before anything rests on them.
+            // Judgements go together. A suggestion goes with them only where it takes no time, as
+            // they are waited for, and nothing goes with it that comes after: its numbers must be
+            // durable before anything rests on them.
             let judgements = left.iter().take_while(|request| matches!(request, TunerRequest::Tell { .. })).count();
             let together = if searches.is_quick() { judgements + 1 } else { judgements.max(1) }.min(left.len());
             let mut told: Vec<Told> = Vec::with_capacity(together);
             for request in &left[..together] {
                 let began = Instant::now();
                 let (kind, answer) = match request {
-                    TunerRequest::Tell { seq, definition, trial, what, .. } => ("judge", searches.observe(*seq, *definition, *trial, what)),
-                    TunerRequest::Ask { seq, wanted, .. } => ("suggest", searches.suggest(&*world.rows, *seq, *wanted)?),
+                    TunerRequest::Tell { seq, definition, trial, what, .. } => {
+                        ("judge", searches.observe(*seq, *definition, *trial, what))
+                    }
+                    TunerRequest::Ask { seq, wanted, .. } => {
+                        ("suggest", searches.suggest(&*world.rows, *seq, *wanted)?)
+                    }
                 };
                 told.push(answer);
                 world.exporter.searched(kind, began.elapsed());
@@ -317,7 +349,9 @@ mod tests {
             match said.recv_timeout(Duration::from_secs(60)).unwrap() {
                 Said::Answered(answered) => assert_eq!((answered.as_str(), tuning), ("good", "good")),
                 Said::Told(commands) => {
-                    let [Command::SearchFailed { tuning: failed, seq, reason }] = &commands[..] else { panic!("{commands:?}") };
+                    let [Command::SearchFailed { tuning: failed, seq, reason }] = &commands[..] else {
+                        panic!("{commands:?}")
+                    };
                     assert_eq!((failed.as_str(), tuning, *seq), ("bad", "bad", round as u64));
                     assert!(reason.contains("(1 requests too many)") && reason.contains("WarmStartConfig"), "{reason}");
                 }

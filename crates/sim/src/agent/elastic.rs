@@ -1,4 +1,5 @@
-//! Agents of attempts that lose and gain instances: they leave after a notice, and know the members.
+//! Agents of attempts that lose and gain instances: they leave after a notice, and know the
+//! members.
 
 use super::Agent;
 use crate::{events::SimEvent, processes::Process, world::Simulation};

@@ -1,4 +1,5 @@
-//! Files that an agent mirrors: sent on a connection of their own, again and again until they are answered.
+//! Files that an agent mirrors: sent on a connection of their own, again and again until they are
+//! answered.
 
 use shoal_link::{Frame, ToServer};
 
@@ -11,8 +12,8 @@ use crate::{
     world::{Simulation, Step, broken},
 };
 
-/// An agent that has sent a file not longer ago is not ended before it is answered, if it has been connected for as
-/// long as it takes until what a release has learnt of it reaches the processes.
+/// An agent that has sent a file not longer ago is not ended before it is answered, if it has been
+/// connected for as long as it takes until what a release has learnt of it reaches the processes.
 const SENT_MS: u64 = 5000;
 const KNOWN_MS: u64 = 7000;
 
@@ -47,7 +48,9 @@ impl Simulation {
 
     pub(crate) fn connects_files(&mut self, process: &Process) {
         let is_served = self.server.is_some();
-        let Some(agent) = self.agent(process).filter(|agent| agent.mirror.is_none() && !agent.files.is_empty()) else { return };
+        let Some(agent) = self.agent(process).filter(|agent| agent.mirror.is_none() && !agent.files.is_empty()) else {
+            return;
+        };
         let Some(attempt) = agent.attempt.clone() else { return };
         if !is_served {
             let pause = self.faults.random.between(50, 1000);
@@ -99,8 +102,8 @@ impl Simulation {
         self.settle_files(process)
     }
 
-    /// Once all files of a program that has ended are answered, their connection is closed, and an agent that waits for
-    /// that leaves.
+    /// Once all files of a program that has ended are answered, their connection is closed, and an
+    /// agent that waits for that leaves.
     pub(super) fn settle_files(&mut self, process: &Process) -> Step {
         let Some(agent) = self.agent(process) else { return Ok(()) };
         if !agent.files.is_empty() || !agent.is_over() {

@@ -43,7 +43,9 @@ impl Simulation {
     /// The next step of what an agent does.
     pub(crate) fn step_agent(&mut self, process: &Process, step: u64) -> Step {
         let wall = self.wall();
-        let Some(doing) = self.agent(process).filter(|agent| agent.step == step).map(|agent| agent.doing) else { return Ok(()) };
+        let Some(doing) = self.agent(process).filter(|agent| agent.step == step).map(|agent| agent.doing) else {
+            return Ok(());
+        };
         let has_trouble = doing == Doing::Downloading && self.faults.lethal_one_in(30);
         if has_trouble {
             self.touch_agent(process);
@@ -62,14 +64,18 @@ impl Simulation {
                 let step = agent.next_step(Doing::Training(0));
                 self.after(program.step_ms, SimEvent::AgentStep { process: process.clone(), step });
             }
-            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => agent.stands = true,
+            Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => {
+                agent.stands = true;
+            }
             Doing::Training(done) if done < program.steps || program.end == End::Never => {
                 if done < MAX_LINES {
                     agent.lines += 1;
                     let line = agent.lines;
                     agent.report(
                         wall,
-                        ReportBody::Logs { lines: vec![LogLine { at_ms: wall.0, text: numbered(agent.life, line).to_string() }] },
+                        ReportBody::Logs {
+                            lines: vec![LogLine { at_ms: wall.0, text: numbered(agent.life, line).to_string() }],
+                        },
                     );
                     if let Some(value) = agent.units.as_ref().map(|units| units.value_after(line)) {
                         agent.report(wall, ReportBody::Objective { ordinal: line, value });
@@ -84,7 +90,8 @@ impl Simulation {
             Doing::Training(_) => self.program_ends(process, program.end, wall),
             Doing::Ending => self.program_ends(process, End::Signal(15), wall),
             Doing::Uploading(sent) if sent < program.parts => {
-                let part = Frame::Part { seq: agent.next, artifact: Artifact::Model, bytes: vec![part_of(agent.life, sent)] };
+                let part =
+                    Frame::Part { seq: agent.next, artifact: Artifact::Model, bytes: vec![part_of(agent.life, sent)] };
                 agent.spool.push_back((agent.next, part));
                 agent.next += 1;
                 let step = agent.next_step(Doing::Uploading(sent + 1));
@@ -109,7 +116,8 @@ impl Simulation {
         };
         let before = agent.units.as_ref().map_or(0, |units| units.from);
         let value = f64::from(before + agent.lines);
-        let metrics = (agent.lines > 0).then(|| MetricPoint { name: format!("loss-{}", process.1), value, at_ms: wall.0 });
+        let metrics =
+            (agent.lines > 0).then(|| MetricPoint { name: format!("loss-{}", process.1), value, at_ms: wall.0 });
         let end = RankEnd {
             outcome,
             out_of_memory: end == End::OutOfMemory,

@@ -62,7 +62,9 @@ impl Attempt {
 impl Simulation {
     pub(crate) fn perform_for_lane(&mut self, io: Io) -> Step {
         match io {
-            Io::Perform { action: Action::ClearInstances { attempt, hosts }, .. } => self.clear_instances(attempt, hosts)?,
+            Io::Perform { action: Action::ClearInstances { attempt, hosts }, .. } => {
+                self.clear_instances(attempt, hosts)?;
+            }
             Io::Perform { action, write } => {
                 let attempt = action.attempt().to_owned();
                 let outcome = self.act(action, write)?;
@@ -90,10 +92,13 @@ impl Simulation {
                     return Ok(());
                 }
                 let result = self.execute(&command, true)?;
-                let is_refused = matches!(result.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);
+                let is_refused =
+                    matches!(result.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce);
                 self.completes(if is_refused { Event::CommitFailed { attempt } } else { Event::Committed { attempt } });
             }
-            Io::Pool(_) | Io::Cancel { .. } | Io::LogDelay { .. } => return broken("the driver has carried it already"),
+            Io::Pool(_) | Io::Cancel { .. } | Io::LogDelay { .. } => {
+                return broken("the driver has carried it already");
+            }
         }
         Ok(())
     }
@@ -142,7 +147,9 @@ impl Simulation {
         let view = state.job_of(attempt).and_then(|job| state.view(job));
         match view.map(|view| (view.status, view.secondary)) {
             Some((JobStatus::Stopping, _)) => "stop_requested",
-            Some((JobStatus::InProgress, SecondaryStatus::Interrupted)) if self.memory.evicted.iter().any(|of| of == attempt) => {
+            Some((JobStatus::InProgress, SecondaryStatus::Interrupted))
+                if self.memory.evicted.iter().any(|of| of == attempt) =>
+            {
                 "attempt_evicted"
             }
             Some((JobStatus::InProgress, SecondaryStatus::Interrupted)) => "attempt_interrupted",
@@ -203,7 +210,8 @@ impl Simulation {
         self.disk.dirs.insert(attempt.clone());
         let reuse = self.reuse_policy(&launch.job, instances, launch.trial.as_ref());
         let reuse_key = reuse.as_ref().map(|policy| policy.key.clone());
-        let plan = Plan { job: launch.job.clone(), attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
+        let plan =
+            Plan { job: launch.job.clone(), attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
         self.server().prepared.insert(attempt, plan);
         Ok(Outcome::Prepared { reuse_key })
     }
@@ -212,7 +220,10 @@ impl Simulation {
         if self.server().cancelled.contains(attempt) {
             return Outcome::Done;
         }
-        Outcome::Commit(Command::LaunchFailed { attempt: attempt.to_owned(), reason: "no space left on device".to_owned() })
+        Outcome::Commit(Command::LaunchFailed {
+            attempt: attempt.to_owned(),
+            reason: "no space left on device".to_owned(),
+        })
     }
 
     /// Starts the agents of a prepared launch, unless a warm instance serves it.
@@ -254,7 +265,10 @@ impl Simulation {
 
     fn store(&mut self, job: String, attempt: String, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {
         if write == WritePolicy::IfSpace && self.faults.one_in(25) {
-            return Ok(Outcome::NoSpace { reason: "no space left on device".to_owned(), has_written: self.faults.one_in(2) });
+            return Ok(Outcome::NoSpace {
+                reason: "no space left on device".to_owned(),
+                has_written: self.faults.one_in(2),
+            });
         }
         for host in &hosts {
             let has = self.disk.parts.get(&(attempt.clone(), *host)).cloned().unwrap_or_default();
@@ -267,7 +281,10 @@ impl Simulation {
         }
         if self.faults.lethal_one_in(15) {
             self.touch(&attempt);
-            return Ok(Outcome::Commit(Command::ArtifactsFailed { attempt, reason: "no space left on device".to_owned() }));
+            return Ok(Outcome::Commit(Command::ArtifactsFailed {
+                attempt,
+                reason: "no space left on device".to_owned(),
+            }));
         }
         self.passes(&["uploads_ended"], Point::MidAction)?;
         self.disk.models.insert(job, (attempt.clone(), hosts));
@@ -354,13 +371,17 @@ impl Simulation {
 
     /// The launcher reports that a process has ended.
     pub(crate) fn process_ended(&mut self, allocation: &str, host: u32) -> Step {
-        if self.processes.is_alive(&(allocation.to_owned(), host)) || self.processes.is_unknown(&(allocation.to_owned(), host)) {
+        if self.processes.is_alive(&(allocation.to_owned(), host))
+            || self.processes.is_unknown(&(allocation.to_owned(), host))
+        {
             // Another instance has its place since, or none.
             return Ok(());
         }
         let mut attempts = self.server().attempts.values_mut();
         let of = attempts.find(|running| running.plan.allocation == allocation && !running.awaits_instance);
-        let Some(attempt) = of.filter(|running| running.hosts[host as usize - 1].is_end_news()).map(|running| running.plan.attempt.clone())
+        let Some(attempt) = of
+            .filter(|running| running.hosts[host as usize - 1].is_end_news())
+            .map(|running| running.plan.attempt.clone())
         else {
             return Ok(());
         };

@@ -1,5 +1,5 @@
-//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and file receivers, and
-//! performs what they request.
+//! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and
+//! file receivers, and performs what they request.
 
 use std::collections::VecDeque;
 
@@ -90,7 +90,9 @@ impl Simulation {
     /// An event of a host's link, and what follows from it.
     pub(crate) fn link(&mut self, (attempt, host): &Host, event: Event) -> Step {
         let now = self.clocks();
-        let Some(link) = self.server().attempts.get_mut(attempt).and_then(|running| running.host(*host)) else { return Ok(()) };
+        let Some(link) = self.server().attempts.get_mut(attempt).and_then(|running| running.host(*host)) else {
+            return Ok(());
+        };
         for io in link.handle(event, now) {
             match io {
                 Io::Admit(ConnId(number)) => self.admit(number)?,
@@ -230,7 +232,9 @@ impl Simulation {
             if repeats && matches!(event, ingestion::Event::Arrived(_)) {
                 end.ingestion = Some(Ingestion::new(key.0.clone(), key.1, 0));
             }
-            let (Some(machine), last) = (&mut end.ingestion, end.last) else { return broken("a connection is not admitted") };
+            let (Some(machine), last) = (&mut end.ingestion, end.last) else {
+                return broken("a connection is not admitted");
+            };
             for io in machine.handle(event) {
                 match io {
                     ingestion::Io::Sign => self.link(key, Event::SignReceived(ConnId(number)))?,
@@ -274,7 +278,10 @@ impl Simulation {
     fn in_order(&mut self, number: u64, key: &Host, frames: Vec<Frame<ToServer>>) -> Step<Vec<Frame<ToServer>>> {
         let Some(end) = self.server().ends.get_mut(&number) else { return Ok(frames) };
         for frame in &frames {
-            let (Frame::Part { seq, .. } | Frame::Message(ToServer::Report(shoal_link::Report { seq, .. }))) = frame else { continue };
+            let (Frame::Part { seq, .. } | Frame::Message(ToServer::Report(shoal_link::Report { seq, .. }))) = frame
+            else {
+                continue;
+            };
             if *seq > end.last + 1 {
                 return broken(format!("report {seq} of {key:?} came after {}", end.last));
             }
@@ -309,7 +316,8 @@ impl Simulation {
                             }
                         }
                         file_receiver::Io::Store => {
-                            let path = self.server().ends.get(&number).map(|end| end.incoming.clone()).unwrap_or_default();
+                            let path =
+                                self.server().ends.get(&number).map(|end| end.incoming.clone()).unwrap_or_default();
                             next = Some(file_receiver::Event::Stored(self.store_file(key, path)));
                         }
                         file_receiver::Io::Commit(paths) => {
@@ -319,10 +327,14 @@ impl Simulation {
                             next = Some(file_receiver::Event::Committed);
                         }
                         file_receiver::Io::Send(ToAgent::FileSaved { .. }) if self.bug == Some(Bug::EarlySaved) => {}
-                        file_receiver::Io::Send(ToAgent::FileSaved { path }) => self.send_down(number, Down::FileSaved(path)),
+                        file_receiver::Io::Send(ToAgent::FileSaved { path }) => {
+                            self.send_down(number, Down::FileSaved(path));
+                        }
                         file_receiver::Io::Send(_) => self.send_down(number, Down::FileRefused),
                         file_receiver::Io::Append(_) | file_receiver::Io::Drop | file_receiver::Io::Read => {}
-                        file_receiver::Io::Refuse => return broken(format!("{key:?} sends what is not part of a file")),
+                        file_receiver::Io::Refuse => {
+                            return broken(format!("{key:?} sends what is not part of a file"));
+                        }
                     }
                 }
             }
@@ -365,7 +377,8 @@ impl Simulation {
         for plan in plans {
             let Some(ended) = self.processes.lost(&plan.allocation, plan.instances) else { continue };
             let Some(running) = self.server().attempts.get_mut(&plan.attempt) else { continue };
-            let silences: Vec<_> = (1..).zip(&mut running.hosts).map(|(host, link)| (host, link.elapse(passed))).collect();
+            let silences: Vec<_> =
+                (1..).zip(&mut running.hosts).map(|(host, link)| (host, link.elapse(passed))).collect();
             for (host, loss) in losses(&silences, &ended, SILENCE) {
                 let what = match loss {
                     Loss::Ended => format!("the agent of algo-{host} ended without a report"),

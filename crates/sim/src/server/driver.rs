@@ -1,5 +1,5 @@
-//! Drives the machines of `shoal_runtime`: carries values between them, and has what they request performed in the
-//! history's own time.
+//! Drives the machines of `shoal_runtime`: carries values between them, and has what they request
+//! performed in the history's own time.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -116,7 +116,9 @@ impl Simulation {
         let (now, epoch) = (self.now, self.epoch);
         let server = self.server();
         let deadline = [server.lanes.deadline(), server.pool.deadline()].into_iter().flatten().min();
-        let Some(at) = deadline.map(|Mono(at)| u64::try_from(at.as_millis()).expect("a short history").max(now)) else { return };
+        let Some(at) = deadline.map(|Mono(at)| u64::try_from(at.as_millis()).expect("a short history").max(now)) else {
+            return;
+        };
         if server.machines_wake.is_none_or(|(before, _)| at < before) {
             let number = server.machines_wake.map_or(0, |(_, number)| number) + 1;
             server.machines_wake = Some((at, number));

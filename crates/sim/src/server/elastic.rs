@@ -19,7 +19,8 @@ use crate::{
 const STORED_CHECK_MS: u64 = 2;
 
 impl Simulation {
-    /// Starts instances of an attempt: those that a crash left unstarted, or others in the places of lost ones.
+    /// Starts instances of an attempt: those that a crash left unstarted, or others in the places
+    /// of lost ones.
     pub(super) fn add_instances(&mut self, plan: &Plan, hosts: &[u32], joins: bool) -> Step<Outcome> {
         if self.faults.lethal_one_in(9) {
             self.touch(&plan.attempt);

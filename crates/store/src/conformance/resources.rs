@@ -2,8 +2,8 @@
 
 use super::Reopen;
 use crate::{
-    Batch, Journal, Key, KeyTest, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, RowChange, Rows, SortOrder,
-    StoreError,
+    Batch, Journal, Key, KeyTest, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, RowChange,
+    Rows, SortOrder, StoreError,
 };
 
 /// A kind that the storage knows nothing of.
@@ -115,7 +115,14 @@ pub(super) fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         ("ab", 20, 30, "Failed", Some("p"), [Some("Odd".into()), None]),
         ("B", 30, 60, "InProgress", Some("q"), [Some("Even".into()), Some("text".into())]),
     ];
-    let row = |(name, created_ms, modified_ms, status, parent, keys): (&str, u64, u64, &str, Option<&str>, [Option<Key>; 2])| {
+    let row = |(name, created_ms, modified_ms, status, parent, keys): (
+        &str,
+        u64,
+        u64,
+        &str,
+        Option<&str>,
+        [Option<Key>; 2],
+    )| {
         let (status, parent) = (status.to_owned(), parent.map(str::to_owned));
         put(&ResourceRow { created_ms, modified_ms, status, parent, keys, ..ResourceRow::new(KIND, name) })
     };
@@ -144,7 +151,10 @@ pub(super) fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         (failed.clone(), "c ab"),
         (ResourceFilter { name_contains: some("b"), ..base.clone() }, "ab"),
         (ResourceFilter { name_contains: some("%"), ..base.clone() }, ""),
-        (ResourceFilter { names: Some(vec!["ab".to_owned(), "c".to_owned(), "other".to_owned()]), ..base.clone() }, "c ab"),
+        (
+            ResourceFilter { names: Some(vec!["ab".to_owned(), "c".to_owned(), "other".to_owned()]), ..base.clone() },
+            "c ab",
+        ),
         (ResourceFilter { names: Some(Vec::new()), ..base.clone() }, ""),
         (ResourceFilter { name_resembles: some("b"), ..base.clone() }, "ab B"),
         (ResourceFilter { name_resembles: some("AB"), ..base.clone() }, "ab"),
@@ -156,7 +166,13 @@ pub(super) fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         (ResourceFilter { keys: keys(Some(KeyTest::IsNot("Odd".into())), None), ..failed.clone() }, "c"),
         (ResourceFilter { keys: keys(None, Some(KeyTest::Is(Key::Number(0.5)))), ..base.clone() }, "c"),
         (ResourceFilter { keys: keys(None, Some(KeyTest::IsNot(Key::Number(0.5)))), ..base.clone() }, "a B"),
-        (ResourceFilter { keys: keys(Some(KeyTest::Is("Even".into())), Some(KeyTest::IsNot("text".into()))), ..base.clone() }, "c a"),
+        (
+            ResourceFilter {
+                keys: keys(Some(KeyTest::Is("Even".into())), Some(KeyTest::IsNot("text".into()))),
+                ..base.clone()
+            },
+            "c a",
+        ),
         (ResourceFilter { created_after_ms: Some(10), created_before_ms: Some(30), ..base.clone() }, "a ab"),
         (ResourceFilter { modified_after_ms: Some(40), modified_before_ms: Some(60), ..base.clone() }, "c"),
         (ResourceFilter { created_after_ms: Some(10), ..failed }, "ab"),
@@ -198,14 +214,20 @@ pub(super) fn names_are_found_in_either_case(reopen: &Reopen) {
 
 pub(super) fn cursors_survive_their_text_form(reopen: &Reopen) {
     let (mut journal, rows) = reopen();
-    let keyed = |(name, key): (&str, Key)| put(&ResourceRow { keys: [Some(key), None], ..ResourceRow::new(KIND, name) });
+    let keyed =
+        |(name, key): (&str, Key)| put(&ResourceRow { keys: [Some(key), None], ..ResourceRow::new(KIND, name) });
     let keys = [("a", "x/y"), ("b", "x/y"), ("c", "x%2Fy"), ("d", "")].map(|(name, key)| (name, Key::from(key)));
     change(&mut *journal, keys.map(keyed));
-    change(&mut *journal, [("e", 0.1 + 0.2), ("f", 1e300), ("g", -0.5)].map(|(name, key)| keyed((name, Key::Number(key)))));
+    change(
+        &mut *journal,
+        [("e", 0.1 + 0.2), ("f", 1e300), ("g", -0.5)].map(|(name, key)| keyed((name, Key::Number(key)))),
+    );
     let by_key = ResourceFilter { sort: ResourceSort::FirstKey, limit: 1, ..ResourceFilter::new(KIND) };
     assert_eq!(listed(&*rows, &by_key), "g e f d c a b");
     assert_eq!(listed(&*rows, &ResourceFilter { order: SortOrder::Descending, ..by_key.clone() }), "b a c d f e g");
-    for (sort, text) in [(ResourceSort::CreationTime, "x/a"), (ResourceSort::FirstKey, "x/a"), (ResourceSort::FirstKey, "nx/a")] {
+    for (sort, text) in
+        [(ResourceSort::CreationTime, "x/a"), (ResourceSort::FirstKey, "x/a"), (ResourceSort::FirstKey, "nx/a")]
+    {
         let bad = ResourceFilter { sort, after: Some(text.parse().expect("has a slash")), ..by_key.clone() };
         assert!(matches!(rows.list(&bad), Err(StoreError::BadCursor(_))), "{text}");
     }

@@ -2,8 +2,8 @@
 
 use super::Reopen;
 use crate::{
-    Batch, Journal, RecordRow, ResourceKind, ResourceProgress, ResourceRow, RowChange, Rows, SortOrder, StoreError, TrialFilter,
-    TrialProgress, TrialRow, TrialSort,
+    Batch, Journal, RecordRow, ResourceKind, ResourceProgress, ResourceRow, RowChange, Rows, SortOrder, StoreError,
+    TrialFilter, TrialProgress, TrialRow, TrialSort,
 };
 
 fn change(journal: &mut dyn Journal, rows: Vec<RowChange>) {
@@ -30,7 +30,9 @@ pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
         view: job.as_bytes().to_vec(),
     };
     let kind = ResourceKind::TRAINING_JOB;
-    let job = |name: &str| RowChange::Put(Box::new(ResourceRow { uid: format!("of {name}"), ..ResourceRow::new(kind, name) }));
+    let job = |name: &str| {
+        RowChange::Put(Box::new(ResourceRow { uid: format!("of {name}"), ..ResourceRow::new(kind, name) }))
+    };
     let mut changes: Vec<_> = trials.iter().map(|it| job(it.0)).collect();
     changes.extend(trials.map(|it| RowChange::PutTrial(Box::new(trial("t", it)))));
     changes.extend([job("u-1"), RowChange::PutTrial(Box::new(trial("u", ("u-1", 10, "Completed", Some(0.0)))))]);
@@ -71,13 +73,23 @@ pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
             assert_eq!(names.join(" "), expected, "{filter:?}");
         }
     }
-    let bad = TrialFilter { sort: TrialSort::Value, after: Some("x/t-1".parse().expect("has a slash")), ..base.clone() };
+    let bad =
+        TrialFilter { sort: TrialSort::Value, after: Some("x/t-1".parse().expect("has a slash")), ..base.clone() };
     assert!(matches!(rows.list_trials(&bad), Err(StoreError::BadCursor(_))));
 
     // The status is the training job's, the rest the trial's own.
     let ended = |kind: ResourceKind, name: &str| {
         let (name, status, keys, view) = (name.to_owned(), "Stopped".to_owned(), [None, None], Vec::new());
-        RowChange::Move(Box::new(ResourceProgress { kind, name, modified_ms: 9, ended_ms: Some(9), status, ended: true, keys, view }))
+        RowChange::Move(Box::new(ResourceProgress {
+            kind,
+            name,
+            modified_ms: 9,
+            ended_ms: Some(9),
+            status,
+            ended: true,
+            keys,
+            view,
+        }))
     };
     let valued = |job: &str| TrialProgress { job: job.to_owned(), value: Some(2.0), view: b"{}".to_vec() };
     change(
@@ -102,8 +114,15 @@ pub(super) fn trials_are_listed_with_their_jobs(reopen: &Reopen) {
 
 pub(super) fn records_are_read_in_order(reopen: &Reopen) {
     let (mut journal, rows) = reopen();
-    let record = |tuning: &str, seq: u64, bytes: &[u8]| RecordRow { tuning: tuning.to_owned(), seq, bytes: bytes.to_vec() };
-    let put = [record("t", 2, b"two"), record("t", 1, b"\0\xff"), record("u", 1, b"other"), record("t", 10, b""), record("t", 2, b"2")];
+    let record =
+        |tuning: &str, seq: u64, bytes: &[u8]| RecordRow { tuning: tuning.to_owned(), seq, bytes: bytes.to_vec() };
+    let put = [
+        record("t", 2, b"two"),
+        record("t", 1, b"\0\xff"),
+        record("u", 1, b"other"),
+        record("t", 10, b""),
+        record("t", 2, b"2"),
+    ];
     change(&mut *journal, put.map(RowChange::PutRecord).to_vec());
     drop((journal, rows));
 

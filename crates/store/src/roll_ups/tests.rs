@@ -50,7 +50,10 @@ fn check(telemetry: &Telemetry, from: u64, to: u64) -> usize {
             let low = points.iter().min_by(by_value).unwrap();
             assert!(is_same(low, &stretch.low), "{host:?}: {low:?} {:?}", stretch.low);
             assert_eq!(points.iter().max_by(by_value).unwrap().value.to_bits(), stretch.high.value.to_bits());
-            assert!(is_same(points.last().unwrap(), &stretch.last) && is_same(&samples[stretch.high.step as usize - 1], &stretch.high));
+            assert!(
+                is_same(points.last().unwrap(), &stretch.last)
+                    && is_same(&samples[stretch.high.step as usize - 1], &stretch.high)
+            );
         }
         assert_eq!(next, (to.min(*total) + 1).max(from.max(1)), "{host:?}: to the end");
     }
@@ -101,11 +104,13 @@ fn points_that_come_late_or_go_are_seen() {
     check(&telemetry, 1, u64::MAX);
     telemetry.delete_series("j").unwrap();
     assert!(telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap().hosts.is_empty());
-    let left = telemetry.database.read(|it| Ok(it.query_row("SELECT count(*) FROM roll_up", [], |row| row.get::<_, u64>(0))?));
+    let left =
+        telemetry.database.read(|it| Ok(it.query_row("SELECT count(*) FROM roll_up", [], |row| row.get::<_, u64>(0))?));
     assert_eq!(left.unwrap(), 0);
 }
 
-/// What a page with a million points costs: each stretch is a stored row, of a block or of a point that is in none yet.
+/// What a page with a million points costs: each stretch is a stored row, of a block or of a point
+/// that is in none yet.
 #[test]
 fn a_chart_of_a_million_points_reads_some_thousand_rows() {
     let temp = tempfile::tempdir().unwrap();
@@ -130,7 +135,11 @@ fn a_chart_of_a_million_points_reads_some_thousand_rows() {
     assert_eq!((blocks, rest), (1_000_000 / BLOCK_POINTS as u64, 1_000_000 % BLOCK_POINTS as u64));
     let whole = telemetry.read_stretches("j", "loss", 1, u64::MAX).unwrap();
     let series = &whole.hosts[&Some(1)];
-    assert_eq!((series.total, series.stretches.len() as u64), (1_000_000, blocks + rest), "no block is read from its points");
+    assert_eq!(
+        (series.total, series.stretches.len() as u64),
+        (1_000_000, blocks + rest),
+        "no block is read from its points"
+    );
     assert_eq!(whole.position.points, 1_000_000);
     // A zoom reads the points of the blocks at its ends, or of few blocks.
     let part = &telemetry.read_stretches("j", "loss", 100_001, 900_000).unwrap().hosts[&Some(1)];

@@ -11,13 +11,15 @@ const SPACE: &str = r#"[{"name":"a","type":"continuous","min":0,"max":1},{"name"
     {"name":"g","type":"integer","min":1,"max":64},{"name":"h","type":"integer","min":1,"max":12},
     {"name":"i","type":"categorical","values":["a","b","c","d"]},{"name":"j","type":"categorical","values":["a","b","c","d"]}]"#;
 
-/// A decision is an answer to an ask or to a report. Time is that of one thread which does nothing else.
+/// A decision is an answer to an ask or to a report. Time is that of one thread which does nothing
+/// else.
 pub(crate) fn measure() {
     println!("| strategy | trials | decisions / s up to 1,000 trials | 10,000 | 100,000 |");
     println!("|---|---|---|---|---|");
     for name in ["random", "asha", "asha-stopping", "hyperband", "hyperband-stopping"] {
         let resources = Resources { min: Some(1), max: Some(81), eta: Some(3) };
-        let spec = StudySpec::named(name, serde_json::from_str(SPACE).expect("a space"), 7, resources).expect("a strategy");
+        let spec =
+            StudySpec::named(name, serde_json::from_str(SPACE).expect("a space"), 7, resources).expect("a strategy");
         let mut study = Study::new(spec).expect("a study");
         let mut rng = Rng::new(3, 3);
         let mut rates = Vec::new();
@@ -52,6 +54,12 @@ pub(crate) fn measure() {
                 (decisions, spent) = (0, 0.0);
             }
         }
-        println!("| {name} | {} | {:.0} | {:.0} | {:.0} |", study.history().trials().len(), rates[0], rates[1], rates[2]);
+        println!(
+            "| {name} | {} | {:.0} | {:.0} | {:.0} |",
+            study.history().trials().len(),
+            rates[0],
+            rates[1],
+            rates[2]
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! Schedulers and multi-fidelity searchers over stored learning curves, in virtual time. The rules are those of the tuning harness (`run_mf.py`): 4 workers; a
-//! trial reports after every epoch; deciding, pausing and resuming cost nothing; ties in time go to the lower worker.
+//! Schedulers and multi-fidelity searchers over stored learning curves, in virtual time. The rules
+//! are those of the tuning harness (`run_mf.py`): 4 workers; a trial reports after every epoch;
+//! deciding, pausing and resuming cost nothing; ties in time go to the lower worker.
 //!
-//! `multi_fidelity TABLE [--seeds 20] [--workers 4] [--out FILE] STRATEGY...`: a strategy is a name, or JSON with `searcher` and `scheduler`.
-//! `multi_fidelity decisions`: decisions per CPU second in process, for random search and ASHA.
+//! `multi_fidelity TABLE [--seeds 20] [--workers 4] [--out FILE] STRATEGY...`: a strategy is a
+//! name, or JSON with `searcher` and `scheduler`. `multi_fidelity decisions`: decisions per CPU
+//! second in process, for random search and ASHA.
 
 mod decisions;
 mod simulate;
@@ -44,7 +46,11 @@ fn main() -> std::io::Result<()> {
         match argument.as_str() {
             "--seeds" => seeds = number(),
             "--workers" => workers = number(),
-            "--out" => out = Some(std::fs::OpenOptions::new().create(true).append(true).open(arguments.next().expect("a file"))?),
+            "--out" => {
+                out = Some(
+                    std::fs::OpenOptions::new().create(true).append(true).open(arguments.next().expect("a file"))?,
+                );
+            }
             _ => strategies.push(argument),
         }
     }

@@ -30,7 +30,8 @@ impl Run {
     /// For comparison with the harness's own lines.
     pub(crate) fn json(&self, table: &Table, name: &str) -> String {
         let Self { seed, hits, area, at, trials, epochs, whole, cpu } = self;
-        let hits: serde_json::Map<_, _> = table.targets.iter().map(ToString::to_string).zip(hits.iter().map(|it| json!(it))).collect();
+        let hits: serde_json::Map<_, _> =
+            table.targets.iter().map(ToString::to_string).zip(hits.iter().map(|it| json!(it))).collect();
         json!({"contender": name, "bench": table.name, "seed": seed, "horizon": HORIZON, "time_to": hits, "area": area, "inc_at": at, "trials": trials,
             "epochs": epochs, "full": whole, "cpu": cpu}).to_string()
     }
@@ -53,7 +54,16 @@ pub(crate) fn simulate(table: &Table, strategy: &Strategy, seed: u64, workers: u
     let mut places: Vec<Option<Work>> = vec![None; workers];
     let mut idle: VecDeque<usize> = (0..workers).collect();
     let (mut now, mut best, mut area) = (0.0, f64::INFINITY, 0.0);
-    let mut run = Run { seed, hits: vec![None; table.targets.len()], area: 0.0, at: Vec::new(), trials: 0, epochs: 0, whole: 0, cpu: 0.0 };
+    let mut run = Run {
+        seed,
+        hits: vec![None; table.targets.len()],
+        area: 0.0,
+        at: Vec::new(),
+        trials: 0,
+        epochs: 0,
+        whole: 0,
+        cpu: 0.0,
+    };
     let ask = |study: &mut Study, now: f64, cpu: &mut f64| {
         let begin = Instant::now();
         let answer = study.ask();
@@ -133,7 +143,8 @@ pub(crate) fn row(table: &Table, name: &str, runs: &[Run]) -> String {
     });
     // Bootstrap of the mean.
     let mut rng = Rng::new(1, 1);
-    let mut means: Vec<f64> = (0..2000).map(|_| runs.iter().map(|_| runs[rng.index(runs.len())].area).sum::<f64>() / count).collect();
+    let mut means: Vec<f64> =
+        (0..2000).map(|_| runs.iter().map(|_| runs[rng.index(runs.len())].area).sum::<f64>() / count).collect();
     means.sort_by(f64::total_cmp);
     let at: Vec<String> = (0..CHECKS.len()).map(|check| format!("{:.4}", mean(&|run| run.at[check]))).collect();
     format!(

@@ -80,7 +80,8 @@ impl Table {
         let mut by_place: BTreeMap<Vec<usize>, (f64, Vec<f64>)> = rows
             .iter()
             .map(|row| {
-                let curve = row["curve"].as_array().expect("a curve").iter().map(|it| it.as_f64().expect("a number")).collect();
+                let curve =
+                    row["curve"].as_array().expect("a curve").iter().map(|it| it.as_f64().expect("a number")).collect();
                 (place(row), (row["cost"].as_f64().expect("a cost"), curve))
             })
             .collect();
@@ -110,7 +111,8 @@ impl Table {
     }
 }
 
-/// The cost is the median over all configurations of the same depth, in units of the least: that removes the machine's noise.
+/// The cost is the median over all configurations of the same depth, in units of the least: that
+/// removes the machine's noise.
 fn level_costs(rows: &mut BTreeMap<Vec<usize>, (f64, Vec<f64>)>) {
     let mut by_depth: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for (place, (cost, _)) in &*rows {

@@ -1,7 +1,9 @@
-//! How well a searcher searches: the best value so far, as regret, after every evaluation, on many problems and seeds. One JSON line per run.
+//! How well a searcher searches: the best value so far, as regret, after every evaluation, on many
+//! problems and seeds. One JSON line per run.
 //!
-//!     cargo run --release -p shoal-tuner --example quality -- --searcher '{"kind":"tpe"}' --name tpe --seeds 20 --budget 200 [--workers 8]
-//!         [--problems branin,hartmann6] [--tables ../shared/data/hpo_tables] [--out runs.jsonl]
+//!     cargo run --release -p shoal-tuner --example quality -- --searcher '{"kind":"tpe"}' \
+//!         --name tpe --seeds 20 --budget 200 [--workers 8] [--problems branin,hartmann6] \
+//!         [--tables ../shared/data/hpo_tables] [--out runs.jsonl]
 //!
 //! With workers, so many trials are always under way, and the oldest ends first.
 
@@ -21,8 +23,10 @@ type AnyError = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), AnyError> {
     let arguments: Vec<String> = std::env::args().collect();
-    let option = |name: &str| arguments.iter().position(|it| it == name).and_then(|place| arguments.get(place + 1)).cloned();
-    let searcher: SearcherSpec = serde_json::from_str(&option("--searcher").unwrap_or_else(|| r#"{"kind":"random"}"#.to_owned()))?;
+    let option =
+        |name: &str| arguments.iter().position(|it| it == name).and_then(|place| arguments.get(place + 1)).cloned();
+    let searcher: SearcherSpec =
+        serde_json::from_str(&option("--searcher").unwrap_or_else(|| r#"{"kind":"random"}"#.to_owned()))?;
     let name = option("--name").unwrap_or_else(|| "ours".to_owned());
     let number = |name: &str, default: usize| option(name).map_or(Ok(default), |text| text.parse());
     let (seeds, first, budget, workers) =
@@ -47,7 +51,13 @@ fn main() -> Result<(), AnyError> {
 }
 
 /// Best regret so far after each evaluation.
-fn run(problem: &Problem, searcher: SearcherSpec, seed: u64, budget: usize, workers: usize) -> Result<Vec<f64>, AnyError> {
+fn run(
+    problem: &Problem,
+    searcher: SearcherSpec,
+    seed: u64,
+    budget: usize,
+    workers: usize,
+) -> Result<Vec<f64>, AnyError> {
     let mut study = Study::new(StudySpec { searcher, ..StudySpec::random(problem.space.clone(), seed) })?;
     let (mut running, mut started, mut best) = (VecDeque::new(), 0, Vec::new());
     while best.len() < budget {

@@ -1,5 +1,6 @@
-//! Functions to minimise, with known least values. The first three are those of ../shared/tuning/harness/problems.py; optima of the others are shifted, so
-//! that they lie in no special place.
+//! Functions to minimise, with known least values. The first three are those of
+//! ../shared/tuning/harness/problems.py; optima of the others are shifted, so that they lie in no
+//! special place.
 
 use std::f64::consts::{E, PI, TAU};
 
@@ -14,17 +15,22 @@ pub(crate) struct Problem {
 }
 
 /// Names of the functions here.
-pub(crate) const NAMES: [&str; 8] = ["branin", "hartmann6", "mixed8", "ackley5", "rosenbrock4", "levy8", "ellipsoid10", "kernels"];
+pub(crate) const NAMES: [&str; 8] =
+    ["branin", "hartmann6", "mixed8", "ackley5", "rosenbrock4", "levy8", "ellipsoid10", "kernels"];
 
 /// The problem of a name.
 pub(crate) fn function(name: &str) -> Option<Problem> {
     Some(match name {
         "branin" => Problem {
-            space: space(r#"[{"name":"x1","type":"continuous","min":-5,"max":10},{"name":"x2","type":"continuous","min":0,"max":15}]"#),
+            space: space(
+                r#"[{"name":"x1","type":"continuous","min":-5,"max":10},{"name":"x2","type":"continuous","min":0,"max":15}]"#,
+            ),
             least: 0.397_887_357_729_738_16,
             value: Box::new(branin),
         },
-        "hartmann6" => Problem { space: cube(1, 6, 0.0, 1.0), least: -3.322_368_011_415_51, value: Box::new(hartmann6) },
+        "hartmann6" => {
+            Problem { space: cube(1, 6, 0.0, 1.0), least: -3.322_368_011_415_51, value: Box::new(hartmann6) }
+        }
         "mixed8" => Problem { space: space(MIXED8), least: 0.0, value: Box::new(mixed8) },
         "ackley5" => Problem { space: cube(0, 5, -10.0, 10.0), least: 0.0, value: Box::new(ackley5) },
         "rosenbrock4" => Problem { space: cube(0, 4, -5.0, 10.0), least: 0.0, value: Box::new(rosenbrock4) },
@@ -52,7 +58,9 @@ fn numbers(config: &Config) -> Vec<f64> {
 
 fn branin(config: &Config) -> f64 {
     let x = numbers(config);
-    (x[1] - 5.1 / (4.0 * PI * PI) * x[0] * x[0] + 5.0 / PI * x[0] - 6.0).powi(2) + 10.0 * (1.0 - 1.0 / (8.0 * PI)) * x[0].cos() + 10.0
+    (x[1] - 5.1 / (4.0 * PI * PI) * x[0] * x[0] + 5.0 / PI * x[0] - 6.0).powi(2)
+        + 10.0 * (1.0 - 1.0 / (8.0 * PI)) * x[0].cos()
+        + 10.0
 }
 
 fn hartmann6(config: &Config) -> f64 {

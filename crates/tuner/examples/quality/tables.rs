@@ -1,7 +1,8 @@
-//! Problems whose values stand in a table of measured ones (data/hpo_tables; DATA.md there says where they are from).
+//! Problems whose values stand in a table of measured ones (data/hpo_tables; DATA.md there says
+//! where they are from).
 //!
-//! The objective is the mean over the table's seeds, of accuracies their distance to 1; lists of numbers are integers (index into the list), lists of
-//! names are categorical.
+//! The objective is the mean over the table's seeds, of accuracies their distance to 1; lists of
+//! numbers are integers (index into the list), lists of names are categorical.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -38,7 +39,8 @@ pub(crate) fn table(directory: &Path, name: &str) -> Result<Problem, Box<dyn std
         Parameter { name: name.clone(), domain, condition: None }
     };
     let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(directory.join(format!("{name}.csv.gz")))?).read_to_string(&mut text)?;
+    flate2::read::GzDecoder::new(std::fs::File::open(directory.join(format!("{name}.csv.gz")))?)
+        .read_to_string(&mut text)?;
     let mut values = BTreeMap::new();
     for line in text.lines().skip(1) {
         let mut fields = line.split(',');
@@ -55,7 +57,9 @@ pub(crate) fn table(directory: &Path, name: &str) -> Result<Problem, Box<dyn std
         );
     }
     let least = values.values().copied().fold(f64::INFINITY, f64::min);
-    let key = |config: &Config| config.0.iter().map(|value| value.map_or(0.0, |value| value.number()).to_string()).collect::<String>();
+    let key = |config: &Config| {
+        config.0.iter().map(|value| value.map_or(0.0, |value| value.number()).to_string()).collect::<String>()
+    };
     Ok(Problem {
         space: Space::new(lists.iter().map(parameter).collect())?,
         least,

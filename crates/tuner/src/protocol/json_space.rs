@@ -1,4 +1,5 @@
-//! Spaces and configurations as the protocol's JSON. Values of categorical parameters may be any JSON; they come back as they were sent.
+//! Spaces and configurations as the protocol's JSON. Values of categorical parameters may be any
+//! JSON; they come back as they were sent.
 
 use std::fmt::Write as _;
 
@@ -29,8 +30,10 @@ impl JsonSpace {
     pub fn new(parameters: &[Map<String, Json>]) -> Result<Self, SpaceError> {
         let space = Space::new(parameters.iter().map(parameter).collect::<Result<_, _>>()?)?;
         let keys = space.parameters().iter().map(|it| format!("{}:", Json::from(it.name.as_str()))).collect();
-        let choices: Vec<Vec<Json>> =
-            parameters.iter().map(|it| it.get("values").and_then(Json::as_array).cloned().unwrap_or_default()).collect();
+        let choices: Vec<Vec<Json>> = parameters
+            .iter()
+            .map(|it| it.get("values").and_then(Json::as_array).cloned().unwrap_or_default())
+            .collect();
         let written = choices.iter().map(|choices| choices.iter().map(Json::to_string).collect()).collect();
         Ok(Self { space, keys, choices, written })
     }
@@ -61,7 +64,8 @@ impl JsonSpace {
     /// The configuration of an object. Values of inactive parameters are passed over.
     ///
     /// # Errors
-    /// An active parameter has no value, or one that is not its; or the space has no parameter of a name.
+    /// An active parameter has no value, or one that is not its; or the space has no parameter of a
+    /// name.
     pub fn read(&self, values: &Map<String, Json>) -> Result<Config, SpaceError> {
         let space = &self.space;
         if let Some(name) = values.keys().find(|name| !space.parameters().iter().any(|it| it.name == **name)) {
@@ -72,10 +76,13 @@ impl JsonSpace {
         for &index in space.order() {
             if space.is_active(index, &config) {
                 let parameter = &space.parameters()[index];
-                let value = values.get(&parameter.name).ok_or_else(|| wrong(&parameter.name, "has no value in the configuration"))?;
+                let value = values
+                    .get(&parameter.name)
+                    .ok_or_else(|| wrong(&parameter.name, "has no value in the configuration"))?;
                 let value = self.value(index, value).filter(|value| parameter.holds(*value));
-                config.0[index] =
-                    Some(value.ok_or_else(|| wrong(&parameter.name, format!("{} is not in its range", values[&parameter.name])))?);
+                config.0[index] = Some(value.ok_or_else(|| {
+                    wrong(&parameter.name, format!("{} is not in its range", values[&parameter.name]))
+                })?);
             }
         }
         Ok(config)
@@ -89,7 +96,8 @@ impl JsonSpace {
                 u32::try_from(place).ok().map(Value::Choice)
             }
             Domain::Integer { .. } => {
-                let whole = value.as_i64().or_else(|| value.as_f64().filter(|it| *it == libm::round(*it)).map(|it| it as i64));
+                let whole =
+                    value.as_i64().or_else(|| value.as_f64().filter(|it| *it == libm::round(*it)).map(|it| it as i64));
                 whole.map(Value::Int)
             }
             Domain::Continuous { min, max, .. } => {
@@ -118,20 +126,27 @@ fn text(value: &Json) -> String {
 fn parameter(object: &Map<String, Json>) -> Result<Parameter, SpaceError> {
     let name = object.get("name").and_then(Json::as_str).ok_or_else(|| wrong("?", "needs a \"name\", a string"))?;
     let list = |field: &str, object: &Map<String, Json>| {
-        object.get(field).and_then(Json::as_array).cloned().ok_or_else(|| wrong(name, format!("needs {field:?}, a list")))
+        object
+            .get(field)
+            .and_then(Json::as_array)
+            .cloned()
+            .ok_or_else(|| wrong(name, format!("needs {field:?}, a list")))
     };
     let real = |field: &str| {
         let value = object.get(field).and_then(|it| it.as_f64().or_else(|| it.as_str()?.trim().parse().ok()));
         value.ok_or_else(|| wrong(name, format!("needs {field:?}, a number")))
     };
     let whole = |field: &str| {
-        let value = object.get(field).and_then(|it| it.as_i64().or_else(|| it.as_str()?.trim().parse().ok()).or_else(|| whole_number(it)));
+        let value = object
+            .get(field)
+            .and_then(|it| it.as_i64().or_else(|| it.as_str()?.trim().parse().ok()).or_else(|| whole_number(it)));
         value.ok_or_else(|| wrong(name, format!("needs {field:?}, a whole number")))
     };
     let scaling = || match object.get("scaling") {
         None | Some(Json::Null) => Ok(Scaling::Linear),
-        Some(scaling) => serde_json::from_value(scaling.clone())
-            .map_err(|_| wrong(name, format!("has the scaling {scaling}; there are: Linear, Logarithmic, ReverseLogarithmic, Auto"))),
+        Some(scaling) => serde_json::from_value(scaling.clone()).map_err(|_| {
+            wrong(name, format!("has the scaling {scaling}; there are: Linear, Logarithmic, ReverseLogarithmic, Auto"))
+        }),
     };
     let domain = match object.get("type").and_then(Json::as_str) {
         Some("continuous") => Domain::Continuous { min: real("min")?, max: real("max")?, scaling: scaling()? },

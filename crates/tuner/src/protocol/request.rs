@@ -26,7 +26,8 @@ fn there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64
 }
 
 impl Request<'_> {
-    /// Values of the objectives as they were sent, null as not a number; none: the request has no value.
+    /// Values of the objectives as they were sent, null as not a number; none: the request has no
+    /// value.
     pub(super) fn numbers(&self) -> Option<Vec<f64>> {
         match (&self.values, self.value) {
             (Some(values), _) => Some(values.iter().map(|value| value.unwrap_or(f64::NAN)).collect()),
@@ -62,7 +63,8 @@ pub(super) enum Mode {
     Mf,
 }
 
-/// Python's `json` writes `NaN` and `Infinity`, which are not JSON: they become null here, outside of strings.
+/// Python's `json` writes `NaN` and `Infinity`, which are not JSON: they become null here, outside
+/// of strings.
 pub(super) fn without_nan(line: &str) -> Option<String> {
     let (mut fixed, mut rest, mut in_string, mut found) = (String::with_capacity(line.len()), line, false, false);
     while let Some(letter) = rest.chars().next() {

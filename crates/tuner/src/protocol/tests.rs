@@ -39,7 +39,10 @@ fn a_single_conversation() {
         assert_eq!(config.contains_key("momentum"), config["opt"] == "sgd");
         conditional += usize::from(config.contains_key("momentum"));
         let value = if number == 3 { "null".to_owned() } else { config["lr"].to_string() };
-        assert_eq!(say(&mut session, &format!(r#"{{"op":"tell","id":"t{number}","value":{value}}}"#)), json!({"ok": true}));
+        assert_eq!(
+            say(&mut session, &format!(r#"{{"op":"tell","id":"t{number}","value":{value}}}"#)),
+            json!({"ok": true})
+        );
     }
     assert!((5..35).contains(&conditional));
     let trials = session.study().unwrap().history().trials();
@@ -70,8 +73,7 @@ fn reports_and_ends_of_a_multi_fidelity_conversation() {
 fn warm_starts_and_values_that_are_no_numbers() {
     let mut session = session();
     init(&mut session, r#","objectives":["maximize","minimize"]"#);
-    let inject =
-        r#"{"op":"inject","config":{"lr":1.0000000000000002,"layers":3.0,"opt":"adam","width":true,"momentum":5},"values":[0.4,1]}"#;
+    let inject = r#"{"op":"inject","config":{"lr":1.0000000000000002,"layers":3.0,"opt":"adam","width":true,"momentum":5},"values":[0.4,1]}"#;
     assert_eq!(say(&mut session, inject), json!({"ok": true}));
     assert_eq!(say(&mut session, r#"{"op":"ask"}"#)["id"], "t1");
     assert_eq!(say(&mut session, r#"{"op":"tell","id":"t1","values":[NaN, -Infinity]}"#), json!({"ok": true}));
@@ -97,7 +99,10 @@ fn mistakes_are_named_and_change_nothing() {
     let mut session = session();
     let check = |session: &mut Session, line: &str, expected: &str| {
         let reply = say(session, line);
-        assert!(reply["error"].as_str().is_some_and(|text| text.contains(expected)), "{line} -> {reply}, expected {expected}");
+        assert!(
+            reply["error"].as_str().is_some_and(|text| text.contains(expected)),
+            "{line} -> {reply}, expected {expected}"
+        );
     };
     check(&mut session, r#"{"op":"ask"}"#, "ask: there is no study yet: send init first");
     check(&mut session, "", "not a request, one JSON object a line");
@@ -109,17 +114,31 @@ fn mistakes_are_named_and_change_nothing() {
         (r#"{"type":"integer"}"#, "needs a \"name\""),
         (r#"{"name":"x"}"#, "parameter x: needs a \"type\": continuous, integer or categorical"),
         (r#"{"name":"x","type":"integer","min":1.5,"max":2}"#, "parameter x: needs \"min\", a whole number"),
-        (r#"{"name":"x","type":"continuous","min":0,"max":1,"scaling":"Log"}"#, "there are: Linear, Logarithmic, ReverseLogarithmic, Auto"),
+        (
+            r#"{"name":"x","type":"continuous","min":0,"max":1,"scaling":"Log"}"#,
+            "there are: Linear, Logarithmic, ReverseLogarithmic, Auto",
+        ),
         (r#"{"name":"x","type":"continuous","min":0,"max":1,"scaling":"Logarithmic"}"#, "needs values above 0"),
         (r#"{"name":"x","type":"categorical"}"#, "needs \"values\", a list"),
         (r#"{"name":"x","type":"categorical","values":[1,1]}"#, "has the value \"1\" twice"),
-        (r#"{"name":"x","type":"integer","min":1,"max":2,"condition":{"parent":"y","in":[1]}}"#, "its parent y does not exist"),
+        (
+            r#"{"name":"x","type":"integer","min":1,"max":2,"condition":{"parent":"y","in":[1]}}"#,
+            "its parent y does not exist",
+        ),
     ] {
         check(&mut session, &one(parameter), expected);
     }
     check(&mut session, r#"{"op":"init","space":[],"seed":1,"mode":"mf"}"#, "mode mf needs \"max_resource\"");
-    check(&mut session, r#"{"op":"init","space":[],"seed":1,"searcher":"newton"}"#, "there is no searcher \"newton\"; there are: random");
-    check(&mut session, r#"{"op":"init","space":[],"seed":1,"objectives":["up"]}"#, "neither \"minimize\" nor \"maximize\"");
+    check(
+        &mut session,
+        r#"{"op":"init","space":[],"seed":1,"searcher":"newton"}"#,
+        "there is no searcher \"newton\"; there are: random",
+    );
+    check(
+        &mut session,
+        r#"{"op":"init","space":[],"seed":1,"objectives":["up"]}"#,
+        "neither \"minimize\" nor \"maximize\"",
+    );
     check(&mut session, r#"{"op":"init","space":[],"seed":"x"}"#, "\"seed\" must be a whole number");
     check(
         &mut session,
@@ -132,12 +151,35 @@ fn mistakes_are_named_and_change_nothing() {
     check(&mut session, r#"{"op":"tell","value":1}"#, "tell: needs \"id\"");
     say(&mut session, r#"{"op":"ask"}"#);
     check(&mut session, r#"{"op":"tell","id":"t0"}"#, "tell: needs \"value\"");
-    check(&mut session, r#"{"op":"tell","id":"t0","values":[1,2]}"#, "tell: 2 values for 1 objectives: give \"value\", a number");
-    check(&mut session, r#"{"op":"report","id":"t0","resource":0,"value":1}"#, "needs \"resource\", a whole number from 1");
-    check(&mut session, r#"{"op":"inject","config":{"lr":2},"value":1}"#, "inject: parameter lr: 2 is not in its range");
-    check(&mut session, r#"{"op":"inject","config":{"speed":2},"value":1}"#, "parameter speed: is not in the space; there are: lr, layers");
+    check(
+        &mut session,
+        r#"{"op":"tell","id":"t0","values":[1,2]}"#,
+        "tell: 2 values for 1 objectives: give \"value\", a number",
+    );
+    check(
+        &mut session,
+        r#"{"op":"report","id":"t0","resource":0,"value":1}"#,
+        "needs \"resource\", a whole number from 1",
+    );
+    check(
+        &mut session,
+        r#"{"op":"inject","config":{"lr":2},"value":1}"#,
+        "inject: parameter lr: 2 is not in its range",
+    );
+    check(
+        &mut session,
+        r#"{"op":"inject","config":{"speed":2},"value":1}"#,
+        "parameter speed: is not in the space; there are: lr, layers",
+    );
     assert_eq!(say(&mut session, r#"{"op":"tell","id":"t0","value":1}"#), json!({"ok": true}));
-    check(&mut session, r#"{"op":"tell","id":"t0","value":0}"#, "tell: trial \"t0\" has been told its result already, and keeps it");
+    check(
+        &mut session,
+        r#"{"op":"tell","id":"t0","value":0}"#,
+        "tell: trial \"t0\" has been told its result already, and keeps it",
+    );
     let study = session.study().unwrap();
-    assert_eq!((study.records().len(), study.best().and_then(|best| study.history().trial(best)?.value())), (2, Some(1.0)));
+    assert_eq!(
+        (study.records().len(), study.best().and_then(|best| study.history().trial(best)?.value())),
+        (2, Some(1.0))
+    );
 }

@@ -1,9 +1,12 @@
-//! "X per cent behind the best at the same epoch": after its epoch e a trial is stopped if it is further than that behind the best that any trial had after e.
-//! Where an objective is maximised, that is below (1 - x) of the best; where it is minimised, above (1 + x) of it. A trial that stands at e when another
-//! raises the best there is stopped, too.
+//! "X per cent behind the best at the same epoch": after its epoch e a trial is stopped if it is
+//! further than that behind the best that any trial had after e. Where an objective is maximised,
+//! that is below (1 - x) of the best; where it is minimised, above (1 + x) of it. A trial that
+//! stands at e when another raises the best there is stopped, too.
 //!
-//! The last one standing: when no trial may be started any more and all others are over, and those that ran on to an end of their own are behind this one
-//! at its epoch in the same way, the winner is known, and it is stopped, too. (Switched off by `last_one_stops`, for those who want its model whole.)
+//! The last one standing: when no trial may be started any more and all others are over, and those
+//! that ran on to an end of their own are behind this one at its epoch in the same way, the winner
+//! is known, and it is stopped, too. (Switched off by `last_one_stops`, for those who want its
+//! model whole.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +56,9 @@ impl Behind {
             return wrong(format!("percent is {}: it must be a number above 0", options.percent));
         }
         if options.min_resource == 0 {
-            return wrong("min_resource is 0: it must be at least 1, trials report first after one unit of resource".to_owned());
+            return wrong(
+                "min_resource is 0: it must be at least 1, trials report first after one unit of resource".to_owned(),
+            );
         }
         Ok(Self { options: *options, best: BTreeMap::new(), standing: BTreeMap::new(), whole: Vec::new() })
     }
@@ -66,14 +71,19 @@ impl Behind {
     fn last_one(&self, stage: &Stage<'_>, stopped: &[(TrialId, Verdict)]) -> Option<TrialId> {
         let history = stage.history;
         // Never many: trials that are stopped leave.
-        let mut standing = history.live().map(|(trial, _)| trial).filter(|it| stopped.iter().all(|(trial, _)| trial != it));
+        let mut standing =
+            history.live().map(|(trial, _)| trial).filter(|it| stopped.iter().all(|(trial, _)| trial != it));
         let (last, None) = (standing.next()?, standing.next()) else { return None };
         let at = history.trial(last).and_then(Trial::last)?;
         let is_alone = !stage.may_start && history.trials().len() > 1 && at.resource >= self.options.min_resource;
         let beats = |other: &TrialId| {
-            history.trial(*other).and_then(|trial| trial.at(at.resource)).is_none_or(|value| self.is_behind(value, at.value))
+            history
+                .trial(*other)
+                .and_then(|trial| trial.at(at.resource))
+                .is_none_or(|value| self.is_behind(value, at.value))
         };
-        (self.options.last_one_stops && is_alone && at.value.is_finite() && self.whole.iter().all(beats)).then_some(last)
+        (self.options.last_one_stops && is_alone && at.value.is_finite() && self.whole.iter().all(beats))
+            .then_some(last)
     }
 }
 
@@ -88,7 +98,9 @@ impl Scheduler for Behind {
         if last.resource >= self.options.min_resource {
             let best = self.best.get(&last.resource).map_or(last.value, |best| best.min(last.value));
             let others = self.standing.get(&last.resource).into_iter().flatten().copied().filter(|&it| it != trial);
-            let value = |trial: &TrialId| stage.history.trial(*trial).and_then(Trial::last).map_or(f64::INFINITY, |report| report.value);
+            let value = |trial: &TrialId| {
+                stage.history.trial(*trial).and_then(Trial::last).map_or(f64::INFINITY, |report| report.value)
+            };
             let stopped = others.chain([trial]).filter(|it| self.is_behind(value(it), best));
             verdicts.extend(stopped.map(|trial| (trial, Verdict::Stop)));
         }
@@ -100,7 +112,11 @@ impl Scheduler for Behind {
     fn ended(&self, stage: &Stage<'_>, trial: TrialId) -> Vec<(TrialId, Verdict)> {
         // What has just ended by itself is not among the whole ones yet.
         let is_whole = stage.history.trial(trial).is_some_and(|trial| trial.state == TrialState::Completed);
-        if is_whole { Vec::new() } else { self.last_one(stage, &[]).map(|trial| (trial, Verdict::Stop)).into_iter().collect() }
+        if is_whole {
+            Vec::new()
+        } else {
+            self.last_one(stage, &[]).map(|trial| (trial, Verdict::Stop)).into_iter().collect()
+        }
     }
 
     fn follow(&mut self, history: &History, record: &Record) {

@@ -1,16 +1,20 @@
-//! Rungs over each other: what asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020,
-//! algorithm 2) and Hyperband have in common. Rungs lie at `max_resource / eta^k`, from
-//! `min_resource` on. All brackets share them: a bracket says
+//! Rungs over each other: what asynchronous successive halving (Li et al., "A System for Massively
+//! Parallel Hyperparameter Tuning", MLSys 2020, algorithm 2) and Hyperband have in common. Rungs
+//! lie at `max_resource / eta^k`, from `min_resource` on. All brackets share them: a bracket says
 //! only at which rung its trials are judged first.
 //!
-//! - Stopping form: a trial runs on until a rung finds it outside the best `1 / eta`, and is stopped there. It needs no checkpoints. As long as fewer
-//!   than `eta` trials came to a rung, only the best of them goes on.
-//! - Promotion form: a trial pauses at each rung; when a worker is idle, the best paused trial that is among the best `1 / eta` of its rung goes on to the
-//!   next one, the highest rung first. Purer, and needs checkpoints. A trial that would be promoted at once goes on without a pause.
-//! - Delayed promotion (Li et al., "Hyper-Tune", VLDB 2022, D-ASHA) also holds the number that went on from a rung at `1 / eta` of those that came to
-//!   it. Without it more go on, since who is the best changes as trials come; where each new trial is better than the last, as with a searcher that
-//!   learns, all do.
-//! - The end: when no trial may be started, none runs and none is promotable, and no trial has come to `max_resource` yet, the best of the highest rung goes on.
+//! - Stopping form: a trial runs on until a rung finds it outside the best `1 / eta`, and is
+//!   stopped there. It needs no checkpoints. As long as fewer than `eta` trials came to a rung,
+//!   only the best of them goes on.
+//! - Promotion form: a trial pauses at each rung; when a worker is idle, the best paused trial that
+//!   is among the best `1 / eta` of its rung goes on to the next one, the highest rung first.
+//!   Purer, and needs checkpoints. A trial that would be promoted at once goes on without a pause.
+//! - Delayed promotion (Li et al., "Hyper-Tune", VLDB 2022, D-ASHA) also holds the number that went
+//!   on from a rung at `1 / eta` of those that came to it. Without it more go on, since who is the
+//!   best changes as trials come; where each new trial is better than the last, as with a searcher
+//!   that learns, all do.
+//! - The end: when no trial may be started, none runs and none is promotable, and no trial has come
+//!   to `max_resource` yet, the best of the highest rung goes on.
 
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +111,8 @@ impl Ladder {
     /// The rung that a trial came to with its last report.
     fn reached(&self, trial: &Trial) -> Option<(usize, Report)> {
         let (&last, before) = trial.reports.split_last()?;
-        let before = before.last().map_or_else(|| trial.origin.map_or(0, |origin| origin.resource), |report| report.resource);
+        let before =
+            before.last().map_or_else(|| trial.origin.map_or(0, |origin| origin.resource), |report| report.resource);
         self.passed(trial.bracket, before, last.resource).map(|rung| (rung, last))
     }
 
@@ -127,10 +132,14 @@ impl Ladder {
             (Form::Stopping, None) => None,
             (Form::Stopping, Some((rung, report))) => {
                 let rung = &self.rungs[rung];
-                let is_first = rung.len() + 1 < self.eta as usize && report.value < f64::INFINITY && rung.is_best(report.value, trial);
+                let is_first = rung.len() + 1 < self.eta as usize
+                    && report.value < f64::INFINITY
+                    && rung.is_best(report.value, trial);
                 (!is_first && !rung.would_be_top(report.value, trial)).then_some(Verdict::Stop)
             }
-            (Form::Promotion, Some((rung, report))) if self.rungs[rung].would_be_top(report.value, trial) && self.has_room(rung, 1) => {
+            (Form::Promotion, Some((rung, report)))
+                if self.rungs[rung].would_be_top(report.value, trial) && self.has_room(rung, 1) =>
+            {
                 Some(Verdict::Continue { to: Some(self.level(rung + 1)) })
             }
             (Form::Promotion, reached) => {
@@ -172,7 +181,8 @@ impl Ladder {
                     self.rungs[rung].promote(value, *trial);
                 }
             }
-            Record::Asked { answer: Ask::Start(Start { .. }) | Ask::Wait | Ask::End, .. } | Record::Injected { .. } => {}
+            Record::Asked { answer: Ask::Start(Start { .. }) | Ask::Wait | Ask::End, .. } | Record::Injected { .. } => {
+            }
         }
     }
 
@@ -193,7 +203,9 @@ pub(super) fn levels(min: u32, max: u32, eta: u32) -> Result<Vec<u32>, String> {
         return Err(format!("eta is {eta}: of each rung 1 / eta goes on, so it must be at least 2"));
     }
     if min == 0 {
-        return Err("min_resource is 0: it must be at least 1, trials report first after one unit of resource".to_owned());
+        return Err(
+            "min_resource is 0: it must be at least 1, trials report first after one unit of resource".to_owned()
+        );
     }
     if min > max {
         return Err(format!("min_resource {min} is above max_resource {max}"));

@@ -1,7 +1,9 @@
-//! The median rule, as AWS documents it for `TrainingJobEarlyStoppingType=Auto`: after each epoch e of a training job take for every other job that came
-//! that far the running average of its objective up to e, and the median of these; stop when the job's current value at e is worse. (Golovin et al.,
-//! "Google Vizier", KDD 2017, section 3.2.2, is where it comes from.) AWS documents no activation; the defaults follow Syne Tune, by the same
-//! authors (a grace period and at least five others), and wait for some jobs to complete first.
+//! The median rule, as AWS documents it for `TrainingJobEarlyStoppingType=Auto`: after each epoch e
+//! of a training job take for every other job that came that far the running average of its
+//! objective up to e, and the median of these; stop when the job's current value at e is worse.
+//! (Golovin et al., "Google Vizier", KDD 2017, section 3.2.2, is where it comes from.) AWS
+//! documents no activation; the defaults follow Syne Tune, by the same authors (a grace period and
+//! at least five others), and wait for some jobs to complete first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +69,11 @@ impl Scheduler for Median {
         let is_active = last.resource >= self.options.min_resource
             && others.len() >= self.options.min_trials as usize
             && self.completed >= self.options.min_completed;
-        if is_active && others.median().is_some_and(|median| last.value > median) { vec![(trial, Verdict::Stop)] } else { Vec::new() }
+        if is_active && others.median().is_some_and(|median| last.value > median) {
+            vec![(trial, Verdict::Stop)]
+        } else {
+            Vec::new()
+        }
     }
 
     fn follow(&mut self, history: &History, record: &Record) {

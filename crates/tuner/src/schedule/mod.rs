@@ -1,15 +1,21 @@
 //! Schedulers: which trials go on. One file each.
 //!
 //! What all of them hold to, whatever trials do:
-//! - A report that is not a number counts as worse than all numbers. It never passes a rung, is behind every other, and is nobody's origin.
-//! - A report for a resource that the trial has behind it already (out of order, repeated, or said again after it resumed from an older checkpoint)
-//!   changes nothing and is not judged: the study drops it.
-//! - A trial that skips resources is judged at what it reports. Of several rungs that it passed at once it enters the last.
-//! - A trial that ends by itself before its rung enters no further rung; what it reported stays where it is. Its final value counts as its result,
-//!   never as a value at a resource.
-//! - A failed trial counts as the worst in every rung that it stood in, so that its place is somebody else's.
-//! - A trial that is over is never resumed, and nobody waits for one: an ask answers to wait only while a trial runs.
-//! - At the greatest resource, where a scheduler has one, a trial is over: the verdict is to stop, and the trial has completed with that report.
+//! - A report that is not a number counts as worse than all numbers. It never passes a rung, is
+//!   behind every other, and is nobody's origin.
+//! - A report for a resource that the trial has behind it already (out of order, repeated, or said
+//!   again after it resumed from an older checkpoint) changes nothing and is not judged: the study
+//!   drops it.
+//! - A trial that skips resources is judged at what it reports. Of several rungs that it passed at
+//!   once it enters the last.
+//! - A trial that ends by itself before its rung enters no further rung; what it reported stays
+//!   where it is. Its final value counts as its result, never as a value at a resource.
+//! - A failed trial counts as the worst in every rung that it stood in, so that its place is
+//!   somebody else's.
+//! - A trial that is over is never resumed, and nobody waits for one: an ask answers to wait only
+//!   while a trial runs.
+//! - At the greatest resource, where a scheduler has one, a trial is over: the verdict is to stop,
+//!   and the trial has completed with that report.
 
 mod asha;
 mod behind;
@@ -44,7 +50,8 @@ pub enum Next {
         /// It pauses there; none: to its end.
         to: Option<u32>,
     },
-    /// Start a trial with this configuration, from another's checkpoint (population based training).
+    /// Start a trial with this configuration, from another's checkpoint (population based
+    /// training).
     Copy {
         /// What to try.
         config: Config,
@@ -75,16 +82,19 @@ pub struct Stage<'a> {
     pub may_start: bool,
 }
 
-/// Decides who goes on. What it answers follows from the records that it was shown, the stage and the random numbers: a scheduler that has followed the same
-/// records answers the same.
+/// Decides who goes on. What it answers follows from the records that it was shown, the stage and
+/// the random numbers: a scheduler that has followed the same records answers the same.
 pub trait Scheduler: std::fmt::Debug + Send {
-    /// What an idle worker is to do. Changes nothing: the answer comes back by [`Self::follow`], if it is taken.
+    /// What an idle worker is to do. Changes nothing: the answer comes back by [`Self::follow`], if
+    /// it is taken.
     fn next(&self, stage: &Stage<'_>, rng: &mut Rng) -> Next;
 
-    /// What follows from a trial's last report, which is in the history already (before [`Self::follow`] of that record).
+    /// What follows from a trial's last report, which is in the history already (before
+    /// [`Self::follow`] of that record).
     fn judge(&self, stage: &Stage<'_>, trial: TrialId) -> Vec<(TrialId, Verdict)>;
 
-    /// What follows for others from a trial's end, which is in the history already (before [`Self::follow`] of that record).
+    /// What follows for others from a trial's end, which is in the history already (before
+    /// [`Self::follow`] of that record).
     fn ended(&self, _stage: &Stage<'_>, _trial: TrialId) -> Vec<(TrialId, Verdict)> {
         Vec::new()
     }
@@ -98,7 +108,8 @@ pub trait Scheduler: std::fmt::Debug + Send {
     }
 }
 
-/// Which scheduler, and how it is set. Options that are not given have the defaults of the schedulers' own option types.
+/// Which scheduler, and how it is set. Options that are not given have the defaults of the
+/// schedulers' own option types.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SchedulerSpec {
@@ -120,7 +131,8 @@ pub enum SchedulerSpec {
 }
 
 impl SchedulerSpec {
-    /// Units of resource at which trials are compared, rising; the last is a whole trial. Empty for schedulers without rungs.
+    /// Units of resource at which trials are compared, rising; the last is a whole trial. Empty for
+    /// schedulers without rungs.
     pub fn levels(&self) -> Vec<u32> {
         let (min, max, eta) = match self {
             Self::Asha(it) => (it.min_resource, it.max_resource, it.eta),
@@ -155,7 +167,8 @@ impl SchedulerSpec {
     }
 }
 
-/// A number's place in an order that sets can keep: ascending, infinities at the ends, 0 and -0 in one place.
+/// A number's place in an order that sets can keep: ascending, infinities at the ends, 0 and -0 in
+/// one place.
 fn key(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }

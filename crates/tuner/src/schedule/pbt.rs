@@ -1,11 +1,14 @@
-//! Population based training (Jaderberg et al., arXiv 1711.09846): a population of trials trains in steps of `interval` units. At the end of a step the worst
-//! part of those that came there is stopped, and each is replaced by a copy of one of the best (exploit: its checkpoint; explore: its configuration,
-//! perturbed). Trials of the same age are compared with each other, whoever came there first.
+//! Population based training (Jaderberg et al., arXiv 1711.09846): a population of trials trains in
+//! steps of `interval` units. At the end of a step the worst part of those that came there is
+//! stopped, and each is replaced by a copy of one of the best (exploit: its checkpoint; explore:
+//! its configuration, perturbed). Trials of the same age are compared with each other, whoever came
+//! there first.
 //!
-//! Steps need no barrier: where there are fewer workers than members, the member that is furthest behind goes on, and nobody waits for one that
-//! runs. A member that failed or was stopped from outside is replaced like a bad one, or by a new one while nobody has a checkpoint. One that ended by
-//! itself is not replaced. A replacement is a trial of its own and counts against the study's number of trials; when that is used up nobody is
-//! stopped any more.
+//! Steps need no barrier: where there are fewer workers than members, the member that is furthest
+//! behind goes on, and nobody waits for one that runs. A member that failed or was stopped from
+//! outside is replaced like a bad one, or by a new one while nobody has a checkpoint. One that
+//! ended by itself is not replaced. A replacement is a trial of its own and counts against the
+//! study's number of trials; when that is used up nobody is stopped any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{key, worst};
 use crate::{
-    Ask, Config, Domain, History, Next, Origin, Record, Rng, Scaling, Scheduler, Space, SpecError, Stage, Start, Trial, TrialId,
-    TrialState, Value, Verdict,
+    Ask, Config, Domain, History, Next, Origin, Record, Rng, Scaling, Scheduler, Space, SpecError, Stage, Start, Trial,
+    TrialId, TrialState, Value, Verdict,
 };
 
 /// Options of population based training.
@@ -88,10 +91,14 @@ impl Pbt {
             return wrong("interval is 0: it must be at least 1 unit of resource".to_owned());
         }
         if interval >= max_resource {
-            return wrong(format!("interval {interval} is not below max_resource {max_resource}: nobody would ever be compared"));
+            return wrong(format!(
+                "interval {interval} is not below max_resource {max_resource}: nobody would ever be compared"
+            ));
         }
         if !(quantile > 0.0 && quantile <= 0.5) {
-            return wrong(format!("quantile is {quantile}: it must be above 0 and at most 0.5, or a trial would be both good and bad"));
+            return wrong(format!(
+                "quantile is {quantile}: it must be above 0 and at most 0.5, or a trial would be both good and bad"
+            ));
         }
         if !(0.0..=1.0).contains(&resample) {
             return wrong(format!("resample is {resample}: it is a probability, from 0 to 1"));
@@ -109,21 +116,29 @@ impl Pbt {
     /// The end of a step that a trial came to with its last report.
     fn came_to(&self, trial: &Trial) -> Option<u32> {
         let (last, before) = trial.reports.split_last()?;
-        let before = before.last().map_or_else(|| trial.origin.map_or(0, |origin| origin.resource), |report| report.resource);
+        let before =
+            before.last().map_or_else(|| trial.origin.map_or(0, |origin| origin.resource), |report| report.resource);
         let end = last.resource / self.options.interval * self.options.interval;
         (end > before).then_some(end)
     }
 
-    /// How many of so many are the worst part, and as many the best; 0 while they are too few to tell.
+    /// How many of so many are the worst part, and as many the best; 0 while they are too few to
+    /// tell.
     fn part(&self, of: usize) -> usize {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small and not negative")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "small and not negative"
+        )]
         let part = (of as f64 * self.options.quantile) as usize;
         if part == 0 && of >= self.options.population as usize { 1 } else { part }
     }
 
     /// Whose checkpoint a replacement begins with.
     fn donor(&self, rng: &mut Rng) -> Option<Origin> {
-        let mut members: Vec<(u64, TrialId, u32)> = self.standing.iter().map(|(&trial, &(end, place))| (place, trial, end)).collect();
+        let mut members: Vec<(u64, TrialId, u32)> =
+            self.standing.iter().map(|(&trial, &(end, place))| (place, trial, end)).collect();
         members.retain(|&(place, _, end)| place < worst() && end < self.options.max_resource);
         members.sort_unstable();
         members.truncate(self.part(members.len()).max(1));
@@ -149,8 +164,13 @@ impl Pbt {
     }
 }
 
-/// A value times a factor, in its range; an integer moves by one at least. Of a parameter whose scale is that of 1 - x, 1 - x is. Choices stay.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "saturating, then clamped to the range")]
+/// A value times a factor, in its range; an integer moves by one at least. Of a parameter whose
+/// scale is that of 1 - x, 1 - x is. Choices stay.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "saturating, then clamped to the range"
+)]
 fn perturbed(domain: &Domain, value: Value, factor: f64) -> Value {
     match (domain, value) {
         (Domain::Continuous { min, max, scaling: Scaling::ReverseLogarithmic }, Value::Float(value)) => {
@@ -172,7 +192,11 @@ impl Scheduler for Pbt {
         if self.may_add(stage) {
             let donor = if self.vacant > 0 { self.donor(rng) } else { None };
             if let Some((origin, donor)) = donor.and_then(|origin| Some((origin, stage.history.trial(origin.trial)?))) {
-                return Next::Copy { config: self.explore(&donor.config, rng), origin, to: Some(self.following(origin.resource)) };
+                return Next::Copy {
+                    config: self.explore(&donor.config, rng),
+                    origin,
+                    to: Some(self.following(origin.resource)),
+                };
             }
             return Next::New { bracket: 0, to: Some(self.following(0)) };
         }
@@ -194,7 +218,9 @@ impl Scheduler for Pbt {
         if let Some(end) = end.filter(|_| stage.may_start) {
             let mut here = self.steps.get(&end).cloned().unwrap_or_default();
             here.insert((key(last.value), trial));
-            let stands = |it: &TrialId| *it == trial || self.standing.get(it).is_some_and(|&(at, _)| at == end && !self.ran_on(stage, *it));
+            let stands = |it: &TrialId| {
+                *it == trial || self.standing.get(it).is_some_and(|&(at, _)| at == end && !self.ran_on(stage, *it))
+            };
             let bad = here.iter().rev().take(self.part(here.len())).map(|entry| entry.1).filter(stands);
             verdicts.extend(bad.map(|trial| (trial, Verdict::Stop)));
         }
@@ -246,7 +272,8 @@ impl Scheduler for Pbt {
 }
 
 impl Pbt {
-    /// Whether a trial has gone on from where it stood: what it does there is no longer to be judged.
+    /// Whether a trial has gone on from where it stood: what it does there is no longer to be
+    /// judged.
     fn ran_on(&self, stage: &Stage<'_>, trial: TrialId) -> bool {
         stage.history.trial(trial).is_none_or(|trial| trial.state != TrialState::Paused)
     }

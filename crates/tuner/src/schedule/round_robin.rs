@@ -1,5 +1,6 @@
-//! Trials take turns: where the cluster holds fewer trials than should be compared, each runs for one unit of resource, pauses, and the one that is furthest
-//! behind goes on. So trials stand at the same resource and are judged early, by the rule of another scheduler, with no more machines
+//! Trials take turns: where the cluster holds fewer trials than should be compared, each runs for
+//! one unit of resource, pauses, and the one that is furthest behind goes on. So trials stand at
+//! the same resource and are judged early, by the rule of another scheduler, with no more machines
 //! (round-robin experimentation). A trial goes on without a pause while no other is behind it.
 
 use std::collections::BTreeSet;
@@ -13,10 +14,12 @@ use crate::{Ask, History, Next, Record, Rng, Scheduler, Space, SpecError, Stage,
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundRobinOptions {
-    /// Between how many trials turns are taken, at least: more than workers, or there is no need for it.
+    /// Between how many trials turns are taken, at least: more than workers, or there is no need
+    /// for it.
     #[serde(default = "four")]
     pub width: u32,
-    /// Who judges them: a rule that stops trials, not one that pauses them itself. If it is not said: `behind`.
+    /// Who judges them: a rule that stops trials, not one that pauses them itself. If it is not
+    /// said: `behind`.
     #[serde(default = "behind")]
     pub rule: Box<SchedulerSpec>,
 }
@@ -51,7 +54,9 @@ impl RoundRobin {
         let pauses = match &*options.rule {
             SchedulerSpec::None | SchedulerSpec::Median(_) | SchedulerSpec::Behind(_) => None,
             SchedulerSpec::Asha(options) => (options.form == Form::Promotion).then_some("asha in its promotion form"),
-            SchedulerSpec::Hyperband(options) => (options.form == Form::Promotion).then_some("hyperband in its promotion form"),
+            SchedulerSpec::Hyperband(options) => {
+                (options.form == Form::Promotion).then_some("hyperband in its promotion form")
+            }
             SchedulerSpec::RoundRobin(_) => Some("round_robin"),
             SchedulerSpec::Pbt(_) => Some("pbt"),
         };
@@ -91,7 +96,10 @@ impl Scheduler for RoundRobin {
         if verdicts.iter().all(|(it, _)| *it != trial) && known.to.is_some_and(|to| resource >= to) {
             let is_ahead = self.ready.first().is_some_and(|&(least, other)| least < resource && other != trial);
             let turn_is_over = is_ahead || self.wants_more(stage) || known.state == TrialState::Paused;
-            verdicts.push((trial, if turn_is_over { Verdict::Pause } else { Verdict::Continue { to: Some(resource + 1) } }));
+            verdicts.push((
+                trial,
+                if turn_is_over { Verdict::Pause } else { Verdict::Continue { to: Some(resource + 1) } },
+            ));
         }
         verdicts
     }
@@ -103,7 +111,9 @@ impl Scheduler for RoundRobin {
     fn follow(&mut self, history: &History, record: &Record) {
         self.rule.follow(history, record);
         let (trial, verdicts) = match record {
-            Record::Reported { trial, verdicts, .. } | Record::Ended { trial, verdicts, .. } => (*trial, verdicts.as_slice()),
+            Record::Reported { trial, verdicts, .. } | Record::Ended { trial, verdicts, .. } => {
+                (*trial, verdicts.as_slice())
+            }
             Record::Asked { answer: Ask::Resume { trial, .. }, .. } => (*trial, [].as_slice()),
             Record::Asked { .. } | Record::Injected { .. } => return,
         };

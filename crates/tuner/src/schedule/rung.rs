@@ -1,4 +1,5 @@
-//! One rung of successive halving: the values of all trials that came to a resource. Every question and every change is O(log n).
+//! One rung of successive halving: the values of all trials that came to a resource. Every question
+//! and every change is O(log n).
 
 use std::collections::BTreeSet;
 
@@ -44,7 +45,8 @@ impl Rung {
     pub(super) fn would_be_top(&self, value: f64, trial: TrialId) -> bool {
         let entry = (key(value), trial);
         let quota = self.quota(self.len() + 1);
-        // With the new one the top takes in at most one more: the first of the rest, or the new one.
+        // With the new one the top takes in at most one more: the first of the rest, or the new
+        // one.
         let worst_of_top = if quota > self.top.len() { self.rest.first() } else { self.top.last() };
         value < f64::INFINITY && quota > 0 && worst_of_top.is_none_or(|worst| entry < *worst)
     }
@@ -129,7 +131,8 @@ mod tests {
                 };
                 let mut with = all.clone();
                 with.push((value, trial));
-                let expected = sorted_with(&with)[..with.len() / eta as usize].contains(&(value, trial)) && value.is_finite();
+                let expected =
+                    sorted_with(&with)[..with.len() / eta as usize].contains(&(value, trial)) && value.is_finite();
                 assert_eq!(rung.would_be_top(value, trial), expected);
                 rung.insert(value, trial, true);
                 all = with;

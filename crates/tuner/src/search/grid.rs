@@ -16,8 +16,10 @@ pub struct GridSpec {
     pub by_name: BTreeMap<String, u32>,
 }
 
-/// All combinations of the parameters' values, the last parameter changing fastest, of active parameters only. Numeric parameters have so many points,
-/// evenly in the scaled range with both ends (one point: its middle); of integers that come to the same, one. What was tried before (injected) is left out.
+/// All combinations of the parameters' values, the last parameter changing fastest, of active
+/// parameters only. Numeric parameters have so many points, evenly in the scaled range with both
+/// ends (one point: its middle); of integers that come to the same, one. What was tried before
+/// (injected) is left out.
 #[derive(Debug)]
 pub struct Grid {
     /// By parameter.
@@ -28,7 +30,8 @@ impl Grid {
     /// The grid of a space.
     ///
     /// # Errors
-    /// A numeric parameter has no number of points, or a number is given for a parameter that is not there.
+    /// A numeric parameter has no number of points, or a number is given for a parameter that is
+    /// not there.
     pub(crate) fn new(space: &Space, spec: &GridSpec) -> Result<Self, SpecError> {
         let wrong = |problem: String| SpecError::Searcher { searcher: "grid", problem };
         if let Some(name) = spec.by_name.keys().find(|name| space.parameters().iter().all(|it| it.name != **name)) {
@@ -39,7 +42,9 @@ impl Grid {
             let points = spec.by_name.get(&parameter.name).copied().or(spec.points);
             let (min, max) = match &parameter.domain {
                 Domain::Categorical { values: names } => {
-                    values.push((0..names.len()).map(|place| Value::Choice(u32::try_from(place).unwrap_or(u32::MAX))).collect());
+                    values.push(
+                        (0..names.len()).map(|place| Value::Choice(u32::try_from(place).unwrap_or(u32::MAX))).collect(),
+                    );
                     continue;
                 }
                 Domain::Continuous { min, max, .. } => (Value::Float(*min), Value::Float(*max)),
@@ -65,7 +70,9 @@ impl Grid {
     /// Counts on; none after the last.
     fn next(&self, space: &Space, digits: &[u32]) -> Option<Vec<u32>> {
         let config = self.config(space, digits);
-        let can_go_on = |parameter: usize| config.0[parameter].is_some() && (digits[parameter] as usize) + 1 < self.values[parameter].len();
+        let can_go_on = |parameter: usize| {
+            config.0[parameter].is_some() && (digits[parameter] as usize) + 1 < self.values[parameter].len()
+        };
         // Parents stand before their children: what comes after the one that goes on begins anew.
         let at = space.order().iter().rposition(|&parameter| can_go_on(parameter))?;
         let mut digits = digits.to_vec();
@@ -96,8 +103,10 @@ impl Searcher for Grid {
     fn propose(&mut self, view: &View<'_>, _rng: &mut Rng) -> Proposal {
         // The memo: digits of the last combination.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they were such numbers")]
-        let last =
-            view.memo.filter(|memo| memo.len() == self.values.len()).map(|memo| memo.iter().map(|&digit| digit as u32).collect::<Vec<_>>());
+        let last = view
+            .memo
+            .filter(|memo| memo.len() == self.values.len())
+            .map(|memo| memo.iter().map(|&digit| digit as u32).collect::<Vec<_>>());
         let mut digits = match last {
             None => Some(vec![0; self.values.len()]),
             Some(last) => self.next(view.space, &last),
@@ -120,7 +129,10 @@ mod tests {
 
     fn study(space: &str, spec: &str) -> Result<Study, SpecError> {
         let space: Space = serde_json::from_str(space).unwrap();
-        Study::new(StudySpec { searcher: serde_json::from_str::<SearcherSpec>(spec).unwrap(), ..StudySpec::random(space, 7) })
+        Study::new(StudySpec {
+            searcher: serde_json::from_str::<SearcherSpec>(spec).unwrap(),
+            ..StudySpec::random(space, 7)
+        })
     }
 
     /// Values as the user sees them, until it ends.
@@ -135,8 +147,7 @@ mod tests {
         found
     }
 
-    const CATEGORICAL: &str =
-        r#"[{"name":"a","type":"categorical","values":["p","q"]},{"name":"b","type":"categorical","values":["x","y","z"]}]"#;
+    const CATEGORICAL: &str = r#"[{"name":"a","type":"categorical","values":["p","q"]},{"name":"b","type":"categorical","values":["x","y","z"]}]"#;
 
     #[test]
     fn categorical_values_are_multiplied_in_order() {
@@ -157,7 +168,8 @@ mod tests {
         let found = all(&mut grid);
         assert_eq!(found.len(), 15, "{found:?}");
         assert_eq!(&found[..3], ["0.001 1", "0.001 2", "0.001 3"]);
-        let rates: Vec<f64> = found.iter().step_by(3).map(|text| text.split(' ').next().unwrap().parse().unwrap()).collect();
+        let rates: Vec<f64> =
+            found.iter().step_by(3).map(|text| text.split(' ').next().unwrap().parse().unwrap()).collect();
         for (rate, expected) in rates.iter().zip([0.001, 0.01, 0.1, 1.0, 10.0]) {
             assert!((rate / expected - 1.0).abs() < 1e-12, "{rates:?}");
         }

@@ -31,7 +31,8 @@ pub struct View<'a> {
     pub history: &'a History,
     /// What the searcher remembered at its last proposal.
     pub memo: Option<&'a Memo>,
-    /// How far the trial that is asked for is to run at first, where the scheduler has said it: the fidelity that matters now.
+    /// How far the trial that is asked for is to run at first, where the scheduler has said it: the
+    /// fidelity that matters now.
     pub to: Option<u32>,
     /// Where trials are over, where the scheduler knows it.
     pub max_resource: Option<u32>,
@@ -58,10 +59,11 @@ impl Proposal {
     }
 }
 
-/// Proposes configurations. What it answers is a function of the view and the random numbers alone: what it keeps in itself are caches, which may make
-/// it faster and never different.
+/// Proposes configurations. What it answers is a function of the view and the random numbers alone:
+/// what it keeps in itself are caches, which may make it faster and never different.
 pub trait Searcher: std::fmt::Debug + Send {
-    /// What to try next. It may repeat what was tried: the study asks again, with fresh random numbers, where the space has something else.
+    /// What to try next. It may repeat what was tried: the study asks again, with fresh random
+    /// numbers, where the space has something else.
     fn propose(&mut self, view: &View<'_>, rng: &mut Rng) -> Proposal;
 
     /// Something has happened, and is in the history already. For caches.
@@ -78,13 +80,15 @@ pub enum SearcherSpec {
     Sobol,
     /// Gaussian process, expected improvement.
     Bayesian(BayesSpec),
-    /// Tree-structured Parzen estimator: cheap, and at home in conditional and categorical spaces. For several objectives, too.
+    /// Tree-structured Parzen estimator: cheap, and at home in conditional and categorical spaces.
+    /// For several objectives, too.
     Tpe(TpeSpec),
     /// CMA-ES: numeric parameters, hundreds of trials, one objective.
     CmaEs(CmaSpec),
     /// Every combination once; numeric parameters in so many steps.
     Grid(GridSpec),
-    /// A Gaussian process over configurations and resources, for schedulers that stop or pause trials.
+    /// A Gaussian process over configurations and resources, for schedulers that stop or pause
+    /// trials.
     MultiFidelity(MultiFidelitySpec),
 }
 

@@ -1,15 +1,20 @@
-//! A Gaussian process over configurations and resources together, for studies whose scheduler stops or pauses trials: what trials said at low resources says
-//! something about high ones, and how much is learnt. Between MOBSTER (Klein et al., arXiv 2003.10865: one joint model, pending trials in it) and Hyper-Tune
-//! (Li et al., VLDB 2022: how far low rungs are to be trusted is measured).
+//! A Gaussian process over configurations and resources together, for studies whose scheduler stops
+//! or pauses trials: what trials said at low resources says something about high ones, and how much
+//! is learnt. Between MOBSTER (Klein et al., arXiv 2003.10865: one joint model, pending trials in
+//! it) and Hyper-Tune (Li et al., VLDB 2022: how far low rungs are to be trusted is measured).
 //!
-//! - Resources stand on an axis of their own, on a logarithmic scale. The less the order of trials at one rung says about the next, the shorter the
-//!   model's length scale along it, and the less low rungs count.
-//! - Those who come to a rung were chosen at the one below. So values of a rung are brought to the scale of the one below by the trials that are in both,
-//!   not by their own mean, which is that of good ones.
+//! - Resources stand on an axis of their own, on a logarithmic scale. The less the order of trials
+//!   at one rung says about the next, the shorter the model's length scale along it, and the less
+//!   low rungs count.
+//! - Those who come to a rung were chosen at the one below. So values of a rung are brought to the
+//!   scale of the one below by the trials that are in both, not by their own mean, which is that of
+//!   good ones.
 //! - Running trials are pending where they will be judged next.
-//! - The proposal is that of a few random configurations which promises the most at the greatest resource, not the most promising of all: rungs compare
-//!   trials with each other, and where all are what the model likes best, those that are good late and not early never pass the first one. What is
-//!   passed over by few is still tried, so promotion cannot be starved, and the model hears of what it does not like.
+//! - The proposal is that of a few random configurations which promises the most at the greatest
+//!   resource, not the most promising of all: rungs compare trials with each other, and where all
+//!   are what the model likes best, those that are good late and not early never pass the first
+//!   one. What is passed over by few is still tried, so promotion cannot be starved, and the model
+//!   hears of what it does not like.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +27,17 @@ use crate::{Config, History, Proposal, Rng, Searcher, Sobol, TrialState, View};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MultiFidelitySpec {
-    /// Trials of the initial design (Sobol's points) before the model is asked; none: by the number of parameters.
+    /// Trials of the initial design (Sobol's points) before the model is asked; none: by the number
+    /// of parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial: Option<u32>,
-    /// Values in the model at most; of more, all of high rungs, and of the lowest the best half and others evenly over time.
+    /// Values in the model at most; of more, all of high rungs, and of the lowest the best half and
+    /// others evenly over time.
     pub most_points: u32,
     /// Whether numbers' scales are bent by what is learnt.
     pub warp: bool,
-    /// Among how many random configurations the one that promises the most is taken. Of many, all are alike.
+    /// Among how many random configurations the one that promises the most is taken. Of many, all
+    /// are alike.
     pub candidates: u32,
 }
 
@@ -56,10 +64,13 @@ impl MultiFidelity {
 /// How many levels are looked at.
 const LEVELS: usize = 8;
 
-/// Where trials stood when they were judged: the resources where most of them paused or ended, ascending.
+/// Where trials stood when they were judged: the resources where most of them paused or ended,
+/// ascending.
 fn levels(history: &History) -> Vec<u32> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    for trial in history.trials().iter().filter(|trial| trial.state != TrialState::Running && trial.state != TrialState::Failed) {
+    for trial in
+        history.trials().iter().filter(|trial| trial.state != TrialState::Running && trial.state != TrialState::Failed)
+    {
         if let Some(last) = trial.last() {
             *counts.entry(last.resource).or_default() += 1;
         }
@@ -100,7 +111,8 @@ fn seen(history: &History, levels: &[u32]) -> Vec<Seen> {
 /// So many trials more say that the spreads of two levels are in the ratio of those below.
 const PRIOR: f64 = 2.0;
 
-/// Brings the values of each level to the scale of the one below it, by the trials that are in both.
+/// Brings the values of each level to the scale of the one below it, by the trials that are in
+/// both.
 fn levelled(seen: &mut [Seen]) {
     let Some(last) = seen.last().map(|it| it.level) else { return };
     let mut below: BTreeMap<usize, f64> = BTreeMap::new();
@@ -108,8 +120,11 @@ fn levelled(seen: &mut [Seen]) {
     for level in 0..=last {
         let places: Vec<usize> = (0..seen.len()).filter(|&index| seen[index].level == level).collect();
         let values = tamed(&finite(&places.iter().map(|&index| seen[index].value).collect::<Vec<_>>()));
-        let both: Vec<(f64, f64)> =
-            places.iter().zip(&values).filter_map(|(&index, &value)| Some((value, *below.get(&seen[index].trial)?))).collect();
+        let both: Vec<(f64, f64)> = places
+            .iter()
+            .zip(&values)
+            .filter_map(|(&index, &value)| Some((value, *below.get(&seen[index].trial)?)))
+            .collect();
         let (centre, scale, shift) = if both.is_empty() {
             let (mean, deviation) = moments(&values);
             (mean, 1.0 / deviation, 0.0)
@@ -138,7 +153,8 @@ fn moments(values: &[f64]) -> (f64, f64) {
     (mean, if variance > 1e-20 { variance.sqrt() } else { 1.0 })
 }
 
-/// At most so many: of the lowest level the best half of the room, and others evenly; of the others the highest levels.
+/// At most so many: of the lowest level the best half of the room, and others evenly; of the others
+/// the highest levels.
 fn thinned(mut seen: Vec<Seen>, most: usize) -> Vec<Seen> {
     if seen.len() <= most {
         return seen;
@@ -155,7 +171,12 @@ fn thinned(mut seen: Vec<Seen>, most: usize) -> Vec<Seen> {
 }
 
 impl Searcher for MultiFidelity {
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts in a memo")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts in a memo"
+    )]
     fn propose(&mut self, view: &View<'_>, rng: &mut Rng) -> Proposal {
         let d = view.space.parameters().len();
         let (design, mut fitted, mut theta) = match view.memo.map(Vec::as_slice) {
@@ -170,15 +191,21 @@ impl Searcher for MultiFidelity {
         if trials.len() < initial || at_first < 2.max(initial / 2) {
             let sobol = Sobol::new(d, design);
             let index = u32::try_from(trials.len()).unwrap_or(u32::MAX);
-            let config = view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(index, parameter)));
-            return Proposal::Try { config, memo: Some([design as f64, fitted as f64].into_iter().chain(theta).collect()) };
+            let config =
+                view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(index, parameter)));
+            return Proposal::Try {
+                config,
+                memo: Some([design as f64, fitted as f64].into_iter().chain(theta).collect()),
+            };
         }
         levelled(&mut seen);
         let seen = thinned(seen, self.spec.most_points as usize);
 
         let encoding = Encoding::new(view.space);
         let greatest = view.max_resource.into_iter().chain(levels.last().copied()).max().unwrap_or(1);
-        let place = |resource: u32| if greatest > 1 { libm::log(f64::from(resource)) / libm::log(f64::from(greatest)) } else { 1.0 };
+        let place = |resource: u32| {
+            if greatest > 1 { libm::log(f64::from(resource)) / libm::log(f64::from(greatest)) } else { 1.0 }
+        };
         let point = |trial: usize, resource: u32| {
             let mut point = encoding.point(&trials[trial].config);
             point.push(place(resource).clamp(0.0, 1.0));
@@ -203,9 +230,11 @@ impl Searcher for MultiFidelity {
             fitted = known;
         }
         let model = Gp::new(&axes, &points, &values, &theta, &pending, Some(rng), &mut self.cache);
-        let drawn = (0..self.spec.candidates).map(|_| view.space.draw(rng)).filter(|config| !view.history.has_tried(config));
+        let drawn =
+            (0..self.spec.candidates).map(|_| view.space.draw(rng)).filter(|config| !view.history.has_tried(config));
         let drawn: Vec<Config> = drawn.collect();
-        let ends: Vec<Vec<f64>> = drawn.iter().map(|config| encoding.point(config).into_iter().chain([1.0]).collect()).collect();
+        let ends: Vec<Vec<f64>> =
+            drawn.iter().map(|config| encoding.point(config).into_iter().chain([1.0]).collect()).collect();
         // In a small space all may be tried already.
         let means = if ends.is_empty() { Vec::new() } else { model.predict(&ends).0 };
         let best = (0..drawn.len()).min_by(|&one, &other| means[one].total_cmp(&means[other]));

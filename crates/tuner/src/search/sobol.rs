@@ -2,11 +2,12 @@
 
 use crate::{Config, Proposal, Rng, Searcher, Sobol, View};
 
-/// The points of a scrambled Sobol sequence in order, one coordinate per parameter (of an inactive parameter it is passed over). A point that was tried
-/// before, as rounding makes it, is left out.
+/// The points of a scrambled Sobol sequence in order, one coordinate per parameter (of an inactive
+/// parameter it is passed over). A point that was tried before, as rounding makes it, is left out.
 #[derive(Debug, Default)]
 pub struct Points {
-    /// Made of the first random numbers that it is given, for all that follow: the seed is in the memo.
+    /// Made of the first random numbers that it is given, for all that follow: the seed is in the
+    /// memo.
     sequence: Option<(u64, Sobol)>,
 }
 
@@ -24,9 +25,12 @@ impl Searcher for Points {
             self.sequence = Some((seed, Sobol::new(view.space.parameters().len(), seed)));
         }
         let Some((_, sobol)) = &self.sequence else { return Proposal::Exhausted };
-        let config = |point: u32| view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(point, parameter)));
+        let config = |point: u32| {
+            view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(point, parameter)))
+        };
         let tried = |config: &Config| view.history.has_tried(config);
-        let point = (0..LOOKED_AT).map(|ahead| next.wrapping_add(ahead)).find(|&point| !tried(&config(point))).unwrap_or(next);
+        let point =
+            (0..LOOKED_AT).map(|ahead| next.wrapping_add(ahead)).find(|&point| !tried(&config(point))).unwrap_or(next);
         let memo = vec![f64::from((seed >> 32) as u32), f64::from(seed as u32), f64::from(point.wrapping_add(1))];
         Proposal::Try { config: config(point), memo: Some(memo) }
     }
@@ -47,7 +51,8 @@ mod tests {
         Some(start.config)
     }
 
-    const SPACE: &str = r#"[{"name":"x","type":"continuous","min":0.0,"max":1.0},{"name":"n","type":"integer","min":0,"max":7}]"#;
+    const SPACE: &str =
+        r#"[{"name":"x","type":"continuous","min":0.0,"max":1.0},{"name":"n","type":"integer","min":0,"max":7}]"#;
 
     #[test]
     fn sixty_four_points_are_stratified_and_a_restored_study_goes_on() {
@@ -67,8 +72,10 @@ mod tests {
 
     #[test]
     fn a_small_space_is_tried_whole_before_anything_twice() {
-        let mut study =
-            study(r#"[{"name":"a","type":"categorical","values":["p","q","r"]},{"name":"n","type":"integer","min":1,"max":5}]"#, 2);
+        let mut study = study(
+            r#"[{"name":"a","type":"categorical","values":["p","q","r"]},{"name":"n","type":"integer","min":1,"max":5}]"#,
+            2,
+        );
         for _ in 0..15 {
             start(&mut study).unwrap();
         }

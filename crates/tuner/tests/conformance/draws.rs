@@ -1,5 +1,6 @@
-//! Random draws follow the scales: Kolmogorov and Smirnov's test for continuous parameters, chi-square for integers and choices. Seeds are fixed, so a
-//! test that passes passes always; the limits are those of one false alarm in a thousand.
+//! Random draws follow the scales: Kolmogorov and Smirnov's test for continuous parameters,
+//! chi-square for integers and choices. Seeds are fixed, so a test that passes passes always; the
+//! limits are those of one false alarm in a thousand.
 
 use shoal_tuner::{Ask, Space, Study, StudySpec};
 
@@ -19,7 +20,8 @@ fn drawn(json: &str) -> (Space, Vec<Vec<f64>>) {
     (space, values)
 }
 
-/// The greatest distance between the draws' distribution and `cumulative`, times the root of their number.
+/// The greatest distance between the draws' distribution and `cumulative`, times the root of their
+/// number.
 fn kolmogorov(mut values: Vec<f64>, cumulative: impl Fn(f64) -> f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len() as f64;
@@ -37,8 +39,12 @@ fn continuous_draws_are_uniform_on_their_scale() {
         {"name":"reverse","type":"continuous","min":0,"max":0.9999,"scaling":"ReverseLogarithmic"},
         {"name":"auto","type":"continuous","min":1e-4,"max":1,"scaling":"Auto"}]"#,
     );
-    let cumulative: [fn(f64) -> f64; 4] =
-        [|x| (x + 3.0) / 8.0, |x| (x.log10() + 8.0) / 10.0, |x| (1.0 - x).ln() / 0.0001_f64.ln(), |x| (x.log10() + 4.0) / 4.0];
+    let cumulative: [fn(f64) -> f64; 4] = [
+        |x| (x + 3.0) / 8.0,
+        |x| (x.log10() + 8.0) / 10.0,
+        |x| (1.0 - x).ln() / 0.0001_f64.ln(),
+        |x| (x.log10() + 4.0) / 4.0,
+    ];
     for (parameter, (values, cumulative)) in values.into_iter().zip(cumulative).enumerate() {
         let statistic = kolmogorov(values, cumulative);
         assert!(statistic < 1.95, "parameter {parameter}: {statistic}");
@@ -59,12 +65,18 @@ fn integers_and_choices_have_their_share() {
         r#"[{"name":"linear","type":"integer","min":-2,"max":4},{"name":"log","type":"integer","min":1,"max":8,"scaling":"Logarithmic"},
         {"name":"choice","type":"categorical","values":["a","b","c","d","e"]},{"name":"x","type":"continuous","min":0,"max":1}]"#,
     );
-    let even = |from: i32, to: i32| (from..=to).map(|value| (f64::from(value), 1.0 / f64::from(to - from + 1))).collect::<Vec<_>>();
+    let even = |from: i32, to: i32| {
+        (from..=to).map(|value| (f64::from(value), 1.0 / f64::from(to - from + 1))).collect::<Vec<_>>()
+    };
     // Each integer's part of the logarithm goes from half below to half above.
     let width = (8.5_f64 / 0.5).ln();
-    let log: Vec<_> = (1..=8).map(|value| (f64::from(value), ((f64::from(value) + 0.5) / (f64::from(value) - 0.5)).ln() / width)).collect();
+    let log: Vec<_> = (1..=8)
+        .map(|value| (f64::from(value), ((f64::from(value) + 0.5) / (f64::from(value) - 0.5)).ln() / width))
+        .collect();
     // 99.9 % quantiles of chi-square with 6, 7 and 4 degrees of freedom.
-    for (parameter, (expected, limit)) in [(even(-2, 4), 22.46), (log, 24.32), (even(0, 4), 18.47)].into_iter().enumerate() {
+    for (parameter, (expected, limit)) in
+        [(even(-2, 4), 22.46), (log, 24.32), (even(0, 4), 18.47)].into_iter().enumerate()
+    {
         let statistic = chi_square(&values[parameter], &expected);
         assert!(statistic < limit, "parameter {parameter}: {statistic}");
     }
@@ -72,7 +84,8 @@ fn integers_and_choices_have_their_share() {
 
 #[test]
 fn thirty_parameters_do_not_depend_on_each_other() {
-    let parameters: Vec<String> = (0..30).map(|it| format!(r#"{{"name":"p{it}","type":"continuous","min":0,"max":1}}"#)).collect();
+    let parameters: Vec<String> =
+        (0..30).map(|it| format!(r#"{{"name":"p{it}","type":"continuous","min":0,"max":1}}"#)).collect();
     let (_, values) = drawn(&format!("[{}]", parameters.join(",")));
     for one in 0..30 {
         for other in 0..one {

@@ -74,8 +74,15 @@ impl Game {
         match &answer {
             Ask::Start(start) => self.check_start(&before, start),
             Ask::Resume { trial, from, to } => {
-                let known = before.trial(*trial).unwrap_or_else(|| panic!("{}: resumes {trial}, which is not there", self.label));
-                assert_eq!((known.state, known.resource()), (TrialState::Paused, *from), "{}: resumes {trial}", self.label);
+                let known = before
+                    .trial(*trial)
+                    .unwrap_or_else(|| panic!("{}: resumes {trial}, which is not there", self.label));
+                assert_eq!(
+                    (known.state, known.resource()),
+                    (TrialState::Paused, *from),
+                    "{}: resumes {trial}",
+                    self.label
+                );
                 assert!(to.is_none_or(|to| to > *from), "{}: resumes {trial} from {from} to {to:?}", self.label);
             }
             Ask::Wait => assert!(before.running() > 0, "{}: waits for nobody", self.label),
@@ -89,11 +96,18 @@ impl Game {
         assert_eq!(start.trial as usize, before.trials().len(), "{label}");
         assert!(space.holds(&start.config), "{label}: {:?} is not of the space", start.config);
         let is_full = space.combinations().is_some_and(|all| before.different() as u64 >= all);
-        assert!(start.origin.is_some() || is_full || !before.has_tried(&start.config), "{label}: {:?} again", start.config);
+        assert!(
+            start.origin.is_some() || is_full || !before.has_tried(&start.config),
+            "{label}: {:?} again",
+            start.config
+        );
         let from = start.origin.map_or(0, |origin| origin.resource);
         assert!(start.to.is_none_or(|to| to > from), "{label}: starts at {from}, to {:?}", start.to);
         if let Some(origin) = start.origin {
-            assert!(before.trial(origin.trial).is_some_and(|trial| trial.resource() >= origin.resource), "{label}: {origin:?}");
+            assert!(
+                before.trial(origin.trial).is_some_and(|trial| trial.resource() >= origin.resource),
+                "{label}: {origin:?}"
+            );
         }
     }
 
@@ -129,7 +143,8 @@ impl Game {
     fn value(&self, trial: TrialId, resource: u32) -> f64 {
         let config = &self.study.history().trial(trial).unwrap().config;
         let space = self.study.space();
-        let places = config.0.iter().enumerate().filter_map(|(index, value)| value.map(|value| space.unit(index, value)));
+        let places =
+            config.0.iter().enumerate().filter_map(|(index, value)| value.map(|value| space.unit(index, value)));
         let height: f64 = places.map(|place| (place - 0.4) * (place - 0.4)).sum();
         (8.0 * height).round() / 8.0 + 1.0 / f64::from(resource)
     }

@@ -1,5 +1,6 @@
-//! What every searcher and every scheduler promises, in every pair. A new one is in the suite as soon as it has a name (`shoal_tuner::named`); what it
-//! cannot work on is one line in `REFUSES`. A failure names pair, space and seed.
+//! What every searcher and every scheduler promises, in every pair. A new one is in the suite as
+//! soon as it has a name (`shoal_tuner::named`); what it cannot work on is one line in `REFUSES`. A
+//! failure names pair, space and seed.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
@@ -26,7 +27,8 @@ const REFUSES: &[(&str, &str)] = &[];
 const SLOW: &[&str] = &["bayesian"];
 
 fn strategy(searcher: &str, scheduler: &str) -> Strategy {
-    let options = OPTIONS.iter().find(|(name, _)| *name == searcher).map(|(_, options)| serde_json::from_str(options).unwrap());
+    let options =
+        OPTIONS.iter().find(|(name, _)| *name == searcher).map(|(_, options)| serde_json::from_str(options).unwrap());
     Strategy {
         searcher: named::searcher(&options.unwrap_or_else(|| searcher.into())).unwrap(),
         scheduler: named::scheduler(&scheduler.into(), RESOURCES).unwrap(),
@@ -38,7 +40,8 @@ fn spec(strategy: &Strategy, space: Space, seed: u64, max_trials: u32) -> StudyS
     StudySpec { max_trials: Some(max_trials), searcher, scheduler, ..StudySpec::random(space, seed) }
 }
 
-/// Calls `check` with each pair on each space that it can work on: a label, the strategy, the space, and how many trials are reasonable.
+/// Calls `check` with each pair on each space that it can work on: a label, the strategy, the
+/// space, and how many trials are reasonable.
 fn for_each_pair(check: impl Fn(&str, &Strategy, &Space, u32)) {
     for (name, json) in spaces::ALL {
         let space: Space = serde_json::from_str(json).unwrap();
@@ -57,13 +60,18 @@ fn for_each_pair(check: impl Fn(&str, &Strategy, &Space, u32)) {
     }
 }
 
-/// A rough game: trials fail, report nonsense, skip units, are told twice and out of order. `Game` checks every answer; it comes to an end.
+/// A rough game: trials fail, report nonsense, skip units, are told twice and out of order. `Game`
+/// checks every answer; it comes to an end.
 #[test]
 fn every_answer_is_lawful_and_the_search_ends() {
     for_each_pair(|label, strategy, space, trials| {
         for (seed, workers) in [(1, 1), (2, 4), (3, 11)] {
-            let mut game =
-                Game::new(spec(strategy, space.clone(), seed, trials), seed, workers, format!("{label}, seed {seed}, {workers} workers"));
+            let mut game = Game::new(
+                spec(strategy, space.clone(), seed, trials),
+                seed,
+                workers,
+                format!("{label}, seed {seed}, {workers} workers"),
+            );
             game.play();
         }
     });
@@ -74,7 +82,8 @@ fn every_answer_is_lawful_and_the_search_ends() {
 fn the_same_seed_gives_the_same_search() {
     for_each_pair(|label, strategy, space, trials| {
         let run = |seed| {
-            let mut game = Game::new(spec(strategy, space.clone(), seed, trials), 5, 3, format!("{label}, seed {seed}"));
+            let mut game =
+                Game::new(spec(strategy, space.clone(), seed, trials), 5, 3, format!("{label}, seed {seed}"));
             game.play();
             serde_json::to_string(&game.study().snapshot()).unwrap()
         };
@@ -82,12 +91,14 @@ fn the_same_seed_gives_the_same_search() {
     });
 }
 
-/// A study that was stored and read back at any point goes on as the one that was not: the game plays both from there on.
+/// A study that was stored and read back at any point goes on as the one that was not: the game
+/// plays both from there on.
 #[test]
 fn a_snapshot_is_the_study() {
     for_each_pair(|label, strategy, space, trials| {
         for seed in [4, 5] {
-            let mut game = Game::new(spec(strategy, space.clone(), seed, trials), seed, 3, format!("{label}, seed {seed}"));
+            let mut game =
+                Game::new(spec(strategy, space.clone(), seed, trials), seed, 3, format!("{label}, seed {seed}"));
             game.restores_every(if trials < 40 { 5 } else { 1 });
             game.play();
         }
@@ -144,9 +155,12 @@ fn several_objectives() {
             let place = space.unit(0, start.config.0[0].unwrap());
             study.end(start.trial, Outcome::Completed { values: vec![place * place, (place - 1.0).powi(2)] });
         }
-        for (one, other) in study.front().into_iter().flat_map(|one| study.front().into_iter().map(move |other| (one, other))) {
+        for (one, other) in
+            study.front().into_iter().flat_map(|one| study.front().into_iter().map(move |other| (one, other)))
+        {
             let values = |trial| &study.history().trial(trial).unwrap().values;
-            let dominates = values(one).iter().zip(values(other)).all(|(one, other)| one <= other) && values(one) != values(other);
+            let dominates =
+                values(one).iter().zip(values(other)).all(|(one, other)| one <= other) && values(one) != values(other);
             assert!(!dominates, "{searcher}: {one} dominates {other} of the front");
         }
     }
@@ -175,7 +189,11 @@ fn injected_trials_are_not_proposed_again() {
         }
         proposed.sort_unstable();
         assert_eq!(proposed, [9, 10, 11], "{searcher}");
-        assert_eq!(study.history().trials().iter().filter(|trial| trial.state == TrialState::Failed).count(), 4, "{searcher}");
+        assert_eq!(
+            study.history().trials().iter().filter(|trial| trial.state == TrialState::Failed).count(),
+            4,
+            "{searcher}"
+        );
     }
 }
 
@@ -196,7 +214,8 @@ fn extreme_values_travel_without_loss() {
                 let look = |name: &str| texts.iter().find(|(it, _)| it == name).map(|(_, text)| text.as_str());
                 assert_eq!(space.parse(look).unwrap(), start.config, "{searcher} on {name}: {texts:?}");
                 assert_eq!(space.adopt(look).unwrap(), start.config, "{searcher} on {name}: {texts:?}");
-                let stored: shoal_tuner::Config = serde_json::from_str(&serde_json::to_string(&start.config).unwrap()).unwrap();
+                let stored: shoal_tuner::Config =
+                    serde_json::from_str(&serde_json::to_string(&start.config).unwrap()).unwrap();
                 assert_eq!(stored.key(), start.config.key(), "{searcher} on {name}");
                 study.end(start.trial, Outcome::Completed { values: vec![f64::from(start.trial)] });
             }

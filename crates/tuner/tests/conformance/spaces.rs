@@ -22,9 +22,15 @@ pub(crate) const ALL: &[(&str, &str)] = &[("mixed", MIXED), ("small", SMALL), ("
 
 /// Ranges at the ends of what numbers can be.
 pub(crate) const EXTREME: &[(&str, &str)] = &[
-    ("wide logarithm", r#"[{"name":"x","type":"continuous","min":5e-324,"max":1.7976931348623157e308,"scaling":"Logarithmic"}]"#),
+    (
+        "wide logarithm",
+        r#"[{"name":"x","type":"continuous","min":5e-324,"max":1.7976931348623157e308,"scaling":"Logarithmic"}]"#,
+    ),
     ("tiny range", r#"[{"name":"x","type":"continuous","min":0.1,"max":0.10000000000000002}]"#),
-    ("close to one", r#"[{"name":"x","type":"continuous","min":0,"max":0.9999999999999999,"scaling":"ReverseLogarithmic"}]"#),
+    (
+        "close to one",
+        r#"[{"name":"x","type":"continuous","min":0,"max":0.9999999999999999,"scaling":"ReverseLogarithmic"}]"#,
+    ),
     ("all integers", r#"[{"name":"x","type":"integer","min":-9223372036854775808,"max":9223372036854775807}]"#),
     ("large integers", r#"[{"name":"x","type":"integer","min":1,"max":9223372036854775807,"scaling":"Logarithmic"}]"#),
     ("negative", r#"[{"name":"x","type":"continuous","min":-1e300,"max":-1e-300}]"#),

@@ -32,7 +32,8 @@ fn in_parallel_eleven_epochs() {
 
 #[test]
 fn taking_turns_on_one_machine_needs_no_more_epochs() {
-    let mut study = study(r#"{"kind":"round_robin","width":4,"rule":{"kind":"behind"}}"#, Direction::Maximize, Some(4), 1);
+    let mut study =
+        study(r#"{"kind":"round_robin","width":4,"rule":{"kind":"behind"}}"#, Direction::Maximize, Some(4), 1);
     let world = curves(&mut study, 1, [0, 1, 2, 3]);
     assert_eq!(units(&world), [4, 2, 1, 4]);
     assert_eq!(study.history().trials()[3].resource(), 4);

@@ -19,7 +19,8 @@ fn reports(study: &mut Study, values: &[f64]) -> Vec<(TrialId, Verdict)> {
 #[test]
 fn stopping_form_by_hand() {
     let mut study = study(r#"{"kind":"asha","form":"stopping","max_resource":9}"#, Direction::Minimize, None, 1);
-    // The first goes on, the second only if it is better; from the third on it must be in the best third.
+    // The first goes on, the second only if it is better; from the third on it must be in the best
+    // third.
     assert_eq!(reports(&mut study, &[5.0]), GO);
     assert_eq!(reports(&mut study, &[6.0]), [(1, Verdict::Stop)]);
     assert_eq!(reports(&mut study, &[5.0]), [(2, Verdict::Stop)], "of equals the earlier is better");
@@ -77,7 +78,8 @@ fn delayed_promotion_cannot_be_starved() {
     let spec = |delayed| format!(r#"{{"kind":"asha","max_resource":9,"delayed":{delayed}}}"#);
     let went = |delayed| {
         let mut study = study(&spec(delayed), Direction::Minimize, None, 1);
-        let world = run(&mut study, 4, 9, 400, |_, trial, epoch| Turn::Says(-f64::from(trial) - f64::from(epoch) / 100.0));
+        let world =
+            run(&mut study, 4, 9, 400, |_, trial, epoch| Turn::Says(-f64::from(trial) - f64::from(epoch) / 100.0));
         let came = |resource| world.at.values().filter(|&&at| at >= resource).count();
         (came(1), came(2), came(4))
     };
@@ -87,17 +89,23 @@ fn delayed_promotion_cannot_be_starved() {
     assert!(third > all * 2 / 3, "{all} {third}");
 }
 
-/// Thirty trials of at most 100 units in one bracket use a quarter of what all in full would, in whatever order they come, and three come to their end.
+/// Thirty trials of at most 100 units in one bracket use a quarter of what all in full would, in
+/// whatever order they come, and three come to their end.
 #[test]
 fn delayed_promotion_bounds_what_thirty_trials_use() {
-    let spec = |delayed| format!(r#"{{"kind":"hyperband","min_resource":11,"max_resource":100,"brackets":1,"delayed":{delayed}}}"#);
+    let spec = |delayed| {
+        format!(r#"{{"kind":"hyperband","min_resource":11,"max_resource":100,"brackets":1,"delayed":{delayed}}}"#)
+    };
     let used = |delayed, value: fn(u64, u32) -> f64, seed| {
         let mut study = study(&spec(delayed), Direction::Minimize, Some(30), seed);
         let world = run(&mut study, 4, 100, 3001, |_, trial, _| Turn::Says(value(seed, trial)));
         (world.units.values().sum::<u32>(), world.at.values().filter(|&&at| at == 100).count())
     };
-    let orders: [fn(u64, u32) -> f64; 3] =
-        [|seed, trial| Rng::new(seed, u64::from(trial)).unit(), |_, trial| -f64::from(trial), |_, trial| f64::from(trial)];
+    let orders: [fn(u64, u32) -> f64; 3] = [
+        |seed, trial| Rng::new(seed, u64::from(trial)).unit(),
+        |_, trial| -f64::from(trial),
+        |_, trial| f64::from(trial),
+    ];
     for value in orders {
         for seed in 0..20 {
             assert_eq!(used(true, value, seed), (30 * 11 + 10 * (33 - 11) + 3 * (100 - 33), 3), "seed {seed}");
@@ -147,12 +155,14 @@ fn what_is_said_twice_counts_once() {
     assert_eq!(study.report(0, 4, &[0.7]), [(0, Verdict::Pause)]);
 }
 
-/// 30 trials in three rungs: the best is trained to the end, though no third of the highest rung is a whole trial.
+/// 30 trials in three rungs: the best is trained to the end, though no third of the highest rung is
+/// a whole trial.
 #[test]
 fn when_trials_run_out_the_best_one_is_trained_to_the_end() {
     for spec in [r#"{"kind":"asha","max_resource":81}"#, r#"{"kind":"hyperband","max_resource":81}"#] {
         let mut study = study(spec, Direction::Minimize, Some(12), 1);
-        let world = run(&mut study, 4, 81, 10_000, |_, trial, epoch| Turn::Says(f64::from(trial + 1) / f64::from(epoch)));
+        let world =
+            run(&mut study, 4, 81, 10_000, |_, trial, epoch| Turn::Says(f64::from(trial + 1) / f64::from(epoch)));
         assert!(!world.stuck);
         let whole: Vec<u32> = world.at.iter().filter(|(_, at)| **at == 81).map(|(trial, _)| *trial).collect();
         assert_eq!(whole.len(), 1, "{spec}");

@@ -1,4 +1,5 @@
-//! Schedulers by small scenarios that were worked out by hand, and by properties over random histories.
+//! Schedulers by small scenarios that were worked out by hand, and by properties over random
+//! histories.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod behind;

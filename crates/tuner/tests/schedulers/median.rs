@@ -27,7 +27,8 @@ fn the_current_value_against_the_median_of_running_averages() {
     let mut study = study(r#"{"kind":"median","min_trials":1,"min_completed":0}"#, Direction::Minimize, None, 3);
     // Running averages at 1, 2, 3: 9, 6, 5.
     assert_eq!(runs(&mut study, &[9.0, 3.0, 3.0]), None);
-    // At 2: 3.5 is better than 6, though it is worse than the other's value there. At 3: 5.0 is not worse than 5.
+    // At 2: 3.5 is better than 6, though it is worse than the other's value there. At 3: 5.0 is not
+    // worse than 5.
     assert_eq!(runs(&mut study, &[5.0, 3.5, 5.0]), None);
     // Medians: at 1 of 9 and 5: 7; at 2 of 6 and 4.25: 5.125.
     assert_eq!(runs(&mut study, &[7.0, 5.126, 0.0]), Some(2));

@@ -7,11 +7,17 @@ use crate::world::line;
 #[test]
 fn bad_options_are_refused_at_once() {
     let cases = [
-        (r#"{"kind":"asha","max_resource":9,"eta":1}"#, "scheduler asha: eta is 1: of each rung 1 / eta goes on, so it must be at least 2"),
+        (
+            r#"{"kind":"asha","max_resource":9,"eta":1}"#,
+            "scheduler asha: eta is 1: of each rung 1 / eta goes on, so it must be at least 2",
+        ),
         (r#"{"kind":"asha","max_resource":9,"min_resource":0}"#, "min_resource is 0: it must be at least 1"),
         (r#"{"kind":"asha","max_resource":9,"min_resource":10}"#, "min_resource 10 is above max_resource 9"),
         (r#"{"kind":"hyperband","max_resource":0}"#, "min_resource 1 is above max_resource 0"),
-        (r#"{"kind":"hyperband","max_resource":81,"brackets":6}"#, "brackets is 6: from 1 to 81 with eta 3 there may be 1 to 5"),
+        (
+            r#"{"kind":"hyperband","max_resource":81,"brackets":6}"#,
+            "brackets is 6: from 1 to 81 with eta 3 there may be 1 to 5",
+        ),
         (r#"{"kind":"hyperband","max_resource":81,"brackets":0}"#, "there may be 1 to 5"),
         (r#"{"kind":"median","min_resource":0}"#, "min_resource is 0"),
         (r#"{"kind":"median","min_trials":0}"#, "min_trials is 0"),
@@ -22,7 +28,10 @@ fn bad_options_are_refused_at_once() {
             r#"{"kind":"round_robin","width":4,"rule":{"kind":"asha","max_resource":9}}"#,
             "its rule is asha in its promotion form, which pauses",
         ),
-        (r#"{"kind":"round_robin","width":4,"rule":{"kind":"asha","form":"stopping","max_resource":9,"eta":0}}"#, "eta is 0"),
+        (
+            r#"{"kind":"round_robin","width":4,"rule":{"kind":"asha","form":"stopping","max_resource":9,"eta":0}}"#,
+            "eta is 0",
+        ),
         (r#"{"kind":"pbt","max_resource":9,"population":1}"#, "population is 1"),
         (r#"{"kind":"pbt","max_resource":9,"interval":0}"#, "interval is 0"),
         (r#"{"kind":"pbt","max_resource":9,"interval":9}"#, "interval 9 is not below max_resource 9"),

@@ -13,7 +13,12 @@ fn started(study: &mut Study) -> (TrialId, Option<(TrialId, u32)>, Option<u32>) 
 
 #[test]
 fn a_step_by_hand() {
-    let mut study = study(r#"{"kind":"pbt","population":4,"interval":2,"max_resource":6,"resample":0.0}"#, Direction::Minimize, None, 1);
+    let mut study = study(
+        r#"{"kind":"pbt","population":4,"interval":2,"max_resource":6,"resample":0.0}"#,
+        Direction::Minimize,
+        None,
+        1,
+    );
     for trial in 0..4 {
         assert_eq!(started(&mut study), (trial, None, Some(2)));
     }
@@ -38,7 +43,8 @@ fn a_step_by_hand() {
 
 #[test]
 fn who_came_first_is_compared_when_the_others_come() {
-    let mut study = study(r#"{"kind":"pbt","population":4,"interval":1,"max_resource":3}"#, Direction::Minimize, None, 1);
+    let mut study =
+        study(r#"{"kind":"pbt","population":4,"interval":1,"max_resource":3}"#, Direction::Minimize, None, 1);
     // One worker: the worst is the first to come to its end of the step.
     for (trial, value) in [(0, 9.0), (1, 1.0), (2, 2.0)] {
         assert_eq!(started(&mut study).0, trial);
@@ -52,7 +58,8 @@ fn who_came_first_is_compared_when_the_others_come() {
 /// Members that fail, at any time, leave nobody waiting.
 #[test]
 fn failed_members_are_replaced_and_nobody_waits_for_them() {
-    let mut study = study(r#"{"kind":"pbt","population":4,"interval":2,"max_resource":8}"#, Direction::Minimize, Some(40), 1);
+    let mut study =
+        study(r#"{"kind":"pbt","population":4,"interval":2,"max_resource":8}"#, Direction::Minimize, Some(40), 1);
     // All fail at first: new ones, for there is nobody to copy.
     for trial in 0..4 {
         assert_eq!(started(&mut study).0, trial);
@@ -73,7 +80,8 @@ fn failed_members_are_replaced_and_nobody_waits_for_them() {
 /// A learning rate that must fall: no constant value does as well as a population that changes it.
 #[test]
 fn it_finds_a_schedule() {
-    // State of a member: what its checkpoint holds. Each unit moves it towards 0 by its rate, or past it.
+    // State of a member: what its checkpoint holds. Each unit moves it towards 0 by its rate, or
+    // past it.
     let best = |population: &str, trials: Option<u32>| {
         let mut study = study(population, Direction::Minimize, trials, 11);
         let mut state: std::collections::BTreeMap<(TrialId, u32), f64> = std::collections::BTreeMap::new();
@@ -81,7 +89,10 @@ fn it_finds_a_schedule() {
         run(&mut study, 4, 40, 8 * 40, |study, trial, unit| {
             let known = &study.history().trials()[trial as usize];
             let rate = study.space().number(&known.config, "x").unwrap();
-            let before = known.origin.filter(|_| known.reports.is_empty()).map_or((trial, unit - 1), |it| (it.trial, it.resource));
+            let before = known
+                .origin
+                .filter(|_| known.reports.is_empty())
+                .map_or((trial, unit - 1), |it| (it.trial, it.resource));
             // Above 1 / (1 + unit) it diverges from what it had.
             let limit = 1.0 / (1.0 + f64::from(unit) / 4.0);
             let old = state.get(&before).copied().unwrap_or(1.0);

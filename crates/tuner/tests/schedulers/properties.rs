@@ -1,4 +1,5 @@
-//! What holds for every scheduler over random histories: trials that fail, end early, say what is no number, and skip resources.
+//! What holds for every scheduler over random histories: trials that fail, end early, say what is
+//! no number, and skip resources.
 
 use shoal_tuner::{Direction, Rng, Study, TrialState, Verdict};
 
@@ -94,12 +95,14 @@ fn only_the_best_part_is_promoted() {
     }
 }
 
-/// A study that is restored anywhere goes on as the other did, and the same events give the same study.
+/// A study that is restored anywhere goes on as the other did, and the same events give the same
+/// study.
 #[test]
 fn a_restored_study_is_its_continuation() {
     for (spec, _, max) in SCHEDULERS {
         for seed in 0..4 {
-            let (mut one, mut other) = (study(spec, Direction::Minimize, Some(40), seed), study(spec, Direction::Minimize, Some(40), seed));
+            let (mut one, mut other) =
+                (study(spec, Direction::Minimize, Some(40), seed), study(spec, Direction::Minimize, Some(40), seed));
             let (mut rng, mut same) = (Rng::new(seed, 1), Rng::new(seed, 1));
             run(&mut one, 3, max, 400, |_, trial, unit| turn(&mut rng, trial, unit));
             run(&mut other, 3, max, 400, |_, trial, unit| turn(&mut same, trial, unit));

@@ -12,7 +12,8 @@ pub(crate) fn line() -> Space {
 /// Random search with a scheduler.
 pub(crate) fn study(scheduler: &str, direction: Direction, max_trials: Option<u32>, seed: u64) -> Study {
     let scheduler: SchedulerSpec = serde_json::from_str(scheduler).unwrap();
-    Study::new(StudySpec { objectives: vec![direction], scheduler, max_trials, ..StudySpec::random(line(), seed) }).unwrap()
+    Study::new(StudySpec { objectives: vec![direction], scheduler, max_trials, ..StudySpec::random(line(), seed) })
+        .unwrap()
 }
 
 /// A trial on a worker.
@@ -45,9 +46,16 @@ pub(crate) enum Turn {
     Ends(f64),
 }
 
-/// Runs a study on workers of equal speed, in lockstep and in their order, until there is nothing left or so many units were run. `turn` says what a trial
-/// does after a unit; it ends by itself after `length`.
-pub(crate) fn run(study: &mut Study, workers: usize, length: u32, most: u32, mut turn: impl FnMut(&Study, TrialId, u32) -> Turn) -> World {
+/// Runs a study on workers of equal speed, in lockstep and in their order, until there is nothing
+/// left or so many units were run. `turn` says what a trial does after a unit; it ends by itself
+/// after `length`.
+pub(crate) fn run(
+    study: &mut Study,
+    workers: usize,
+    length: u32,
+    most: u32,
+    mut turn: impl FnMut(&Study, TrialId, u32) -> Turn,
+) -> World {
     let mut world = World::default();
     let mut places: Vec<Option<Running>> = vec![None; workers];
     let mut units = 0;
@@ -108,7 +116,8 @@ pub(crate) fn run(study: &mut Study, workers: usize, length: u32, most: u32, mut
                 panic!("trial {} stands at its end {} without a verdict", running.trial, running.resource);
             }
             if places[place].is_some_and(|it| it.resource >= length) {
-                let value = study.history().trial(trial).and_then(|trial| trial.last()).map_or(0.0, |report| report.value);
+                let value =
+                    study.history().trial(trial).and_then(|trial| trial.last()).map_or(0.0, |report| report.value);
                 let value = study.spec().objectives[0].minimised(value);
                 study.end(trial, Outcome::Completed { values: vec![value] });
                 places[place] = None;

@@ -22,7 +22,12 @@ const IMAGES: &str = "images come from this machine's container engine, by its o
 const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
 const ACCOUNTS: &str = "there is one account";
 
-const fn sagemaker(operations: &'static [&'static str], field: &'static str, values: Values, reason: &'static str) -> FieldWithoutEffect {
+const fn sagemaker(
+    operations: &'static [&'static str],
+    field: &'static str,
+    values: Values,
+    reason: &'static str,
+) -> FieldWithoutEffect {
     FieldWithoutEffect { service: Service::SageMaker, operations, field, values, reason }
 }
 
@@ -31,13 +36,24 @@ const fn assume_role(field: &'static str, reason: &'static str) -> FieldWithoutE
 }
 
 const fn simulate(field: &'static str) -> FieldWithoutEffect {
-    FieldWithoutEffect { service: Service::Iam, operations: &["SimulatePrincipalPolicy"], field, values: Any, reason: SIMULATION }
+    FieldWithoutEffect {
+        service: Service::Iam,
+        operations: &["SimulatePrincipalPolicy"],
+        field,
+        values: Any,
+        reason: SIMULATION,
+    }
 }
 
 /// All fields that are accepted without effect, by service and operation.
 pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "RoleArn", Required, ROLE),
-    sagemaker(TRAINING, "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode", AllBut("Platform"), IMAGES),
+    sagemaker(
+        TRAINING,
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode",
+        AllBut("Platform"),
+        IMAGES,
+    ),
     sagemaker(TRAINING, "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig", Any, LOGINS),
     sagemaker(
         TRAINING,
@@ -45,11 +61,21 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "there are no gated models: a channel is what the S3 bucket has",
     ),
-    sagemaker(TRAINING, "InputDataConfig[].ShuffleConfig", Any, "files are in the order of their keys; let the program shuffle"),
+    sagemaker(
+        TRAINING,
+        "InputDataConfig[].ShuffleConfig",
+        Any,
+        "files are in the order of their keys; let the program shuffle",
+    ),
     sagemaker(TRAINING, "OutputDataConfig.KmsKeyId", Any, ENCRYPTION),
     sagemaker(TRAINING, "ResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TRAINING, "ResourceConfig.SelectedInstanceType", Any, "InstanceType says what the job runs on"),
-    sagemaker(TRAINING, "ResourceConfig.SelectedInstanceCount", Any, "InstanceCount says how many instances the job has"),
+    sagemaker(
+        TRAINING,
+        "ResourceConfig.SelectedInstanceCount",
+        Any,
+        "InstanceCount says how many instances the job has",
+    ),
     sagemaker(TRAINING, "VpcConfig", Any, "instances are on this machine, each job in a network of its own"),
     sagemaker(
         TRAINING,

@@ -6,7 +6,8 @@ use with_effect::WITH_EFFECT;
 
 mod with_effect;
 
-/// The paths of all members that have no members. A structure within itself (a search's expressions) is a leaf.
+/// The paths of all members that have no members. A structure within itself (a search's
+/// expressions) is a leaf.
 fn leaves<'a>(shape: &'a Shape, path: &str, around: &mut Vec<&'a Shape>, found: &mut Vec<String>) {
     if around.iter().any(|it| std::ptr::eq(*it, shape)) {
         return found.push(path.to_owned());
@@ -51,12 +52,18 @@ fn each_member_of_the_model_has_an_effect_or_a_row() {
             let rows = TABLE.iter().filter(move |row| row.service == operation.service && row.operations.contains(&of));
             rows.map(|row| row.field)
         };
-        let has = |of: &'static str, path: &str| rows(of).chain(with_effect(of).iter().copied()).any(|member| is_below(path, member));
+        let has = |of: &'static str, path: &str| {
+            rows(of).chain(with_effect(of).iter().copied()).any(|member| is_below(path, member))
+        };
         for path in all {
             let path = path.replace("TrainingJobDefinitions[].", "TrainingJobDefinition.");
-            let of_training = path.strip_prefix("TrainingJobDefinition.").is_some_and(|path| has("CreateTrainingJob", path));
+            let of_training =
+                path.strip_prefix("TrainingJobDefinition.").is_some_and(|path| has("CreateTrainingJob", path));
             let name = operation.name;
-            assert!(has(name, &path) || of_training, "{name}: say of {path} in the table that it has no effect, or here that it has one");
+            assert!(
+                has(name, &path) || of_training,
+                "{name}: say of {path} in the table that it has no effect, or here that it has one"
+            );
         }
     }
 }
@@ -68,7 +75,9 @@ fn members_with_an_effect_are_in_the_model() {
         for member in *members {
             let is_there = operation.input.is_some_and(|shape| has_member(shape, member));
             assert!(is_there, "{name} has no {member}");
-            let row = TABLE.iter().find(|row| row.service == operation.service && row.operations.contains(name) && row.field == *member);
+            let row = TABLE
+                .iter()
+                .find(|row| row.service == operation.service && row.operations.contains(name) && row.field == *member);
             assert!(row.is_none(), "{name}: {member} has an effect and a row");
         }
     }
@@ -77,7 +86,8 @@ fn members_with_an_effect_are_in_the_model() {
 #[test]
 fn fields_are_found_where_their_values_ask_for_something() {
     let check = |input: Value, expected: &[&str]| {
-        let found: Vec<String> = in_input(Service::SageMaker, "CreateTrainingJob", &input).into_iter().map(|it| it.path).collect();
+        let found: Vec<String> =
+            in_input(Service::SageMaker, "CreateTrainingJob", &input).into_iter().map(|it| it.path).collect();
         assert_eq!(found, expected, "{input}");
     };
     check(json!({"TrainingJobName": "a", "RoleArn": "arn:aws:iam::123456789012:role/a"}), &[]);
@@ -89,10 +99,12 @@ fn fields_are_found_where_their_values_ask_for_something() {
     );
     check(json!({"ProfilerConfig": {"DisableProfiler": true}, "ProfilerRuleConfigurations": []}), &[]);
     check(json!({"ProfilerConfig": {"S3OutputPath": "s3://b/k"}}), &["ProfilerConfig"]);
-    let image = |mode: &str| json!({"AlgorithmSpecification": {"TrainingImageConfig": {"TrainingRepositoryAccessMode": mode}}});
+    let image =
+        |mode: &str| json!({"AlgorithmSpecification": {"TrainingImageConfig": {"TrainingRepositoryAccessMode": mode}}});
     check(image("Platform"), &[]);
     check(image("Vpc"), &["AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode"]);
-    let channels = json!({"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "ShuffleConfig": {"Seed": 0}}]});
+    let channels =
+        json!({"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "ShuffleConfig": {"Seed": 0}}]});
     check(channels, &["InputDataConfig[].ShuffleConfig"]);
     check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": false}}), &[]);
 }
@@ -100,12 +112,16 @@ fn fields_are_found_where_their_values_ask_for_something() {
 #[test]
 fn what_a_model_asks_of_its_place_is_found() {
     let check = |input: Value, expected: &[&str]| {
-        let found: Vec<String> = in_input(Service::SageMaker, "CreateModel", &input).into_iter().map(|it| it.path).collect();
+        let found: Vec<String> =
+            in_input(Service::SageMaker, "CreateModel", &input).into_iter().map(|it| it.path).collect();
         assert_eq!(found, expected, "{input}");
     };
     let role = "arn:aws:iam::123456789012:role/a";
     let container = json!({"Image": "i", "ModelDataUrl": "s3://b/k", "Environment": {"A": "b"}});
-    check(json!({"ModelName": "a", "ExecutionRoleArn": role, "PrimaryContainer": container, "EnableNetworkIsolation": false}), &[]);
+    check(
+        json!({"ModelName": "a", "ExecutionRoleArn": role, "PrimaryContainer": container, "EnableNetworkIsolation": false}),
+        &[],
+    );
     check(
         json!({"VpcConfig": {"Subnets": ["s"], "SecurityGroupIds": ["g"]}, "EnableNetworkIsolation": true}),
         &["VpcConfig", "EnableNetworkIsolation"],
@@ -122,26 +138,34 @@ fn definitions_of_a_tuning_job_are_looked_through() {
         let found = in_input(Service::SageMaker, "CreateHyperParameterTuningJob", &input);
         found.into_iter().map(|it| it.path).collect::<Vec<_>>()
     };
-    let definition = json!({"VpcConfig": {"Subnets": ["s"]}, "HyperParameterTuningResourceConfig": {"VolumeKmsKeyId": "k"}});
+    let definition =
+        json!({"VpcConfig": {"Subnets": ["s"]}, "HyperParameterTuningResourceConfig": {"VolumeKmsKeyId": "k"}});
     assert_eq!(
         paths(json!({"TrainingJobDefinition": definition})),
         ["TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", "TrainingJobDefinition.VpcConfig"]
     );
     assert_eq!(
         paths(json!({"TrainingJobDefinitions": [definition, definition]})),
-        ["TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", "TrainingJobDefinitions[].VpcConfig"]
+        [
+            "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId",
+            "TrainingJobDefinitions[].VpcConfig"
+        ]
     );
 }
 
 #[test]
 fn requests_in_both_protocols_are_looked_through() {
-    let head = |name: &str, value: &str| http::Request::post("/").header(name, value).body(()).expect("a request").into_parts().0;
+    let head = |name: &str, value: &str| {
+        http::Request::post("/").header(name, value).body(()).expect("a request").into_parts().0
+    };
     let call = |service, head: &http::request::Parts, body: &[u8]| parse(service, head, body).expect("a call");
     let body = json!({"TrainingJobName": "a", "RemoteDebugConfig": {"EnableRemoteDebug": true}}).to_string();
-    let found = in_call(&call(Service::SageMaker, &head("x-amz-target", "SageMaker.UpdateTrainingJob"), body.as_bytes()));
+    let found =
+        in_call(&call(Service::SageMaker, &head("x-amz-target", "SageMaker.UpdateTrainingJob"), body.as_bytes()));
     assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["RemoteDebugConfig.EnableRemoteDebug"]);
     let form = "Action=AssumeRole&RoleArn=arn:aws:iam::123456789012:role/abc&RoleSessionName=me&ExternalId=1234";
-    let found = in_call(&call(Service::Sts, &head("content-type", "application/x-www-form-urlencoded"), form.as_bytes()));
+    let found =
+        in_call(&call(Service::Sts, &head("content-type", "application/x-www-form-urlencoded"), form.as_bytes()));
     assert_eq!(found.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["ExternalId"]);
     let error = refuse(&found).expect_err("a strict server refuses it");
     assert!(error.message.contains("ExternalId (") && error.message.contains("--strict"), "{}", error.message);
@@ -168,6 +192,7 @@ fn the_page_has_the_table() {
     let page = include_str!("../../../../docs/accepted.md");
     let documented = documented();
     assert!(page.contains(&documented), "docs/accepted.md must have these rows:\n{documented}");
-    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`') && !line.starts_with("| s3 |")).count();
+    let rows =
+        page.lines().filter(|line| line.starts_with("| ") && line.contains('`') && !line.starts_with("| s3 |")).count();
     assert_eq!(rows, TABLE.len(), "docs/accepted.md has rows that the table does not have");
 }

@@ -36,7 +36,8 @@ impl PropertyValue<'_> {
     }
 }
 
-/// The one list that is not searched: its times and messages would be half of all there is to look through.
+/// The one list that is not searched: its times and messages would be half of all there is to look
+/// through.
 const UNSEARCHED: &str = "SecondaryStatusTransitions";
 
 /// The kind of the property at a path; `None` if such records have none there that is searched.
@@ -52,7 +53,9 @@ pub(super) fn kind(record: &'static Shape, path: &str) -> Option<Kind> {
     }
     Some(match walk(record, path)?.0 {
         Shape::Structure(_) | Shape::Map { .. } => Kind::Container,
-        Shape::List { member: Shape::String { .. } | Shape::Enum(_), .. } | Shape::String { .. } | Shape::Enum(_) => Kind::Text,
+        Shape::List { member: Shape::String { .. } | Shape::Enum(_), .. } | Shape::String { .. } | Shape::Enum(_) => {
+            Kind::Text
+        }
         Shape::List { .. } => Kind::Container,
         Shape::Number { .. } => Kind::Number,
         Shape::Boolean => Kind::Boolean,
@@ -89,7 +92,8 @@ fn walk(record: &'static Shape, path: &str) -> Option<(&'static Shape, Option<St
     }
 }
 
-/// Every property of a record ([`crate::search_record`], [`crate::tuning_search_record`]): its path, the number from 1 of its item if it is below a list (else 0), its value.
+/// Every property of a record ([`crate::search_record`], [`crate::tuning_search_record`]): its
+/// path, the number from 1 of its item if it is below a list (else 0), its value.
 pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValue<'_>)) {
     let Value::Object(members) = record else { return };
     for (name, value) in members {

@@ -156,13 +156,20 @@ fn what_cannot_be_asked_is_named() {
     check(filter("EnableNetworkIsolation", "Equals", "1"), first, "true or false");
     check(filter("EnableNetworkIsolation", "LessThan", "true"), first, "Boolean");
     check(filter("ResourceConfig", "Equals", "x"), first, "Exists");
-    check(json!({"Filters": [{"Name": "TrainingJobName", "Operator": "Equals"}]}), &format!("{first}.value"), "needs a value");
+    check(
+        json!({"Filters": [{"Name": "TrainingJobName", "Operator": "Equals"}]}),
+        &format!("{first}.value"),
+        "needs a value",
+    );
     check(json!({"Filters": [{"Name": "TrainingJobName"}]}), first, "needs an Operator");
     let contains = json!({"Name": "TrainingJobName", "Operator": "Contains", "Value": "a"});
     check(json!({"Filters": [contains, contains]}), "'CONTAINS' operator usage limit of 1 exceeded.", "");
-    let nested =
-        |list: &str, name: &str| json!({"NestedFilters": [{"NestedPropertyName": list, "Filters": [{"Name": name, "Value": "x"}]}]});
-    check(nested("InputDataConfig", "TrainingJobName"), "searchExpression.nestedFilters.1.member.filters.1.member.name", "InputDataConfig");
+    let nested = |list: &str, name: &str| json!({"NestedFilters": [{"NestedPropertyName": list, "Filters": [{"Name": name, "Value": "x"}]}]});
+    check(
+        nested("InputDataConfig", "TrainingJobName"),
+        "searchExpression.nestedFilters.1.member.filters.1.member.name",
+        "InputDataConfig",
+    );
     check(nested("ResourceConfig", "ResourceConfig.InstanceType"), "filters.1.member.name", "ResourceConfig");
     let exists = json!({"Name": "TrainingJobName", "Operator": "Exists"});
     let sub = json!({"Filters": vec![exists; 20]});
@@ -178,9 +185,12 @@ fn what_cannot_be_asked_is_named() {
 #[test]
 fn absent_members_have_defaults() {
     let plain = search(json!({"Resource": "TrainingJob"})).expect("a sound search");
-    assert_eq!((plain.sort_by.as_str(), plain.sort_order, plain.max_results), ("LastModifiedTime", SortOrder::Descending, 10));
+    assert_eq!(
+        (plain.sort_by.as_str(), plain.sort_order, plain.max_results),
+        ("LastModifiedTime", SortOrder::Descending, 10)
+    );
     assert_eq!(plain.condition, Condition::All(Vec::new()));
-    let other =
-        search(json!({"Resource": "ExperimentTrial", "SearchExpression": {"Filters": [{"Name": "Any"}]}})).expect("nothing to find");
+    let other = search(json!({"Resource": "ExperimentTrial", "SearchExpression": {"Filters": [{"Name": "Any"}]}}))
+        .expect("nothing to find");
     assert_eq!(other.resource, SearchResource::Other);
 }

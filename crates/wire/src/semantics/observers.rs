@@ -1,4 +1,5 @@
-//! Rules of what watches a training job: debugger, profiler, TensorBoard. Shoal runs none of it; the members are checked and echoed.
+//! Rules of what watches a training job: debugger, profiler, TensorBoard. Shoal runs none of it;
+//! the members are checked and echoed.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,10 @@ pub(super) fn check(request: &request::Observers) -> Result<(), Error> {
     if let Some(hook) = &request.debug_hook_config {
         place("debugHookConfig", Some(&hook.s3_output_path), hook.local_path.as_deref())?;
     } else if !request.debug_rule_configurations.is_empty() {
-        return refuse("debugHookConfig", "DebugRuleConfigurations evaluate what the hook saves; give DebugHookConfig with them");
+        return refuse(
+            "debugHookConfig",
+            "DebugRuleConfigurations evaluate what the hook saves; give DebugHookConfig with them",
+        );
     }
     rules("debugRuleConfigurations", &request.debug_rule_configurations)?;
     rules("profilerRuleConfigurations", &request.profiler_rule_configurations)?;

@@ -10,7 +10,8 @@ const LONGEST_REASON: usize = 1024;
 /// Members of the request that `DescribeTrainingJob` does not return.
 const NOT_RETURNED: [&str; 2] = ["SessionChainingConfig", "Tags"];
 
-/// The body of `DescribeTrainingJob`: the request but [`NOT_RETURNED`], the defaults that AWS fills in, and the description.
+/// The body of `DescribeTrainingJob`: the request but [`NOT_RETURNED`], the defaults that AWS fills
+/// in, and the description.
 pub(crate) fn describe(request: &Map<String, Value>, description: &TrainingJobDescription) -> Value {
     let mut body = request.clone();
     NOT_RETURNED.iter().for_each(|member| drop(body.shift_remove(*member)));
@@ -64,7 +65,8 @@ pub(crate) fn describe(request: &Map<String, Value>, description: &TrainingJobDe
     Value::Object(body)
 }
 
-/// Members that the service echoes although nobody sent them; SDK v2 fails with a KeyError without some of them.
+/// Members that the service echoes although nobody sent them; SDK v2 fails with a KeyError without
+/// some of them.
 fn fill_defaults(body: &mut Map<String, Value>, metric_definitions: &[MetricDefinition]) {
     let fill = |object: &mut Map<String, Value>, name: &str, value: Value| {
         object.entry(name).or_insert(value);
@@ -104,7 +106,9 @@ fn fill_defaults(body: &mut Map<String, Value>, metric_definitions: &[MetricDefi
         let Value::Object(channel) = channel else { continue };
         fill(channel, "CompressionType", json!("None"));
         fill(channel, "RecordWrapperType", json!("None"));
-        if let Some(Value::Object(source)) = channel.get_mut("DataSource").and_then(|source| source.get_mut("S3DataSource")) {
+        if let Some(Value::Object(source)) =
+            channel.get_mut("DataSource").and_then(|source| source.get_mut("S3DataSource"))
+        {
             fill(source, "S3DataDistributionType", json!("FullyReplicated"));
         }
     }

@@ -1,4 +1,5 @@
-//! Shapes of the requests about training jobs, member for member as the service model names them. They are read after validation.
+//! Shapes of the requests about training jobs, member for member as the service model names them.
+//! They are read after validation.
 
 use std::collections::BTreeMap;
 

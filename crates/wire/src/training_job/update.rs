@@ -12,7 +12,8 @@ const RULES: &str = "ProfilerRuleConfigurations";
 /// Most profiler rules of a training job.
 const MOST_RULES: usize = 20;
 
-/// An `UpdateTrainingJob` that passed every check which needs no state. At least one change is there.
+/// An `UpdateTrainingJob` that passed every check which needs no state. At least one change is
+/// there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpdateTrainingJob {
     /// Training job's name.
@@ -53,8 +54,10 @@ impl Input for UpdateTrainingJob {
             keep_alive_s: request.resource_config.map(|config| config.keep_alive_period_in_seconds),
             remote_debug: request.remote_debug_config,
         };
-        let nothing =
-            update.profiler.is_none() && update.profiler_rules.is_none() && update.keep_alive_s.is_none() && update.remote_debug.is_none();
+        let nothing = update.profiler.is_none()
+            && update.profiler_rules.is_none()
+            && update.keep_alive_s.is_none()
+            && update.remote_debug.is_none();
         if nothing {
             return Err(Error::validation(
                 "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig and RemoteDebugConfig.",
@@ -64,7 +67,9 @@ impl Input for UpdateTrainingJob {
         for rule in update.profiler_rules.iter().flatten() {
             let name = &rule["RuleConfigurationName"];
             if !names.insert(name.to_string()) {
-                return Err(Error::validation(format!("Invalid value at 'profilerRuleConfigurations': the rule {name} is there twice.")));
+                return Err(Error::validation(format!(
+                    "Invalid value at 'profilerRuleConfigurations': the rule {name} is there twice."
+                )));
             }
         }
         Ok(update)
@@ -78,7 +83,8 @@ impl UpdateTrainingJob {
         self.keep_alive_s.filter(|_| !has_others)
     }
 
-    /// Makes the changes. Only what changes is checked: the request passed its checks when it was received.
+    /// Makes the changes. Only what changes is checked: the request passed its checks when it was
+    /// received.
     ///
     /// # Errors
     /// A member as it would be breaks a rule of creation.

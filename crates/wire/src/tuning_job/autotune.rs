@@ -1,10 +1,12 @@
 //! Autotune: ranges for parameters of which only a value that works is known.
 //!
-//! AWS does not say how it finds them. Here: a parameter that the algorithm recommends a range for gets that one. Any other is searched around
-//! its hint: a positive number from a tenth of it to ten times it, logarithmically (not beyond 1 where the hint is below 1, as rates and
-//! fractions are; a whole number stays whole and is at least 1); zero from 0 to 1; a negative number between ten times it and a tenth of it;
-//! `true` and `false` both; any other text is kept as it is. Where that leaves nothing to tune, all of the algorithm's recommended parameters are
-//! tuned that the request does not fix.
+//! AWS does not say how it finds them. Here: a parameter that the algorithm recommends a range for
+//! gets that one. Any other is searched around its hint: a positive number from a tenth of it to
+//! ten times it, logarithmically (not beyond 1 where the hint is below 1, as rates and fractions
+//! are; a whole number stays whole and is at least 1); zero from 0 to 1; a negative number between
+//! ten times it and a tenth of it; `true` and `false` both; any other text is kept as it is. Where
+//! that leaves nothing to tune, all of the algorithm's recommended parameters are tuned that the
+//! request does not fix.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +20,9 @@ enum Found {
 }
 
 impl TuningDefinition {
-    /// The definition with ranges for its parameters of Autotune, and hints that are no ranges as static hyperparameters. `recommended` are
-    /// the ranges that the algorithm recommends; `autotune` says whether they are used where there is nothing else to tune.
+    /// The definition with ranges for its parameters of Autotune, and hints that are no ranges as
+    /// static hyperparameters. `recommended` are the ranges that the algorithm recommends;
+    /// `autotune` says whether they are used where there is nothing else to tune.
     #[must_use]
     pub fn with_auto_ranges(mut self, recommended: &[ParameterRange], autotune: bool) -> Self {
         for parameter in std::mem::take(&mut self.auto_parameters) {
@@ -31,7 +34,11 @@ impl TuningDefinition {
             }
         }
         if self.ranges.is_empty() && autotune {
-            self.ranges = recommended.iter().filter(|range| !is_fixed(&self.static_hyperparameters, &range.name)).cloned().collect();
+            self.ranges = recommended
+                .iter()
+                .filter(|range| !is_fixed(&self.static_hyperparameters, &range.name))
+                .cloned()
+                .collect();
         }
         self
     }
@@ -54,7 +61,10 @@ fn found(parameter: &AutoParameter, recommended: &[ParameterRange]) -> Found {
             "True" => "False",
             _ => "True",
         };
-        return Found::Range(RangeValues::Categorical(vec![parameter.hint.clone(), parameter.hint.replace(hint, other)]));
+        return Found::Range(RangeValues::Categorical(vec![
+            parameter.hint.clone(),
+            parameter.hint.replace(hint, other),
+        ]));
     }
     if let Ok(whole) = hint.parse::<i64>() {
         return around_whole(whole).map_or(Found::Fixed, Found::Range);
@@ -83,7 +93,11 @@ fn around(hint: f64) -> Option<RangeValues> {
     } else {
         (hint * 10.0, hint / 10.0, ScalingType::Linear)
     };
-    (min.is_finite() && max.is_finite() && min < max && (max - min).is_finite() && (scaling == ScalingType::Linear || min > 0.0))
+    (min.is_finite()
+        && max.is_finite()
+        && min < max
+        && (max - min).is_finite()
+        && (scaling == ScalingType::Linear || min > 0.0))
         .then_some(RangeValues::Continuous { min, max, scaling })
 }
 

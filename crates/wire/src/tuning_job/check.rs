@@ -1,4 +1,5 @@
-//! Rules of `CreateHyperParameterTuningJob` that a table of shapes cannot say and that need no state.
+//! Rules of `CreateHyperParameterTuningJob` that a table of shapes cannot say and that need no
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +8,18 @@ use serde_json::{Map, Value};
 use crate::{Call, Error, ErrorCode, Input, call::read, tags};
 
 use super::{
-    CompletionCriteria, CreateTuningJob, ListTrials, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart, child, combinations,
-    ranges, request,
+    CompletionCriteria, CreateTuningJob, ListTrials, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart,
+    child, combinations, ranges, request,
 };
 
-/// Most trials of one tuning job, and most that run at a time: AWS's greatest quotas (10,000 and 100), ten times.
+/// Most trials of one tuning job, and most that run at a time: AWS's greatest quotas (10,000 and
+/// 100), ten times.
 const MOST_JOBS: u32 = 100_000;
 pub(crate) const MOST_PARALLEL: u32 = 1_000;
 /// `MaxResource` at most.
 const MOST_RESOURCE: u32 = 20_000;
-/// So many training jobs in a row without an improvement end a tuning job of Autotune that nothing else would end.
+/// So many training jobs in a row without an improvement end a tuning job of Autotune that nothing
+/// else would end.
 const AUTOTUNE_NOT_IMPROVING: u32 = 30;
 /// Static and tuned hyperparameters together.
 const MOST_HYPERPARAMETERS: usize = 100;
@@ -63,12 +66,19 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
         if let Some(name) = &definition.name
             && !names.insert(name.clone())
         {
-            return refuse(&format!("{}.definitionName", definition.path), &format!("the definition '{name}' is there twice"));
+            return refuse(
+                &format!("{}.definitionName", definition.path),
+                &format!("the definition '{name}' is there twice"),
+            );
         }
         if let Some(first) = definitions.first().map(|it: &TuningDefinition| &it.objective)
             && first.goal != definition.objective.goal
         {
-            let what = format!("it is {}, and the first definition's is {}", definition.objective.goal.as_str(), first.goal.as_str());
+            let what = format!(
+                "it is {}, and the first definition's is {}",
+                definition.objective.goal.as_str(),
+                first.goal.as_str()
+            );
             return refuse(
                 &format!("{}.tuningObjective.type", definition.path),
                 &format!("{what}; one tuning job finds one best training job"),
@@ -76,7 +86,9 @@ pub(crate) fn create_tuning_job(input: Value) -> Result<CreateTuningJob, Error> 
         }
         definitions.push(definition);
     }
-    if let Some(definition) = definitions.iter().find(|it| it.max_resource.is_some_and(|max| min_resource.is_some_and(|min| min > max))) {
+    if let Some(definition) =
+        definitions.iter().find(|it| it.max_resource.is_some_and(|max| min_resource.is_some_and(|min| min > max)))
+    {
         return refuse(
             &format!("{AROUND}.strategyConfig.hyperbandStrategyConfig.minResource"),
             &format!(
@@ -124,7 +136,10 @@ fn hyperband(config: &request::Config) -> Result<(Option<u32>, Option<u32>), Err
         if hyperband.is_some() {
             return refuse(
                 &format!("{path}.strategyConfig.hyperbandStrategyConfig"),
-                &format!("it is for the strategy Hyperband only, and the strategy is {}; leave it out", config.strategy.as_str()),
+                &format!(
+                    "it is for the strategy Hyperband only, and the strategy is {}; leave it out",
+                    config.strategy.as_str()
+                ),
             );
         }
         return Ok((None, None));
@@ -138,7 +153,10 @@ fn hyperband(config: &request::Config) -> Result<(Option<u32>, Option<u32>), Err
     let path = format!("{path}.strategyConfig.hyperbandStrategyConfig");
     let (min, max) = hyperband.map_or((None, None), |it| (it.min_resource, it.max_resource));
     if let Some(max) = max.filter(|max| *max > MOST_RESOURCE) {
-        return refuse(&format!("{path}.maxResource"), &format!("{max} is more than {MOST_RESOURCE}, which is the most"));
+        return refuse(
+            &format!("{path}.maxResource"),
+            &format!("{max} is more than {MOST_RESOURCE}, which is the most"),
+        );
     }
     Ok((min, max))
 }
@@ -147,7 +165,9 @@ fn limits(limits: &request::ResourceLimits) -> Result<ResourceLimits, Error> {
     let over = |name: &str, asked: u32, most: u32| {
         Error::new(
             ErrorCode::ResourceLimitExceeded,
-            format!("The limit on {name} of a hyperparameter tuning job is {most}, and the request asks for {asked}; ask for less."),
+            format!(
+                "The limit on {name} of a hyperparameter tuning job is {most}, and the request asks for {asked}; ask for less."
+            ),
         )
     };
     if limits.max_number_of_training_jobs.is_some_and(|jobs| jobs > MOST_JOBS) {
@@ -165,12 +185,21 @@ fn limits(limits: &request::ResourceLimits) -> Result<ResourceLimits, Error> {
 
 fn completion(criteria: &request::CompletionCriteria) -> Result<CompletionCriteria, Error> {
     if criteria.target_objective_metric_value.is_some_and(|target| !target.is_finite()) {
-        return refuse("hyperParameterTuningJobConfig.tuningJobCompletionCriteria.targetObjectiveMetricValue", "it is not a finite number");
+        return refuse(
+            "hyperParameterTuningJobConfig.tuningJobCompletionCriteria.targetObjectiveMetricValue",
+            "it is not a finite number",
+        );
     }
     Ok(CompletionCriteria {
         target: criteria.target_objective_metric_value,
-        not_improving: criteria.best_objective_not_improving.as_ref().and_then(|it| it.max_number_of_training_jobs_not_improving),
-        convergence: criteria.convergence_detected.as_ref().is_some_and(|it| it.complete_on_convergence.as_deref() == Some("Enabled")),
+        not_improving: criteria
+            .best_objective_not_improving
+            .as_ref()
+            .and_then(|it| it.max_number_of_training_jobs_not_improving),
+        convergence: criteria
+            .convergence_detected
+            .as_ref()
+            .is_some_and(|it| it.complete_on_convergence.as_deref() == Some("Enabled")),
     })
 }
 
@@ -178,17 +207,23 @@ fn completion(criteria: &request::CompletionCriteria) -> Result<CompletionCriter
 type Source = (String, Map<String, Value>);
 
 /// The definitions as they came, and whether they are a list.
-fn sources(one: Option<Map<String, Value>>, list: Option<Vec<Map<String, Value>>>) -> Result<(Vec<Source>, bool), Error> {
+fn sources(
+    one: Option<Map<String, Value>>,
+    list: Option<Vec<Map<String, Value>>>,
+) -> Result<(Vec<Source>, bool), Error> {
     match (one, list) {
         (Some(one), None) => Ok((vec![("trainingJobDefinition".to_owned(), one)], false)),
         (None, Some(list)) => {
             let at = |(at, source)| (format!("trainingJobDefinitions.{}.member", at + 1), source);
             Ok((list.into_iter().enumerate().map(at).collect(), true))
         }
-        (Some(_), Some(_)) => {
-            refuse("trainingJobDefinitions", "TrainingJobDefinition and TrainingJobDefinitions are alternatives; give one of them")
+        (Some(_), Some(_)) => refuse(
+            "trainingJobDefinitions",
+            "TrainingJobDefinition and TrainingJobDefinitions are alternatives; give one of them",
+        ),
+        (None, None) => {
+            refuse("trainingJobDefinition", "it is required; give TrainingJobDefinition or TrainingJobDefinitions")
         }
-        (None, None) => refuse("trainingJobDefinition", "it is required; give TrainingJobDefinition or TrainingJobDefinitions"),
     }
 }
 
@@ -201,7 +236,10 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
     let (given, place) = given_ranges(shared, own.hyper_parameter_ranges, &path)?;
     let (ranges, auto_parameters) = ranges::ranges(given, &place)?;
     if !auto_parameters.is_empty() && !shared.autotune {
-        return refuse(&format!("{place}.autoParameters"), "they are for Autotune only; give Autotune {\"Mode\": \"Enabled\"} or ranges");
+        return refuse(
+            &format!("{place}.autoParameters"),
+            "they are for Autotune only; give Autotune {\"Mode\": \"Enabled\"} or ranges",
+        );
     }
     if ranges.is_empty() && !shared.autotune {
         return refuse(&place, "there is nothing to tune; give at least one range, or Autotune");
@@ -210,17 +248,24 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
     statics.remove(super::OBJECTIVE_HYPERPARAMETER);
     let tuned = ranges.iter().map(|range| &range.name).chain(auto_parameters.iter().map(|it| &it.name));
     if let Some(name) = tuned.clone().find(|name| statics.contains_key(*name)) {
-        return refuse(&format!("{path}.staticHyperParameters"), &format!("the hyperparameter '{name}' is tuned, too; give it once"));
+        return refuse(
+            &format!("{path}.staticHyperParameters"),
+            &format!("the hyperparameter '{name}' is tuned, too; give it once"),
+        );
     }
     let all = statics.len() + tuned.count();
     if all > MOST_HYPERPARAMETERS {
         return refuse(
             &format!("{path}.staticHyperParameters"),
-            &format!("there are {all} static and tuned hyperparameters together, and {MOST_HYPERPARAMETERS} are allowed"),
+            &format!(
+                "there are {all} static and tuned hyperparameters together, and {MOST_HYPERPARAMETERS} are allowed"
+            ),
         );
     }
-    // SDKs give every hyperparameter of a framework's estimator to Autotune, and some of them say which script is started, and how.
-    let (of_toolkit, auto_parameters): (Vec<_>, Vec<_>) = auto_parameters.into_iter().partition(|it| it.name.starts_with("sagemaker_"));
+    // SDKs give every hyperparameter of a framework's estimator to Autotune, and some of them say
+    // which script is started, and how.
+    let (of_toolkit, auto_parameters): (Vec<_>, Vec<_>) =
+        auto_parameters.into_iter().partition(|it| it.name.starts_with("sagemaker_"));
     statics.extend(of_toolkit.into_iter().map(|it| (it.name, it.hint)));
     if shared.strategy == Strategy::Grid
         && let Some(range) = ranges.iter().find(|range| !matches!(range.values, super::RangeValues::Categorical(_)))
@@ -240,8 +285,14 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
         // Strategies of ours may want to know it, too.
         (_, given) => given.or_else(|| inferred(&statics, &path).ok()),
     };
-    let (training, alternatives) =
-        child::template(source, shared.tuning_job, &statics, &objective.metric, own.hyper_parameter_tuning_resource_config, &path)?;
+    let (training, alternatives) = child::template(
+        source,
+        shared.tuning_job,
+        &statics,
+        &objective.metric,
+        own.hyper_parameter_tuning_resource_config,
+        &path,
+    )?;
     Ok(TuningDefinition {
         name: own.definition_name,
         objective,
@@ -262,7 +313,8 @@ fn objective(shared: &mut Shared<'_>, own: Option<request::Objective>, path: &st
     let around = format!("{AROUND}.hyperParameterTuningJobObjective");
     let objective = match (shared.objective.take(), own) {
         (Some(_), Some(_)) => {
-            let what = "the objective is in HyperParameterTuningJobConfig.HyperParameterTuningJobObjective, too; give it once";
+            let what =
+                "the objective is in HyperParameterTuningJobConfig.HyperParameterTuningJobObjective, too; give it once";
             return refuse(&format!("{path}.tuningObjective"), what);
         }
         (Some(_), None) if shared.listed => {
@@ -288,10 +340,13 @@ fn given_ranges(
 ) -> Result<(request::ParameterRanges, String), Error> {
     let (around, below) = (format!("{AROUND}.parameterRanges"), format!("{path}.hyperParameterRanges"));
     match (shared.ranges.take(), own) {
-        (Some(_), Some(_)) => refuse(&below, "there are HyperParameterTuningJobConfig.ParameterRanges, too; give the ranges once"),
-        (Some(_), None) if shared.listed => {
-            refuse(&around, "with TrainingJobDefinitions each definition has ranges of its own; give HyperParameterRanges in each")
+        (Some(_), Some(_)) => {
+            refuse(&below, "there are HyperParameterTuningJobConfig.ParameterRanges, too; give the ranges once")
         }
+        (Some(_), None) if shared.listed => refuse(
+            &around,
+            "with TrainingJobDefinitions each definition has ranges of its own; give HyperParameterRanges in each",
+        ),
         (Some(given), None) => Ok((given, around)),
         (None, Some(given)) => Ok((given, below)),
         (None, None) => Ok((request::ParameterRanges::default(), if shared.listed { below } else { around })),
@@ -313,7 +368,9 @@ fn inferred(statics: &BTreeMap<String, String>, path: &str) -> Result<u32, Error
         Ok(epochs) if (1..=MOST_RESOURCE).contains(&epochs) => Ok(epochs),
         _ => refuse(
             &format!("{path}.staticHyperParameters"),
-            &format!("MaxResource is inferred from '{name}', which is '{text}' and not a whole number from 1 to {MOST_RESOURCE}"),
+            &format!(
+                "MaxResource is inferred from '{name}', which is '{text}' and not a whole number from 1 to {MOST_RESOURCE}"
+            ),
         ),
     }
 }
@@ -327,11 +384,12 @@ fn count(
     autotune: bool,
     tags: &[crate::Tag],
 ) -> Result<(), Error> {
-    // Autotune finds the limits that are not given, AWS says, and not how: here it ends where results no longer improve.
-    // A grid has an end of its own.
+    // Autotune finds the limits that are not given, AWS says, and not how: here it ends where
+    // results no longer improve. A grid has an end of its own.
     let may_go_on = strategy != Strategy::Grid && limits.max_jobs.is_none() && limits.max_runtime_s.is_none();
     if autotune && may_go_on && *completion == CompletionCriteria::default() {
-        *completion = CompletionCriteria { target: None, not_improving: Some(AUTOTUNE_NOT_IMPROVING), convergence: true };
+        *completion =
+            CompletionCriteria { target: None, not_improving: Some(AUTOTUNE_NOT_IMPROVING), convergence: true };
     }
     // The ranges of Autotune are not known yet, and a strategy of ours counts for itself.
     if definitions.iter().any(|definition| definition.ranges.is_empty() || !definition.auto_parameters.is_empty())
@@ -339,23 +397,38 @@ fn count(
     {
         return Ok(());
     }
-    let all = definitions.iter().try_fold(0_u64, |sum, definition| sum.checked_add(combinations::combinations(&definition.ranges)?));
+    let all = definitions
+        .iter()
+        .try_fold(0_u64, |sum, definition| sum.checked_add(combinations::combinations(&definition.ranges)?));
     let path = "hyperParameterTuningJobConfig.resourceLimits.maxNumberOfTrainingJobs";
     match (all, limits.max_jobs) {
         (Some(all), Some(jobs)) => {
             combinations::check(all, jobs)?;
             if strategy == Strategy::Grid && all > u64::from(jobs) {
-                return refuse(path, &format!("{jobs} is not the number of combinations of the grid, {all}; give {all}, or leave it out"));
+                return refuse(
+                    path,
+                    &format!(
+                        "{jobs} is not the number of combinations of the grid, {all}; give {all}, or leave it out"
+                    ),
+                );
             }
         }
         (Some(all), None) if strategy == Strategy::Grid => match u32::try_from(all) {
             Ok(all) if all <= MOST_JOBS => limits.max_jobs = Some(all),
-            _ => return refuse(path, &format!("the grid has {all} combinations, and a tuning job has {MOST_JOBS} training jobs at most")),
+            _ => {
+                return refuse(
+                    path,
+                    &format!("the grid has {all} combinations, and a tuning job has {MOST_JOBS} training jobs at most"),
+                );
+            }
         },
         _ => {}
     }
     if limits.max_jobs.is_none() && limits.max_runtime_s.is_none() && *completion == CompletionCriteria::default() {
-        return refuse(path, "nothing would end the tuning job; give it, MaxRuntimeInSeconds, or a completion criterion");
+        return refuse(
+            path,
+            "nothing would end the tuning job; give it, MaxRuntimeInSeconds, or a completion criterion",
+        );
     }
     Ok(())
 }
@@ -363,7 +436,8 @@ fn count(
 fn warm_start(config: request::WarmStartConfig) -> Result<WarmStart, Error> {
     let mut parents = Vec::new();
     for (at, parent) in config.parent_hyper_parameter_tuning_jobs.into_iter().enumerate() {
-        let path = format!("warmStartConfig.parentHyperParameterTuningJobs.{}.member.hyperParameterTuningJobName", at + 1);
+        let path =
+            format!("warmStartConfig.parentHyperParameterTuningJobs.{}.member.hyperParameterTuningJobName", at + 1);
         let Some(name) = parent.hyper_parameter_tuning_job_name else { return refuse(&path, "it is required") };
         if parents.contains(&name) {
             return refuse(&path, &format!("the parent '{name}' is there twice"));

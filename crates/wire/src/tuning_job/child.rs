@@ -1,4 +1,5 @@
-//! A trial's training job: the definition as a `CreateTrainingJob`, with tuned values among its hyperparameters.
+//! A trial's training job: the definition as a `CreateTrainingJob`, with tuned values among its
+//! hyperparameters.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +73,11 @@ pub(super) fn template(
 }
 
 /// The alternatives as a training job's `ResourceConfig`s.
-fn resources(definition: &mut Map<String, Value>, tuning: Option<request::TuningResourceConfig>, path: &str) -> Result<Vec<Value>, Error> {
+fn resources(
+    definition: &mut Map<String, Value>,
+    tuning: Option<request::TuningResourceConfig>,
+    path: &str,
+) -> Result<Vec<Value>, Error> {
     let place = format!("{path}.hyperParameterTuningResourceConfig");
     let Some(tuning) = tuning else {
         return match definition.remove("ResourceConfig") {
@@ -81,7 +86,10 @@ fn resources(definition: &mut Map<String, Value>, tuning: Option<request::Tuning
         };
     };
     if definition.contains_key("ResourceConfig") {
-        return refuse(&place, "ResourceConfig and HyperParameterTuningResourceConfig are alternatives; give one of them");
+        return refuse(
+            &place,
+            "ResourceConfig and HyperParameterTuningResourceConfig are alternatives; give one of them",
+        );
     }
     let config = |instance_type: Option<&str>, count: Option<u32>, volume: Option<u32>| {
         let members = [
@@ -96,7 +104,10 @@ fn resources(definition: &mut Map<String, Value>, tuning: Option<request::Tuning
         return Ok(vec![config(tuning.instance_type.as_deref(), tuning.instance_count, tuning.volume_size_in_gb)]);
     }
     if tuning.instance_type.is_some() || tuning.instance_count.is_some() {
-        return refuse(&place, "InstanceConfigs and InstanceType with InstanceCount are alternatives; give one of them");
+        return refuse(
+            &place,
+            "InstanceConfigs and InstanceType with InstanceCount are alternatives; give one of them",
+        );
     }
     let each = tuning.instance_configs.iter();
     Ok(each.map(|it| config(Some(&it.instance_type), Some(it.instance_count), Some(it.volume_size_in_gb))).collect())
@@ -115,7 +126,11 @@ fn is_inherited(tag: &Tag) -> bool {
     tag.key == tags::NETWORK_TAG || !tag.key.starts_with("shoal:")
 }
 
-fn hyperparameters(statics: &BTreeMap<String, String>, tuned: &[(String, String)], metric: &str) -> BTreeMap<String, String> {
+fn hyperparameters(
+    statics: &BTreeMap<String, String>,
+    tuned: &[(String, String)],
+    metric: &str,
+) -> BTreeMap<String, String> {
     let mut all = statics.clone();
     all.extend(tuned.iter().cloned());
     all.insert(OBJECTIVE_HYPERPARAMETER.to_owned(), metric.to_owned());
@@ -138,8 +153,9 @@ pub struct Child<'a> {
 }
 
 impl TuningDefinition {
-    /// A trial's training job, as a client would have requested it: static and tuned hyperparameters, [`OBJECTIVE_HYPERPARAMETER`], and its own
-    /// location of checkpoints. The definition passed its checks when the tuning job was created, and is not checked again.
+    /// A trial's training job, as a client would have requested it: static and tuned
+    /// hyperparameters, [`OBJECTIVE_HYPERPARAMETER`], and its own location of checkpoints. The
+    /// definition passed its checks when the tuning job was created, and is not checked again.
     ///
     /// # Errors
     /// Tuned values name a script that cannot be used.

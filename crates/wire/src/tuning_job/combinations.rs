@@ -4,7 +4,8 @@ use crate::Error;
 
 use super::{ParameterRange, RangeValues};
 
-/// The number of combinations; `None` where a continuous range has more than can be counted, or the number is beyond all limits.
+/// The number of combinations; `None` where a continuous range has more than can be counted, or the
+/// number is beyond all limits.
 pub(super) fn combinations(ranges: &[ParameterRange]) -> Option<u64> {
     ranges.iter().try_fold(1_u64, |product, range| {
         let values = match &range.values {

@@ -5,13 +5,15 @@ use serde_json::{Map, Value, json};
 use crate::{MetricDefinition, Reply, Tag, tags, timestamp};
 
 use super::{
-    OBJECTIVE_HYPERPARAMETER, ObjectiveCounters, ResourceLimits, TrainingJobCounters, TrialSummary, TuningJobDescription, TuningJobSummary,
+    OBJECTIVE_HYPERPARAMETER, ObjectiveCounters, ResourceLimits, TrainingJobCounters, TrialSummary,
+    TuningJobDescription, TuningJobSummary,
 };
 
 /// `FailureReason`'s limit, in characters.
 const LONGEST_REASON: usize = 1024;
 
-/// The body of `DescribeHyperParameterTuningJob`: the request but its tags, what the service adds, and the description.
+/// The body of `DescribeHyperParameterTuningJob`: the request but its tags, what the service adds,
+/// and the description.
 pub(crate) fn describe(request: &Map<String, Value>, description: &TuningJobDescription) -> Value {
     let mut body = request.clone();
     body.shift_remove("Tags");
@@ -31,7 +33,9 @@ pub(crate) fn describe(request: &Map<String, Value>, description: &TuningJobDesc
     if let Some(Value::Object(definition)) = body.get_mut("TrainingJobDefinition") {
         fill_definition(definition, around.as_deref(), metrics(0));
     }
-    for (at, definition) in body.get_mut("TrainingJobDefinitions").and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+    for (at, definition) in
+        body.get_mut("TrainingJobDefinitions").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
+    {
         if let Value::Object(definition) = definition {
             fill_definition(definition, around.as_deref(), metrics(at));
         }
@@ -85,9 +89,11 @@ fn fill_ranges(ranges: &mut Map<String, Value>) {
     }
 }
 
-/// Members that the service echoes although nobody sent them; the SDKs fail with a KeyError without some of them.
+/// Members that the service echoes although nobody sent them; the SDKs fail with a KeyError without
+/// some of them.
 fn fill_definition(definition: &mut Map<String, Value>, around: Option<&str>, metrics: &[MetricDefinition]) {
-    let own = definition.get("TuningObjective").and_then(|objective| objective["MetricName"].as_str()).map(str::to_owned);
+    let own =
+        definition.get("TuningObjective").and_then(|objective| objective["MetricName"].as_str()).map(str::to_owned);
     if let Some(metric) = own.as_deref().or(around)
         && let Value::Object(statics) = definition.entry("StaticHyperParameters").or_insert_with(|| json!({}))
     {
@@ -114,9 +120,15 @@ fn fill_definition(definition: &mut Map<String, Value>, around: Option<&str>, me
     if let Some(Value::Object(tuning)) = definition.get("HyperParameterTuningResourceConfig").cloned()
         && !definition.contains_key("ResourceConfig")
     {
-        let first = tuning.get("InstanceConfigs").and_then(|configs| configs.get(0)).and_then(Value::as_object).unwrap_or(&tuning);
+        let first = tuning
+            .get("InstanceConfigs")
+            .and_then(|configs| configs.get(0))
+            .and_then(Value::as_object)
+            .unwrap_or(&tuning);
         let mut config: Map<String, Value> = first.clone();
-        config.retain(|name, _| matches!(name.as_str(), "InstanceType" | "InstanceCount" | "VolumeSizeInGB" | "VolumeKmsKeyId"));
+        config.retain(|name, _| {
+            matches!(name.as_str(), "InstanceType" | "InstanceCount" | "VolumeSizeInGB" | "VolumeKmsKeyId")
+        });
         definition.insert("ResourceConfig".to_owned(), Value::Object(config));
     }
     if let Some(Value::Object(resources)) = definition.get_mut("ResourceConfig") {

@@ -9,25 +9,42 @@ use super::{AutoParameter, ParameterRange, RangeValues, ScalingType, check::refu
 /// Most ranges of all kinds together.
 const MOST_RANGES: usize = 30;
 
-/// The ranges in the order integer, continuous, categorical, and the parameters whose ranges are to be found.
+/// The ranges in the order integer, continuous, categorical, and the parameters whose ranges are to
+/// be found.
 ///
 /// # Errors
 /// The first rule that is broken, with its place below `path`.
-pub(super) fn ranges(ranges: request::ParameterRanges, path: &str) -> Result<(Vec<ParameterRange>, Vec<AutoParameter>), Error> {
-    let given =
-        ranges.integer_parameter_ranges.len() + ranges.continuous_parameter_ranges.len() + ranges.categorical_parameter_ranges.len();
+pub(super) fn ranges(
+    ranges: request::ParameterRanges,
+    path: &str,
+) -> Result<(Vec<ParameterRange>, Vec<AutoParameter>), Error> {
+    let given = ranges.integer_parameter_ranges.len()
+        + ranges.continuous_parameter_ranges.len()
+        + ranges.categorical_parameter_ranges.len();
     if given > MOST_RANGES {
         return refuse(path, &format!("it has {given} ranges of all kinds together, and {MOST_RANGES} are allowed"));
     }
     let mut all = Vec::with_capacity(given);
     for (at, range) in ranges.integer_parameter_ranges.into_iter().enumerate() {
-        all.push((integer(&range, &format!("{path}.integerParameterRanges.{}.member", at + 1))?, "integerParameterRanges", at));
+        all.push((
+            integer(&range, &format!("{path}.integerParameterRanges.{}.member", at + 1))?,
+            "integerParameterRanges",
+            at,
+        ));
     }
     for (at, range) in ranges.continuous_parameter_ranges.into_iter().enumerate() {
-        all.push((continuous(&range, &format!("{path}.continuousParameterRanges.{}.member", at + 1))?, "continuousParameterRanges", at));
+        all.push((
+            continuous(&range, &format!("{path}.continuousParameterRanges.{}.member", at + 1))?,
+            "continuousParameterRanges",
+            at,
+        ));
     }
     for (at, range) in ranges.categorical_parameter_ranges.into_iter().enumerate() {
-        all.push((categorical(range, &format!("{path}.categoricalParameterRanges.{}.member", at + 1))?, "categoricalParameterRanges", at));
+        all.push((
+            categorical(range, &format!("{path}.categoricalParameterRanges.{}.member", at + 1))?,
+            "categoricalParameterRanges",
+            at,
+        ));
     }
     let mut names = BTreeSet::new();
     for (range, list, at) in &all {
@@ -36,7 +53,8 @@ pub(super) fn ranges(ranges: request::ParameterRanges, path: &str) -> Result<(Ve
     for (at, parameter) in ranges.auto_parameters.iter().enumerate() {
         name(&parameter.name, &format!("{path}.autoParameters.{}.member.name", at + 1), &mut names)?;
     }
-    let auto = ranges.auto_parameters.into_iter().map(|it| AutoParameter { name: it.name, hint: it.value_hint }).collect();
+    let auto =
+        ranges.auto_parameters.into_iter().map(|it| AutoParameter { name: it.name, hint: it.value_hint }).collect();
     Ok((all.into_iter().map(|(range, ..)| range).collect(), auto))
 }
 
@@ -55,7 +73,9 @@ fn name(name: &str, path: &str, names: &mut BTreeSet<String>) -> Result<(), Erro
 
 fn integer(range: &request::NumericRange, path: &str) -> Result<ParameterRange, Error> {
     let number = |text: &str, member: &str| {
-        text.trim().parse::<i64>().or_else(|_| refuse(&format!("{path}.{member}"), &format!("'{text}' is not a whole number")))
+        text.trim()
+            .parse::<i64>()
+            .or_else(|_| refuse(&format!("{path}.{member}"), &format!("'{text}' is not a whole number")))
     };
     let (min, max) = (number(&range.min_value, "minValue")?, number(&range.max_value, "maxValue")?);
     if min > max {
@@ -119,7 +139,10 @@ fn categorical(range: request::CategoricalRange, path: &str) -> Result<Parameter
 fn reversed<T>(range: &request::NumericRange, path: &str) -> Result<T, Error> {
     refuse(
         &format!("{path}.minValue"),
-        &format!("the minimum of '{}', {}, is greater than its maximum, {}", range.name, range.min_value, range.max_value),
+        &format!(
+            "the minimum of '{}', {}, is greater than its maximum, {}",
+            range.name, range.min_value, range.max_value
+        ),
     )
 }
 

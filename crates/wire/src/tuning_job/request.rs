@@ -1,4 +1,5 @@
-//! Shapes of the requests about tuning jobs, member for member as the service model names them. They are read after validation.
+//! Shapes of the requests about tuning jobs, member for member as the service model names them.
+//! They are read after validation.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +124,8 @@ pub(crate) struct AutoParameter {
     pub(crate) value_hint: String,
 }
 
-/// Of a definition, what a training job does not have; all else goes into its trials' requests as it is.
+/// Of a definition, what a training job does not have; all else goes into its trials' requests as
+/// it is.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Definition {

@@ -1,4 +1,5 @@
-//! Rules between a tuning job and the parents that it starts from, in AWS's words where they are known.
+//! Rules between a tuning job and the parents that it starts from, in AWS's words where they are
+//! known.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,8 @@ use super::{CreateTuningJob, ParameterRange, TuningDefinition, check::refuse};
 
 /// Most changes from tuned to static and of static values.
 const MOST_CHANGES: usize = 10;
-/// What may differ in any warm start, under AWS's names, and in one over identical data and algorithm.
+/// What may differ in any warm start, under AWS's names, and in one over identical data and
+/// algorithm.
 const MAY_CHANGE: [(&str, &str); 10] = [
     ("algorithmSpecification", "AlgorithmSpecification"),
     ("inputDataConfig", "InputDataConfig"),
@@ -55,7 +57,11 @@ pub fn check_warm_start(job: &CreateTuningJob, parent: &CreateTuningJob) -> Resu
         let Some(counterpart) = counterpart else {
             return refuse(
                 place,
-                &format!("'{}' has no training job definition '{}'", parent.name, definition.name.as_deref().unwrap_or("")),
+                &format!(
+                    "'{}' has no training job definition '{}'",
+                    parent.name,
+                    definition.name.as_deref().unwrap_or("")
+                ),
             );
         };
         definitions(definition, counterpart, &parent.name, identical)?;
@@ -63,7 +69,12 @@ pub fn check_warm_start(job: &CreateTuningJob, parent: &CreateTuningJob) -> Resu
     Ok(())
 }
 
-fn definitions(job: &TuningDefinition, parent: &TuningDefinition, parent_name: &str, identical: bool) -> Result<(), Error> {
+fn definitions(
+    job: &TuningDefinition,
+    parent: &TuningDefinition,
+    parent_name: &str,
+    identical: bool,
+) -> Result<(), Error> {
     let place = "warmStartConfig.parentHyperParameterTuningJobs";
     if job.objective != parent.objective {
         let told = |it: &TuningDefinition| format!("{} {}", it.objective.goal.as_str(), it.objective.metric);
@@ -125,7 +136,8 @@ fn unchanged(job: &TuningDefinition, parent: &TuningDefinition, identical: bool)
     let free = if identical { &MAY_CHANGE[DATA_AND_ALGORITHM..] } else { &MAY_CHANGE[..] };
     let members: BTreeSet<&String> = job.training.raw.keys().chain(parent.training.raw.keys()).collect();
     for name in members {
-        let is_free = name == "TrainingJobName" || name == "HyperParameters" || free.iter().any(|(_, member)| member == name);
+        let is_free =
+            name == "TrainingJobName" || name == "HyperParameters" || free.iter().any(|(_, member)| member == name);
         if !is_free && settled(name, job) != settled(name, parent) {
             let names: Vec<&str> = free.iter().map(|(name, _)| *name).collect();
             return Err(Error::validation(format!(

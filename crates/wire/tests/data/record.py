@@ -1,7 +1,8 @@
 """Records signed requests as test data for SigV4: `python3 record.py > signed_requests.json`.
 
-botocore builds and signs each request with fixed keys at a fixed time; a `before-send` hook keeps what would go over the network and
-raises, so nothing is sent. botocore 1.40 or later; run it again when clients change what they sign.
+botocore builds and signs each request with fixed keys at a fixed time; a `before-send` hook keeps
+what would go over the network and raises, so nothing is sent. botocore 1.40 or later; run it again
+when clients change what they sign.
 """
 
 import datetime
@@ -17,7 +18,11 @@ import botocore.credentials
 import botocore.session
 
 NOW = datetime.datetime(2026, 11, 21, 7, 24, 28, tzinfo=datetime.timezone.utc)
-KEY, SECRET, TOKEN = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "FwoGZXIvYXdzEXAMPLE//token+with/odd==characters"
+KEY, SECRET, TOKEN = (
+    "AKIAIOSFODNN7EXAMPLE",
+    "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "FwoGZXIvYXdzEXAMPLE//token+with/odd==characters",
+)
 ENDPOINT = "http://127.0.0.1:9777"
 
 # Added after signing, and different each time.
@@ -36,7 +41,11 @@ def keep(name, request):
             "name": name,
             "method": request.method,
             "url": request.url,
-            "headers": {k: v.decode() if isinstance(v, bytes) else v for k, v in request.headers.items() if k.lower() not in UNSIGNED},
+            "headers": {
+                k: v.decode() if isinstance(v, bytes) else v
+                for k, v in request.headers.items()
+                if k.lower() not in UNSIGNED
+            },
             "body": body.decode() if isinstance(body, bytes) else body,
         }
     )
@@ -49,9 +58,11 @@ def call(name, service, operation, params, token=None, region="us-east-1", heade
     config = botocore.config.Config(user_agent="recorder/1", retries={"total_max_attempts": 1})
     client = session.create_client(service, region_name=region, endpoint_url=ENDPOINT, config=config)
     if headers:
+
         def add(request, **_):
             for key, value in headers.items():
                 request.headers[key] = value
+
         client.meta.events.register_first("before-sign.*.*", add)
 
     def stop(request, **_):
@@ -94,13 +105,21 @@ TRAINING_JOB = {
 }
 
 
-mock.patch("botocore.auth.get_current_datetime", lambda remove_tzinfo=True: NOW.replace(tzinfo=None) if remove_tzinfo else NOW).start()
+mock.patch(
+    "botocore.auth.get_current_datetime", lambda remove_tzinfo=True: NOW.replace(tzinfo=None) if remove_tzinfo else NOW
+).start()
 
 call("create training job", "sagemaker", "create_training_job", TRAINING_JOB)
-unicode_job = dict(TRAINING_JOB, HyperParameters={"grüße": "naïve → 東京 🚆", "quote": "\"a\" & <b>"})
+unicode_job = dict(TRAINING_JOB, HyperParameters={"grüße": "naïve → 東京 🚆", "quote": '"a" & <b>'})
 call("unicode body", "sagemaker", "create_training_job", unicode_job)
 call("session token", "sagemaker", "create_training_job", TRAINING_JOB, token=TOKEN)
-call("describe in another region", "sagemaker", "describe_training_job", {"TrainingJobName": "titanic-1"}, region="eu-central-1")
+call(
+    "describe in another region",
+    "sagemaker",
+    "describe_training_job",
+    {"TrainingJobName": "titanic-1"},
+    region="eu-central-1",
+)
 call(
     "list with times",
     "sagemaker",
@@ -110,18 +129,42 @@ call(
 call("stop", "sagemaker", "stop_training_job", {"TrainingJobName": "titanic-1"})
 call("caller identity", "sts", "get_caller_identity", {})
 call("role", "iam", "get_role", {"RoleName": "Sage+Maker@Role,x=1"})
-call("log streams", "logs", "describe_log_streams", {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamNamePrefix": "titanic-1/"})
+call(
+    "log streams",
+    "logs",
+    "describe_log_streams",
+    {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamNamePrefix": "titanic-1/"},
+)
 call(
     "log events",
     "logs",
     "get_log_events",
-    {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": "titanic-1/algo-1-1", "startTime": 0, "startFromHead": True},
+    {
+        "logGroupName": "/aws/sagemaker/TrainingJobs",
+        "logStreamName": "titanic-1/algo-1-1",
+        "startTime": 0,
+        "startFromHead": True,
+    },
 )
 odd = {"X-Amz-Odd": "  two   spaces  and\ttab ", "X-Custom": "a,b ;c", "Accept": "application/json"}
 call("odd headers", "sagemaker", "describe_training_job", {"TrainingJobName": "titanic-1"}, headers=odd)
-bare("query with spaces", "sts", "GET", ENDPOINT + "/?Version=2011-06-15&Action=GetCallerIdentity&z=a%20b&a=%2F%2B~&empty=&flag&a=1")
-bare("raw unicode body", "sagemaker", "POST", ENDPOINT + "/", "naïve → 東京 🚆".encode(), {"X-Amz-Target": "SageMaker.X"})
-bare("path with spaces", "sagemaker", "POST", ENDPOINT + "/endpoints/a%20b%2Fc/invocations", b"1,2,3", {"Content-Type": "text/csv"})
+bare(
+    "query with spaces",
+    "sts",
+    "GET",
+    ENDPOINT + "/?Version=2011-06-15&Action=GetCallerIdentity&z=a%20b&a=%2F%2B~&empty=&flag&a=1",
+)
+bare(
+    "raw unicode body", "sagemaker", "POST", ENDPOINT + "/", "naïve → 東京 🚆".encode(), {"X-Amz-Target": "SageMaker.X"}
+)
+bare(
+    "path with spaces",
+    "sagemaker",
+    "POST",
+    ENDPOINT + "/endpoints/a%20b%2Fc/invocations",
+    b"1,2,3",
+    {"Content-Type": "text/csv"},
+)
 
 json.dump(
     {

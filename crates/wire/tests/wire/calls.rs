@@ -1,12 +1,14 @@
-//! What `parse` refuses and what it makes of what it accepts, as data against `check`: a sound request with one thing changed.
+//! What `parse` refuses and what it makes of what it accepts, as data against `check`: a sound
+//! request with one thing changed.
 
 use std::fmt::Debug;
 
 use http::{Request, request::Parts};
 use serde_json::{Value, json};
 use shoal_wire::{
-    AddTags, CreateTrainingJob, DeleteTags, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, Input, InputMode, ListTags,
-    LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, Tag, UpdateTrainingJob, parse,
+    AddTags, CreateTrainingJob, DeleteTags, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, Input,
+    InputMode, ListTags, LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, Tag,
+    UpdateTrainingJob, parse,
 };
 
 use crate::changes::changed;
@@ -51,8 +53,14 @@ fn a_sound_request_becomes_a_typed_job() {
     assert_eq!(job.algorithm.entrypoint, ["python3", "train.py"]);
     assert_eq!(job.algorithm.metric_definitions[0].regex, "loss: ([0-9.]+)");
     assert_eq!((job.channels[0].data_type, job.channels[0].input_mode), (S3DataType::S3Prefix, InputMode::File));
-    assert_eq!((job.channels[1].data_type, job.channels[1].input_mode), (S3DataType::ManifestFile, InputMode::FastFile));
-    assert_eq!((job.channels[0].distribution.as_str(), job.channels[1].distribution.as_str()), ("FullyReplicated", "ShardedByS3Key"));
+    assert_eq!(
+        (job.channels[1].data_type, job.channels[1].input_mode),
+        (S3DataType::ManifestFile, InputMode::FastFile)
+    );
+    assert_eq!(
+        (job.channels[0].distribution.as_str(), job.channels[1].distribution.as_str()),
+        ("FullyReplicated", "ShardedByS3Key")
+    );
     assert_eq!((job.channels[1].uri.bucket.as_str(), job.channels[1].uri.prefix.as_str()), ("my-bucket", "list"));
     assert_eq!((job.channels[1].content_type.as_deref(), job.channels[1].shuffle_seed), (Some("text/csv"), Some(7)));
     assert_eq!((job.output.compression, &job.output.kms_key_id), (OutputCompression::None, &None));
@@ -66,19 +74,30 @@ fn a_sound_request_becomes_a_typed_job() {
 #[test]
 fn absent_members_have_defaults() {
     let mut request = sound();
-    for name in ["InputDataConfig", "HyperParameters", "Environment", "Tags", "RetryStrategy", "CheckpointConfig", "StoppingCondition"] {
+    for name in [
+        "InputDataConfig",
+        "HyperParameters",
+        "Environment",
+        "Tags",
+        "RetryStrategy",
+        "CheckpointConfig",
+        "StoppingCondition",
+    ] {
         request.as_object_mut().unwrap().remove(name);
     }
     request["OutputDataConfig"] = json!({"S3OutputPath": "s3://my-bucket"});
     request["ResourceConfig"] =
         json!({"InstanceGroups": [{"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "all"}]});
     let job = create(&request).expect("a sound request");
-    assert!(job.channels.is_empty() && job.hyperparameters.is_empty() && job.tags.is_empty() && job.checkpoint.is_none());
+    assert!(
+        job.channels.is_empty() && job.hyperparameters.is_empty() && job.tags.is_empty() && job.checkpoint.is_none()
+    );
     assert_eq!((job.stopping.max_runtime_s, job.retries, job.output.compression), (86_400, 0, OutputCompression::Gzip));
     assert_eq!((job.resources.instance_type.as_str(), job.resources.instance_count), ("ml.m5.large", 3));
     assert_eq!(job.resources.instance_groups.len(), 1);
     let group = |name: &str, kind: &str, count: u32| json!({"InstanceGroupName": name, "InstanceType": kind, "InstanceCount": count});
-    request["ResourceConfig"] = json!({"InstanceGroups": [group("a", "ml.m5.large", 1), group("b", "ml.c5.xlarge", 2)]});
+    request["ResourceConfig"] =
+        json!({"InstanceGroups": [group("a", "ml.m5.large", 1), group("b", "ml.c5.xlarge", 2)]});
     let job = create(&request).expect("groups of several types");
     assert_eq!((job.resources.instance_type.as_str(), job.resources.instance_count), ("ml.m5.large", 3));
     assert_eq!(job.resources.types(), [("ml.m5.large", 1), ("ml.c5.xlarge", 2)]);
@@ -90,18 +109,41 @@ fn rules_that_need_no_state_are_checked() {
         let request = changed(&sound(), pointer, Some(&value).filter(|value| !value.is_null()));
         let error = create(&request).expect_err(pointer);
         assert_eq!(error.code, ErrorCode::ValidationException, "{pointer} = {value}: {error}");
-        assert!(error.message.contains(&format!("'{path}'")) && error.message.contains(hint), "{pointer} = {value}: {error}");
+        assert!(
+            error.message.contains(&format!("'{path}'")) && error.message.contains(hint),
+            "{pointer} = {value}: {error}"
+        );
     };
     let algorithm = "algorithmSpecification";
     check("/AlgorithmSpecification", Value::Null, algorithm, "required");
     check("/AlgorithmSpecification/TrainingImage", Value::Null, algorithm, "give one of");
     check("/AlgorithmSpecification/TrainingImage", json!(""), "algorithmSpecification.trainingImage", "empty");
     check("/AlgorithmSpecification/AlgorithmName", json!("my-algorithm"), algorithm, "alternatives");
-    check("/AlgorithmSpecification/ContainerEntrypoint", Value::Null, "algorithmSpecification.containerEntrypoint", "python3");
-    check("/AlgorithmSpecification/ContainerEntrypoint", json!([""]), "algorithmSpecification.containerEntrypoint", "python3");
-    check("/AlgorithmSpecification/ContainerArguments", json!(["a\0"]), "algorithmSpecification.containerArguments", "NUL");
+    check(
+        "/AlgorithmSpecification/ContainerEntrypoint",
+        Value::Null,
+        "algorithmSpecification.containerEntrypoint",
+        "python3",
+    );
+    check(
+        "/AlgorithmSpecification/ContainerEntrypoint",
+        json!([""]),
+        "algorithmSpecification.containerEntrypoint",
+        "python3",
+    );
+    check(
+        "/AlgorithmSpecification/ContainerArguments",
+        json!(["a\0"]),
+        "algorithmSpecification.containerArguments",
+        "NUL",
+    );
     check("/Environment/A", json!("\0"), "environment", "NUL");
-    check("/AlgorithmSpecification/TrainingInputMode", json!("Pipe"), "algorithmSpecification.trainingInputMode", "FastFile");
+    check(
+        "/AlgorithmSpecification/TrainingInputMode",
+        json!("Pipe"),
+        "algorithmSpecification.trainingInputMode",
+        "FastFile",
+    );
     let metrics = "/AlgorithmSpecification/MetricDefinitions";
     let metric = |at: u32, member: &str| format!("algorithmSpecification.metricDefinitions.{at}.member.{member}");
     check(metrics, json!([{"Name": "a", "Regex": "(x)"}, {"Name": "a", "Regex": "(y)"}]), &metric(2, "name"), "twice");
@@ -114,17 +156,32 @@ fn rules_that_need_no_state_are_checked() {
     check("/InputDataConfig/0/ChannelName", json!(".."), &format!("{channel}.channelName"), "directory");
     check("/InputDataConfig/0/InputMode", json!("Pipe"), &format!("{channel}.inputMode"), "File");
     check("/InputDataConfig/0/CompressionType", json!("Gzip"), &format!("{channel}.compressionType"), "None");
-    check("/InputDataConfig/0/RecordWrapperType", json!("RecordIO"), &format!("{channel}.recordWrapperType"), "leave it out");
+    check(
+        "/InputDataConfig/0/RecordWrapperType",
+        json!("RecordIO"),
+        &format!("{channel}.recordWrapperType"),
+        "leave it out",
+    );
     let source = format!("{channel}.dataSource");
     check("/InputDataConfig/0/DataSource", json!({}), &source, "S3DataSource");
     let efs = json!({"FileSystemId": "fs-12345678", "FileSystemAccessMode": "ro", "FileSystemType": "EFS", "DirectoryPath": "/d"});
     check("/InputDataConfig/0/DataSource/FileSystemDataSource", efs.clone(), &source, "exactly one");
-    check("/InputDataConfig/0/DataSource", json!({"FileSystemDataSource": efs}), &format!("{source}.fileSystemDataSource"), "aws s3 cp");
+    check(
+        "/InputDataConfig/0/DataSource",
+        json!({"FileSystemDataSource": efs}),
+        &format!("{source}.fileSystemDataSource"),
+        "aws s3 cp",
+    );
     let s3 = "/InputDataConfig/0/DataSource/S3DataSource";
     for kind in ["AugmentedManifestFile", "Converse"] {
         check(&format!("{s3}/S3DataType"), json!(kind), &format!("{source}.s3DataSource.s3DataType"), "S3Prefix");
     }
-    check(&format!("{s3}/AttributeNames"), json!(["a"]), &format!("{source}.s3DataSource.attributeNames"), "leave them out");
+    check(
+        &format!("{s3}/AttributeNames"),
+        json!(["a"]),
+        &format!("{source}.s3DataSource.attributeNames"),
+        "leave them out",
+    );
     for uri in ["https://bucket.s3.amazonaws.com/a", "s3://Bad_Bucket/a", "s3://ab/a", "s3://-ab/a"] {
         check(&format!("{s3}/S3Uri"), json!(uri), &format!("{source}.s3DataSource.s3Uri"), uri);
         check("/OutputDataConfig/S3OutputPath", json!(uri), "outputDataConfig.s3OutputPath", uri);
@@ -149,9 +206,19 @@ fn rules_that_need_no_state_are_checked() {
     let group = json!({"InstanceType": "ml.m5.large", "InstanceCount": 1, "InstanceGroupName": "a"});
     check("/ResourceConfig/InstanceGroups", json!([group]), "resourceConfig.instanceGroups", "alternatives");
     let groups = "resourceConfig.instanceGroups";
-    check("/ResourceConfig", json!({"InstanceGroups": [group, group]}), &format!("{groups}.2.member.instanceGroupName"), "twice");
+    check(
+        "/ResourceConfig",
+        json!({"InstanceGroups": [group, group]}),
+        &format!("{groups}.2.member.instanceGroupName"),
+        "twice",
+    );
     let none = json!({"InstanceType": "ml.m5.large", "InstanceCount": 0, "InstanceGroupName": "b"});
-    check("/ResourceConfig", json!({"InstanceGroups": [group, none]}), &format!("{groups}.2.member.instanceCount"), "at least 1");
+    check(
+        "/ResourceConfig",
+        json!({"InstanceGroups": [group, none]}),
+        &format!("{groups}.2.member.instanceCount"),
+        "at least 1",
+    );
     check(
         "/ResourceConfig/InstancePreferences",
         json!([{"InstanceType": "ml.m5.large"}]),
@@ -173,7 +240,8 @@ fn rules_that_need_no_state_are_checked() {
         "leave it out",
     );
     let encrypted = |kind: &str| json!({"InstanceType": kind, "InstanceCount": 1, "VolumeKmsKeyId": "key"});
-    for kind in ["ml.g4dn.xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p5.48xlarge", "ml.r5d.large", "ml.g6e.xlarge"] {
+    for kind in ["ml.g4dn.xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p5.48xlarge", "ml.r5d.large", "ml.g6e.xlarge"]
+    {
         check("/ResourceConfig", encrypted(kind), "resourceConfig.volumeKmsKeyId", kind);
     }
     for kind in ["ml.m5.large", "ml.p3.2xlarge", "ml.c5n.xlarge"] {
@@ -190,16 +258,32 @@ fn rules_that_need_no_state_are_checked() {
         {"TrainingRepositoryCredentialsProviderArn": "arn:aws:lambda:us-east-1:123456789012:function:f"}});
     check(image, auth, &format!("{access}AuthConfig"), "leave it out");
 
-    let (hook, rule) = (json!({"S3OutputPath": "s3://my-bucket/d"}), json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}));
+    let (hook, rule) =
+        (json!({"S3OutputPath": "s3://my-bucket/d"}), json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}));
     check("/DebugRuleConfigurations", json!([rule]), "debugHookConfig", "give DebugHookConfig");
     check("/DebugHookConfig", json!({"S3OutputPath": "https://b/d"}), "debugHookConfig.s3OutputPath", "https://b/d");
-    check("/DebugHookConfig", json!({"S3OutputPath": hook["S3OutputPath"], "LocalPath": "d"}), "debugHookConfig.localPath", "absolute");
-    check("/ProfilerRuleConfigurations", json!([rule, rule]), "profilerRuleConfigurations.2.member.ruleConfigurationName", "twice");
+    check(
+        "/DebugHookConfig",
+        json!({"S3OutputPath": hook["S3OutputPath"], "LocalPath": "d"}),
+        "debugHookConfig.localPath",
+        "absolute",
+    );
+    check(
+        "/ProfilerRuleConfigurations",
+        json!([rule, rule]),
+        "profilerRuleConfigurations.2.member.ruleConfigurationName",
+        "twice",
+    );
     check("/ProfilerConfig", json!({"DisableProfiler": false}), "profilerConfig.s3OutputPath", "DisableProfiler");
     check("/ProfilerConfig", json!({"S3OutputPath": "https://b/p"}), "profilerConfig.s3OutputPath", "https://b/p");
     let interval = json!({"S3OutputPath": "s3://my-bucket/p", "ProfilingIntervalInMilliseconds": 123});
     check("/ProfilerConfig", interval, "profilerConfig.profilingIntervalInMilliseconds", "500");
-    check("/TensorBoardOutputConfig", json!({"S3OutputPath": "https://b/t"}), "tensorBoardOutputConfig.s3OutputPath", "https://b/t");
+    check(
+        "/TensorBoardOutputConfig",
+        json!({"S3OutputPath": "https://b/t"}),
+        "tensorBoardOutputConfig.s3OutputPath",
+        "https://b/t",
+    );
     check("/HyperParameters/num_round", json!("1\0"), "hyperParameters", "NUL");
     check(
         "/MlflowConfig",
@@ -211,14 +295,29 @@ fn rules_that_need_no_state_are_checked() {
     check("/ModelPackageConfig", package, "modelPackageConfig", "leave it out");
 
     let wait = "stoppingCondition.maxWaitTimeInSeconds";
-    check("/StoppingCondition/MaxRuntimeInSeconds", json!(2_419_201), "stoppingCondition.maxRuntimeInSeconds", "28 days");
+    check(
+        "/StoppingCondition/MaxRuntimeInSeconds",
+        json!(2_419_201),
+        "stoppingCondition.maxRuntimeInSeconds",
+        "28 days",
+    );
     check("/StoppingCondition/MaxWaitTimeInSeconds", json!(7200), wait, "EnableManagedSpotTraining");
     check("/EnableManagedSpotTraining", json!(true), "resourceConfig.keepAlivePeriodInSeconds", "warm pool");
     check("/Tags", json!([{"Key": "aws:a", "Value": "1"}]), "tags.1.member.key", "reserved");
     check("/Tags", json!([{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]), "tags", "twice");
-    check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "3"}]), "shoal:min-instances", "from 1 to the InstanceCount, which is 2");
+    check(
+        "/Tags",
+        json!([{"Key": "shoal:min-instances", "Value": "3"}]),
+        "shoal:min-instances",
+        "from 1 to the InstanceCount, which is 2",
+    );
     check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "one"}]), "shoal:min-instances", "'one'");
-    check("/Tags", json!([{"Key": "shoal:min-instances", "Value": "1"}]), "resourceConfig.keepAlivePeriodInSeconds", "not retained");
+    check(
+        "/Tags",
+        json!([{"Key": "shoal:min-instances", "Value": "1"}]),
+        "resourceConfig.keepAlivePeriodInSeconds",
+        "not retained",
+    );
     check(
         "/ServerlessJobConfig",
         json!({"BaseModelArn": "arn:aws:sagemaker:us-east-1:aws:hub-content/h/Model/m", "JobType": "FineTuning"}),
@@ -263,7 +362,12 @@ fn the_constraint_table_is_applied() {
         assert!(error.code == code && error.message.contains(hint), "{pointer} = {value:?}: {error}");
     };
     let violation = ErrorCode::ValidationException;
-    check("/TrainingJobName", None, violation, "Value null at 'trainingJobName' failed to satisfy constraint: Member must not be null");
+    check(
+        "/TrainingJobName",
+        None,
+        violation,
+        "Value null at 'trainingJobName' failed to satisfy constraint: Member must not be null",
+    );
     check(
         "/TrainingJobName",
         Some(json!("a_b")),
@@ -271,7 +375,12 @@ fn the_constraint_table_is_applied() {
         "Value 'a_b' at 'trainingJobName' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}",
     );
     check("/RoleArn", Some(json!("SageMakerRole")), violation, "'roleArn'");
-    check("/ResourceConfig/InstanceType", Some(json!("ml.m5.xlrge")), violation, "Member must satisfy enum value set: [ml.m5.xlarge, ");
+    check(
+        "/ResourceConfig/InstanceType",
+        Some(json!("ml.m5.xlrge")),
+        violation,
+        "Member must satisfy enum value set: [ml.m5.xlarge, ",
+    );
     check(
         "/HyperParameters/long",
         Some(json!("x".repeat(2501))),
@@ -281,7 +390,12 @@ fn the_constraint_table_is_applied() {
     check("/StoppingCondition/MaxRuntimeInSeconds", Some(json!(0)), violation, "greater than or equal to 1");
     check("/InputDataConfig", Some(json!([])), violation, "'inputDataConfig'");
     check("/HyperParameters/count", Some(json!(3)), ErrorCode::SerializationException, "'hyperParameters.count'");
-    check("/ResourceConfig/InstanceCount", Some(json!("1")), ErrorCode::SerializationException, "can not be converted to an Integer");
+    check(
+        "/ResourceConfig/InstanceCount",
+        Some(json!("1")),
+        ErrorCode::SerializationException,
+        "can not be converted to an Integer",
+    );
 }
 
 #[test]
@@ -293,13 +407,28 @@ fn what_is_no_call_is_told() {
     check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"{", ErrorCode::SerializationException);
     check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"[]", ErrorCode::SerializationException);
     check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"\xff", ErrorCode::SerializationException);
-    check(Service::SageMaker, "SageMaker.CreateTrainingJob", "[".repeat(100_000).as_bytes(), ErrorCode::SerializationException);
+    check(
+        Service::SageMaker,
+        "SageMaker.CreateTrainingJob",
+        "[".repeat(100_000).as_bytes(),
+        ErrorCode::SerializationException,
+    );
     check(Service::SageMaker, "SageMaker.CreateTrainingJob", b"", ErrorCode::ValidationException);
-    check(Service::SageMaker, "SageMaker.CreateTrainingJob", &vec![b' '; shoal_wire::MAX_REQUEST_BYTES + 1], ErrorCode::RequestTooLarge);
+    check(
+        Service::SageMaker,
+        "SageMaker.CreateTrainingJob",
+        &vec![b' '; shoal_wire::MAX_REQUEST_BYTES + 1],
+        ErrorCode::RequestTooLarge,
+    );
     for target in ["SageMaker.NoSuch", "Logs_20140328.GetLogEvents", "CreateTrainingJob", "", "SageMaker."] {
         check(Service::SageMaker, target, b"{}", ErrorCode::UnknownOperationException);
     }
-    check(Service::CloudWatch, "GraniteServiceVersion20100801.PutMetricData", b"{}", ErrorCode::UnknownOperationException);
+    check(
+        Service::CloudWatch,
+        "GraniteServiceVersion20100801.PutMetricData",
+        b"{}",
+        ErrorCode::UnknownOperationException,
+    );
     for form in ["Action=AssumeSomething&Version=2011-06-15", "Version=2011-06-15", ""] {
         check(Service::Sts, "", form.as_bytes(), ErrorCode::UnknownOperationException);
     }
@@ -325,17 +454,39 @@ fn other_calls_are_read() {
     }
     let resource_arn = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a-1".to_owned();
     let tag = Tag { key: "k".to_owned(), value: String::new() };
-    let body = format!(r#"{{"ResourceArn": "{resource_arn}", "Tags": [{{"Key": "k", "Value": ""}}], "TagKeys": ["k"], "NextToken": "t"}}"#);
+    let body = format!(
+        r#"{{"ResourceArn": "{resource_arn}", "Tags": [{{"Key": "k", "Value": ""}}], "TagKeys": ["k"], "NextToken": "t"}}"#
+    );
     let arn = || resource_arn.clone();
     check(Service::SageMaker, "SageMaker.AddTags", &body, AddTags { resource_arn: arn(), tags: vec![tag] });
-    check(Service::SageMaker, "SageMaker.ListTags", &body, ListTags { resource_arn: arn(), next_token: Some("t".to_owned()) });
-    check(Service::SageMaker, "SageMaker.DeleteTags", &body, DeleteTags { resource_arn: arn(), tag_keys: vec!["k".to_owned()] });
-    let update =
-        UpdateTrainingJob { name: "a-1".to_owned(), profiler: None, profiler_rules: None, keep_alive_s: Some(7), remote_debug: None };
+    check(
+        Service::SageMaker,
+        "SageMaker.ListTags",
+        &body,
+        ListTags { resource_arn: arn(), next_token: Some("t".to_owned()) },
+    );
+    check(
+        Service::SageMaker,
+        "SageMaker.DeleteTags",
+        &body,
+        DeleteTags { resource_arn: arn(), tag_keys: vec!["k".to_owned()] },
+    );
+    let update = UpdateTrainingJob {
+        name: "a-1".to_owned(),
+        profiler: None,
+        profiler_rules: None,
+        keep_alive_s: Some(7),
+        remote_debug: None,
+    };
     let body = r#"{"TrainingJobName": "a-1", "ResourceConfig": {"KeepAlivePeriodInSeconds": 7}}"#;
     check(Service::SageMaker, "SageMaker.UpdateTrainingJob", body, update);
     check(Service::Sts, "", "Action=GetCallerIdentity&Version=2011-06-15", ());
-    check(Service::Iam, "", "Action=GetRole&Version=2010-05-08&RoleName=a%2Bb%40c", GetRole { role_name: "a+b@c".to_owned() });
+    check(
+        Service::Iam,
+        "",
+        "Action=GetRole&Version=2010-05-08&RoleName=a%2Bb%40c",
+        GetRole { role_name: "a+b@c".to_owned() },
+    );
     let streams = DescribeLogStreams {
         group: "/aws/sagemaker/TrainingJobs".to_owned(),
         prefix: Some("a-1/".to_owned()),
@@ -365,7 +516,8 @@ fn an_update_changes_what_it_names_and_keeps_the_rules_of_creation() {
     let update = |changes: Value| {
         let mut body = changes;
         body["TrainingJobName"] = json!("a-1");
-        typed::<UpdateTrainingJob>(Service::SageMaker, "SageMaker.UpdateTrainingJob", body.to_string().as_bytes()).expect("an update")
+        typed::<UpdateTrainingJob>(Service::SageMaker, "SageMaker.UpdateTrainingJob", body.to_string().as_bytes())
+            .expect("an update")
     };
     let check = |changes: Value, pointer: &str, expected: Result<Value, &str>| {
         let mut request = sound();
@@ -388,13 +540,25 @@ fn an_update_changes_what_it_names_and_keeps_the_rules_of_creation() {
         }
     };
     check(json!({"ProfilerConfig": {"DisableProfiler": true}}), "/ProfilerConfig/DisableProfiler", Ok(json!(true)));
-    check(json!({"ResourceConfig": {"KeepAlivePeriodInSeconds": 9}}), "/ResourceConfig/KeepAlivePeriodInSeconds", Ok(json!(9)));
-    check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": true}}), "/RemoteDebugConfig", Ok(json!({"EnableRemoteDebug": true})));
+    check(
+        json!({"ResourceConfig": {"KeepAlivePeriodInSeconds": 9}}),
+        "/ResourceConfig/KeepAlivePeriodInSeconds",
+        Ok(json!(9)),
+    );
+    check(
+        json!({"RemoteDebugConfig": {"EnableRemoteDebug": true}}),
+        "/RemoteDebugConfig",
+        Ok(json!({"EnableRemoteDebug": true})),
+    );
     let rule = |name: usize| json!({"RuleConfigurationName": format!("r{name}"), "RuleEvaluatorImage": "i"});
     check(json!({"ProfilerRuleConfigurations": [rule(1)]}), "/ProfilerRuleConfigurations", Ok(json!([rule(1)])));
     let many: Vec<Value> = (0..20).map(rule).chain([rule(3)]).collect();
     check(json!({"ProfilerRuleConfigurations": many[..20]}), "/ProfilerRuleConfigurations", Ok(json!(many[..20])));
-    check(json!({"ProfilerConfig": {"ProfilingIntervalInMilliseconds": 7}}), "", Err("profilingIntervalInMilliseconds"));
+    check(
+        json!({"ProfilerConfig": {"ProfilingIntervalInMilliseconds": 7}}),
+        "",
+        Err("profilingIntervalInMilliseconds"),
+    );
     check(json!({"ProfilerConfig": {"S3OutputPath": "https://b/p"}}), "", Err("profilerConfig.s3OutputPath"));
 }
 

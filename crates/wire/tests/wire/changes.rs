@@ -1,4 +1,5 @@
-//! Every member of a request changed in turn: whatever comes, the answer is a refusal of the client's or a job, and never a panic.
+//! Every member of a request changed in turn: whatever comes, the answer is a refusal of the
+//! client's or a job, and never a panic.
 
 use serde_json::{Value, json};
 use shoal_wire::{Error, Service};
@@ -32,7 +33,9 @@ fn members(value: &Value, at: &str, found: &mut Vec<String>) {
                 found.push(pointer);
             }
         }
-        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| members(item, &format!("{at}/{index}"), found)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| members(item, &format!("{at}/{index}"), found));
+        }
         _ => {}
     }
 }
@@ -72,7 +75,11 @@ pub(crate) fn check_with(case: &str, request: &Value, refusal: Refusal<'_>) {
             assert!(error.message.len() < 10_000, "{case}{pointer}: {} bytes of message", error.message.len());
         }
     }
-    assert!(refused > pointers.len() * 5, "{case}: only {refused} of {} changes are refused", pointers.len() * changes().count());
+    assert!(
+        refused > pointers.len() * 5,
+        "{case}: only {refused} of {} changes are refused",
+        pointers.len() * changes().count()
+    );
 }
 
 #[test]

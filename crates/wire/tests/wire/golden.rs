@@ -1,12 +1,13 @@
-//! The requests that real clients made (`protocol/golden_requests.json`, recorded from boto3, SDK v2 and SDK v3) are understood.
+//! The requests that real clients made (`protocol/golden_requests.json`, recorded from boto3, SDK
+//! v2 and SDK v3) are understood.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
 use http::{Request, request::Parts};
 use serde_json::{Map, Value};
 use shoal_wire::{
-    Call, CreateTrainingJob, CreateTuningJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, ListTags, ListTrials,
-    NamedTrainingJob, NamedTuningJob, Route, Search, parse, route,
+    Call, CreateTrainingJob, CreateTuningJob, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, ListTags,
+    ListTrials, NamedTrainingJob, NamedTuningJob, Route, Search, parse, route,
 };
 
 /// A recorded request and the test case that made it.
@@ -23,7 +24,10 @@ pub(crate) fn goldens() -> Option<Vec<Golden>> {
     let shared = env::var_os("SHOAL_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("protocol/golden_requests.json");
     let Ok(text) = fs::read(&path) else {
-        println!("skipped: needs ../shared/data and, beside it, {} (SHOAL_SHARED names another folder)", path.display());
+        println!(
+            "skipped: needs ../shared/data and, beside it, {} (SHOAL_SHARED names another folder)",
+            path.display()
+        );
         return None;
     };
     let recording: Value = serde_json::from_slice(&text).expect("the recording is JSON");
@@ -35,7 +39,9 @@ pub(crate) fn goldens() -> Option<Vec<Golden>> {
 fn collect(value: &Value, case: &str, goldens: &mut Vec<Golden>) {
     match value {
         Value::Object(entry) if entry.contains_key("method") => goldens.extend(golden(value, case)),
-        Value::Object(cases) => cases.iter().for_each(|(name, inner)| collect(inner, &format!("{case}/{name}"), goldens)),
+        Value::Object(cases) => {
+            cases.iter().for_each(|(name, inner)| collect(inner, &format!("{case}/{name}"), goldens));
+        }
         Value::Array(entries) => entries.iter().for_each(|entry| collect(entry, case, goldens)),
         _ => {}
     }
@@ -47,9 +53,13 @@ fn golden(entry: &Value, case: &str) -> Option<Golden> {
     if service == "s3" {
         return None;
     }
-    let scope = format!("AWS4-HMAC-SHA256 Credential=AK/20261121/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=00");
-    let mut request =
-        Request::builder().method(text("method").expect("a method")).uri(text("path").expect("a path")).header("authorization", scope);
+    let scope = format!(
+        "AWS4-HMAC-SHA256 Credential=AK/20261121/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=00"
+    );
+    let mut request = Request::builder()
+        .method(text("method").expect("a method"))
+        .uri(text("path").expect("a path"))
+        .header("authorization", scope);
     let named = [("content-type", text("content_type")), ("x-amz-target", text("target"))];
     for (name, value) in named {
         if let Some(value) = value {
@@ -93,7 +103,9 @@ fn raw(call: Call) -> Result<Option<Map<String, Value>>, Error> {
     match call.operation.name {
         "CreateHyperParameterTuningJob" => call.read::<CreateTuningJob>().map(|job| Some(job.raw)),
         "CreateTrainingJob" => call.read::<CreateTrainingJob>().map(|job| Some(job.raw)),
-        "DescribeHyperParameterTuningJob" | "StopHyperParameterTuningJob" => call.read::<NamedTuningJob>().map(|_| None),
+        "DescribeHyperParameterTuningJob" | "StopHyperParameterTuningJob" => {
+            call.read::<NamedTuningJob>().map(|_| None)
+        }
         "DescribeTrainingJob" | "StopTrainingJob" => call.read::<NamedTrainingJob>().map(|_| None),
         "ListTrainingJobs" => Ok(None),
         "ListTrainingJobsForHyperParameterTuningJob" => call.read::<ListTrials>().map(|_| None),
@@ -114,12 +126,18 @@ fn every_request_of_a_served_operation_parses() {
     let Some(goldens) = goldens() else { return };
     let mut seen = BTreeMap::new();
     for golden in goldens.iter().filter(|golden| SERVED.contains(&golden.operation.as_str())) {
-        let Ok(Route::Api(service)) = route(&golden.head) else { panic!("{}: {} is not routed", golden.case, golden.operation) };
+        let Ok(Route::Api(service)) = route(&golden.head) else {
+            panic!("{}: {} is not routed", golden.case, golden.operation)
+        };
         let parsed = parse(service, &golden.head, &golden.body).and_then(raw);
         let refused = REFUSED.iter().find(|(case, _)| *case == golden.case && golden.operation == "CreateTrainingJob");
         if let Some((_, member)) = refused {
             let error = parsed.expect_err("what Shoal does not have is refused");
-            assert!(error.code == ErrorCode::ValidationException && error.message.contains(member), "{}: {error}", golden.case);
+            assert!(
+                error.code == ErrorCode::ValidationException && error.message.contains(member),
+                "{}: {error}",
+                golden.case
+            );
             continue;
         }
         let raw = parsed.unwrap_or_else(|error| panic!("{}: {}: {error}", golden.case, golden.operation));

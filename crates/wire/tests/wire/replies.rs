@@ -3,9 +3,9 @@
 use http::{Method, Request, StatusCode};
 use serde_json::{Map, Value, json};
 use shoal_wire::{
-    Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route, S3Uri, SearchResource,
-    Service, Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary, WarmPool, arn, client, operations, respond,
-    respond_error, route, search_record,
+    Datapoint, Error, ErrorCode, FinalMetric, LogEvent, LogStream, MetricDefinition, Protocol, Reply, Role, Route,
+    S3Uri, SearchResource, Service, Statistic, StatusTransition, Tag, TrainingJobDescription, TrainingJobSummary,
+    WarmPool, arn, client, operations, respond, respond_error, route, search_record,
     sigv4::{self, Credentials},
 };
 
@@ -103,13 +103,18 @@ fn a_search_gives_what_describe_says_with_the_tags() {
     let mut expected = told();
     expected["Tags"] = json!([{"Key": "team", "Value": ""}]);
     let records = vec![search_record(&request(), &started(), &tags)];
-    let page = |records: &[Value], next_token, total| Reply::search(SearchResource::TrainingJob, records, next_token, total);
+    let page =
+        |records: &[Value], next_token, total| Reply::search(SearchResource::TrainingJob, records, next_token, total);
     check_json(
         "Search",
         &page(&records, Some("t"), 7),
         &json!({"Results": [{"TrainingJob": expected}], "TotalHits": {"Value": 7, "Relation": "EqualTo"}, "NextToken": "t"}),
     );
-    check_json("Search", &page(&[], None, 0), &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}));
+    check_json(
+        "Search",
+        &page(&[], None, 0),
+        &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}),
+    );
 }
 
 #[test]
@@ -171,9 +176,9 @@ fn describe_tells_what_became_of_the_job() {
 #[test]
 fn describe_keeps_what_the_request_says() {
     let mut request = request();
-    request["OutputDataConfig"] = json!({"S3OutputPath": "s3://my-bucket/out", "KmsKeyId": "key", "CompressionType": "NONE"});
-    request["ResourceConfig"] =
-        json!({"InstanceGroups": [{"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "all"}], "VolumeSizeInGB": 1});
+    request["OutputDataConfig"] =
+        json!({"S3OutputPath": "s3://my-bucket/out", "KmsKeyId": "key", "CompressionType": "NONE"});
+    request["ResourceConfig"] = json!({"InstanceGroups": [{"InstanceType": "ml.m5.large", "InstanceCount": 3, "InstanceGroupName": "all"}], "VolumeSizeInGB": 1});
     let mut expected = told();
     expected["OutputDataConfig"] = request["OutputDataConfig"].clone();
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
@@ -233,8 +238,16 @@ fn log_replies() {
     full["firstEventTimestamp"] = json!(CREATED);
     full["lastEventTimestamp"] = json!(CREATED + 1);
     full["lastIngestionTime"] = json!(CREATED + 2);
-    check_json("DescribeLogStreams", &Reply::describe_log_streams(&[stream, empty], None), &json!({"logStreams": [full, line]}));
-    let events = vec![LogEvent { at_ms: CREATED, message: "[0]#011train-auc:0.5 \u{1F686}".to_owned(), ingested_ms: CREATED + 1 }];
+    check_json(
+        "DescribeLogStreams",
+        &Reply::describe_log_streams(&[stream, empty], None),
+        &json!({"logStreams": [full, line]}),
+    );
+    let events = vec![LogEvent {
+        at_ms: CREATED,
+        message: "[0]#011train-auc:0.5 \u{1F686}".to_owned(),
+        ingested_ms: CREATED + 1,
+    }];
     check_json(
         "GetLogEvents",
         &Reply::get_log_events(&events, "f/1", "b/0"),
@@ -255,7 +268,12 @@ fn xml_replies() {
              </GetCallerIdentityResult><ResponseMetadata><RequestId>{ID}</RequestId></ResponseMetadata></GetCallerIdentityResponse>"
         )
     );
-    let role = Role { name: "a<&>b".to_owned(), id: "AROAEXAMPLE".to_owned(), arn: arn::role("123456789012", "a"), created_ms: CREATED };
+    let role = Role {
+        name: "a<&>b".to_owned(),
+        id: "AROAEXAMPLE".to_owned(),
+        arn: arn::role("123456789012", "a"),
+        created_ms: CREATED,
+    };
     let body = body("GetRole", &Reply::get_role(&role), "text/xml");
     let parts = [
         "<GetRoleResponse xmlns=\"https://iam.amazonaws.com/doc/2010-05-08/\"><GetRoleResult><Role><Path>/</Path>",
@@ -272,9 +290,11 @@ fn xml_replies() {
 #[test]
 fn metrics_are_told_in_both_protocols() {
     let statistics = [("Sum".to_owned(), Statistic::Sum), ("p50".to_owned(), Statistic::Percentile(50.0))];
-    let reply = Reply::get_metric_statistics("loss", &statistics, &[Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }]);
+    let reply =
+        Reply::get_metric_statistics("loss", &statistics, &[Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }]);
     assert_eq!(
-        serde_json::from_str::<Value>(&body("GetMetricStatistics", &reply, "application/x-amz-json-1.0")).expect("JSON"),
+        serde_json::from_str::<Value>(&body("GetMetricStatistics", &reply, "application/x-amz-json-1.0"))
+            .expect("JSON"),
         json!({"Label": "loss", "Datapoints": [{"Timestamp": 60.0, "Unit": "None", "Sum": 1.5, "ExtendedStatistics": {"p50": 0.25}}]})
     );
     let xml = body("GetMetricStatistics", &reply, "text/xml");
@@ -298,7 +318,11 @@ fn errors_are_spelled_as_each_service_spells_them() {
         assert_eq!(response.status().as_u16(), status, "{service:?} {code:?}");
         assert_eq!(response.headers()["x-amzn-requestid"], ID);
         let read = client::error(status, response.body());
-        assert_eq!((read.status, read.code.as_str(), read.message.as_str()), (status, name, "why <&> \"so\""), "{service:?}");
+        assert_eq!(
+            (read.status, read.code.as_str(), read.message.as_str()),
+            (status, name, "why <&> \"so\""),
+            "{service:?}"
+        );
     };
     use ErrorCode as Code;
     check(Service::SageMaker, Code::ValidationException, 400, "ValidationException");
@@ -340,20 +364,28 @@ fn the_client_reads_what_is_no_error_of_ours() {
 
 #[test]
 fn the_client_signs_what_the_server_verifies() {
-    let credentials =
-        Credentials { access_key_id: "AK".to_owned(), secret_access_key: "secret".to_owned(), session_token: Some("token".to_owned()) };
+    let credentials = Credentials {
+        access_key_id: "AK".to_owned(),
+        secret_access_key: "secret".to_owned(),
+        session_token: Some("token".to_owned()),
+    };
     let endpoint = client::Endpoint {
         scheme: client::Scheme::HTTP,
         authority: "127.0.0.1:9777".to_owned(),
         region: "us-east-1".to_owned(),
         credentials: credentials.clone(),
     };
-    let request = client::call(&endpoint, Service::SageMaker, "StopTrainingJob", &json!({"TrainingJobName": "a"}), CREATED).unwrap();
+    let request =
+        client::call(&endpoint, Service::SageMaker, "StopTrainingJob", &json!({"TrainingJobName": "a"}), CREATED)
+            .unwrap();
     let (head, body) = request.into_parts();
     assert_eq!(route(&head), Ok(Route::Api(Service::SageMaker)));
     assert!(sigv4::verify(&head, &body, &credentials, CREATED, 1).is_ok());
     let put = client::s3(&endpoint, Method::PUT, "/bucket/a%20b", b"data".to_vec(), CREATED).unwrap();
-    assert_eq!(put.headers()["x-amz-content-sha256"], "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7");
+    assert_eq!(
+        put.headers()["x-amz-content-sha256"],
+        "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"
+    );
     assert_eq!(route(&put.into_parts().0), Ok(Route::S3));
     let bad = client::Endpoint { region: "no\nregion".to_owned(), ..endpoint };
     assert!(client::s3(&bad, Method::GET, "/", Vec::new(), CREATED).is_err());
@@ -362,7 +394,9 @@ fn the_client_signs_what_the_server_verifies() {
 #[test]
 fn requests_are_told_apart() {
     let signed = |service: &str| {
-        format!("AWS4-HMAC-SHA256 Credential=AK/20261121/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=00")
+        format!(
+            "AWS4-HMAC-SHA256 Credential=AK/20261121/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=00"
+        )
     };
     let check = |method: Method, uri: &str, headers: &[(&str, &str)], expected: Result<Route, ErrorCode>| {
         let mut request = Request::builder().method(method).uri(uri);
@@ -398,7 +432,12 @@ fn requests_are_told_apart() {
     check(Method::POST, "/consoles", &[], Ok(Route::S3));
     check(Method::POST, "/", &[("x-amz-target", "SageMaker.ListTrainingJobs")], Ok(Route::Api(Service::SageMaker)));
     check(Method::POST, "/", &[("x-amz-target", "Logs_20140328.GetLogEvents")], Ok(Route::Api(Service::Logs)));
-    check(Method::POST, "/", &[("content-type", "application/x-www-form-urlencoded; charset=utf-8")], Ok(Route::Api(Service::Sts)));
+    check(
+        Method::POST,
+        "/",
+        &[("content-type", "application/x-www-form-urlencoded; charset=utf-8")],
+        Ok(Route::Api(Service::Sts)),
+    );
 }
 
 #[test]

@@ -35,12 +35,14 @@ fn text(value: &Value) -> &str {
 }
 
 fn recorded() -> Vec<Recorded> {
-    let data: Value = serde_json::from_str(include_str!("../data/signed_requests.json")).expect("the recorder writes JSON");
+    let data: Value =
+        serde_json::from_str(include_str!("../data/signed_requests.json")).expect("the recorder writes JSON");
     let read = |entry: &Value| {
         let headers = entry["headers"].as_object().expect("headers");
         // A server sees the path and query only, and the host as a header.
         let url: Uri = text(&entry["url"]).parse().expect("a URI");
-        let mut request = Request::builder().method(text(&entry["method"])).uri(url.path_and_query().expect("a path").as_str());
+        let mut request =
+            Request::builder().method(text(&entry["method"])).uri(url.path_and_query().expect("a path").as_str());
         if !headers.contains_key("Host") {
             request = request.header("Host", url.authority().expect("a host").as_str());
         }
@@ -108,7 +110,9 @@ const CHANGES: &[Change] = &[
     ("the method", |it| it.head.method = Method::PUT),
     ("the path", |it| it.head.uri = "/other?Version=2011-06-15".parse().expect("a URI")),
     ("the query", |it| {
-        it.head.uri = format!("{}{}x=1", it.head.uri, if it.head.uri.query().is_some() { "&" } else { "?" }).parse().expect("a URI");
+        it.head.uri = format!("{}{}x=1", it.head.uri, if it.head.uri.query().is_some() { "&" } else { "?" })
+            .parse()
+            .expect("a URI");
     }),
     ("the secret", |it| it.credentials.secret_access_key.push('x')),
     ("an unsigned x-amz header", |it| set(it, "x-amz-added", "1")),
@@ -213,7 +217,9 @@ fn bad_authorization_headers_are_told() {
         check(Some(value), ErrorCode::IncompleteSignature);
     }
     check(
-        Some("AWS4-HMAC-SHA256 Credential=other/20261121/us-east-1/sagemaker/aws4_request, SignedHeaders=host, Signature=00"),
+        Some(
+            "AWS4-HMAC-SHA256 Credential=other/20261121/us-east-1/sagemaker/aws4_request, SignedHeaders=host, Signature=00",
+        ),
         ErrorCode::UnrecognizedClient,
     );
     check(

@@ -1,10 +1,11 @@
-//! Tuning jobs: what creation refuses and what it makes of what it accepts; trials' requests; warm starts; what Describe adds.
+//! Tuning jobs: what creation refuses and what it makes of what it accepts; trials' requests; warm
+//! starts; what Describe adds.
 
 use http::Request;
 use serde_json::{Value, json};
 use shoal_wire::{
-    Call, Child, CreateTuningJob, Error, ErrorCode, Goal, ParameterRange, RangeValues, Reply, ScalingType, Service, Strategy, Tag,
-    TrialSummary, TuningJobDescription, UpdateTuningJob, check_warm_start, operations, parse, respond,
+    Call, Child, CreateTuningJob, Error, ErrorCode, Goal, ParameterRange, RangeValues, Reply, ScalingType, Service,
+    Strategy, Tag, TrialSummary, TuningJobDescription, UpdateTuningJob, check_warm_start, operations, parse, respond,
 };
 
 use crate::{
@@ -13,7 +14,10 @@ use crate::{
 };
 
 pub(crate) fn create(body: &Value) -> Result<CreateTuningJob, Error> {
-    let request = Request::post("/").header("x-amz-target", "SageMaker.CreateHyperParameterTuningJob").body(()).expect("a request");
+    let request = Request::post("/")
+        .header("x-amz-target", "SageMaker.CreateHyperParameterTuningJob")
+        .body(())
+        .expect("a request");
     parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())?.read()
 }
 
@@ -72,9 +76,15 @@ fn several() -> Value {
 #[test]
 fn a_sound_request_becomes_a_typed_job() {
     let job = create(&sound()).expect("a sound request");
-    assert_eq!((job.name.as_str(), job.strategy, job.early_stopping, job.seed), ("titanic", Strategy::Bayesian, true, Some(7)));
+    assert_eq!(
+        (job.name.as_str(), job.strategy, job.early_stopping, job.seed),
+        ("titanic", Strategy::Bayesian, true, Some(7))
+    );
     assert_eq!((job.limits.max_jobs, job.limits.max_parallel, job.limits.max_runtime_s), (Some(9), 3, Some(3600)));
-    assert_eq!((job.completion.target, job.completion.not_improving, job.completion.convergence), (Some(0.99), Some(5), true));
+    assert_eq!(
+        (job.completion.target, job.completion.not_improving, job.completion.convergence),
+        (Some(0.99), Some(5), true)
+    );
     let definition = &job.definitions[0];
     assert_eq!((definition.objective.goal, definition.objective.metric.as_str()), (Goal::Maximize, "validation:auc"));
     let range = |name: &str, values| ParameterRange { name: name.to_owned(), values };
@@ -100,14 +110,22 @@ fn a_trial_is_an_ordinary_training_job() {
     request["TrainingJobDefinition"]["EnableNetworkIsolation"] = json!(true);
     let job = create(&request).expect("a sound request");
     let tuned = [("eta".to_owned(), "0.30000000000000004".to_owned()), ("max_depth".to_owned(), "3".to_owned())];
-    let own = Child { name: "titanic-001-0123abcd", tuned: &tuned, alternative: 0, tags: &job.tags, keeps_checkpoints: true };
+    let own =
+        Child { name: "titanic-001-0123abcd", tuned: &tuned, alternative: 0, tags: &job.tags, keeps_checkpoints: true };
     let child = job.definitions[0].child(&own).expect("a training job");
     let hyperparameters = json!({"objective": "binary:logistic", "num_round": "10", "eta": "0.30000000000000004", "max_depth": "3",
         "_tuning_objective_metric": "validation:auc"});
     assert_eq!(child.raw["HyperParameters"], hyperparameters);
-    assert_eq!(child.raw["ResourceConfig"], json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30}));
-    assert_eq!(child.checkpoint.as_ref().map(|it| it.uri.to_string()).as_deref(), Some("s3://my-bucket/checkpoints/titanic-001-0123abcd"));
-    let tags = [("team", "trees"), ("shoal:network", "host")].map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
+    assert_eq!(
+        child.raw["ResourceConfig"],
+        json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30})
+    );
+    assert_eq!(
+        child.checkpoint.as_ref().map(|it| it.uri.to_string()).as_deref(),
+        Some("s3://my-bucket/checkpoints/titanic-001-0123abcd")
+    );
+    let tags = [("team", "trees"), ("shoal:network", "host")]
+        .map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() });
     assert_eq!(child.tags, tags, "the tuning job's, but for its strategy");
     assert_eq!((child.retries, child.enable_network_isolation, child.environment["A"].as_str()), (2, true, "1"));
     let plain = create(&sound()).expect("a sound request");
@@ -175,12 +193,20 @@ fn rules_that_need_no_state_are_checked() {
     };
     let base = changed(&sound(), "/Tags", None);
     let check = |pointer: &str, value: Value, part: &str| {
-        refused(&changed(&base, pointer, Some(&value).filter(|value| !value.is_null())), ErrorCode::ValidationException, part);
+        refused(
+            &changed(&base, pointer, Some(&value).filter(|value| !value.is_null())),
+            ErrorCode::ValidationException,
+            part,
+        );
     };
     let config = "/HyperParameterTuningJobConfig";
     check("/HyperParameterTuningJobName", json!("x".repeat(33)), "less than or equal to 32");
     check(&format!("{config}/Strategy"), json!("Genetic"), "[Bayesian, Random, Hyperband, Grid]");
-    check(&format!("{config}/Strategy"), json!("baysian"), "[Bayesian, Random, Hyperband, Grid]; did you mean Bayesian?");
+    check(
+        &format!("{config}/Strategy"),
+        json!("baysian"),
+        "[Bayesian, Random, Hyperband, Grid]; did you mean Bayesian?",
+    );
     check(&format!("{config}/HyperParameterTuningJobObjective/Type"), json!("Maximum"), "; did you mean Maximize?");
     check(
         &format!("{config}/HyperParameterTuningJobObjective"),
@@ -195,32 +221,74 @@ fn rules_that_need_no_state_are_checked() {
         "equal to 3",
     );
     check(&format!("{config}/RandomSeed"), json!(-1), "equal to 0");
-    check(&format!("{config}/StrategyConfig"), json!({"HyperbandStrategyConfig": {"MinResource": 1}}), "for the strategy Hyperband only");
+    check(
+        &format!("{config}/StrategyConfig"),
+        json!({"HyperbandStrategyConfig": {"MinResource": 1}}),
+        "for the strategy Hyperband only",
+    );
 
     let ranges = format!("{config}/ParameterRanges");
     let path = "hyperParameterTuningJobConfig.parameterRanges";
     check(&ranges, Value::Null, "nothing to tune");
     let integer = |range: Value, part: &str| check(&format!("{ranges}/IntegerParameterRanges"), json!([range]), part);
     let at = format!("'{path}.integerParameterRanges.1.member");
-    integer(json!({"Name": "d", "MinValue": "1.5", "MaxValue": "3"}), &format!("{at}.minValue': '1.5' is not a whole number"));
+    integer(
+        json!({"Name": "d", "MinValue": "1.5", "MaxValue": "3"}),
+        &format!("{at}.minValue': '1.5' is not a whole number"),
+    );
     integer(json!({"Name": "d", "MinValue": "1", "MaxValue": "99999999999999999999"}), &format!("{at}.maxValue'"));
-    integer(json!({"Name": "d", "MinValue": "4", "MaxValue": "3"}), "the minimum of 'd', 4, is greater than its maximum, 3");
-    integer(json!({"Name": "d", "MinValue": "0", "MaxValue": "3", "ScalingType": "Logarithmic"}), "values greater than 0");
-    integer(json!({"Name": "d", "MinValue": "0", "MaxValue": "3", "ScalingType": "ReverseLogarithmic"}), "for continuous parameters");
+    integer(
+        json!({"Name": "d", "MinValue": "4", "MaxValue": "3"}),
+        "the minimum of 'd', 4, is greater than its maximum, 3",
+    );
+    integer(
+        json!({"Name": "d", "MinValue": "0", "MaxValue": "3", "ScalingType": "Logarithmic"}),
+        "values greater than 0",
+    );
+    integer(
+        json!({"Name": "d", "MinValue": "0", "MaxValue": "3", "ScalingType": "ReverseLogarithmic"}),
+        "for continuous parameters",
+    );
     integer(json!({"Name": "eta", "MinValue": "0", "MaxValue": "3"}), "'eta' has a range already");
     integer(json!({"Name": "num_round", "MinValue": "1", "MaxValue": "3"}), "'num_round' is tuned, too");
     integer(json!({"Name": "_tuning_objective_metric", "MinValue": "1", "MaxValue": "3"}), "choose another name");
-    let continuous = |range: Value, part: &str| check(&format!("{ranges}/ContinuousParameterRanges"), json!([range]), part);
+    let continuous =
+        |range: Value, part: &str| check(&format!("{ranges}/ContinuousParameterRanges"), json!([range]), part);
     let at = format!("'{path}.continuousParameterRanges.1.member");
-    continuous(json!({"Name": "x", "MinValue": "nan", "MaxValue": "1"}), &format!("{at}.minValue': 'nan' is not a finite number"));
+    continuous(
+        json!({"Name": "x", "MinValue": "nan", "MaxValue": "1"}),
+        &format!("{at}.minValue': 'nan' is not a finite number"),
+    );
     continuous(json!({"Name": "x", "MinValue": "0", "MaxValue": "inf"}), &format!("{at}.maxValue'"));
-    continuous(json!({"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Logarithmic"}), "values greater than 0");
-    continuous(json!({"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "ReverseLogarithmic"}), "0 <= values < 1");
-    continuous(json!({"Name": "x", "MinValue": "-0.1", "MaxValue": "0.5", "ScalingType": "ReverseLogarithmic"}), "0 <= values < 1");
-    let many: Vec<Value> = (0..29).map(|at| json!({"Name": format!("p{at}"), "MinValue": "0", "MaxValue": "1"})).collect();
-    check(&format!("{ranges}/ContinuousParameterRanges"), json!(many), "31 ranges of all kinds together, and 30 are allowed");
-    check(&format!("{ranges}/CategoricalParameterRanges"), json!([{"Name": "c", "Values": ["a", "a"]}]), "the value 'a' is there twice");
-    check(&format!("{ranges}/CategoricalParameterRanges"), json!([{"Name": "c", "Values": []}]), "greater than or equal to 1");
+    continuous(
+        json!({"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Logarithmic"}),
+        "values greater than 0",
+    );
+    continuous(
+        json!({"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "ReverseLogarithmic"}),
+        "0 <= values < 1",
+    );
+    continuous(
+        json!({"Name": "x", "MinValue": "-0.1", "MaxValue": "0.5", "ScalingType": "ReverseLogarithmic"}),
+        "0 <= values < 1",
+    );
+    let many: Vec<Value> =
+        (0..29).map(|at| json!({"Name": format!("p{at}"), "MinValue": "0", "MaxValue": "1"})).collect();
+    check(
+        &format!("{ranges}/ContinuousParameterRanges"),
+        json!(many),
+        "31 ranges of all kinds together, and 30 are allowed",
+    );
+    check(
+        &format!("{ranges}/CategoricalParameterRanges"),
+        json!([{"Name": "c", "Values": ["a", "a"]}]),
+        "the value 'a' is there twice",
+    );
+    check(
+        &format!("{ranges}/CategoricalParameterRanges"),
+        json!([{"Name": "c", "Values": []}]),
+        "greater than or equal to 1",
+    );
     check(&format!("{ranges}/AutoParameters"), json!([{"Name": "gamma", "ValueHint": "1"}]), "for Autotune only");
 
     let definition = "/TrainingJobDefinition";
@@ -229,14 +297,30 @@ fn rules_that_need_no_state_are_checked() {
     check(&format!("{definition}/TuningObjective"), json!({"Type": "Minimize", "MetricName": "m"}), "give it once");
     check(&format!("{definition}/HyperParameterRanges"), json!({}), "give the ranges once");
     check(&format!("{definition}/HyperParameterTuningResourceConfig"), Value::Null, "give it or ResourceConfig");
-    check(&format!("{definition}/ResourceConfig"), json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1}), "are alternatives");
+    check(
+        &format!("{definition}/ResourceConfig"),
+        json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1}),
+        "are alternatives",
+    );
     let resources = "'trainingJobDefinition.hyperParameterTuningResourceConfig";
-    check(&format!("{definition}/HyperParameterTuningResourceConfig/InstanceCount"), json!(0), &format!("{resources}.instanceCount'"));
+    check(
+        &format!("{definition}/HyperParameterTuningResourceConfig/InstanceCount"),
+        json!(0),
+        &format!("{resources}.instanceCount'"),
+    );
     let channels = format!("{definition}/InputDataConfig/0/InputMode");
     check(&channels, json!("Pipe"), "'trainingJobDefinition.inputDataConfig.1.member.inputMode'");
-    check(&format!("{definition}/StaticHyperParameters/objective"), json!("a\0"), "'trainingJobDefinition.staticHyperParameters'");
+    check(
+        &format!("{definition}/StaticHyperParameters/objective"),
+        json!("a\0"),
+        "'trainingJobDefinition.staticHyperParameters'",
+    );
     let statics: serde_json::Map<_, _> = (0..98).map(|at| (format!("s{at}"), json!("1"))).collect();
-    check(&format!("{definition}/StaticHyperParameters"), statics.into(), "101 static and tuned hyperparameters together");
+    check(
+        &format!("{definition}/StaticHyperParameters"),
+        statics.into(),
+        "101 static and tuned hyperparameters together",
+    );
 
     let parents = |names: &[&str]| {
         let each: Value = names.iter().map(|name| json!({"HyperParameterTuningJobName": name})).collect();
@@ -252,7 +336,11 @@ fn rules_that_need_no_state_are_checked() {
         ErrorCode::ResourceLimitExceeded,
         "100000",
     );
-    refused(&changed(&base, &format!("{limits}/MaxParallelTrainingJobs"), Some(&json!(1_001))), ErrorCode::ResourceLimitExceeded, "1000");
+    refused(
+        &changed(&base, &format!("{limits}/MaxParallelTrainingJobs"), Some(&json!(1_001))),
+        ErrorCode::ResourceLimitExceeded,
+        "1000",
+    );
     let mut endless = changed(
         &changed(&base, &limits, Some(&json!({"MaxParallelTrainingJobs": 1}))),
         &format!("{config}/TuningJobCompletionCriteria"),
@@ -274,9 +362,21 @@ fn definitions_of_a_list_stand_for_themselves() {
     };
     check("/TrainingJobDefinitions/1/DefinitionName", json!("a"), "the definition 'a' is there twice");
     check("/TrainingJobDefinitions/1/DefinitionName", Value::Null, "'trainingJobDefinitions.2.member.definitionName'");
-    check("/TrainingJobDefinitions/1/TuningObjective", Value::Null, "'trainingJobDefinitions.2.member.tuningObjective'");
-    check("/TrainingJobDefinitions/1/TuningObjective/Type", json!("Minimize"), "one tuning job finds one best training job");
-    check("/TrainingJobDefinitions/1/HyperParameterRanges", Value::Null, "'trainingJobDefinitions.2.member.hyperParameterRanges'");
+    check(
+        "/TrainingJobDefinitions/1/TuningObjective",
+        Value::Null,
+        "'trainingJobDefinitions.2.member.tuningObjective'",
+    );
+    check(
+        "/TrainingJobDefinitions/1/TuningObjective/Type",
+        json!("Minimize"),
+        "one tuning job finds one best training job",
+    );
+    check(
+        "/TrainingJobDefinitions/1/HyperParameterRanges",
+        Value::Null,
+        "'trainingJobDefinitions.2.member.hyperParameterRanges'",
+    );
     let config = "/HyperParameterTuningJobConfig";
     check(
         &format!("{config}/ParameterRanges"),
@@ -308,14 +408,15 @@ fn hyperband_knows_how_long_a_training_job_is() {
         let message = resource(hyperband, statics).expect_err(part);
         assert!(message.contains(part), "{part}: {message}");
     };
-    let missing =
-        "MaxResource parameter is not provided and could not be inferred from provided static hyperparameters of TrainingJobDefinition";
+    let missing = "MaxResource parameter is not provided and could not be inferred from provided static hyperparameters of TrainingJobDefinition";
     fails(json!({}), json!({"num_round": "10"}), missing);
     fails(json!({}), json!({"epochs": "many"}), "'many' and not a whole number from 1 to 20000");
     fails(json!({"MaxResource": 20_001}), none.clone(), "20001 is more than 20000");
     fails(json!({"MinResource": 21, "MaxResource": 20}), none, "21 is greater than the MaxResource");
     base["HyperParameterTuningJobConfig"]["TrainingJobEarlyStoppingType"] = json!("Auto");
-    assert!(create(&base).expect_err("two ways to stop early").message.contains("must be Off for the strategy Hyperband"));
+    assert!(
+        create(&base).expect_err("two ways to stop early").message.contains("must be Off for the strategy Hyperband")
+    );
 }
 
 #[test]
@@ -325,8 +426,7 @@ fn a_grid_has_as_many_training_jobs_as_combinations() {
         let names = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
         let config = &mut request["HyperParameterTuningJobConfig"];
         config["Strategy"] = json!("Grid");
-        config["ParameterRanges"] =
-            json!({"CategoricalParameterRanges": [{"Name": "a", "Values": names(values[0])}, {"Name": "b", "Values": names(values[1])}]});
+        config["ParameterRanges"] = json!({"CategoricalParameterRanges": [{"Name": "a", "Values": names(values[0])}, {"Name": "b", "Values": names(values[1])}]});
         config["ResourceLimits"] = json!({"MaxParallelTrainingJobs": 1});
         if let Some(jobs) = jobs {
             config["ResourceLimits"]["MaxNumberOfTrainingJobs"] = json!(jobs);
@@ -359,8 +459,7 @@ fn a_warm_start_keeps_what_its_parents_were_about() {
     let parent = create(&changed(&sound(), "/Tags", None)).expect("a sound request");
     let outcome = |kind: &str, change: &dyn Fn(&mut Value)| {
         let mut request = changed(&sound(), "/Tags", None);
-        request["WarmStartConfig"] =
-            json!({"WarmStartType": kind, "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": "titanic"}]});
+        request["WarmStartConfig"] = json!({"WarmStartType": kind, "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": "titanic"}]});
         change(&mut request);
         check_warm_start(&create(&request).expect("sound by itself"), &parent).map_err(|error| error.message)
     };
@@ -369,14 +468,23 @@ fn a_warm_start_keeps_what_its_parents_were_about() {
         let message = outcome(kind, change).expect_err(part);
         assert!(message.contains(part), "{part}: {message}");
     };
-    let ranges = |request: &mut Value, kind: &str, value: Value| request["HyperParameterTuningJobConfig"]["ParameterRanges"][kind] = value;
+    let ranges = |request: &mut Value, kind: &str, value: Value| {
+        request["HyperParameterTuningJobConfig"]["ParameterRanges"][kind] = value;
+    };
     for kind in [identical, transfer] {
         assert_eq!(outcome(kind, &|_| {}), Ok(()), "{kind}");
         assert_eq!(
-            outcome(kind, &|it| ranges(it, "IntegerParameterRanges", json!([{"Name": "max_depth", "MinValue": "2", "MaxValue": "40"}]))),
+            outcome(kind, &|it| ranges(
+                it,
+                "IntegerParameterRanges",
+                json!([{"Name": "max_depth", "MinValue": "2", "MaxValue": "40"}])
+            )),
             Ok(())
         );
-        assert_eq!(outcome(kind, &|it| it["TrainingJobDefinition"]["OutputDataConfig"]["S3OutputPath"] = json!("s3://other/")), Ok(()));
+        assert_eq!(
+            outcome(kind, &|it| it["TrainingJobDefinition"]["OutputDataConfig"]["S3OutputPath"] = json!("s3://other/")),
+            Ok(())
+        );
         assert_eq!(
             outcome(kind, &|it| {
                 ranges(it, "CategoricalParameterRanges", json!([]));
@@ -385,9 +493,13 @@ fn a_warm_start_keeps_what_its_parents_were_about() {
             Ok(()),
             "from tuned to static"
         );
-        fails(kind, "The set of tunable plus static HyperParameter names is not the same across current and parent tuning jobs.", &|it| {
-            it["TrainingJobDefinition"]["StaticHyperParameters"]["more"] = json!("1");
-        });
+        fails(
+            kind,
+            "The set of tunable plus static HyperParameter names is not the same across current and parent tuning jobs.",
+            &|it| {
+                it["TrainingJobDefinition"]["StaticHyperParameters"]["more"] = json!("1");
+            },
+        );
         fails(kind, "the type (integer, continuous, categorical) of the hyperparameter 'max_depth'", &|it| {
             ranges(it, "IntegerParameterRanges", json!([]));
             ranges(
@@ -397,19 +509,22 @@ fn a_warm_start_keeps_what_its_parents_were_about() {
             );
         });
         fails(kind, "the objective metric must be the same", &|it| {
-            it["HyperParameterTuningJobConfig"]["HyperParameterTuningJobObjective"]["MetricName"] = json!("validation:error");
+            it["HyperParameterTuningJobConfig"]["HyperParameterTuningJobObjective"]["MetricName"] =
+                json!("validation:error");
         });
         fails(kind, "Only the following fields in TrainingJobDefinition are allowed to change: [", &|it| {
             it["TrainingJobDefinition"]["Environment"]["A"] = json!("2");
         });
     }
     let data = |it: &mut Value| {
-        it["TrainingJobDefinition"]["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = json!("s3://my-bucket/new");
+        it["TrainingJobDefinition"]["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] =
+            json!("s3://my-bucket/new");
     };
-    let image = |it: &mut Value| it["TrainingJobDefinition"]["AlgorithmSpecification"]["TrainingImage"] = json!("sagemaker-xgboost:3.0-5");
+    let image = |it: &mut Value| {
+        it["TrainingJobDefinition"]["AlgorithmSpecification"]["TrainingImage"] = json!("sagemaker-xgboost:3.0-5");
+    };
     assert_eq!((outcome(transfer, &data), outcome(transfer, &image)), (Ok(()), Ok(())));
-    let only =
-        "Only the following fields in TrainingJobDefinition are allowed to change: [outputDataConfig, staticHyperParameters, roleArn";
+    let only = "Only the following fields in TrainingJobDefinition are allowed to change: [outputDataConfig, staticHyperParameters, roleArn";
     fails(identical, only, &data);
     fails(identical, only, &image);
 
@@ -428,18 +543,33 @@ fn describe_gives_what_the_clients_read() {
     let answer = |request: &Value, description: TuningJobDescription| -> Value {
         let request = request.as_object().expect("an object").clone();
         let reply = Reply::describe_tuning_job(&request, &description);
-        let describe = operations().find(|operation| operation.name == "DescribeHyperParameterTuningJob").expect("served");
+        let describe =
+            operations().find(|operation| operation.name == "DescribeHyperParameterTuningJob").expect("served");
         serde_json::from_slice(respond(describe, &reply, shoal_wire::Protocol::Json, "id").body()).expect("JSON")
     };
-    let told =
-        answer(&sound(), TuningJobDescription { status: "InProgress".to_owned(), created_ms: 1500, ..TuningJobDescription::default() });
+    let told = answer(
+        &sound(),
+        TuningJobDescription { status: "InProgress".to_owned(), created_ms: 1500, ..TuningJobDescription::default() },
+    );
     let definition = &told["TrainingJobDefinition"];
     assert_eq!(definition["StaticHyperParameters"]["_tuning_objective_metric"], "validation:auc");
-    assert_eq!(definition["ResourceConfig"], json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30}));
-    assert_eq!(definition["HyperParameterTuningResourceConfig"], self::definition()["HyperParameterTuningResourceConfig"]);
+    assert_eq!(
+        definition["ResourceConfig"],
+        json!({"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30})
+    );
+    assert_eq!(
+        definition["HyperParameterTuningResourceConfig"],
+        self::definition()["HyperParameterTuningResourceConfig"]
+    );
     assert_eq!(definition["AlgorithmSpecification"]["MetricDefinitions"], json!([]));
-    assert_eq!(told["HyperParameterTuningJobConfig"]["ParameterRanges"]["ContinuousParameterRanges"][0]["MinValue"], "0.010");
-    assert_eq!((&told["CreationTime"], &told["Tags"], &told["BestTrainingJob"]), (&json!(1.5), &Value::Null, &Value::Null));
+    assert_eq!(
+        told["HyperParameterTuningJobConfig"]["ParameterRanges"]["ContinuousParameterRanges"][0]["MinValue"],
+        "0.010"
+    );
+    assert_eq!(
+        (&told["CreationTime"], &told["Tags"], &told["BestTrainingJob"]),
+        (&json!(1.5), &Value::Null, &Value::Null)
+    );
     let best = TrialSummary {
         name: "titanic-001-0".to_owned(),
         status: "Completed".to_owned(),
@@ -448,7 +578,10 @@ fn describe_gives_what_the_clients_read() {
         objective_status: "Succeeded".to_owned(),
         ..TrialSummary::default()
     };
-    let told = answer(&several(), TuningJobDescription { best: Some(best), runtime_s: Some(3), ..TuningJobDescription::default() });
+    let told = answer(
+        &several(),
+        TuningJobDescription { best: Some(best), runtime_s: Some(3), ..TuningJobDescription::default() },
+    );
     for definition in told["TrainingJobDefinitions"].as_array().expect("definitions") {
         assert_eq!(definition["StaticHyperParameters"]["_tuning_objective_metric"], "validation:auc");
     }
@@ -463,20 +596,29 @@ fn any_change_of_a_request_is_survived() {
     check_with("sound", &sound(), &|request| create(request).err());
     let Some(goldens) = goldens() else { return };
     for golden in goldens.iter().filter(|golden| golden.operation == "CreateHyperParameterTuningJob") {
-        check_with(&golden.case, &serde_json::from_slice(&golden.body).expect("JSON"), &|request| create(request).err());
+        check_with(&golden.case, &serde_json::from_slice(&golden.body).expect("JSON"), &|request| {
+            create(request).err()
+        });
     }
 }
 
 #[test]
 fn how_many_run_can_be_changed_within_limits() {
     let update = |parallel: u32| {
-        let request = Request::post("/").header("x-amz-target", "Shoal.UpdateHyperParameterTuningJob").body(()).expect("a request");
+        let request = Request::post("/")
+            .header("x-amz-target", "Shoal.UpdateHyperParameterTuningJob")
+            .body(())
+            .expect("a request");
         let body = json!({"HyperParameterTuningJobName": "titanic", "MaxParallelTrainingJobs": parallel});
-        parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes()).and_then(Call::read::<UpdateTuningJob>)
+        parse(Service::SageMaker, &request.into_parts().0, body.to_string().as_bytes())
+            .and_then(Call::read::<UpdateTuningJob>)
     };
     for parallel in [1, 1000] {
         let Ok(update) = update(parallel) else { panic!("{parallel} may run") };
-        assert_eq!((update.hyper_parameter_tuning_job_name.as_str(), update.max_parallel_training_jobs), ("titanic", parallel));
+        assert_eq!(
+            (update.hyper_parameter_tuning_job_name.as_str(), update.max_parallel_training_jobs),
+            ("titanic", parallel)
+        );
     }
     for parallel in [0, 1001] {
         let error = update(parallel).expect_err("too few or too many");

@@ -25,14 +25,18 @@ def create_distributed_optimizer(
     count_passes: bool = True,
     ask_environment: bool = True,
 ) -> Any:
-    """A distributed optimizer around one of Keras 3 or of tf_keras. `ask_environment`: one pass may become several to simulate instances."""
+    """A distributed optimizer around one of Keras 3 or of tf_keras. `ask_environment`: one pass
+    may become several to simulate instances.
+    """
     from horovod._keras import simulate
     from horovod.common import simulation
     from horovod.common.process_sets import global_process_set
     from horovod.tensorflow.mpi_ops import Average, Sum
 
     if not callable(getattr(optimizer, "get_config", None)):
-        raise TypeError(f"the optimizer is a {type(optimizer).__name__}; give one of Keras, such as keras.optimizers.SGD(0.01)")
+        raise TypeError(
+            f"the optimizer is a {type(optimizer).__name__}; give one of Keras, such as keras.optimizers.SGD(0.01)"
+        )
     if not callable(getattr(compression, "compress", None)):
         raise TypeError(f"compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
     if op not in (Average, Sum):

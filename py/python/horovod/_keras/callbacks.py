@@ -1,4 +1,6 @@
-"""Callbacks of Keras, each without its base class: `horovod.keras` and `horovod.tensorflow.keras` add the one of their Keras."""
+"""Callbacks of Keras, each without its base class: `horovod.keras` and
+`horovod.tensorflow.keras` add the one of their Keras.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from horovod.tensorflow.util import plain, reference
 
 
 class BroadcastGlobalVariablesCallbackImpl:
-    """Gives all ranks the root's variables after the first batch, so that they begin alike: by then the optimizer has made its own. `local_variables` stay as they are."""
+    """Gives all ranks the root's variables after the first batch, so that they begin alike: by
+    then the optimizer has made its own. `local_variables` stay as they are.
+    """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
@@ -41,12 +45,17 @@ class BroadcastGlobalVariablesCallbackImpl:
             return
         with tf.device(self.device):
             if tf.executing_eagerly():
-                # The `variables` of Keras 3 have metrics and the state of random numbers too, which differ between ranks.
+                # The `variables` of Keras 3 have metrics and the state of random numbers too, which
+                # differ between ranks.
                 variables = [plain(it) for it in self.model.weights if reference(it) not in self._local_vars]
                 known = {reference(it) for it in variables}
                 hvd.broadcast_variables(variables, root_rank=self.root_rank)
                 optimizer = getattr(self.model, "optimizer", None)
-                own = [plain(it) for it in (_listed(optimizer) if optimizer is not None else []) if reference(it) not in known]
+                own = [
+                    plain(it)
+                    for it in (_listed(optimizer) if optimizer is not None else [])
+                    if reference(it) not in known
+                ]
                 hvd.broadcast_variables(own, root_rank=self.root_rank)
             else:
                 session = tf.compat.v1.keras.backend.get_session()
@@ -60,7 +69,9 @@ def _listed(optimizer: Any) -> list[Any]:
 
 
 class MetricAverageCallbackImpl:
-    """Averages an epoch's metrics over all ranks. It comes before callbacks that read metrics (ReduceLROnPlateau, TensorBoard, checkpoints)."""
+    """Averages an epoch's metrics over all ranks. It comes before callbacks that read metrics
+    (ReduceLROnPlateau, TensorBoard, checkpoints).
+    """
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -73,17 +84,23 @@ class MetricAverageCallbackImpl:
             return
         values = [np.asarray(float(np.asarray(logs[it])), np.float64) for it in names]
         # By name: a metric that only some ranks have is named when they wait.
-        means = bridge.collective("allreduce", values, [f"metric.{it}" for it in names], op="average")[0] if hvd.size() > 1 else values
+        means = (
+            bridge.collective("allreduce", values, [f"metric.{it}" for it in names], op="average")[0]
+            if hvd.size() > 1
+            else values
+        )
         for name, mean in zip(names, means, strict=True):
             logs[name] = float(mean)
 
 
 class LearningRateScheduleCallbackImpl:
-    """Sets the learning rate to `initial_lr * multiplier` from `start_epoch` until before `end_epoch`.
+    """Sets the learning rate to `initial_lr * multiplier` from `start_epoch` until before
+    `end_epoch`.
 
-    multiplier: a constant m, which means m ** (epoch - start_epoch); or a function of the epoch, which is a whole number if `staircase` (set per epoch), else
-    epoch + batch / steps_per_epoch (set per batch). With `momentum_correction`, the momentum of a batch that changes the rate is multiplied by new / old
-    (Goyal et al. 2017, section 2.3).
+    multiplier: a constant m, which means m ** (epoch - start_epoch); or a function of the epoch,
+    which is a whole number if `staircase` (set per epoch), else epoch + batch / steps_per_epoch
+    (set per batch). With `momentum_correction`, the momentum of a batch that changes the rate is
+    multiplied by new / old (Goyal et al. 2017, section 2.3).
     """
 
     def __init__(
@@ -127,7 +144,9 @@ class LearningRateScheduleCallbackImpl:
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Sets the rate: in an epoch's first batch if `staircase`, else in every batch."""
-        if self.current_epoch < self.start_epoch or (self.end_epoch is not None and self.current_epoch >= self.end_epoch):
+        if self.current_epoch < self.start_epoch or (
+            self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        ):
             return
         if not self.staircase:
             self._adjust(self.current_epoch + batch / self.steps_per_epoch)
@@ -165,12 +184,19 @@ def _set_rate(optimizer: Any, value: float) -> None:
 
 
 class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
-    """Raises the learning rate from `initial_lr` / size to `initial_lr`, which is the scaled one, batch by batch during `warmup_epochs` (Goyal et al. 2017):
-    lr = initial_lr / size * (e * (size - 1) / warmup_epochs + 1), with the epoch e counted to the end of the batch. In large batch simulation the size is that
-    of the simulated world."""
+    """Raises the learning rate from `initial_lr` / size to `initial_lr`, which is the scaled
+    one, batch by batch during `warmup_epochs` (Goyal et al. 2017): lr = initial_lr / size * (e *
+    (size - 1) / warmup_epochs + 1), with the epoch e counted to the end of the batch. In large
+    batch simulation the size is that of the simulated world.
+    """
 
     def __init__(
-        self, initial_lr: float, warmup_epochs: int = 5, momentum_correction: bool = True, steps_per_epoch: int | None = None, verbose: int = 0
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
             epoch += 1.0 / self.steps_per_epoch
@@ -191,10 +217,17 @@ def checkpoint(base: type) -> type:
     """`BestModelCheckpoint` as a subclass of a Keras' `ModelCheckpoint`."""
 
     class BestModelCheckpoint(base):
-        """Saves the model with the best `monitor` of all epochs, on rank 0, to `filepath` (an attribute, which may be set later)."""
+        """Saves the model with the best `monitor` of all epochs, on rank 0, to `filepath` (an
+        attribute, which may be set later).
+        """
 
         def __init__(
-            self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch", filepath: str = "best_model.keras"
+            self,
+            monitor: str = "val_loss",
+            verbose: int = 0,
+            mode: str = "auto",
+            save_freq: Any = "epoch",
+            filepath: str = "best_model.keras",
         ) -> None:
             given = {"monitor": monitor, "verbose": verbose, "mode": mode, "save_freq": save_freq}
             super().__init__(filepath=filepath, save_best_only=True, save_weights_only=False, **given)
@@ -204,5 +237,7 @@ def checkpoint(base: type) -> type:
                 super()._save_model(*args, **kwargs)
 
     if not hasattr(base, "_save_model"):
-        warnings.warn("this Keras has no ModelCheckpoint._save_model: every rank saves its BestModelCheckpoint", stacklevel=2)
+        warnings.warn(
+            "this Keras has no ModelCheckpoint._save_model: every rank saves its BestModelCheckpoint", stacklevel=2
+        )
     return BestModelCheckpoint

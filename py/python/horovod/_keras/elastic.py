@@ -1,4 +1,6 @@
-"""Callbacks that keep an elastic state up to date, each without its base class: `horovod.keras` and `horovod.tensorflow.keras` add the one of their Keras."""
+"""Callbacks that keep an elastic state up to date, each without its base class: `horovod.keras`
+and `horovod.tensorflow.keras` add the one of their Keras.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class CommitStateCallbackImpl:
 
 
 class UpdateBatchStateCallbackImpl:
-    """Sets `state.batch` after each batch, 0 after an epoch. An epoch that begins in the middle is shortened, where `steps_per_epoch` is given."""
+    """Sets `state.batch` after each batch, 0 after an epoch. An epoch that begins in the middle
+    is shortened, where `steps_per_epoch` is given.
+    """
 
     def __init__(self, state: Any) -> None:
         super().__init__()

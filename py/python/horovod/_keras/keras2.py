@@ -1,7 +1,10 @@
-"""Lets Keras 3 run scripts for Keras 2, as soon as a Horovod or SageMaker module for TensorFlow is imported.
+"""Lets Keras 3 run scripts for Keras 2, as soon as a Horovod or SageMaker module for TensorFlow is
+imported.
 
-`optimizer.lr` and `lr=`, `optimizer.variables()`, `model.compile(experimental_run_tf_function=False)`, and `model.save("directory")` as an export. Also,
-models whose optimizer waits for other processes are not compiled by XLA, and a loss scale works with a distributed optimizer.
+`optimizer.lr` and `lr=`, `optimizer.variables()`,
+`model.compile(experimental_run_tf_function=False)`, and `model.save("directory")` as an export.
+Also, models whose optimizer waits for other processes are not compiled by XLA, and a loss scale
+works with a distributed optimizer.
 """
 
 from __future__ import annotations
@@ -107,7 +110,9 @@ def _compile(trainer: Any) -> None:
                 note(f"model.compile({name}=...) is of Keras 2 and has no effect in Keras 3")
         if is_distributed(optimizer):
             if kwargs.get("jit_compile") is True:
-                note("model.compile(jit_compile=True): XLA cannot compile collectives of the host; the model is trained without it")
+                note(
+                    "model.compile(jit_compile=True): XLA cannot compile collectives of the host; the model is trained without it"
+                )
             if len(args) < 7:
                 kwargs["jit_compile"] = False
         return compiled(self, optimizer, *args, **kwargs)
@@ -123,7 +128,9 @@ def _save(model: Any) -> None:
         path = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else None
         asked = kwargs.get("save_format")
         if path is not None and zipped is None and asked in (None, "tf") and not os.path.splitext(path)[1]:
-            note(f"model.save({path!r}): Keras 3 saves files .keras; a directory gets model.export's SavedModel, for serving")
+            note(
+                f"model.save({path!r}): Keras 3 saves files .keras; a directory gets model.export's SavedModel, for serving"
+            )
             return self.export(path)
         return saved(self, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 

@@ -12,7 +12,9 @@ __all__ = ["Momentum"]
 
 
 class _Adjustable(float):
-    """A number for Python, and a variable for graphs: Keras 3 puts the momentum into the graph as a constant."""
+    """A number for Python, and a variable for graphs: Keras 3 puts the momentum into the graph
+    as a constant.
+    """
 
     def __new__(cls, value: float) -> _Adjustable:
         self = super().__new__(cls, value)
@@ -50,7 +52,9 @@ class Momentum:
         if not momentum:
             return None
         if not isinstance(optimizer, tf.keras.optimizers.SGD):
-            note(f"momentum correction: {type(optimizer).__name__} of Keras 3 has a constant momentum, which stays as it is")
+            note(
+                f"momentum correction: {type(optimizer).__name__} of Keras 3 has a constant momentum, which stays as it is"
+            )
             return None
         optimizer.momentum = _Adjustable(momentum)
         # A graph that was traced before has the constant.

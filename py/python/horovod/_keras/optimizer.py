@@ -35,13 +35,17 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 class Pending:
-    """What `compute_gradients` has reduced and is to be applied: the graph, or "eager", and whether that was the step's last pass."""
+    """What `compute_gradients` has reduced and is to be applied: the graph, or "eager", and
+    whether that was the step's last pass.
+    """
 
     def __init__(self) -> None:
         self._computed: tuple[Any, Any] | None = None
 
     def put(self, last: Any) -> None:
-        """Records a call of `compute_gradients` in this graph, and whether it was the step's last pass."""
+        """Records a call of `compute_gradients` in this graph, and whether it was the step's
+        last pass.
+        """
         self._computed = (_place(), last)
 
     def take(self) -> Any:
@@ -64,11 +68,15 @@ class Reducing:
         several = settings.passes > 1
         # Keras 2 makes hyperparameters of attributes that it does not know, and tracks variables.
         self.__dict__["_reducer"] = Reducer(**settings.reducer)
-        self.__dict__["_agg_helper"] = Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
+        self.__dict__["_agg_helper"] = (
+            Aggregator(settings.passes, settings.reducer["sparse_as_dense"], settings.average) if several else None
+        )
         self.__dict__["_pending"] = Pending()
 
     def register_local_var(self, var: Any) -> None:
-        """Gradients of this variable stay on their rank; they are divided by the number of ranks, if `scale_local_gradients`."""
+        """Gradients of this variable stay on their rank; they are divided by the number of
+        ranks, if `scale_local_gradients`.
+        """
         self._reducer.register_local(var)
 
     def _allreduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -81,9 +89,11 @@ class Reducing:
 
 
 class Distributed(Reducing):
-    """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has `_settings`.
+    """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has
+    `_settings`.
 
-    Gradients are reduced in `apply`, which `apply_gradients` and Keras' own training loop call; or in `compute_gradients`, if that is called, as in Keras 2.
+    Gradients are reduced in `apply`, which `apply_gradients` and Keras' own training loop call; or
+    in `compute_gradients`, if that is called, as in Keras 2.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,18 +106,24 @@ class Distributed(Reducing):
         return CallableList(super().variables)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """Pairs of gradient and variable of a loss, or of a function that gives it, reduced over all ranks. Before a step's last pass they are this rank's
-        sums so far, which `apply_gradients` does not apply."""
+        """Pairs of gradient and variable of a loss, or of a function that gives it, reduced over
+        all ranks. Before a step's last pass they are this rank's sums so far, which
+        `apply_gradients` does not apply.
+        """
         variables = list(var_list() if callable(var_list) else var_list)
         if callable(loss):
             with tf.GradientTape() as tape:
                 loss = loss()
         elif tape is None:
-            raise ValueError("compute_gradients: give the tape that has recorded the loss, or a function that computes the loss")
+            raise ValueError(
+                "compute_gradients: give the tape that has recorded the loss, or a function that computes the loss"
+            )
         grads = tape.gradient(loss, variables)
         return list(zip(self._allreduce(grads, variables), variables, strict=True))
 
-    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> list[tuple[Any, Any]]:
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
         if grad_loss is not None:
             raise ValueError("compute_gradients: grad_loss is not supported; multiply the loss instead")
         return self.compute_gradients(loss, var_list, tape)
@@ -132,7 +148,9 @@ class Distributed(Reducing):
         experimental_aggregate_gradients: bool = True,
         global_step: Any = None,
     ) -> Any:
-        """Reduces the gradients over all ranks, unless `compute_gradients` has done so or one of the two flags says that they are reduced, and steps."""
+        """Reduces the gradients over all ranks, unless `compute_gradients` has done so or one of
+        the two flags says that they are reduced, and steps.
+        """
         pairs = list(grads_and_vars)
         last = self._pending.take()
         grads, variables = [it for it, _ in pairs], [it for _, it in pairs]
@@ -145,7 +163,9 @@ class Distributed(Reducing):
         return self.iterations
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        """Reduces the gradients over all ranks, and steps; with several passes only in the last of them."""
+        """Reduces the gradients over all ranks, and steps; with several passes only in the last
+        of them.
+        """
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if not grads:
             return
@@ -170,7 +190,9 @@ class Distributed(Reducing):
             self.__dict__["_is_stepping"] = False
 
     def _get_current_learning_rate(self) -> Any:
-        """Callbacks see the script's own rate; the update and weight decay have the multiplied one."""
+        """Callbacks see the script's own rate; the update and weight decay have the multiplied
+        one.
+        """
         rate, factor = super()._get_current_learning_rate(), self._settings.rate_factor
         return rate * factor if factor != 1.0 and self.__dict__.get("_is_stepping") else rate
 
@@ -191,8 +213,9 @@ class Distributed(Reducing):
     def apply_scaled(self, scale: Any, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Applies gradients of a scaled loss, for a `LossScaleOptimizer` around this optimizer.
 
-        A pass of any rank that is not finite skips the step on all ranks, and halves the scale; it changes after the last pass of a step only, so that all
-        gradients of a step have one scale. `shoal.parallel.LossScale` states the same rule.
+        A pass of any rank that is not finite skips the step on all ranks, and halves the scale; it
+        changes after the last pass of a step only, so that all gradients of a step have one scale.
+        `shoal.parallel.LossScale` states the same rule.
         """
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if not scale.built:
@@ -261,7 +284,8 @@ def _times(grad: Any, factor: Any) -> Any:
 
 
 def wrap(optimizer: Any, settings: Settings) -> Any:
-    """A distributed optimizer of the same class and configuration. Its class has that class' name, so what is saved can be loaded without Horovod.
+    """A distributed optimizer of the same class and configuration. Its class has that class' name,
+    so what is saved can be loaded without Horovod.
 
     Around a `LossScaleOptimizer` it becomes one around the distributed optimizer.
     """
@@ -270,7 +294,10 @@ def wrap(optimizer: Any, settings: Settings) -> Any:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         return type(optimizer)(
-            wrap(inner, settings), name=optimizer.name, initial_scale=optimizer.initial_scale, dynamic_growth_steps=optimizer.dynamic_growth_steps
+            wrap(inner, settings),
+            name=optimizer.name,
+            initial_scale=optimizer.initial_scale,
+            dynamic_growth_steps=optimizer.dynamic_growth_steps,
         )
     kind = type(optimizer)
     distributed = type(kind.__name__, (Distributed, kind), {"_settings": settings, "__module__": "horovod._keras"})
@@ -285,4 +312,3 @@ def _saved_as(distributed: Any, kind: Any) -> None:
     name = api_export.get_name_from_symbol(kind)
     if name is not None:
         api_export.REGISTERED_OBJS_TO_NAMES[distributed] = name
-

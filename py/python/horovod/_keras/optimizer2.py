@@ -13,9 +13,11 @@ __all__ = ["Distributed", "Settings", "wrap"]
 
 
 class Distributed(Reducing):
-    """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has `_settings`.
+    """Comes before an optimizer's class among the bases of a class that `wrap` makes, which has
+    `_settings`.
 
-    Gradients are reduced where Keras 2 computes them (`minimize`, `compute_gradients`, `get_gradients`), or else in `apply_gradients`.
+    Gradients are reduced where Keras 2 computes them (`minimize`, `compute_gradients`,
+    `get_gradients`), or else in `apply_gradients`.
     """
 
     _HAS_AGGREGATE_GRAD = True
@@ -34,10 +36,14 @@ class Distributed(Reducing):
         return CallableList(listed() if callable(listed) else listed)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """Pairs of gradient and variable, reduced over all ranks; before a step's last pass, this rank's sums so far."""
+        """Pairs of gradient and variable, reduced over all ranks; before a step's last pass,
+        this rank's sums so far.
+        """
         return self._compute_gradients(loss, var_list, None, tape)
 
-    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> list[tuple[Any, Any]]:
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
         tape = tf.GradientTape() if tape is None else tape
         base = super()
         if hasattr(base, "_compute_gradients"):
@@ -52,7 +58,9 @@ class Distributed(Reducing):
         return self._allreduce(super().get_gradients(loss, params), params)
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """Reduces the gradients over all ranks unless they are, and steps; with several passes only in the last of them."""
+        """Reduces the gradients over all ranks unless they are, and steps; with several passes
+        only in the last of them.
+        """
         pairs = list(grads_and_vars)
         last = self._pending.take()
         grads, variables = [it for it, _ in pairs], [it for _, it in pairs]
@@ -82,14 +90,18 @@ class Distributed(Reducing):
 
 
 def wrap(optimizer: Any, settings: Settings) -> Any:
-    """A distributed optimizer of the same class and configuration. Its class has that class' name, so what is saved can be loaded without Horovod."""
+    """A distributed optimizer of the same class and configuration. Its class has that class'
+    name, so what is saved can be loaded without Horovod.
+    """
     if isinstance(optimizer, Distributed):
         raise ValueError("the optimizer is distributed already")
     kind = type(optimizer)
     if hasattr(optimizer, "inner_optimizer"):
         if settings.passes > 1:
             what = "a LossScaleOptimizer of tf_keras with backward_passes_per_step > 1 changes the scale in the middle of a step"
-            raise ValueError(f"{what}; use Keras 3 (without TF_USE_LEGACY_KERAS), or mixed_bfloat16, which needs no loss scale")
+            raise ValueError(
+                f"{what}; use Keras 3 (without TF_USE_LEGACY_KERAS), or mixed_bfloat16, which needs no loss scale"
+            )
         more = {name: getattr(optimizer, name) for name in ("dynamic", "initial_scale", "dynamic_growth_steps")}
         return kind(wrap(optimizer.inner_optimizer, settings), **more)
     distributed = type(kind.__name__, (Distributed, kind), {"_settings": settings, "__module__": "horovod._keras"})

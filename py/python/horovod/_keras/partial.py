@@ -1,4 +1,6 @@
-"""The optimizer that reduces the gradients of some layers only, in `horovod.keras` and `horovod.tensorflow.keras` alike."""
+"""The optimizer that reduces the gradients of some layers only, in `horovod.keras` and
+`horovod.tensorflow.keras` alike.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A `DistributedOptimizer` that does not reduce the gradients of `local_layers`, one layer or several."""
+    """A `DistributedOptimizer` that does not reduce the gradients of `local_layers`, one layer
+    or several.
+    """
     wrapped = create_distributed_optimizer(
         optimizer=optimizer,
         name=name,

@@ -12,12 +12,16 @@ __all__ = ["passes", "passes_for"]
 
 
 def passes_for(workers: int) -> int:
-    """How many passes a rank of this world runs for each step of `workers` workers; `shoal.parallel.Invalid` where ranks do not divide them."""
+    """How many passes a rank of this world runs for each step of `workers` workers;
+    `shoal.parallel.Invalid` where ranks do not divide them.
+    """
     return Accumulation(workers, current().size).passes()
 
 
 def passes() -> int:
-    """The passes that the job asks for: 1 unless it names instances to simulate. Prints a note once."""
+    """The passes that the job asks for: 1 unless it names instances to simulate. Prints a note
+    once.
+    """
     if not simulation.is_requested_for("a hvd.DistributedOptimizer"):
         return 1
     engine, workers = current(), simulation.workers()

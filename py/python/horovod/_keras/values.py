@@ -14,7 +14,9 @@ __all__ = ["allgather", "allreduce", "broadcast", "broadcast_global_variables", 
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Gives all ranks the root's global variables, in a graph of TensorFlow 1 (`RuntimeError` when executing eagerly)."""
+    """Gives all ranks the root's global variables, in a graph of TensorFlow 1 (`RuntimeError`
+    when executing eagerly).
+    """
     return value_of(_hvd.broadcast_global_variables(root_rank))
 
 
@@ -27,8 +29,16 @@ def allreduce(
     op: int | None = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """The reduction of a value that can be made a tensor, of the same shape on all ranks; Average unless `op`, or the older `average`, says otherwise."""
-    more = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "name": name, "op": op, "compression": compression}
+    """The reduction of a value that can be made a tensor, of the same shape on all ranks;
+    Average unless `op`, or the older `average`, says otherwise.
+    """
+    more = {
+        "prescale_factor": prescale_factor,
+        "postscale_factor": postscale_factor,
+        "name": name,
+        "op": op,
+        "compression": compression,
+    }
     return value_of(_hvd.allreduce(tf.constant(value), average, **more))
 
 

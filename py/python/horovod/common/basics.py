@@ -26,22 +26,27 @@ class HorovodBasics:
     def init(self, comm=None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
         """Joins the world. A second call does nothing.
 
-        comm: None for all ranks that the launcher has started; a list of all their numbers; an mpi4py communicator, whose ranks then are the world.
-        process_sets: sets to register, or "dynamic" to allow `add_process_set` later.
+        comm: None for all ranks that the launcher has started; a list of all their numbers; an
+        mpi4py communicator, whose ranks then are the world. process_sets: sets to register, or
+        "dynamic" to allow `add_process_set` later.
         """
         if not engine.start(_settings(comm)):
             return
         if isinstance(process_sets, str):
             if process_sets.lower() != "dynamic":
                 engine.stop()
-                raise ValueError(f'process_sets is {process_sets!r}; it is a list of hvd.ProcessSet, None, or "dynamic"')
+                raise ValueError(
+                    f'process_sets is {process_sets!r}; it is a list of hvd.ProcessSet, None, or "dynamic"'
+                )
             given, dynamic = [], True
         else:
             given, dynamic = list(process_sets or []), False
         try:
             if isinstance(comm, (list, tuple, range)) and len(comm) and sorted(comm) != list(range(self.size())):
                 what = f"hvd.init(comm={list(comm)}): this world has the ranks 0 to {self.size() - 1}, and all of them take part"
-                raise ValueError(f"{what}; for fewer use hvd.init(process_sets=[hvd.ProcessSet({list(comm)})]), or an mpi4py communicator")
+                raise ValueError(
+                    f"{what}; for fewer use hvd.init(process_sets=[hvd.ProcessSet({list(comm)})]), or an mpi4py communicator"
+                )
             sets._init_process_sets(given, dynamic)
         except BaseException:
             self.shutdown()
@@ -57,8 +62,9 @@ class HorovodBasics:
         return engine.started()
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
-        """Starts the timeline: rank 0 writes the operations' phases to a file in Chrome's trace format. `ValueError` unless HOROVOD_TIMELINE was set
-        (DYNAMIC) before `init`."""
+        """Starts the timeline: rank 0 writes the operations' phases to a file in Chrome's trace
+        format. `ValueError` unless HOROVOD_TIMELINE was set (DYNAMIC) before `init`.
+        """
         it = engine.current()
         if not os.environ.get(TIMELINE):
             raise ValueError("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.")
@@ -98,13 +104,18 @@ class HorovodBasics:
         return it.local_size * it.cross_size == it.size
 
     def mpi_threads_supported(self) -> bool:
-        """True: no MPI is used for operations, so mpi4py may be used beside them from any thread."""
+        """True: no MPI is used for operations, so mpi4py may be used beside them from any
+        thread.
+        """
         engine.current()
         return True
 
     def mpi_enabled(self) -> bool:
         """Whether an MPI launcher has started this program."""
-        return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")) and not self.gloo_enabled()
+        return (
+            any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
+            and not self.gloo_enabled()
+        )
 
     def mpi_built(self) -> bool:
         """True: MPI launchers may start programs."""
@@ -112,16 +123,25 @@ class HorovodBasics:
 
     def gloo_enabled(self) -> bool:
         """Whether this program was started without MPI, as by `horovodrun`."""
-        return "HOROVOD_RANK" in os.environ or not any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
+        return "HOROVOD_RANK" in os.environ or not any(
+            name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+        )
 
     def gloo_built(self) -> bool:
         """True: `horovodrun --gloo` may start programs."""
         return True
 
     def nccl_built(self) -> int:
-        """NCCL's version code, such as 22703 for 2.27.3, where this program's PyTorch has it; else 0."""
+        """NCCL's version code, such as 22703 for 2.27.3, where this program's PyTorch has it;
+        else 0.
+        """
         torch = sys.modules.get("torch")
-        if torch is None or torch.version.cuda is None or not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        if (
+            torch is None
+            or torch.version.cuda is None
+            or not torch.distributed.is_available()
+            or not torch.distributed.is_nccl_available()
+        ):
             return 0
         major, minor, patch = (*torch.cuda.nccl.version(), 0, 0)[:3]
         return major * 10000 + minor * 100 + patch
@@ -150,7 +170,9 @@ def _settings(comm) -> dict[str, str] | None:
     if comm is None or isinstance(comm, (list, tuple, range)):
         return None
     if not (hasattr(comm, "Get_rank") and hasattr(comm, "bcast")):
-        raise ValueError(f"Invalid type of argument comm. Expected list of rank integers or mpi4py.MPI.Comm object, not {type(comm).__name__}.")
+        raise ValueError(
+            f"Invalid type of argument comm. Expected list of rank integers or mpi4py.MPI.Comm object, not {type(comm).__name__}."
+        )
     meeting = None
     if comm.Get_rank() == 0:
         with socket.socket() as it:

@@ -1,4 +1,6 @@
-"""Elastic training: state that survives changes of the workers, and the loop that goes on after them."""
+"""Elastic training: state that survives changes of the workers, and the loop that goes on after
+them.
+"""
 
 import copy
 import functools
@@ -23,7 +25,8 @@ ATTEMPTS = 5
 class State:
     """What a training keeps in memory to go on after a change of the workers.
 
-    bcast_object: gives rank 0's object to all. get_rank: this worker's number. A subclass says how to `save`, `restore` and `sync`.
+    bcast_object: gives rank 0's object to all. get_rank: this worker's number. A subclass says how
+    to `save`, `restore` and `sync`.
     """
 
     def __init__(self, bcast_object: Callable, get_rank: Callable[[], int]):
@@ -34,11 +37,15 @@ class State:
         self._reset_callbacks: list[Callable[[], object]] = []
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], object]]) -> None:
-        """Functions to call after each change of the workers, before the state is synchronised: as to scale the learning rate to the new size."""
+        """Functions to call after each change of the workers, before the state is synchronised:
+        as to scale the learning rate to the new size.
+        """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """The workers have changed: forgets what was heard of hosts, resets the values, calls the callbacks."""
+        """The workers have changed: forgets what was heard of hosts, resets the values, calls
+        the callbacks.
+        """
         self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
@@ -49,12 +56,16 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves the state in memory, then looks for changes of the hosts. It costs a copy of the state: call it seldom, or `check_host_updates` in between."""
+        """Saves the state in memory, then looks for changes of the hosts. It costs a copy of the
+        state: call it seldom, or `check_host_updates` in between.
+        """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises `HostsUpdatedInterrupt` on all workers at the same place, if the launcher has said that hosts have come or will go."""
+        """Raises `HostsUpdatedInterrupt` on all workers at the same place, if the launcher has
+        said that hosts have come or will go.
+        """
         before = latest = self._last_updated_timestamp
         changes = HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -78,10 +89,14 @@ class State:
 
     def sync(self) -> None:
         """Gives rank 0's state to all."""
-        raise NotImplementedError(f"{type(self).__name__} has to say how its values are given to all workers: define sync()")
+        raise NotImplementedError(
+            f"{type(self).__name__} has to say how its values are given to all workers: define sync()"
+        )
 
     def reset(self) -> None:
-        """What has to be done to the values when the workers have changed; nothing, unless a subclass says so."""
+        """What has to be done to the values when the workers have changed; nothing, unless a
+        subclass says so.
+        """
 
 
 class ObjectState(State):
@@ -122,9 +137,11 @@ def _copy(value):
 class _Agreement:
     """What this worker reports to the launcher before it joins the next world."""
 
-    #: Whether it would skip the synchronisation of the states; after the report, whether all workers do.
+    #: Whether it would skip the synchronisation of the states; after the report, whether all
+    #: workers do.
     skip_sync = False
-    #: Ranks of the present world that hung. The launcher itself learns of a process that ended, whether it was killed or has left.
+    #: Ranks of the present world that hung. The launcher itself learns of a process that ended,
+    #: whether it was killed or has left.
     hung: list[int] = []
 
 
@@ -132,8 +149,10 @@ _agreement = _Agreement()
 
 
 def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
-    """`func(state, ...)` in a loop: synchronises the state, calls it, and returns what it returns. After a failed operation the state goes back to the last commit;
-    after a change of the hosts it goes on as it is. `reset` leaves the world and joins the new one."""
+    """`func(state, ...)` in a loop: synchronises the state, calls it, and returns what it
+    returns. After a failed operation the state goes back to the last commit; after a change of
+    the hosts it goes on as it is. `reset` leaves the world and joins the new one.
+    """
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
@@ -152,7 +171,8 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     why = str(error)
-                    # The error itself may have no ranks: some operations of TensorFlow raise their own.
+                    # The error itself may have no ranks: some operations of TensorFlow raise their
+                    # own.
                     cause = error.__cause__
                     _agreement.hung = cause.ranks if isinstance(cause, PeerHung) else []
                     state.restore()
@@ -166,7 +186,11 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
                 state.on_reset()
                 skip_sync = _agreement.skip_sync
                 if os.environ.get("HOROVOD_LOG_LEVEL", "").lower() in ("trace", "debug", "info"):
-                    print(f"horovod: a new world in {time.monotonic() - begun:.2f} s after: {why}", file=sys.stderr, flush=True)
+                    print(
+                        f"horovod: a new world in {time.monotonic() - begun:.2f} s after: {why}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
         finally:
             notification_manager.remove_listener(state)
 
@@ -174,10 +198,13 @@ def run_fn(func: Callable, reset: Callable[[], None]) -> Callable:
 
 
 def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
-    """Leaves the world and joins the next one. A worker that is lost while the next one forms leads to another one."""
+    """Leaves the world and joins the next one. A worker that is lost while the next one forms
+    leads to another one.
+    """
     for attempt in range(ATTEMPTS):
         shutdown()
-        # Hosts may have come since this worker heard that some have gone, and another worker may come from a failed operation.
+        # Hosts may have come since this worker heard that some have gone, and another worker may
+        # come from a failed operation.
         agreed = next_world(_agreement.skip_sync, _agreement.hung)
         _agreement.hung = []
         if agreed is not None:
@@ -186,4 +213,6 @@ def renew(init: Callable[[], None], shutdown: Callable[[], None]) -> None:
             return init()
         except (CommError, HorovodInternalError) as error:
             if attempt == ATTEMPTS - 1:
-                raise HorovodInternalError(f"the workers could not form a new world in {ATTEMPTS} attempts: {error}") from error
+                raise HorovodInternalError(
+                    f"the workers could not form a new world in {ATTEMPTS} attempts: {error}"
+                ) from error

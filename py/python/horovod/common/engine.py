@@ -1,4 +1,6 @@
-"""The one engine of operations by name that all adapters of a process use, from `init` to `shutdown`."""
+"""The one engine of operations by name that all adapters of a process use, from `init` to
+`shutdown`.
+"""
 
 import atexit
 import os
@@ -13,7 +15,8 @@ NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 _lock = threading.RLock()
 _engine: named.NamedEngine | None = None
-#: Number of engines that were started in this process: by it, adapters notice that their state belongs to an earlier one.
+#: Number of engines that were started in this process: by it, adapters notice that their state
+#: belongs to an earlier one.
 generation = 0
 
 
@@ -30,7 +33,9 @@ def current() -> named.NamedEngine:
 
 
 def start(settings: dict[str, str] | None = None) -> bool:
-    """Joins the world as the environment and `settings` say. False if an engine is running already, which is kept."""
+    """Joins the world as the environment and `settings` say. False if an engine is running
+    already, which is kept.
+    """
     global _engine, generation
     with _lock:
         if _engine is not None:

@@ -2,11 +2,15 @@
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective operation failed: the text names the tensor, the ranks and their requests. Elastic training restores the last commit and goes on."""
+    """A collective operation failed: the text names the tensor, the ranks and their requests.
+    Elastic training restores the last commit and goes on.
+    """
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed. Elastic training goes on with the current state; `skip_sync`: there are no new ranks that need it."""
+    """The set of hosts has changed. Elastic training goes on with the current state;
+    `skip_sync`: there are no new ranks that need it.
+    """
 
     def __init__(self, skip_sync: bool):
         super().__init__(f"the hosts of the job have changed (skip_sync={skip_sync})")
@@ -30,5 +34,3 @@ class HorovodVersionMismatchError(ImportError):
     def __init__(self, name: str, version: str, installed_version: str):
         super().__init__(get_version_mismatch_message(name, version, installed_version))
         self.name, self.version, self.installed_version = name, version, installed_version
-
-

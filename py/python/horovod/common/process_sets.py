@@ -6,8 +6,10 @@ from horovod.common import engine
 
 
 class ProcessSet:
-    """Some ranks of the world, by their numbers there, or those of an mpi4py communicator. `init(process_sets=..)` or `add_process_set` registers it, and
-    gives it its `process_set_id`. Ranks outside of it must not call operations with it."""
+    """Some ranks of the world, by their numbers there, or those of an mpi4py communicator.
+    `init(process_sets=..)` or `add_process_set` registers it, and gives it its `process_set_id`.
+    Ranks outside of it must not call operations with it.
+    """
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -35,7 +37,9 @@ class ProcessSet:
         return _size(self)
 
     def rank(self) -> int | None:
-        """This process's number within the set, from 0; None before it is registered. `ValueError` if it is not in the set."""
+        """This process's number within the set, from 0; None before it is registered.
+        `ValueError` if it is not in the set.
+        """
         if self.process_set_id is None:
             return None
         own, ranks = engine.current().rank, members(self)
@@ -50,7 +54,9 @@ class ProcessSet:
         return self.process_set_id == 0 or engine.current().rank in members(self)
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}" + (f", mpi_comm={self._comm})" if self._comm else ")")
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}" + (
+            f", mpi_comm={self._comm})" if self._comm else ")"
+        )
 
     __str__ = __repr__
 
@@ -85,7 +91,9 @@ def identity(process_set: ProcessSet) -> int:
     if number == 0:
         return 0
     if number is None or number not in _registered:
-        raise ValueError(f"Process set does not exist or has not been registered: {process_set}. Give it to hvd.init or hvd.add_process_set.")
+        raise ValueError(
+            f"Process set does not exist or has not been registered: {process_set}. Give it to hvd.init or hvd.add_process_set."
+        )
     return number
 
 
@@ -95,7 +103,9 @@ def _ranks(process_set: ProcessSet) -> list[int]:
         process_set.ranks = sorted(process_set._comm.allgather(engine.current().rank))
     beyond = [rank for rank in process_set.ranks if not 0 <= rank < size]
     if beyond or not process_set.ranks:
-        raise ValueError(f"{process_set}: a process set has at least one rank, each of 0 to {size - 1}; it has {beyond or 'none'}")
+        raise ValueError(
+            f"{process_set}: a process set has at least one rank, each of 0 to {size - 1}; it has {beyond or 'none'}"
+        )
     return process_set.ranks
 
 
@@ -118,7 +128,9 @@ def _init_process_sets(process_sets: Sequence[ProcessSet], dynamic: bool) -> Non
     global_process_set.ranks = list(range(engine.current().size))
     for number, it in enumerate(process_sets):
         if _same(_ranks(it)):
-            raise ValueError(f"Horovod could not be initialized because process_sets entry number {number} is a duplicate: {it}")
+            raise ValueError(
+                f"Horovod could not be initialized because process_sets entry number {number} is a duplicate: {it}"
+            )
         _register(it)
 
 
@@ -133,12 +145,16 @@ def _forget() -> None:
 def _changeable(what: str) -> None:
     engine.current()
     if not (_dynamic or engine.flag("HOROVOD_DYNAMIC_PROCESS_SETS")):
-        raise ValueError(f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {what} process sets after Horovod initialization, or call hvd.init(process_sets='dynamic').")
+        raise ValueError(
+            f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {what} process sets after Horovod initialization, or call hvd.init(process_sets='dynamic')."
+        )
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a set, which must not be registered already; all ranks of the world call this with the same sets in the same order. Needs
-    HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`."""
+    """Registers a set, which must not be registered already; all ranks of the world call this
+    with the same sets in the same order. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1 or
+    `init(process_sets="dynamic")`.
+    """
     _changeable("adding")
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
@@ -157,5 +173,3 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     del _registered[number]
     process_set._invalidate()
     return True
-
-

@@ -16,11 +16,16 @@ _basics = HorovodBasics()
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """`ImportError` unless the framework is installed and has a module here: `ext_name` is such as `horovod.torch`. The other arguments are Horovod's, and
-    not used."""
+    """`ImportError` unless the framework is installed and has a module here: `ext_name` is such
+    as `horovod.torch`. The other arguments are Horovod's, and not used.
+    """
     framework = ext_name.rpartition(".")[2]
     if not extension_available(framework):
-        raise ImportError(f"{ext_name} is not available: install {framework}" if framework != "mxnet" else f"{ext_name} is not offered; use horovod.torch or horovod.tensorflow")
+        raise ImportError(
+            f"{ext_name} is not available: install {framework}"
+            if framework != "mxnet"
+            else f"{ext_name} is not offered; use horovod.torch or horovod.tensorflow"
+        )
 
 
 def _cache(function: Callable) -> Callable:
@@ -93,7 +98,9 @@ def _set(variables: dict[str, str | None]) -> None:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops) -> Callable:
-    """A function of (op, average) that gives the reduction: `average` is the older way to say Average or Sum, and both are a `ValueError`."""
+    """A function of (op, average) that gives the reduction: `average` is the older way to say
+    Average or Sum, and both are a `ValueError`.
+    """
 
     def reduction(op, average):
         if op is not None:
@@ -102,7 +109,11 @@ def get_average_backwards_compatibility_fun(reduce_ops) -> Callable:
             return op
         if average is None:
             return reduce_ops.Average
-        warnings.warn("Parameter `average` has been replaced with `op` and will be removed in v1.0", DeprecationWarning, stacklevel=3)
+        warnings.warn(
+            "Parameter `average` has been replaced with `op` and will be removed in v1.0",
+            DeprecationWarning,
+            stacklevel=3,
+        )
         return reduce_ops.Average if average else reduce_ops.Sum
 
     return reduction
@@ -124,7 +135,9 @@ def split_list(items: list, number: int) -> list[list]:
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Accepts every version, as nothing here is compiled for one. An import's `exception` is raised again as `HorovodVersionMismatchError`."""
+    """Accepts every version, as nothing here is compiled for one. An import's `exception` is
+    raised again as `HorovodVersionMismatchError`.
+    """
     if exception is not None:
         raise HorovodVersionMismatchError(name, version, version) from exception
 

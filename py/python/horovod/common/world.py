@@ -1,4 +1,6 @@
-"""What all frameworks' modules have under the same names, `init` and `shutdown` apart: process functions, reductions and process sets."""
+"""What all frameworks' modules have under the same names, `init` and `shutdown` apart: process
+functions, reductions and process sets.
+"""
 
 from horovod.common.basics import HorovodBasics
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -37,11 +39,15 @@ _REDUCTIONS = {Average: "average", Sum: "sum", Adasum: "adasum", Min: "min", Max
 
 
 def reduction(op: int, what: str) -> str:
-    """The engine's word for a reduction; `ValueError` in the name of the operation `what` for anything else."""
+    """The engine's word for a reduction; `ValueError` in the name of the operation `what` for
+    anything else.
+    """
     try:
         return _REDUCTIONS[op]
     except (KeyError, TypeError):
-        raise ValueError(f"{what}: op is {op!r}; it is one of hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product") from None
+        raise ValueError(
+            f"{what}: op is {op!r}; it is one of hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product"
+        ) from None
 
 
 __all__ = [

@@ -13,7 +13,9 @@ __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "Upd
 
 
 class KerasState(TensorFlowKerasState):
-    """A Keras model, its optimizer (that of the model unless given), and further values as attributes, such as `batch` and `epoch`."""
+    """A Keras model, its optimizer (that of the model unless given), and further values as
+    attributes, such as `batch` and `epoch`.
+    """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         super().__init__(model, optimizer=optimizer, backend=keras.backend, **kwargs)

@@ -37,10 +37,13 @@ def run(
     min_np=None,
     max_np=None,
 ) -> list:
-    """Calls `func(*args, **kwargs)` in `num_proc` new processes that are each other's ranks, and gives what it returned, in rank order.
+    """Calls `func(*args, **kwargs)` in `num_proc` new processes that are each other's ranks, and
+    gives what it returned, in rank order.
 
-    hosts: such as `host1:2,host2:4`, this one without. func and what it returns go between processes, pickled by cloudpickle where it is there. `RuntimeError` names the
-    first process that failed, with its traceback. The other arguments are those of `horovodrun`; `np`, `min_np` and `max_np` are older names.
+    hosts: such as `host1:2,host2:4`, this one without. func and what it returns go between
+    processes, pickled by cloudpickle where it is there. `RuntimeError` names the first process that
+    failed, with its traceback. The other arguments are those of `horovodrun`; `np`, `min_np` and
+    `max_np` are older names.
     """
     from horovod.runner import calls, launch
 

@@ -1,4 +1,6 @@
-"""A function that is called in other processes: `horovod.run` serves it and collects the results, its workers ask for it."""
+"""A function that is called in other processes: `horovod.run` serves it and collects the
+results, its workers ask for it.
+"""
 
 import os
 import pickle

@@ -8,7 +8,9 @@ __all__ = ["gloo_run_elastic", "launch_gloo_elastic"]
 
 
 def _get_min_start_hosts(settings) -> int:
-    """Number of hosts that a job needs to start: one, as no common interfaces are looked for first."""
+    """Number of hosts that a job needs to start: one, as no common interfaces are looked for
+    first.
+    """
     return 1
 
 

@@ -44,7 +44,9 @@ def parse_host_file(path: str) -> list[HostInfo]:
     try:
         lines = open(path)
     except OSError as error:
-        raise OSError(f"--hostfile {path}: {error.strerror}; it is a file with a line such as `worker-0 slots=2` for each host") from error
+        raise OSError(
+            f"--hostfile {path}: {error.strerror}; it is a file with a line such as `worker-0 slots=2` for each host"
+        ) from error
     with lines:
         for line in lines:
             line = line.partition("#")[0].strip()
@@ -59,7 +61,9 @@ def parse_host_file(path: str) -> list[HostInfo]:
 
 
 def get_host_assignments(hosts: list[HostInfo], min_np: int, max_np: int | None = None) -> list[SlotInfo]:
-    """Places for at least `min_np` ranks (and at most `max_np`; as many as `min_np` without), host after host. `ValueError` if there are too few."""
+    """Places for at least `min_np` ranks (and at most `max_np`; as many as `min_np` without),
+    host after host. `ValueError` if there are too few.
+    """
     wanted = min_np if max_np is None else max_np
     counts: list[tuple[str, int]] = []
     left = wanted
@@ -70,7 +74,9 @@ def get_host_assignments(hosts: list[HostInfo], min_np: int, max_np: int | None 
     size = wanted - left
     if size < min_np:
         slots = ", ".join(f"{it.hostname}:{it.slots}" for it in hosts)
-        raise ValueError(f"Requested more processes ({min_np}) than there are available slots ({size}): {slots}. Give more slots by -H or --hostfile.")
+        raise ValueError(
+            f"Requested more processes ({min_np}) than there are available slots ({size}): {slots}. Give more slots by -H or --hostfile."
+        )
     found, rank = [], 0
     for number, (name, count) in enumerate(counts):
         for local in range(count):

@@ -1,4 +1,6 @@
-"""`horovodrun`: starts a program's ranks on this machine and others, passes their output on, and ends all when one fails."""
+"""`horovodrun`: starts a program's ranks on this machine and others, passes their output on, and
+ends all when one fails.
+"""
 
 import argparse
 import os
@@ -15,13 +17,39 @@ def parser() -> argparse.ArgumentParser:
     """The options of `horovodrun`."""
     from horovod import __version__
 
-    it = argparse.ArgumentParser("horovodrun", description="Starts the ranks of a Horovod program on Shoal's process groups.")
-    it.add_argument("-v", "--version", action="version", version=__version__, help="the version of Horovod whose interface this is")
-    it.add_argument("-np", "--num-proc", type=int, dest="num_proc", help="how many ranks; as many as the hosts have slots, or one, without")
-    it.add_argument("-cb", "--check-build", action="store_true", dest="check_build", help="says which frameworks and libraries there are")
-    it.add_argument("--disable-cache", action="store_true", help="accepted: no checks are kept from one start to the next")
-    it.add_argument("--start-timeout", type=int, help="seconds within which all ranks have to meet; 30, or HOROVOD_START_TIMEOUT")
-    it.add_argument("--network-interfaces", "--network-interface", dest="nics", type=lambda text: text.split(","), help="interfaces, by comma, to use between hosts")
+    it = argparse.ArgumentParser(
+        "horovodrun", description="Starts the ranks of a Horovod program on Shoal's process groups."
+    )
+    it.add_argument(
+        "-v", "--version", action="version", version=__version__, help="the version of Horovod whose interface this is"
+    )
+    it.add_argument(
+        "-np",
+        "--num-proc",
+        type=int,
+        dest="num_proc",
+        help="how many ranks; as many as the hosts have slots, or one, without",
+    )
+    it.add_argument(
+        "-cb",
+        "--check-build",
+        action="store_true",
+        dest="check_build",
+        help="says which frameworks and libraries there are",
+    )
+    it.add_argument(
+        "--disable-cache", action="store_true", help="accepted: no checks are kept from one start to the next"
+    )
+    it.add_argument(
+        "--start-timeout", type=int, help="seconds within which all ranks have to meet; 30, or HOROVOD_START_TIMEOUT"
+    )
+    it.add_argument(
+        "--network-interfaces",
+        "--network-interface",
+        dest="nics",
+        type=lambda text: text.split(","),
+        help="interfaces, by comma, to use between hosts",
+    )
     it.add_argument("--output-filename", help="writes what ranks say to FILE/rank.N/stdout and stderr, too")
     it.add_argument("--verbose", action="store_true", help="says what is started")
     it.add_argument("--config-file", help="a YAML file with options")
@@ -32,52 +60,99 @@ def parser() -> argparse.ArgumentParser:
     _add_parameters(it)
     _add_elastic(it)
     control = it.add_mutually_exclusive_group()
-    control.add_argument("--gloo", action="store_true", dest="use_gloo", help="accepted: ranks meet by themselves, without Gloo")
-    control.add_argument("--mpi", action="store_true", dest="use_mpi", help="accepted: ranks are started in the same way; use mpirun itself for its options")
-    control.add_argument("--jsrun", action="store_true", dest="use_jsrun", help="refused: use --hosts, or mpirun of the cluster")
+    control.add_argument(
+        "--gloo", action="store_true", dest="use_gloo", help="accepted: ranks meet by themselves, without Gloo"
+    )
+    control.add_argument(
+        "--mpi",
+        action="store_true",
+        dest="use_mpi",
+        help="accepted: ranks are started in the same way; use mpirun itself for its options",
+    )
+    control.add_argument(
+        "--jsrun", action="store_true", dest="use_jsrun", help="refused: use --hosts, or mpirun of the cluster"
+    )
     it.add_argument("command", nargs=argparse.REMAINDER, help="the program and its arguments")
     return it
 
 
 def _add_parameters(it: argparse.ArgumentParser) -> None:
     part = it.add_argument_group("tuning", "passed on as HOROVOD_* variables")
-    part.add_argument("--fusion-threshold-mb", type=int, help="the largest message that small tensors are packed into (128)")
+    part.add_argument(
+        "--fusion-threshold-mb", type=int, help="the largest message that small tensors are packed into (128)"
+    )
     part.add_argument("--cycle-time-ms", type=float, help="how long to wait for more tensors")
     part.add_argument("--cache-capacity", type=int, help="accepted")
     for name in ("hierarchical-allreduce", "hierarchical-allgather", "torus-allreduce"):
         _switch(part, name, "accepted: the process groups choose by the hosts and what they measured")
     _switch(part, "autotune", "accepted: the process groups measure when they are made")
-    for name, kind in (("log-file", str), ("warmup-samples", int), ("steps-per-sample", int), ("bayes-opt-max-samples", int), ("gaussian-process-noise", float)):
+    for name, kind in (
+        ("log-file", str),
+        ("warmup-samples", int),
+        ("steps-per-sample", int),
+        ("bayes-opt-max-samples", int),
+        ("gaussian-process-noise", float),
+    ):
         part.add_argument(f"--autotune-{name}", type=kind, help="accepted")
     part.add_argument("--num-nccl-streams", type=int, help="accepted")
     part.add_argument("--thread-affinity", help="accepted")
     part.add_argument("--gloo-timeout-seconds", type=int, help="seconds that an operation may take")
     _switch(part, "mpi-threads-disable", "accepted")
     part.add_argument("--mpi-args", help="refused with a sentence: use mpirun itself")
-    part.add_argument("--tcp", action="store_true", dest="tcp_flag", help="no shared memory between the ranks of a host")
+    part.add_argument(
+        "--tcp", action="store_true", dest="tcp_flag", help="no shared memory between the ranks of a host"
+    )
     part.add_argument("--binding-args", help="accepted")
     told = it.add_argument_group("what is going on")
     told.add_argument("--timeline-filename", help="writes a timeline for chrome://tracing")
     _switch(told, "timeline-mark-cycles", "marks cycles in it")
-    told.add_argument("--no-stall-check", action="store_true", default=None, help="says nothing of ranks that wait for others")
+    told.add_argument(
+        "--no-stall-check", action="store_true", default=None, help="says nothing of ranks that wait for others"
+    )
     told.add_argument("--stall-check", action="store_false", dest="no_stall_check", help=argparse.SUPPRESS)
     told.add_argument("--stall-check-warning-time-seconds", type=int, help="seconds until that is said (60)")
-    told.add_argument("--stall-check-shutdown-time-seconds", type=int, help="seconds until it ends the program (0: never)")
+    told.add_argument(
+        "--stall-check-shutdown-time-seconds", type=int, help="seconds until it ends the program (0: never)"
+    )
     told.add_argument("--log-level", choices=["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"], help="accepted")
     told.add_argument("--log-with-timestamp", action="store_true", default=None, help=argparse.SUPPRESS)
-    told.add_argument("--log-without-timestamp", "--log-hide-timestamp", action="store_false", dest="log_with_timestamp", help=argparse.SUPPRESS)
-    told.add_argument("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", dest="prefix_output_with_timestamp", help="time before each line")
+    told.add_argument(
+        "--log-without-timestamp",
+        "--log-hide-timestamp",
+        action="store_false",
+        dest="log_with_timestamp",
+        help=argparse.SUPPRESS,
+    )
+    told.add_argument(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        action="store_true",
+        dest="prefix_output_with_timestamp",
+        help="time before each line",
+    )
 
 
 def _add_elastic(it: argparse.ArgumentParser) -> None:
     part = it.add_argument_group("elastic")
-    part.add_argument("--min-np", "--min-num-proc", type=int, dest="min_num_proc", help="training goes on with so many ranks")
+    part.add_argument(
+        "--min-np", "--min-num-proc", type=int, dest="min_num_proc", help="training goes on with so many ranks"
+    )
     part.add_argument("--max-np", "--max-num-proc", type=int, dest="max_num_proc", help="no more ranks than that")
-    part.add_argument("--slots-per-host", "--slots", type=int, dest="slots", help="ranks on hosts that are named without a number")
-    part.add_argument("--host-discovery-script", help="a program that prints the hosts there are, host:slots in a line each")
+    part.add_argument(
+        "--slots-per-host", "--slots", type=int, dest="slots", help="ranks on hosts that are named without a number"
+    )
+    part.add_argument(
+        "--host-discovery-script", help="a program that prints the hosts there are, host:slots in a line each"
+    )
     part.add_argument("--elastic-timeout", type=int, help="seconds to wait for enough ranks (600)")
     part.add_argument("--reset-limit", type=int, help="how often the number of ranks may change")
-    part.add_argument("--blacklist-cooldown-range", type=int, nargs=2, dest="cooldown_range", help="seconds, least and most, that a host which failed is left out")
+    part.add_argument(
+        "--blacklist-cooldown-range",
+        type=int,
+        nargs=2,
+        dest="cooldown_range",
+        help="seconds, least and most, that a host which failed is left out",
+    )
 
 
 def _switch(part, name: str, text: str) -> None:
@@ -104,17 +179,30 @@ def only_here(options: argparse.Namespace) -> bool:
 
 def elastic(options: argparse.Namespace) -> bool:
     """Whether ranks may come and go."""
-    return options.host_discovery_script is not None or options.min_num_proc is not None or options.max_num_proc is not None
+    return (
+        options.host_discovery_script is not None
+        or options.min_num_proc is not None
+        or options.max_num_proc is not None
+    )
 
 
 def start(options: argparse.Namespace, secrets: dict[str, str] | None = None, handles_signals: bool = True) -> int:
-    """Starts the ranks and waits for them. The first failed one's exit code, or 0. `secrets`: variables that must not appear in process lists."""
+    """Starts the ranks and waits for them. The first failed one's exit code, or 0. `secrets`:
+    variables that must not appear in process lists.
+    """
     if options.use_jsrun:
-        raise ValueError("--jsrun is not offered: start the ranks with --hosts, or by the mpirun of the cluster, whose variables are read")
+        raise ValueError(
+            "--jsrun is not offered: start the ranks with --hosts, or by the mpirun of the cluster, whose variables are read"
+        )
     if options.mpi_args:
-        raise ValueError(f"--mpi-args {options.mpi_args!r}: no mpirun is started here; start the program by mpirun itself, whose variables are read")
+        raise ValueError(
+            f"--mpi-args {options.mpi_args!r}: no mpirun is started here; start the program by mpirun itself, whose variables are read"
+        )
     if options.use_mpi:
-        print("horovodrun: --mpi: ranks are started without MPI, and use Shoal's process groups; mpi4py needs mpirun itself", file=sys.stderr)
+        print(
+            "horovodrun: --mpi: ranks are started without MPI, and use Shoal's process groups; mpi4py needs mpirun itself",
+            file=sys.stderr,
+        )
     variables = {**settings.to_environment(options), **(secrets or {})}
     if options.tcp_flag:
         variables["SHOAL_COMM_TRANSPORT"] = "tcp"
@@ -131,8 +219,15 @@ def start(options: argparse.Namespace, secrets: dict[str, str] | None = None, ha
     slots = get_host_assignments(hosts, options.num_proc or sum(it.slots for it in hosts))
     address, port = meeting(slots)
     secret = os.environ.get("SHOAL_COMM_SECRET") or token_hex(16)
-    there = {**variables, "HOROVOD_GLOO_RENDEZVOUS_ADDR": address, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port), "SHOAL_COMM_SECRET": secret}
-    return Workers(slots, options.command, [{**there, **place_variables(it)} for it in slots], options, handles_signals).wait()
+    there = {
+        **variables,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "SHOAL_COMM_SECRET": secret,
+    }
+    return Workers(
+        slots, options.command, [{**there, **place_variables(it)} for it in slots], options, handles_signals
+    ).wait()
 
 
 def place_variables(slot: SlotInfo) -> dict[str, str]:
@@ -173,7 +268,10 @@ def check_build() -> str:
         return "[X]" if there else "[ ]"
 
     lines = [f"Horovod v{__version__} (Shoal's process groups):", "", "Available Frameworks:"]
-    lines += [f"    {mark(extension_available(name))} {text}" for name, text in (("tensorflow", "TensorFlow"), ("torch", "PyTorch"), ("mxnet", "MXNet"))]
+    lines += [
+        f"    {mark(extension_available(name))} {text}"
+        for name, text in (("tensorflow", "TensorFlow"), ("torch", "PyTorch"), ("mxnet", "MXNet"))
+    ]
     lines += ["", "Available Controllers:", "    [X] MPI", "    [X] Gloo", "", "Available Tensor Operations:"]
     try:
         import torch
@@ -186,7 +284,9 @@ def check_build() -> str:
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options of `horovodrun`, from these arguments or this process's, and from the file that they name."""
+    """The options of `horovodrun`, from these arguments or this process's, and from the file
+    that they name.
+    """
     options = parser().parse_args(arguments)
     if options.config_file:
         settings.read_file(options.config_file, options)
@@ -196,7 +296,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def _run_elastic(args: argparse.Namespace) -> None:
-    """Runs an elastic job by these options. `RuntimeError` if it failed. Programs that test elastic training with Horovod's own launcher call it by this name."""
+    """Runs an elastic job by these options. `RuntimeError` if it failed. Programs that test
+    elastic training with Horovod's own launcher call it by this name.
+    """
     from horovod.runner.elastic.launcher import run_elastic, settings_of
 
     run_elastic(settings_of(args), getattr(args, "environment", {}), args.command)

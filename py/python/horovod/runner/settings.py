@@ -30,9 +30,17 @@ VARIABLES = [
     ("log_with_timestamp", "HOROVOD_LOG_HIDE_TIME", lambda it: str(int(not it))),
 ]
 
-#: Where a file of settings has options: section and key of each option whose key is not its name in `params`.
+#: Where a file of settings has options: section and key of each option whose key is not its name in
+#: `params`.
 SECTIONS = {
-    "params": ["fusion_threshold_mb", "cycle_time_ms", "cache_capacity", "hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce"],
+    "params": [
+        "fusion_threshold_mb",
+        "cycle_time_ms",
+        "cache_capacity",
+        "hierarchical_allreduce",
+        "hierarchical_allgather",
+        "torus_allreduce",
+    ],
     "autotune": [
         ("enabled", "autotune"),
         ("log_file", "autotune_log_file"),
@@ -47,7 +55,13 @@ SECTIONS = {
         ("warning_time_seconds", "stall_check_warning_time_seconds"),
         ("shutdown_time_seconds", "stall_check_shutdown_time_seconds"),
     ],
-    "library_options": ["mpi_threads_disable", "mpi_args", "num_nccl_streams", "thread_affinity", "gloo_timeout_seconds"],
+    "library_options": [
+        "mpi_threads_disable",
+        "mpi_args",
+        "num_nccl_streams",
+        "thread_affinity",
+        "gloo_timeout_seconds",
+    ],
     "logging": [("level", "log_level"), ("with_timestamp", "log_with_timestamp")],
     "elastic": [
         ("min_np", "min_num_proc"),
@@ -69,7 +83,13 @@ def to_environment(options: argparse.Namespace) -> dict[str, str]:
         value = getattr(options, name, None)
         if value is not None and value is not False:
             found[variable] = written(value)
-        elif value is False and name in ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "autotune", "log_with_timestamp"):
+        elif value is False and name in (
+            "hierarchical_allreduce",
+            "hierarchical_allgather",
+            "torus_allreduce",
+            "autotune",
+            "log_with_timestamp",
+        ):
             found[variable] = written(value)
     if options.nics:
         found["HOROVOD_GLOO_IFACE"] = options.nics[0]
@@ -78,18 +98,24 @@ def to_environment(options: argparse.Namespace) -> dict[str, str]:
 
 
 def read_file(path: str, options: argparse.Namespace) -> None:
-    """Fills options that were not given from a YAML file, in the sections that Horovod's documentation lists. `SystemExit` says what is wrong."""
+    """Fills options that were not given from a YAML file, in the sections that Horovod's
+    documentation lists. `SystemExit` says what is wrong.
+    """
     try:
         import yaml
     except ImportError:
-        raise SystemExit("horovodrun: --config-file needs PyYAML: pip install pyyaml, or give the options themselves") from None
+        raise SystemExit(
+            "horovodrun: --config-file needs PyYAML: pip install pyyaml, or give the options themselves"
+        ) from None
     try:
         with open(path) as text:
             table = yaml.safe_load(text) or {}
     except (OSError, yaml.YAMLError) as error:
         raise SystemExit(f"horovodrun: --config-file {path}: {error}") from None
     if not isinstance(table, dict):
-        raise SystemExit(f"horovodrun: --config-file {path}: expected sections such as params, timeline, stall_check, not {type(table).__name__}")
+        raise SystemExit(
+            f"horovodrun: --config-file {path}: expected sections such as params, timeline, stall_check, not {type(table).__name__}"
+        )
     if table.get("verbose") and not options.verbose:
         options.verbose = True
     for section, keys in SECTIONS.items():

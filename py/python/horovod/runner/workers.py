@@ -1,4 +1,6 @@
-"""Processes of ranks: started here or by ssh, their output passed on line by line, ended together."""
+"""Processes of ranks: started here or by ssh, their output passed on line by line, ended
+together.
+"""
 
 import argparse
 import contextlib
@@ -27,10 +29,19 @@ SSH_FAILED = 255
 class Workers:
     """The ranks of one program."""
 
-    def __init__(self, slots: list[SlotInfo], command: list[str], variables: list[dict[str, str]], options: argparse.Namespace, handles_signals: bool):
+    def __init__(
+        self,
+        slots: list[SlotInfo],
+        command: list[str],
+        variables: list[dict[str, str]],
+        options: argparse.Namespace,
+        handles_signals: bool,
+    ):
         remote = sorted({it.hostname for it in slots if not is_local(it.hostname)})
         if remote and shutil.which("ssh") is None:
-            raise ValueError(f"hosts {', '.join(remote)}: there is no ssh in PATH to start ranks there; install it, or start all ranks on this machine by -H localhost:{len(slots)}")
+            raise ValueError(
+                f"hosts {', '.join(remote)}: there is no ssh in PATH to start ranks there; install it, or start all ranks on this machine by -H localhost:{len(slots)}"
+            )
         self._options = options
         self._output = Path(options.output_filename) if options.output_filename else None
         self._write = threading.Lock()
@@ -62,7 +73,10 @@ class Workers:
             process.stdin.write(_script(command, variables).encode())
             process.stdin.flush()
         if self._options.verbose:
-            print(f"horovodrun: rank {slot.rank} on {slot.hostname}: process {process.pid}: {shlex.join(command)}", file=sys.stderr)
+            print(
+                f"horovodrun: rank {slot.rank} on {slot.hostname}: process {process.pid}: {shlex.join(command)}",
+                file=sys.stderr,
+            )
         width = len(str(slot.size - 1))
         for name, stream, to in (("stdout", process.stdout, sys.stdout), ("stderr", process.stderr, sys.stderr)):
             file = None
@@ -103,7 +117,9 @@ class Workers:
         return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def wait(self) -> int:
-        """Waits for all ranks; when one fails, or this process is told to end, ends the others. The first failed one's exit code (128 and the number for a signal), or 0."""
+        """Waits for all ranks; when one fails, or this process is told to end, ends the others.
+        The first failed one's exit code (128 and the number for a signal), or 0.
+        """
         failed = None
         try:
             with self._ended:
@@ -127,7 +143,10 @@ class Workers:
         host = self._slots[failed].hostname
         print(f"horovodrun: rank {failed} on {host} failed with {what}; the other ranks were ended.", file=sys.stderr)
         if code == SSH_FAILED and not is_local(host):
-            print(f"horovodrun: with that code ssh ends where it cannot reach a host: `ssh {host} true` has to work without a password.", file=sys.stderr)
+            print(
+                f"horovodrun: with that code ssh ends where it cannot reach a host: `ssh {host} true` has to work without a password.",
+                file=sys.stderr,
+            )
         return 128 - code if code < 0 else code
 
     def _end(self) -> None:
@@ -148,7 +167,9 @@ class Workers:
 
 
 def start_here(command: Sequence[str], variables: Mapping[str, str], how: Mapping[str, Any]) -> subprocess.Popen:
-    """Starts a rank on this machine; `how` are arguments of `Popen`. `OSError` says what to give in place of a command that cannot be started."""
+    """Starts a rank on this machine; `how` are arguments of `Popen`. `OSError` says what to give
+    in place of a command that cannot be started.
+    """
     try:
         return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, **how)
     except OSError as error:
@@ -167,7 +188,11 @@ def start_here(command: Sequence[str], variables: Mapping[str, str], how: Mappin
 
 
 def _exports(variables: dict[str, str]) -> str:
-    passed = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") or name.startswith(("HOROVOD_", "SHOAL_", "NCCL_", "OMP_"))}
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") or name.startswith(("HOROVOD_", "SHOAL_", "NCCL_", "OMP_"))
+    }
     return "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in {**passed, **variables}.items())
 
 
@@ -177,7 +202,9 @@ def plain_script(command: list[str], variables: dict[str, str]) -> str:
 
 
 def _script(command: list[str], variables: dict[str, str]) -> str:
-    """The script of bash on another host. It is read from standard input, so that no process list shows it, and ends the rank when that is closed."""
+    """The script of bash on another host. It is read from standard input, so that no process
+    list shows it, and ends the rank when that is closed.
+    """
     return f"""exec 3<&0
 rank() {{
 {_exports(variables)}

@@ -1,6 +1,8 @@
-"""Horovod's interface for TensorFlow: collectives on tensors, tapes and optimizers that step on all ranks' gradients.
+"""Horovod's interface for TensorFlow: collectives on tensors, tapes and optimizers that step on all
+ranks' gradients.
 
-Works eagerly, in `tf.function`, and in graphs and sessions of TensorFlow 1. Tensors are reduced in the memory of the host; see docs/horovod-tensorflow.md.
+Works eagerly, in `tf.function`, and in graphs and sessions of TensorFlow 1. Tensors are reduced in
+the memory of the host; see docs/horovod-tensorflow.md.
 """
 
 from horovod.common.util import check_extension, gpu_available

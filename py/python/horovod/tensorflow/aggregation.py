@@ -1,4 +1,6 @@
-"""Local aggregation: gradients of several passes are summed on this rank before ranks reduce them."""
+"""Local aggregation: gradients of several passes are summed on this rank before ranks reduce
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ def _finite(grads: Sequence[Any]) -> Any:
 
 
 class Aggregator:
-    """Sums of `passes` passes' gradients. `counter`: passes in the sums; it and the sums are 0 again after the last one.
+    """Sums of `passes` passes' gradients. `counter`: passes in the sums; it and the sums are 0
+    again after the last one.
 
-    Works eagerly, in a `tf.function`, and in a graph of TensorFlow 1, whose sessions must run `local_variables_initializer`.
+    Works eagerly, in a `tf.function`, and in a graph of TensorFlow 1, whose sessions must run
+    `local_variables_initializer`.
     """
 
     def __init__(self, passes: int, sparse_as_dense: bool, average: bool) -> None:
@@ -40,7 +44,9 @@ class Aggregator:
         if not isinstance(grad, tf.IndexedSlices):
             return grad
         if not self.sparse_as_dense:
-            raise ValueError("IndexedSlices are not supported when `backward_passes_per_step` > 1 and `sparse_as_dense` is False.")
+            raise ValueError(
+                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and `sparse_as_dense` is False."
+            )
         return tf.convert_to_tensor(grad)
 
     def prepare(self, grads: Sequence[Any]) -> None:
@@ -67,8 +73,9 @@ class Aggregator:
         return tf.equal(self.counter, self.passes)
 
     def take(self, reduce: Callable[[list[Any]], list[Any]], grads: Sequence[Any]) -> list[Any]:
-        """The reduced sums, in the order of `grads`, divided by the passes if so set. Clears the sums by assigning zeros, which also removes values that are
-        not finite."""
+        """The reduced sums, in the order of `grads`, divided by the passes if so set. Clears the
+        sums by assigning zeros, which also removes values that are not finite.
+        """
         held = [self.sums[i].read_value() if grad is not None else None for i, grad in enumerate(grads)]
         results = reduce(held)
         divisor = self.passes if self.average else 1
@@ -77,7 +84,9 @@ class Aggregator:
         return results
 
     def one_pass(self, grads: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> tuple[Any, list[Any]]:
-        """Adds a pass' gradients. Whether they were the step's last, and the reduced gradients, or before the last pass the sums so far."""
+        """Adds a pass' gradients. Whether they were the step's last, and the reduced gradients,
+        or before the last pass the sums so far.
+        """
         grads = [self.dense(it) for it in grads]
         self.prepare(grads)
         last = self.add(grads)

@@ -1,7 +1,8 @@
-"""Between TensorFlow and the engine: tensors as memory, results as tensors, failures as TensorFlow's errors.
+"""Between TensorFlow and the engine: tensors as memory, results as tensors, failures as
+TensorFlow's errors.
 
-Eagerly the engine works on a tensor's own memory. In a graph the same function is called by a stateful op, so within a `tf.function` collectives keep the
-order of the program on every rank.
+Eagerly the engine works on a tensor's own memory. In a graph the same function is called by a
+stateful op, so within a `tf.function` collectives keep the order of the program on every rank.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ _in_progress: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def reset_names() -> None:
-    """Unnamed operations are counted from 0 again: the ranks of a new world have counted differently."""
+    """Unnamed operations are counted from 0 again: the ranks of a new world have counted
+    differently.
+    """
     _counters.clear()
 
 
 def name_of(kind: str, tensors: Sequence[Any], name: str | None, ignore_name_scope: bool = False) -> str:
-    """An operation's name on all ranks. Unnamed ones are called by their number, in a graph by the tensor's name."""
+    """An operation's name on all ranks. Unnamed ones are called by their number, in a graph by
+    the tensor's name.
+    """
     if tf.executing_eagerly():
         if name is not None:
             return name
@@ -70,11 +75,16 @@ def _memory(tensor: Any) -> np.ndarray:
     return np.asarray(tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy())
 
 
-def call(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """Calls `function` with the tensors' memory: at once if eager, else when the graph runs. `shapes`: those of the results, as far as known."""
+def call(
+    function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]
+) -> list[Any]:
+    """Calls `function` with the tensors' memory: at once if eager, else when the graph runs.
+    `shapes`: those of the results, as far as known.
+    """
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(it) for it in function(*map(_memory, tensors))]
-    # A function runs its ops in the program's order, so that one waits at a time; a graph of TensorFlow 1 and what it branches to have no order.
+    # A function runs its ops in the program's order, so that one waits at a time; a graph of
+    # TensorFlow 1 and what it branches to have no order.
     graph = tf.compat.v1.get_default_graph()
     ordered = getattr(graph, "_add_control_dependencies", graph.building_function)
     with tf.device("/cpu:0"):
@@ -115,7 +125,13 @@ def collective(
     same_shape = kind in ("allreduce", "broadcast")
     received = [np.empty_like(it) if same_shape else None for it, _ in sent]
     tensors = [
-        (name, it.__array_interface__["data"][0], 0 if out is None else out.__array_interface__["data"][0], it.shape, code)
+        (
+            name,
+            it.__array_interface__["data"][0],
+            0 if out is None else out.__array_interface__["data"][0],
+            it.shape,
+            code,
+        )
         for name, (it, code), out in zip(names, sent, received, strict=True)
     ]
     more: dict[str, Any] = {"splits": list(splits)} if splits is not None else {}
@@ -139,7 +155,9 @@ def collective(
         except Mismatch as error:
             raise tf.errors.FailedPreconditionError(None, None, f"Horovod{kind.capitalize()}: {error}") from error
         except ConfigError as error:
-            raise tf.errors.InvalidArgumentError(None, None, f"Horovod{kind.capitalize()} of {names[0]}: {error}") from error
+            raise tf.errors.InvalidArgumentError(
+                None, None, f"Horovod{kind.capitalize()} of {names[0]}: {error}"
+            ) from error
         except CommError as error:
             raise HorovodInternalError(f"Horovod{kind.capitalize()} of {names[0]}: {error}") from error
     results = []

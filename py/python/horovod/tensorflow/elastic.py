@@ -1,4 +1,6 @@
-"""Elastic training with TensorFlow: states of variables and Keras models, and the loop around training."""
+"""Elastic training with TensorFlow: states of variables and Keras models, and the loop around
+training.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes `func(state, ...)` elastic: it is called again, with the state of the last commit when ranks were lost, with the current one when hosts come or go.
+    """Makes `func(state, ...)` elastic: it is called again, with the state of the last commit when
+    ranks were lost, with the current one when hosts come or go.
 
-    Before each call, all ranks get rank 0's state. There must be no collective before its first call.
+    Before each call, all ranks get rank 0's state. There must be no collective before its first
+    call.
     """
 
     @functools.wraps(func)
@@ -44,7 +48,9 @@ def _variables(optimizer: Any) -> list[Any]:
 
 
 class TensorFlowKerasState(ObjectState):
-    """A Keras model, its optimizer (that of the model unless given), and further values as attributes. The model must be built."""
+    """A Keras model, its optimizer (that of the model unless given), and further values as
+    attributes. The model must be built.
+    """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
         if not getattr(model, "built", True):
@@ -66,7 +72,12 @@ class TensorFlowKerasState(ObjectState):
     def _build_optimizer(self) -> None:
         # A rank that is new has no slots yet, and all ranks must broadcast as many variables.
         optimizer = self.optimizer
-        if optimizer is not None and not self._in_graph and hasattr(optimizer, "build") and not getattr(optimizer, "built", True):
+        if (
+            optimizer is not None
+            and not self._in_graph
+            and hasattr(optimizer, "build")
+            and not getattr(optimizer, "built", True)
+        ):
             optimizer.build(self.model.trainable_variables)
 
     def _kept(self) -> list[Any]:
@@ -104,7 +115,9 @@ class TensorFlowKerasState(ObjectState):
 
 
 class TensorFlowState(ObjectState):
-    """Variables (all global ones unless given), and further values as attributes. In a graph of TensorFlow 1 it needs the session."""
+    """Variables (all global ones unless given), and further values as attributes. In a graph of
+    TensorFlow 1 it needs the session.
+    """
 
     def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
         self.variables = list(variables or tf.compat.v1.global_variables())
@@ -116,7 +129,9 @@ class TensorFlowState(ObjectState):
         super().__init__(bcast_object=bcast_object, get_rank=rank, **kwargs)
 
     def _save_model(self) -> None:
-        self._values = self.session.run(self.variables) if self._in_graph else [plain(it).numpy().copy() for it in self.variables]
+        self._values = (
+            self.session.run(self.variables) if self._in_graph else [plain(it).numpy().copy() for it in self.variables]
+        )
 
     def save(self) -> None:
         """Keeps copies of the variables and the attributes."""

@@ -28,7 +28,9 @@ __all__ = ["Reducer", "set_size"]
 
 
 def set_size(process_set: ProcessSet) -> Any:
-    """The number of ranks of the set; in elastic training a tensor, since it may change under a graph."""
+    """The number of ranks of the set; in elastic training a tensor, since it may change under a
+    graph.
+    """
     return size_op(process_set.process_set_id) if int(os.environ.get("HOROVOD_ELASTIC", 0)) else process_set.size()
 
 
@@ -58,9 +60,11 @@ def dense(grad: Any) -> Any:
 
 
 class Reducer:
-    """Reduces the gradients of a step: all dense ones in one submission (or one for each of `groups`), sparse ones by gathering indices and values.
+    """Reduces the gradients of a step: all dense ones in one submission (or one for each of
+    `groups`), sparse ones by gathering indices and values.
 
-    `groups`: None; a number of groups; or lists of variables, each a group. Ranks that are alone in their set, or not in it, keep what they have.
+    `groups`: None; a number of groups; or lists of variables, each a group. Ranks that are alone in
+    their set, or not in it, keep what they have.
     """
 
     def __init__(
@@ -84,14 +88,21 @@ class Reducer:
         """Gradients of this variable stay on their rank."""
         self.local.add(reference(variable))
 
-    def __call__(self, grads: Sequence[Any], variables: Sequence[Any] | None = None, use_generic_names: bool = False) -> list[Any]:
-        """The gradients that all ranks step with; None stays None. Gradients of local variables are only divided by the number of ranks, if so wanted."""
+    def __call__(
+        self, grads: Sequence[Any], variables: Sequence[Any] | None = None, use_generic_names: bool = False
+    ) -> list[Any]:
+        """The gradients that all ranks step with; None stays None. Gradients of local variables
+        are only divided by the number of ranks, if so wanted.
+        """
         grads = list(grads)
         variables = list(variables) if variables is not None else [None] * len(grads)
         is_local = [it is not None and reference(it) in self.local for it in variables]
         if self.sparse_as_dense:
             grads = [dense(it) for it in grads]
-        results = [self._scaled(grad) if local and grad is not None else None for grad, local in zip(grads, is_local, strict=True)]
+        results = [
+            self._scaled(grad) if local and grad is not None else None
+            for grad, local in zip(grads, is_local, strict=True)
+        ]
         shared = [i for i, grad in enumerate(grads) if grad is not None and not is_local[i]]
         sparse = [i for i in shared if isinstance(grads[i], tf.IndexedSlices)]
         base = self._base(use_generic_names)
@@ -137,21 +148,31 @@ class Reducer:
         return [self.compression.decompress(it, context) for it, context in zip(reduced, contexts, strict=True)]
 
     def gather(self, slices: list[Any], base: str) -> list[Any]:
-        """IndexedSlices of all ranks, one after the other; values divided by the number of ranks for Average."""
+        """IndexedSlices of all ranks, one after the other; values divided by the number of ranks
+        for Average.
+        """
         check_sparse(self.op)
         values = gather_many([it.values for it in slices], f"{base}.values", self.process_set, alone=True)
         indices = gather_many([it.indices for it in slices], f"{base}.indices", self.process_set, alone=True)
         if self.op == Average and self.process_set.included():
             values = [it / tf.cast(set_size(self.process_set), it.dtype) for it in values]
-        return [tf.IndexedSlices(v, i, dense_shape=it.dense_shape) for v, i, it in zip(values, indices, slices, strict=True)]
+        return [
+            tf.IndexedSlices(v, i, dense_shape=it.dense_shape) for v, i, it in zip(values, indices, slices, strict=True)
+        ]
 
 
 def check_groups(num_groups: int, groups: Any) -> Any:
-    """`groups`, or the older `num_groups`; `ValueError` if it is neither a number nor lists of variables."""
+    """`groups`, or the older `num_groups`; `ValueError` if it is neither a number nor lists of
+    variables.
+    """
     if num_groups != 0:
         import warnings
 
-        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed in v0.23.0.", DeprecationWarning, stacklevel=3)
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed in v0.23.0.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
         groups = num_groups if groups is None else groups
     if groups is not None and not (isinstance(groups, list) or groups > 0):
         raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
@@ -166,7 +187,13 @@ def check_predivide(gradient_predivide_factor: float, op: int) -> None:
 
 def variables_of_layers(local_layers: Any) -> list[Any]:
     """The trainable variables of one layer or several; `ValueError` for anything else."""
-    layers = [] if local_layers is None else [local_layers] if isinstance(local_layers, tf.keras.layers.Layer) else list(local_layers)
+    layers = (
+        []
+        if local_layers is None
+        else [local_layers]
+        if isinstance(local_layers, tf.keras.layers.Layer)
+        else list(local_layers)
+    )
     if not all(isinstance(it, tf.keras.layers.Layer) for it in layers):
         raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
     return [plain(it) for layer in layers for it in layer.trainable_weights]

@@ -12,7 +12,9 @@ __all__ = ["BroadcastGlobalVariablesHook", "broadcast_global_variables"]
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The op that gives all global variables of the graph the root's values. `RuntimeError` when executing eagerly."""
+    """The op that gives all global variables of the graph the root's values. `RuntimeError` when
+    executing eagerly.
+    """
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution. Please use `hvd.broadcast_variables(<model/optimizer variables>)` instead."

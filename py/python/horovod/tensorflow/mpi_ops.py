@@ -50,7 +50,9 @@ def reduce_many(
     process_set: ProcessSet = global_process_set,
     alone: bool = False,
 ) -> list[Any]:
-    """All tensors in one submission, without a gradient. `alone`: ranks that are alone in the set, or not in it, keep their tensors."""
+    """All tensors in one submission, without a gradient. `alone`: ranks that are alone in the
+    set, or not in it, keep their tensors.
+    """
     names, word = _names(base, tensors), reduction(op, "allreduce")
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -72,7 +74,9 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of one tensor; its gradient is reduced likewise."""
-    return _grouped_allreduce([tensor], name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set, "allreduce")[0]
+    return _grouped_allreduce(
+        [tensor], name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set, "allreduce"
+    )[0]
 
 
 def _grouped_allreduce(
@@ -94,7 +98,9 @@ def _grouped_allreduce(
 
         def gradient(*grads: Any) -> Any:
             of_name = None if name is None else f"{name}.gradient"
-            return _grouped_allreduce(grads, of_name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set, kind)
+            return _grouped_allreduce(
+                grads, of_name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set, kind
+            )
 
         return reduce_many(given, base, op, prescale_factor, postscale_factor, process_set), gradient
 
@@ -106,7 +112,9 @@ def _first_dimension_free(tensor: Any) -> tf.TensorShape:
     return shape if shape.rank is None else tf.TensorShape([None]).concatenate(shape[1:])
 
 
-def gather_many(tensors: Sequence[Any], base: str, process_set: ProcessSet = global_process_set, alone: bool = False) -> list[Any]:
+def gather_many(
+    tensors: Sequence[Any], base: str, process_set: ProcessSet = global_process_set, alone: bool = False
+) -> list[Any]:
     """All tensors' rows of all ranks in one submission, without a gradient."""
     names = _names(base, tensors)
 
@@ -119,8 +127,12 @@ def gather_many(tensors: Sequence[Any], base: str, process_set: ProcessSet = glo
     return bridge.call(compute, tensors, [it.dtype for it in tensors], [_first_dimension_free(it) for it in tensors])
 
 
-def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
-    """The ranks' tensors one after the other along dimension 0, in which they may differ. Its gradient is averaged, and each rank gets its own rows."""
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> Any:
+    """The ranks' tensors one after the other along dimension 0, in which they may differ. Its
+    gradient is averaged, and each rank gets its own rows.
+    """
     return grouped_allgather([tensor], name, ignore_name_scope, process_set, "allgather")[0]
 
 
@@ -155,7 +167,9 @@ def _own_rows(grad: Any, of: Any, ignore_name_scope: bool, process_set: ProcessS
     return grad[begin : begin + rows[own]]
 
 
-def broadcast_many(tensors: Sequence[Any], base: str, root_rank: int, process_set: ProcessSet = global_process_set) -> list[Any]:
+def broadcast_many(
+    tensors: Sequence[Any], base: str, root_rank: int, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """The root's tensors in one submission, without a gradient."""
     names = [f"{base}.{i}of{len(tensors)}" for i in range(len(tensors))] if len(tensors) > 1 else [base]
 
@@ -165,8 +179,16 @@ def broadcast_many(tensors: Sequence[Any], base: str, root_rank: int, process_se
     return bridge.call(compute, tensors, [it.dtype for it in tensors], [it.shape for it in tensors])
 
 
-def broadcast(tensor: Any, root_rank: int, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
-    """The tensor of `root_rank`, a rank of the world. Its gradient goes to the root, averaged; that of the others is 0."""
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The tensor of `root_rank`, a rank of the world. Its gradient goes to the root, averaged;
+    that of the others is 0.
+    """
 
     @tf.custom_gradient
     def given_out(given: Any) -> Any:
@@ -181,13 +203,17 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None, ignore_name_
     return given_out(tf.convert_to_tensor(tensor))
 
 
-def broadcast_(variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+def broadcast_(
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """Gives variables the root's values. Returns these."""
     variables = list(variables)
     if not variables:
         return []
     values = _tensors(variables)
-    base = bridge.name_of("broadcast_", values, name or "_".join(dict.fromkeys(str(it.name) for it in (variables[0], variables[-1]))))
+    base = bridge.name_of(
+        "broadcast_", values, name or "_".join(dict.fromkeys(str(it.name) for it in (variables[0], variables[-1])))
+    )
     results = broadcast_many(values, base, root_rank, process_set)
     assigned = [variable.assign(value) for variable, value in zip(variables, results, strict=True)]
     if tf.executing_eagerly():
@@ -197,19 +223,28 @@ def broadcast_(variables: Sequence[Any], root_rank: int, name: str | None = None
 
 
 def alltoall(
-    tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends rows of dimension 0 to each rank, `splits[r]` to the r-th of the set or equal shares. Returns the received rows; with `splits` also the number of
-    rows from each rank."""
+    """Sends rows of dimension 0 to each rank, `splits[r]` to the r-th of the set or equal
+    shares. Returns the received rows; with `splits` also the number of rows from each rank.
+    """
     tensor = tf.convert_to_tensor(tensor)
     given_splits = tf.zeros([0], tf.int32) if splits is None else tf.cast(tf.convert_to_tensor(splits), tf.int32)
 
     def compute(array: np.ndarray, counts: np.ndarray, base: str) -> list[np.ndarray]:
         ranks = process_set.size()
         if splits is None and array.shape[0] % ranks:
-            _refused(f"alltoall of {base}: dimension 0 is {array.shape[0]}, which {ranks} ranks do not divide; give splits")
+            _refused(
+                f"alltoall of {base}: dimension 0 is {array.shape[0]}, which {ranks} ranks do not divide; give splits"
+            )
         if splits is not None and (counts.shape != (ranks,) or counts.sum() != array.shape[0] or (counts < 0).any()):
-            _refused(f"alltoall of {base}: splits are {counts.tolist()}; {ranks} counts are needed, which sum up to {array.shape[0]}, dimension 0")
+            _refused(
+                f"alltoall of {base}: splits are {counts.tolist()}; {ranks} counts are needed, which sum up to {array.shape[0]}, dimension 0"
+            )
         parts = [array.shape[0] // ranks] * ranks if splits is None else counts.tolist()
         results, handle = bridge.collective("alltoall", [array], [base], splits=parts, set_id=identity(process_set))
         return [results[0], np.asarray(handle.received_splits(), np.int32)]
@@ -217,7 +252,12 @@ def alltoall(
     @tf.custom_gradient
     def exchanged(given: Any, counts: Any) -> Any:
         base = bridge.name_of("alltoall", [given], name, ignore_name_scope)
-        results = bridge.call(lambda a, c: compute(a, c, base), [given, counts], [given.dtype, tf.int32], [_first_dimension_free(given), [None]])
+        results = bridge.call(
+            lambda a, c: compute(a, c, base),
+            [given, counts],
+            [given.dtype, tf.int32],
+            [_first_dimension_free(given), [None]],
+        )
 
         def gradient(grad: Any, _: Any) -> Any:
             back, _ = alltoall(grad, splits=results[1], ignore_name_scope=ignore_name_scope, process_set=process_set)
@@ -243,7 +283,9 @@ def _reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """This rank's rows of the reduction; the first (rows mod ranks) ranks have one more."""
-    return _grouped_reducescatter([tensor], name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor, "reducescatter")[0]
+    return _grouped_reducescatter(
+        [tensor], name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor, "reducescatter"
+    )[0]
 
 
 def _grouped_reducescatter(
@@ -269,7 +311,12 @@ def _grouped_reducescatter(
         names, word = _names(base, given), reduction(op, "reducescatter")
 
         def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-            more = {"op": word, "prescale": prescale_factor, "postscale": postscale_factor, "set_id": identity(process_set)}
+            more = {
+                "op": word,
+                "prescale": prescale_factor,
+                "postscale": postscale_factor,
+                "set_id": identity(process_set),
+            }
             return bridge.collective("reducescatter", arrays, names, **more)[0]
 
         def gradient(*grads: Any) -> Any:
@@ -284,7 +331,9 @@ def _grouped_reducescatter(
 
 
 def join() -> Any:
-    """Waits until all ranks have joined, and meanwhile supplies zeros to the others' allreduces. Returns the rank that joined last."""
+    """Waits until all ranks have joined, and meanwhile supplies zeros to the others' allreduces.
+    Returns the rank that joined last.
+    """
 
     def compute() -> list[np.ndarray]:
         handle = current().submit("join", [], wait=True)
@@ -308,7 +357,9 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """1 if this rank is in the set, else 0; -1 before `init`, -2 if there is no such set; when the graph runs."""
+    """1 if this rank is in the set, else 0; -1 before `init`, -2 if there is no such set; when
+    the graph runs.
+    """
 
     def value() -> int:
         if not is_initialized():
@@ -332,4 +383,3 @@ def rank_op(name: str | None = None) -> Any:
 def local_rank_op(name: str | None = None) -> Any:
     """Its rank on this host, when the graph runs."""
     return _told(local_rank, name)
-

@@ -1,4 +1,6 @@
-"""`DistributedOptimizer` for optimizers of TensorFlow 1; those of Keras go on to `horovod.tensorflow.keras`."""
+"""`DistributedOptimizer` for optimizers of TensorFlow 1; those of Keras go on to
+`horovod.tensorflow.keras`.
+"""
 
 from __future__ import annotations
 
@@ -41,21 +43,29 @@ class _Wrapper(_LegacyOptimizer):
 
 
 class _DistributedOptimizer(_Wrapper):
-    """Reduces gradients in `compute_gradients`; with several passes, steps in the last of them only."""
+    """Reduces gradients in `compute_gradients`; with several passes, steps in the last of them
+    only.
+    """
 
-    def __init__(self, optimizer: Any, name: str, use_locking: bool, reducer: Reducer, aggregator: Aggregator | None) -> None:
+    def __init__(
+        self, optimizer: Any, name: str, use_locking: bool, reducer: Reducer, aggregator: Aggregator | None
+    ) -> None:
         super().__init__(optimizer, name, use_locking)
         self._reducer, self._agg_helper = reducer, aggregator
         self._last_pass: Any = None
         if aggregator is not None and tf.executing_eagerly():
-            raise ValueError("backward_passes_per_step > 1 is not yet supported for tf.compat.v1 optimizers with eager execution; use a Keras optimizer.")
+            raise ValueError(
+                "backward_passes_per_step > 1 is not yet supported for tf.compat.v1 optimizers with eager execution; use a Keras optimizer."
+            )
 
     def register_local_var(self, var: Any) -> None:
         """Gradients of this variable stay on their rank."""
         self._reducer.register_local(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """The optimizer's, reduced over all ranks; before a step's last pass, those of this pass."""
+        """The optimizer's, reduced over all ranks; before a step's last pass, those of this
+        pass.
+        """
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         grads, variables = [it for it, _ in pairs], [it for _, it in pairs]
         if self._agg_helper is None:
@@ -84,13 +94,17 @@ class _DistributedOptimizer(_Wrapper):
             grads[i] = it
         return list(zip(grads, variables, strict=True))
 
-    def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
+    ) -> Any:
         """The optimizer's; with several passes only in the last, but `global_step` counts all."""
         pairs = list(grads_and_vars)
         if self._agg_helper is None:
             return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         if self._last_pass is None:
-            raise ValueError("apply_gradients with backward_passes_per_step > 1 comes after compute_gradients of the same optimizer, which counts the passes")
+            raise ValueError(
+                "apply_gradients with backward_passes_per_step > 1 comes after compute_gradients of the same optimizer, which counts the passes"
+            )
 
         def skip() -> Any:
             return tf.no_op() if global_step is None else global_step.assign_add(1, read_value=False)
@@ -115,8 +129,12 @@ class _DistributedAdasumOptimizer(_Wrapper):
         """The optimizer's, not reduced."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None) -> Any:
-        """A step on this rank; in every `backward_passes_per_step`-th call all ranks combine their steps since the last such call."""
+    def apply_gradients(
+        self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """A step on this rank; in every `backward_passes_per_step`-th call all ranks combine
+        their steps since the last such call.
+        """
         pairs = [(grad, var) for grad, var in grads_and_vars if grad is not None]
         variables = [var for _, var in pairs]
         self._prepare(variables)
@@ -130,7 +148,9 @@ class _DistributedAdasumOptimizer(_Wrapper):
             assigned = []
             for i, (start, var) in enumerate(zip(starts, variables, strict=True)):
                 begun = start.read_value()
-                delta = allreduce(var.read_value() - begun, compression=self._compression, op=Adasum, name=f"{self._name}.delta.{i}")
+                delta = allreduce(
+                    var.read_value() - begun, compression=self._compression, op=Adasum, name=f"{self._name}.delta.{i}"
+                )
                 assigned.append(var.assign(begun + delta))
             return tf.group(*assigned)
 
@@ -173,10 +193,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The optimizer, stepping on the gradients of all ranks: one of TensorFlow 1 (`tf.compat.v1.train`) or of Keras.
+    """The optimizer, stepping on the gradients of all ranks: one of TensorFlow 1
+    (`tf.compat.v1.train`) or of Keras.
 
-    With `backward_passes_per_step` n, gradients of n calls are added up before ranks reduce them, and divided by n if `average_aggregated_gradients`. For an
-    optimizer of Keras `use_locking`, `op`, `groups` and `num_groups` are ignored, as in Horovod: it averages. Adasum is for those of TensorFlow 1 only.
+    With `backward_passes_per_step` n, gradients of n calls are added up before ranks reduce them,
+    and divided by n if `average_aggregated_gradients`. For an optimizer of Keras `use_locking`,
+    `op`, `groups` and `num_groups` are ignored, as in Horovod: it averages. Adasum is for those of
+    TensorFlow 1 only.
     """
     check_predivide(gradient_predivide_factor, op)
     if op == Adasum and average_aggregated_gradients:
@@ -203,11 +226,21 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if op == Adasum:
         if process_set.process_set_id != 0:
             raise NotImplementedError("Adasum does not support process sets yet")
-        return _DistributedAdasumOptimizer(optimizer, name or f"DistributedDelta{type(optimizer).__name__}", use_locking, compression, backward_passes_per_step)
+        return _DistributedAdasumOptimizer(
+            optimizer,
+            name or f"DistributedDelta{type(optimizer).__name__}",
+            use_locking,
+            compression,
+            backward_passes_per_step,
+        )
     name = name or f"Distributed{type(optimizer).__name__}"
-    reducer = Reducer(name, compression, sparse_as_dense, op, gradient_predivide_factor, groups, process_set, scale_local_gradients)
+    reducer = Reducer(
+        name, compression, sparse_as_dense, op, gradient_predivide_factor, groups, process_set, scale_local_gradients
+    )
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     several = backward_passes_per_step > 1
-    aggregator = Aggregator(backward_passes_per_step, sparse_as_dense, average_aggregated_gradients) if several else None
+    aggregator = (
+        Aggregator(backward_passes_per_step, sparse_as_dense, average_aggregated_gradients) if several else None
+    )
     return _DistributedOptimizer(optimizer, name, use_locking, reducer, aggregator)

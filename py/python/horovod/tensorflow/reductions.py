@@ -1,4 +1,6 @@
-"""`allreduce` and `reducescatter` as users call them: with compression, sparse tensors and the older arguments."""
+"""`allreduce` and `reducescatter` as users call them: with compression, sparse tensors and the
+older arguments.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,13 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction of a tensor, a variable or IndexedSlices over all ranks of the set (Average unless `op` says otherwise), which have the same shape.
+    """The reduction of a tensor, a variable or IndexedSlices over all ranks of the set (Average
+    unless `op` says otherwise), which have the same shape.
 
-    IndexedSlices are gathered: Sum and Average only, without scales. Scales multiply before and after the reduction. `average` is the older form of `op`.
-    Raises `tf.errors.FailedPreconditionError` where ranks differ in shape, type, op or scales (in a graph `tf.errors.UnknownError` with that text).
+    IndexedSlices are gathered: Sum and Average only, without scales. Scales multiply before and
+    after the reduction. `average` is the older form of `op`. Raises
+    `tf.errors.FailedPreconditionError` where ranks differ in shape, type, op or scales (in a graph
+    `tf.errors.UnknownError` with that text).
     """
     op = handle_average_backwards_compatibility(op, average)
     if isinstance(tensor, tf.IndexedSlices):
@@ -115,9 +120,13 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's rows of the reduction (Average or Sum); the first (rows mod ranks) ranks have one more."""
+    """This rank's rows of the reduction (Average or Sum); the first (rows mod ranks) ranks have
+    one more.
+    """
     sent, context = compression.compress(tf.convert_to_tensor(tensor))
-    return compression.decompress(_reducescatter(sent, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor), context)
+    return compression.decompress(
+        _reducescatter(sent, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor), context
+    )
 
 
 def grouped_reducescatter(

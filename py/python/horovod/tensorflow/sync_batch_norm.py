@@ -12,7 +12,9 @@ __all__ = ["SyncBatchNormalization"]
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """`BatchNormalization` whose mean and variance in training are those of all ranks' batches together, which should be equally large."""
+    """`BatchNormalization` whose mean and variance in training are those of all ranks' batches
+    together, which should be equally large.
+    """
 
     def __init__(self, fused: bool = False, **kwargs: Any) -> None:
         if fused in (True, None):

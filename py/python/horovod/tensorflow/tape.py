@@ -24,7 +24,9 @@ class _Distributed(tf.GradientTape):
         self._reducer = reducer
 
     def register_local_source(self, source: Any) -> None:
-        """Gradients of this variable are not reduced; they are divided by the number of ranks, if `scale_local_gradients`."""
+        """Gradients of this variable are not reduced; they are divided by the number of ranks,
+        if `scale_local_gradients`.
+        """
         self._reducer.register_local(source)
 
     def gradient(
@@ -35,7 +37,9 @@ class _Distributed(tf.GradientTape):
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
         use_generic_names: bool = False,
     ) -> Any:
-        """As the tape's, reduced over all ranks. `use_generic_names`: ranks may have different names for their variables."""
+        """As the tape's, reduced over all ranks. `use_generic_names`: ranks may have different
+        names for their variables.
+        """
         grads = super().gradient(target, sources, output_gradients, unconnected_gradients)
         flat = tf.nest.flatten(sources)
         reduced = self._reducer(tf.nest.flatten(grads), flat, use_generic_names)
@@ -66,23 +70,38 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 ) -> tf.GradientTape:
     """The tape, with a `gradient` that is reduced over all ranks.
 
-    `sparse_as_dense`: IndexedSlices are made dense before. `gradient_predivide_factor` f divides by f before the sum and by size / f after it (Average only).
-    `groups`: the number of submissions, or lists of variables. `scale_local_gradients`: gradients of local sources are divided by the number of ranks. The
-    devices
-    are accepted and not used: memory of the host is reduced.
+    `sparse_as_dense`: IndexedSlices are made dense before. `gradient_predivide_factor` f divides by
+    f before the sum and by size / f after it (Average only). `groups`: the number of submissions,
+    or lists of variables. `scale_local_gradients`: gradients of local sources are divided by the
+    number of ranks. The devices are accepted and not used: memory of the host is reduced.
     """
     if not callable(getattr(gradtape, "gradient", None)):
         raise TypeError(f"DistributedGradientTape: the tape is a {type(gradtape).__name__}; give a tf.GradientTape")
     if not callable(getattr(compression, "compress", None)):
-        raise TypeError(f"DistributedGradientTape: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
+        raise TypeError(
+            f"DistributedGradientTape: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16"
+        )
     reduction(op, "DistributedGradientTape")
     # A tape reduces, and the script steps in every pass.
-    simulation.refuse("DistributedGradientTape", "hvd.DistributedOptimizer or shoal.keras.LargeBatch, with a plain tf.GradientTape")
+    simulation.refuse(
+        "DistributedGradientTape", "hvd.DistributedOptimizer or shoal.keras.LargeBatch, with a plain tf.GradientTape"
+    )
     check_predivide(gradient_predivide_factor, op)
     groups = check_groups(num_groups, groups)
     kind = type(gradtape)
-    tape = object.__new__(type(kind.__name__, (_Distributed, kind) if kind is not tf.GradientTape else (_Distributed,), {}))
-    reducer = Reducer("DistributedGradientTape", compression, sparse_as_dense, op, gradient_predivide_factor, groups, process_set, scale_local_gradients)
+    tape = object.__new__(
+        type(kind.__name__, (_Distributed, kind) if kind is not tf.GradientTape else (_Distributed,), {})
+    )
+    reducer = Reducer(
+        "DistributedGradientTape",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     tape._wrap(gradtape, reducer)
     return tape
 
@@ -101,9 +120,22 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """A `DistributedGradientTape` that does not reduce the gradients of `local_layers`, one layer or several."""
+    """A `DistributedGradientTape` that does not reduce the gradients of `local_layers`, one
+    layer or several.
+    """
     local = variables_of_layers(local_layers)
-    given = (gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set)
+    given = (
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+    )
     tape = DistributedGradientTape(*given, scale_local_gradients)
     for it in local:
         tape.register_local_source(it)

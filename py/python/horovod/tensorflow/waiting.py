@@ -1,8 +1,11 @@
-"""Operations of graphs of TensorFlow 1 that wait for other ranks without keeping a thread of TensorFlow.
+"""Operations of graphs of TensorFlow 1 that wait for other ranks without keeping a thread of
+TensorFlow.
 
-Such a graph runs its ops in any order, and another order on each rank. If each waiting collective kept a thread of TensorFlow (`TF_NUM_INTEROP_THREADS`), all
-threads could wait for collectives that another rank cannot begin, because its threads wait likewise. So a collective is three ops here: one begins it on a thread of
-our own, a loop asks whether it is done, and gives TensorFlow's thread back between two questions, and the last one takes the results.
+Such a graph runs its ops in any order, and another order on each rank. If each waiting collective
+kept a thread of TensorFlow (`TF_NUM_INTEROP_THREADS`), all threads could wait for collectives that
+another rank cannot begin, because its threads wait likewise. So a collective is three ops here: one
+begins it on a thread of our own, a loop asks whether it is done, and gives TensorFlow's thread back
+between two questions, and the last one takes the results.
 """
 
 from __future__ import annotations
@@ -19,11 +22,14 @@ import tensorflow as tf
 
 __all__ = ["compute"]
 
-#: Bounds of how long one question keeps a thread, in seconds: the longer an operation waits, the less often it is asked for.
+#: Bounds of how long one question keeps a thread, in seconds: the longer an operation waits, the
+#: less often it is asked for.
 LEAST_S, MOST_S = 0.0005, 0.02
-#: So many waiting operations keep threads for that long; more share the time, for a cycle through all must stay short.
+#: So many waiting operations keep threads for that long; more share the time, for a cycle through
+#: all must stay short.
 MANY = 4
-#: Results that nobody took, because the run of the graph failed, are kept as long as there are fewer.
+#: Results that nobody took, because the run of the graph failed, are kept as long as there are
+#: fewer.
 KEPT = 4096
 
 
@@ -105,7 +111,8 @@ def compute(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], d
     begun.set_shape([])
 
     def ask(number: Any, _: Any) -> list[Any]:
-        # A loop keeps its thread, unless it waits for an op that goes on elsewhere: a batch of one number is handed over by a thread of its own.
+        # A loop keeps its thread, unless it waits for an op that goes on elsewhere: a batch of one
+        # number is handed over by a thread of its own.
         handed = tf.raw_ops.Batch(
             in_tensors=[tf.reshape(number, [1])],
             num_batch_threads=1,
@@ -120,5 +127,7 @@ def compute(function: Callable[..., list[np.ndarray]], tensors: Sequence[Any], d
         done.set_shape([])
         return [number, done]
 
-    number, _ = tf.while_loop(lambda _, done: tf.logical_not(done), ask, [begun, tf.constant(False)], parallel_iterations=1)
+    number, _ = tf.while_loop(
+        lambda _, done: tf.logical_not(done), ask, [begun, tf.constant(False)], parallel_iterations=1
+    )
     return tf.numpy_function(_take, [number], list(dtypes))

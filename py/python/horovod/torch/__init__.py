@@ -1,6 +1,7 @@
 """Horovod's interface for PyTorch: `import horovod.torch as hvd`.
 
-CPU tensors go over Shoal's process groups, CUDA tensors over NCCL where each rank has a GPU of its own, else through host memory.
+CPU tensors go over Shoal's process groups, CUDA tensors over NCCL where each rank has a GPU of its
+own, else through host memory.
 """
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt

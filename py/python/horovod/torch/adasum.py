@@ -1,4 +1,6 @@
-"""The optimizer that combines what local steps have changed, instead of gradients (Maleki et al., 2020)."""
+"""The optimizer that combines what local steps have changed, instead of gradients (Maleki et
+al., 2020).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator

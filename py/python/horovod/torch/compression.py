@@ -9,12 +9,16 @@ class Compressor:
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
         """The tensor to send, and a context for `decompress`."""
-        raise NotImplementedError(f"a compressor has compress(tensor); use {Compression.__name__}.none or {Compression.__name__}.fp16")
+        raise NotImplementedError(
+            f"a compressor has compress(tensor); use {Compression.__name__}.none or {Compression.__name__}.fp16"
+        )
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: object) -> torch.Tensor:
         """The tensor in its original type."""
-        raise NotImplementedError(f"a compressor has decompress(tensor, ctx); use {Compression.__name__}.none or {Compression.__name__}.fp16")
+        raise NotImplementedError(
+            f"a compressor has decompress(tensor, ctx); use {Compression.__name__}.none or {Compression.__name__}.fp16"
+        )
 
 
 class NoneCompressor(Compressor):

@@ -1,4 +1,6 @@
-"""What both kinds of distributed optimizers have: names of parameters, and hooks that count backward passes."""
+"""What both kinds of distributed optimizers have: names of parameters, and hooks that count
+backward passes.
+"""
 
 import torch
 
@@ -13,19 +15,33 @@ RACE = (
 
 
 class Named:
-    """What both kinds of distributed optimizers have: names of parameters, hooks that count backward passes."""
+    """What both kinds of distributed optimizers have: names of parameters, hooks that count
+    backward passes.
+    """
 
     def _name(self, named_parameters) -> None:
         given = list(named_parameters) if named_parameters is not None else None
         if given is not None and not all(isinstance(it, tuple) and len(it) == 2 for it in given):
-            raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
+            raise ValueError(
+                "named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters()."
+            )
         parameters = [it for group in self.param_groups for it in group["params"]]
         if given is None:
-            given = [(f"noname.{g}.{i}", it) for g, group in enumerate(self.param_groups) for i, it in enumerate(group["params"])]
+            given = [
+                (f"noname.{g}.{i}", it)
+                for g, group in enumerate(self.param_groups)
+                for i, it in enumerate(group["params"])
+            ]
         all_names = [name for name, _ in given]
-        twice = sorted({str(name) for name in all_names if all_names.count(name) > 1}) if len(set(all_names)) < len(all_names) else []
+        twice = (
+            sorted({str(name) for name in all_names if all_names.count(name) > 1})
+            if len(set(all_names)) < len(all_names)
+            else []
+        )
         if twice:
-            raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
+            raise ValueError(
+                f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}"
+            )
         named = {id(it) for _, it in given}
         unnamed = [str(id(it)) for it in parameters if id(it) not in named]
         if unnamed:
@@ -71,7 +87,9 @@ class Named:
 
 
 def _when_accumulated(parameter: torch.Tensor, hook):
-    """Calls `hook(parameter)` whenever its gradient has been accumulated. The result must be kept alive for that."""
+    """Calls `hook(parameter)` whenever its gradient has been accumulated. The result must be
+    kept alive for that.
+    """
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return parameter.register_post_accumulate_grad_hook(hook)
     accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]

@@ -1,8 +1,9 @@
 """Operations on tensors that the engine's memory operations do not reach: those on GPUs.
 
-Names are negotiated by the engine as all others; then PyTorch's own process group for the device (NCCL) does the work, in the order that all ranks have agreed on,
-on a stream of its own. Where ranks share a GPU, which NCCL refuses, or where there is no NCCL, tensors go through host memory. HOROVOD_GPU_OPERATIONS=HOST
-asks for that.
+Names are negotiated by the engine as all others; then PyTorch's own process group for the device
+(NCCL) does the work, in the order that all ranks have agreed on, on a stream of its own. Where
+ranks share a GPU, which NCCL refuses, or where there is no NCCL, tensors go through host memory.
+HOROVOD_GPU_OPERATIONS=HOST asks for that.
 """
 
 import json
@@ -22,7 +23,8 @@ from horovod.torch import streams
 from horovod.torch.handles import Pending
 from horovod.torch.submission import DTYPES, allocated_output, descriptor, own_rows, rank_in, submit
 
-#: Makes a process group of a store, this rank's number and the number of ranks; None where tensors go through host memory.
+#: Makes a process group of a store, this rank's number and the number of ranks; None where tensors
+#: go through host memory.
 _make: Callable[[dist.Store, int, int], dist.ProcessGroup] | None = None
 _store: dist.Store | None = None
 _groups: dict[int, dist.ProcessGroup] = {}
@@ -37,7 +39,9 @@ def _nccl(store: dist.Store, rank: int, size: int) -> dist.ProcessGroup:
 
 
 def _own_gpu() -> str:
-    """This rank's GPU as scripts choose it: that of its number on the host, or the only one that it sees. Empty without one."""
+    """This rank's GPU as scripts choose it: that of its number on the host, or the only one that
+    it sees. Empty without one.
+    """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     local = engine.current().local_rank
     index = local if local < count else 0 if count == 1 else None
@@ -45,7 +49,9 @@ def _own_gpu() -> str:
 
 
 def find() -> None:
-    """Finds out, together with the other ranks, how tensors on GPUs go: NCCL if each rank has a GPU of its own."""
+    """Finds out, together with the other ranks, how tensors on GPUs go: NCCL if each rank has a
+    GPU of its own.
+    """
     global _found, _hosts
     it = engine.current()
     if _found == engine.generation:
@@ -63,7 +69,9 @@ def find() -> None:
 
 
 def use(make: Callable[[dist.Store, int, int], dist.ProcessGroup]) -> None:
-    """Lets process groups made by this do the work; all ranks call it. It is how tests try another than NCCL."""
+    """Lets process groups made by this do the work; all ranks call it. It is how tests try
+    another than NCCL.
+    """
     global _make, _store
     from horovod.torch.functions import broadcast_object
 
@@ -77,7 +85,9 @@ def use(make: Callable[[dist.Store, int, int], dist.ProcessGroup]) -> None:
         where = host, _store.port
     host, port = broadcast_object(where, 0, "horovod.torch.store")
     if it.rank != 0:
-        _store = dist.TCPStore(host, port, it.size, is_master=False, wait_for_workers=False, timeout=timedelta(minutes=5))
+        _store = dist.TCPStore(
+            host, port, it.size, is_master=False, wait_for_workers=False, timeout=timedelta(minutes=5)
+        )
     _make = make
     it.on_joined(_beside)
 
@@ -92,12 +102,25 @@ def forget() -> None:
 def _group(process_set: ProcessSet) -> dist.ProcessGroup:
     number = process_set.process_set_id
     if number not in _groups:
-        _groups[number] = _make(dist.PrefixStore(f"set {number}", _store), rank_in(process_set), len(members(process_set)))
+        _groups[number] = _make(
+            dist.PrefixStore(f"set {number}", _store), rank_in(process_set), len(members(process_set))
+        )
     return _groups[number]
 
 
-def _external(name: str, what: dict, work: Callable[[], object], like: torch.Tensor, keep: object, process_set: ProcessSet, finish: Callable, joined=False) -> Pending:
-    """Begins an operation of the device's process group: `work` gives its outputs, `finish` makes the caller's of them."""
+def _external(
+    name: str,
+    what: dict,
+    work: Callable[[], object],
+    like: torch.Tensor,
+    keep: object,
+    process_set: ProcessSet,
+    finish: Callable,
+    joined=False,
+) -> Pending:
+    """Begins an operation of the device's process group: `work` gives its outputs, `finish`
+    makes the caller's of them.
+    """
     side = streams.of(like)
     result: list = []
 
@@ -123,7 +146,14 @@ def _external(name: str, what: dict, work: Callable[[], object], like: torch.Ten
 def _what(kind: str, tensors: list[torch.Tensor], process_set: ProcessSet, **more) -> dict:
     """What ranks have to agree on."""
     shapes = [list(it.shape) for it in tensors]
-    return {"kind": kind, "device": tensors[0].device.type, "types": [DTYPES[it.dtype] for it in tensors], "shapes": shapes, "set": process_set.process_set_id, **more}
+    return {
+        "kind": kind,
+        "device": tensors[0].device.type,
+        "types": [DTYPES[it.dtype] for it in tensors],
+        "shapes": shapes,
+        "set": process_set.process_set_id,
+        **more,
+    }
 
 
 _OPS = {"min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "product": dist.ReduceOp.PRODUCT}
@@ -158,13 +188,17 @@ def _all_reduce(group: dist.ProcessGroup, flat: torch.Tensor, op: str, prescale:
 
 
 def adasum(vectors: list[torch.Tensor], hosts: list[str]) -> torch.Tensor:
-    """Adasum of all ranks' vectors: averages within hosts, then pairs of hosts in a binary tree (Maleki et al., 2020, algorithm 1)."""
+    """Adasum of all ranks' vectors: averages within hosts, then pairs of hosts in a binary tree
+    (Maleki et al., 2020, algorithm 1).
+    """
     by_host: dict[str, list[torch.Tensor]] = {}
     for vector, host in zip(vectors, hosts, strict=True):
         by_host.setdefault(host, []).append(vector.double())
     level = [torch.stack(some).mean(0) for some in by_host.values()]
     if len(level) & (len(level) - 1):
-        raise NotImplementedError(f"Running GPU Adasum with non-power of 2 nodes is not supported yet: there are {len(level)}.")
+        raise NotImplementedError(
+            f"Running GPU Adasum with non-power of 2 nodes is not supported yet: there are {len(level)}."
+        )
     while len(level) > 1:
         level = [_pair(one, other) for one, other in zip(level[::2], level[1::2], strict=True)]
     return level[0].to(vectors[0].dtype)
@@ -186,7 +220,9 @@ def reduce(kind, tensors, outputs, each, op, prescale, postscale, process_set, f
     def work():
         return _reduced(kind, tensors, outputs, op, prescale, postscale, process_set)
 
-    return _external(each[0], what, work, tensors[0], (tensors, outputs), process_set, finish, joined=kind == "allreduce")
+    return _external(
+        each[0], what, work, tensors[0], (tensors, outputs), process_set, finish, joined=kind == "allreduce"
+    )
 
 
 def _reduced(kind, tensors, outputs, op, prescale, postscale, process_set) -> None:
@@ -203,7 +239,9 @@ def _reduced(kind, tensors, outputs, op, prescale, postscale, process_set) -> No
 
 
 def _rows(whole: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
-    """This rank's part of a reduction. NCCL scatters equal parts only, so all have got the whole."""
+    """This rank's part of a reduction. NCCL scatters equal parts only, so all have got the
+    whole.
+    """
     rows, ranks, own = whole.shape[0], len(members(process_set)), rank_in(process_set)
     return whole.narrow(0, own * (rows // ranks) + min(own, rows % ranks), own_rows(rows, process_set))
 
@@ -214,8 +252,13 @@ def _beside(_: str, signature: str) -> None:
     if what.get("set") != 0 or what.get("kind") != "allreduce":
         return
     types = {word: dtype for dtype, word in DTYPES.items()}
-    own = torch.device("cuda", torch.cuda.current_device()) if what["device"] == "cuda" else torch.device(what["device"])
-    zeros = [torch.zeros(shape, dtype=types[word], device=own) for shape, word in zip(what["shapes"], what["types"], strict=True)]
+    own = (
+        torch.device("cuda", torch.cuda.current_device()) if what["device"] == "cuda" else torch.device(what["device"])
+    )
+    zeros = [
+        torch.zeros(shape, dtype=types[word], device=own)
+        for shape, word in zip(what["shapes"], what["types"], strict=True)
+    ]
     with streams.of(zeros[0]):
         _reduced("allreduce", zeros, zeros, what["op"], what["prescale"], what["postscale"], global_process_set)
 
@@ -236,7 +279,9 @@ def gather(tensors, each, process_set, grouped) -> Pending:
         given = [descriptor(one, it, None) for one, it in zip(each, held, strict=True)]
 
         def back(native):
-            return finish([allocated_output(native, number, it).to(tensors[0].device) for number, it in enumerate(held)])
+            return finish(
+                [allocated_output(native, number, it).to(tensors[0].device) for number, it in enumerate(held)]
+            )
 
         return submit("allgather", given, back, held, process_set, grouped=grouped)
 
@@ -264,7 +309,15 @@ def broadcast(outputs, each, root_rank, process_set, finish, grouped) -> Pending
     if _make is None:
         held = [it.detach().cpu() for it in outputs]
         given = [descriptor(called, it, it) for called, it in zip(each, held, strict=True)]
-        return submit("broadcast", given, lambda _: _copied(outputs, held, finish), held, process_set, root=root_rank, grouped=grouped)
+        return submit(
+            "broadcast",
+            given,
+            lambda _: _copied(outputs, held, finish),
+            held,
+            process_set,
+            root=root_rank,
+            grouped=grouped,
+        )
 
     def work():
         options = dist.BroadcastOptions()
@@ -272,7 +325,15 @@ def broadcast(outputs, each, root_rank, process_set, finish, grouped) -> Pending
         for it in outputs:
             _group(process_set).broadcast([it.detach()], options).wait()
 
-    return _external(each[0], _what("broadcast", outputs, process_set, root=root_rank), work, outputs[0], outputs, process_set, finish)
+    return _external(
+        each[0],
+        _what("broadcast", outputs, process_set, root=root_rank),
+        work,
+        outputs[0],
+        outputs,
+        process_set,
+        finish,
+    )
 
 
 def alltoall(tensor, rows, name, process_set, both) -> Pending:
@@ -312,7 +373,17 @@ def _staged_reduce(kind, tensors, outputs, each, op, prescale, postscale, proces
         results = [torch.empty(it.shape, dtype=it.dtype) for it in outputs]
         given = [descriptor(*one) for one in zip(each, held, results, strict=True)]
         done = lambda _: _copied(outputs, results, finish)  # noqa: E731 (one of two forms)
-        return submit(kind, given, done, (held, results), process_set, op=op, prescale=prescale, postscale=postscale, grouped=grouped)
+        return submit(
+            kind,
+            given,
+            done,
+            (held, results),
+            process_set,
+            op=op,
+            prescale=prescale,
+            postscale=postscale,
+            grouped=grouped,
+        )
     # Adasum of GPUs averages within hosts, which the engine's does not.
     count = len(members(process_set))
 

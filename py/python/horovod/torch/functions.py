@@ -23,7 +23,9 @@ def _memory(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [it.detach() if it.is_contiguous() else it.detach().contiguous() for it in tensors]
 
 
-def _broadcast_in_place(tensors: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+def _broadcast_in_place(
+    tensors: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
     """Broadcasts root's tensors in place, whatever their devices and strides."""
     # An operation has tensors of one device.
     for where in dict.fromkeys(it.device for it in tensors):
@@ -37,20 +39,25 @@ def _broadcast_in_place(tensors: list[torch.Tensor], each: list[str], root_rank:
 
 
 def broadcast_parameters(params, root_rank: int) -> None:
-    """Gives root's tensors to all ranks, in place: those of a dict such as `model.state_dict()`, or of a list of tensors or of (name, tensor). `ValueError` for
-    anything else, as a generator."""
+    """Gives root's tensors to all ranks, in place: those of a dict such as `model.state_dict()`,
+    or of a list of tensors or of (name, tensor). `ValueError` for anything else, as a generator.
+    """
     if isinstance(params, dict):
         params = sorted(params.items())
     elif isinstance(params, list):
         params = [it if isinstance(it, tuple) else (None, it) for it in params]
     else:
-        raise ValueError(f"invalid params of type: {type(params)}; give a dict, as model.state_dict(), or a list, as list(model.named_parameters())")
+        raise ValueError(
+            f"invalid params of type: {type(params)}; give a dict, as model.state_dict(), or a list, as list(model.named_parameters())"
+        )
     tensors, each = [], []
     for name, it in params:
         if it is None:
             continue
         if not isinstance(it, torch.Tensor):
-            raise ValueError(f"broadcast_parameters: {name!r} is of type {type(it).__name__}, not a tensor; use broadcast_object for it")
+            raise ValueError(
+                f"broadcast_parameters: {name!r} is of type {type(it).__name__}, not a tensor; use broadcast_object for it"
+            )
         tensors.append(it)
         each.append(names("broadcast", name, global_process_set))
     if tensors:
@@ -77,14 +84,24 @@ def _flattened(it, tensors: list[torch.Tensor]):
 
 
 def _unflattened(it, own, device: torch.device, tensors: list[torch.Tensor]):
-    """The structure with tensors to receive into at the placeholders: this rank's own where they fit, else new ones."""
+    """The structure with tensors to receive into at the placeholders: this rank's own where they
+    fit, else new ones.
+    """
     if isinstance(it, _Tensor):
-        fits = isinstance(own, torch.Tensor) and tuple(own.shape) == it.shape and own.dtype is it.dtype and (own.device.type == "cpu") == it.on_host
+        fits = (
+            isinstance(own, torch.Tensor)
+            and tuple(own.shape) == it.shape
+            and own.dtype is it.dtype
+            and (own.device.type == "cpu") == it.on_host
+        )
         found = own if fits else torch.empty(it.shape, dtype=it.dtype, device="cpu" if it.on_host else device)
         tensors.append(found)
         return found
     if isinstance(it, dict):
-        return {key: _unflattened(value, own.get(key) if isinstance(own, dict) else None, device, tensors) for key, value in it.items()}
+        return {
+            key: _unflattened(value, own.get(key) if isinstance(own, dict) else None, device, tensors)
+            for key, value in it.items()
+        }
     if type(it) in (list, tuple):
         owns = own if isinstance(own, (list, tuple)) and len(own) == len(it) else [None] * len(it)
         return type(it)(_unflattened(value, mine, device, tensors) for value, mine in zip(it, owns, strict=True))
@@ -98,7 +115,9 @@ def _no_pass():
 
 
 def _make_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
-    """A step with zero gradients, so that the optimizer makes its state; parameters keep their values."""
+    """A step with zero gradients, so that the optimizer makes its state; parameters keep their
+    values.
+    """
     sparse = set()
     if model is not None:
         embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
@@ -118,9 +137,14 @@ def _make_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None)
             it.copy_(value)
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
-    """Gives root's state, learning rate and other options to all ranks. An optimizer without state makes it by a step with zero gradients, which leaves the parameters
-    as they are; one that has none even then is left alone. `model` tells which gradients are sparse. `ValueError` for LBFGS."""
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Gives root's state, learning rate and other options to all ranks. An optimizer without
+    state makes it by a step with zero gradients, which leaves the parameters as they are; one
+    that has none even then is left alone. `model` tells which gradients are sparse. `ValueError`
+    for LBFGS.
+    """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     if not optimizer.state_dict()["state"]:
@@ -151,8 +175,13 @@ def _received(told, mine, parameters, tensors: list[torch.Tensor]):
             f"broadcast_optimizer_state: root's optimizer has {len(options)} groups and state for parameter {max(state)}, this rank's {len(own_options)} groups of "
             f"{len(parameters)} parameters; make the same optimizer on all ranks"
         )
-    state = {number: _unflattened(it, own_state.get(number), parameters[number].device, tensors) for number, it in state.items()}
-    return state, [_unflattened(it, own, torch.device("cpu"), tensors) for it, own in zip(options, own_options, strict=True)]
+    state = {
+        number: _unflattened(it, own_state.get(number), parameters[number].device, tensors)
+        for number, it in state.items()
+    }
+    return state, [
+        _unflattened(it, own, torch.device("cpu"), tensors) for it, own in zip(options, own_options, strict=True)
+    ]
 
 
 def _bytes(data: torch.Tensor) -> bytes:
@@ -161,7 +190,9 @@ def _bytes(data: torch.Tensor) -> bytes:
 
 
 def broadcast_object(obj, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set):
-    """Root's object, pickled (by cloudpickle where it is there), on all ranks; root gets its own."""
+    """Root's object, pickled (by cloudpickle where it is there), on all ranks; root gets its
+    own.
+    """
     called = names("broadcast_object", name, process_set)
     if rank() == root_rank:
         data = torch.frombuffer(bytearray(dumps(obj)), dtype=torch.uint8)

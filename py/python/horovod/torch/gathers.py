@@ -12,7 +12,9 @@ from horovod.torch.handles import Pending
 from horovod.torch.submission import allocated_output, check, descriptor, names, on_host, rank_in, submit
 
 
-def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessSet, *, grouped: bool = False, wait: bool = False) -> Pending:
+def _gather(
+    tensors: list[torch.Tensor], name: str | None, process_set: ProcessSet, *, grouped: bool = False, wait: bool = False
+) -> Pending:
     what = "grouped_allgather" if grouped else "allgather"
     if not tensors:
         raise ValueError(f"{what}: the list of tensors is empty; give at least one")
@@ -34,7 +36,9 @@ def _gather(tensors: list[torch.Tensor], name: str | None, process_set: ProcessS
 
 
 def allgather_async(tensor, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Starts an all-gather along dimension 0, in which the ranks' tensors may differ. Returns a handle."""
+    """Starts an all-gather along dimension 0, in which the ranks' tensors may differ. Returns a
+    handle.
+    """
     return handles.add(_gather([tensor], name, process_set))
 
 
@@ -84,7 +88,9 @@ class HorovodGroupedAllgather(torch.autograd.Function):
 
 
 def allgather(tensor, name=None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """All ranks' tensors joined along dimension 0, which may differ; the other dimensions must not. Differentiable."""
+    """All ranks' tensors joined along dimension 0, which may differ; the other dimensions must
+    not. Differentiable.
+    """
     return HorovodAllgather.apply(tensor, name, process_set)
 
 
@@ -93,12 +99,16 @@ def grouped_allgather(tensors, name=None, process_set: ProcessSet = global_proce
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
 
 
-def start_broadcast(outputs: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet, *, grouped=False, wait=False) -> Pending:
+def start_broadcast(
+    outputs: list[torch.Tensor], each: list[str], root_rank: int, process_set: ProcessSet, *, grouped=False, wait=False
+) -> Pending:
     """Starts a broadcast of root's tensors, in place."""
     for it, called in zip(outputs, each, strict=True):
         check(it, called)
     if root_rank not in members(process_set):
-        raise ValueError(f"{each[0]}: root_rank is {root_rank}, a rank of the world, and not among the set's ranks {members(process_set)}")
+        raise ValueError(
+            f"{each[0]}: root_rank is {root_rank}, a rank of the world, and not among the set's ranks {members(process_set)}"
+        )
     finish = (lambda _: outputs) if grouped else (lambda _: outputs[0])
     if not on_host(outputs):
         return device.broadcast(outputs, each, root_rank, process_set, finish, grouped)
@@ -111,12 +121,18 @@ def _broadcast(tensor, root_rank, name, process_set, *, in_place: bool, wait: bo
     if in_place:
         output = tensor
     else:
-        output = tensor.detach().clone() if engine.current().rank == root_rank else torch.empty_like(tensor, requires_grad=False)
+        output = (
+            tensor.detach().clone()
+            if engine.current().rank == root_rank
+            else torch.empty_like(tensor, requires_grad=False)
+        )
     return start_broadcast([output], [names("broadcast", name, process_set)], root_rank, process_set, wait=wait)
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Starts a broadcast of the tensor of `root_rank`, a rank of the world also within a set. Returns a handle, whose output is a new tensor."""
+    """Starts a broadcast of the tensor of `root_rank`, a rank of the world also within a set.
+    Returns a handle, whose output is a new tensor.
+    """
     return handles.add(_broadcast(tensor, root_rank, name, process_set, in_place=False))
 
 
@@ -145,7 +161,9 @@ class HorovodBroadcast(torch.autograd.Function):
 
 
 def broadcast(tensor, root_rank, name=None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The tensor of rank `root_rank` (of the world, also within a set), a new tensor. Differentiable."""
+    """The tensor of rank `root_rank` (of the world, also within a set), a new tensor.
+    Differentiable.
+    """
     return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
@@ -159,7 +177,9 @@ def _splits(splits, tensor: torch.Tensor, process_set: ProcessSet) -> list[int] 
     count, rows = len(members(process_set)), tensor.shape[0]
     if splits is None:
         if rows % count:
-            raise ValueError(f"alltoall: tensor has {rows} rows, which is not divisible by the number of ranks, {count}; give splits")
+            raise ValueError(
+                f"alltoall: tensor has {rows} rows, which is not divisible by the number of ranks, {count}; give splits"
+            )
         return None
     if isinstance(splits, torch.Tensor):
         if splits.dtype not in (torch.int32, torch.int64):
@@ -167,9 +187,13 @@ def _splits(splits, tensor: torch.Tensor, process_set: ProcessSet) -> list[int] 
         splits = splits.reshape(-1).tolist()
     found = [int(it) for it in splits]
     if len(found) != count or min(found) < 0:
-        raise ValueError(f"alltoall: splits is {found}; it has a number of rows, at least 0, for each of the {count} ranks")
+        raise ValueError(
+            f"alltoall: splits is {found}; it has a number of rows, at least 0, for each of the {count} ranks"
+        )
     if sum(found) > rows:
-        raise ValueError(f"alltoall: Sum of splits entries is greater than the first dimension of tensor: {found} for {rows} rows")
+        raise ValueError(
+            f"alltoall: Sum of splits entries is greater than the first dimension of tensor: {found} for {rows} rows"
+        )
     return found
 
 
@@ -195,7 +219,9 @@ def _alltoall(tensor, splits, name, process_set, wait: bool = False) -> Pending:
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set: ProcessSet = global_process_set) -> int:
-    """Starts an all-to-all: `splits` (32-bit integers) has the number of rows for each rank, equal parts without. Returns a handle."""
+    """Starts an all-to-all: `splits` (32-bit integers) has the number of rows for each rank,
+    equal parts without. Returns a handle.
+    """
     return handles.add(_alltoall(tensor, splits, name, process_set))
 
 
@@ -229,6 +255,8 @@ class HorovodAlltoall(torch.autograd.Function):
 
 
 def alltoall(tensor, splits=None, name=None, process_set: ProcessSet = global_process_set):
-    """Rows of all ranks for this one, in rank order: `splits` (32-bit integers) tells how many rows go to which rank, equal parts without. The tensor alone without
-    splits, else (tensor, rows received from each rank). Differentiable."""
+    """Rows of all ranks for this one, in rank order: `splits` (32-bit integers) tells how many
+    rows go to which rank, equal parts without. The tensor alone without splits, else (tensor,
+    rows received from each rank). Differentiable.
+    """
     return HorovodAlltoall.apply(tensor, splits, name, process_set)

@@ -1,4 +1,6 @@
-"""Handles of asynchronous calls: numbers by which `synchronize` finds an operation and its output."""
+"""Handles of asynchronous calls: numbers by which `synchronize` finds an operation and its
+output.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -37,7 +39,9 @@ def add(pending: Pending) -> int:
 
 
 def poll(handle: int) -> bool:
-    """Whether an operation is done, so that `synchronize` does not block; `ValueError` if the handle is unknown or was synchronised."""
+    """Whether an operation is done, so that `synchronize` does not block; `ValueError` if the
+    handle is unknown or was synchronised.
+    """
     pending = _pending.get(handle)
     if pending is None:
         raise ValueError(f"Handle {handle} was not created or has been cleared.")
@@ -45,8 +49,10 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int):
-    """Waits for an operation and gives its output: one tensor, a list for a grouped one, (tensor, received splits) for an all-to-all with splits. None for a handle that is
-    unknown or was synchronised before. `HorovodInternalError` if the operation failed."""
+    """Waits for an operation and gives its output: one tensor, a list for a grouped one,
+    (tensor, received splits) for an all-to-all with splits. None for a handle that is unknown or
+    was synchronised before. `HorovodInternalError` if the operation failed.
+    """
     pending = _pending.pop(handle, None)
     return None if pending is None else pending.wait()
 

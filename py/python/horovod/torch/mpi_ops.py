@@ -49,10 +49,13 @@ from horovod.torch.reductions import (
 )
 from horovod.torch.submission import restart_numbers
 
-def init(comm=None, process_sets=None) -> None:
-    """Joins the world that the launcher has made; one rank of one without a launcher. A second call does nothing.
 
-    comm: None for all ranks, a list of their numbers, or an mpi4py communicator. process_sets: sets to register, or "dynamic" to add them later.
+def init(comm=None, process_sets=None) -> None:
+    """Joins the world that the launcher has made; one rank of one without a launcher. A second call
+    does nothing.
+
+    comm: None for all ranks, a list of their numbers, or an mpi4py communicator. process_sets: sets
+    to register, or "dynamic" to add them later.
     """
     _basics.init(comm, process_sets)
     device.find()
@@ -66,9 +69,10 @@ def shutdown() -> None:
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and waits until all ranks have joined; meanwhile it gives zeros to the others' all-reduces. Returns the rank that
-    joined last.
-    `device` is ignored."""
+    """Says that this rank has no more data, and waits until all ranks have joined; meanwhile it
+    gives zeros to the others' all-reduces. Returns the rank that joined last. `device` is
+    ignored.
+    """
     try:
         native = engine.current().submit("join", [], wait=True)
         native.wait()

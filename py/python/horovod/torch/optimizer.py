@@ -1,4 +1,6 @@
-"""`DistributedOptimizer`: an optimizer whose gradients are reduced over all ranks while the backward pass goes on."""
+"""`DistributedOptimizer`: an optimizer whose gradients are reduced over all ranks while the
+backward pass goes on.
+"""
 
 import inspect
 import os
@@ -44,9 +46,16 @@ class _Batch:
 class _DistributedOptimizer(Named):
     """Reduces gradients, then steps."""
 
-    def _distribute(self, named_parameters, compression, passes, op, predivide, groups, sparse_as_dense, process_set) -> None:
+    def _distribute(
+        self, named_parameters, compression, passes, op, predivide, groups, sparse_as_dense, process_set
+    ) -> None:
         self._name(named_parameters)
-        self._compression, self.op, self.sparse_as_dense, self.process_set = compression, op, sparse_as_dense, process_set
+        self._compression, self.op, self.sparse_as_dense, self.process_set = (
+            compression,
+            op,
+            sparse_as_dense,
+            process_set,
+        )
         self.gradient_predivide_factor = predivide
         self._should_synchronize = True
         #: Passes of large batch simulation, if the job is one.
@@ -70,7 +79,8 @@ class _DistributedOptimizer(Named):
 
     def load_state_dict(self, *args, **kwargs):
         """Loads a state. Gradients that are under way are finished, and passes are counted anew."""
-        # An elastic state is restored after just such a failure; what was under way has been waited for.
+        # An elastic state is restored after just such a failure; what was under way has been waited
+        # for.
         with suppress(HorovodInternalError):
             self._finish()
         self._synchronized = False
@@ -100,7 +110,9 @@ class _DistributedOptimizer(Named):
             self._launch(waiting, grouped=False)
 
     def _launch(self, parameters: list[torch.Tensor], grouped: bool) -> None:
-        """Begins the reduction of their gradients; a parameter without one takes part with zeros."""
+        """Begins the reduction of their gradients; a parameter without one takes part with
+        zeros.
+        """
         dense: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
         for it in parameters:
             if it.grad is None:
@@ -117,7 +129,9 @@ class _DistributedOptimizer(Named):
     def _launch_sparse(self, parameter: torch.Tensor) -> None:
         batch = _Batch()
         name = f"allreduce.{self._parameter_names[parameter]}"
-        batch.pending = _Call(sparse_allreduce_async(parameter.grad, name=name, op=self.op, process_set=self.process_set))
+        batch.pending = _Call(
+            sparse_allreduce_async(parameter.grad, name=name, op=self.op, process_set=self.process_set)
+        )
         batch.gradients.append((parameter, None, None))
         self._handles[parameter] = batch
 
@@ -144,7 +158,9 @@ class _DistributedOptimizer(Named):
             self._handles[it] = batch
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. Parameters that this rank's passes did not use take part with zeros."""
+        """Waits until all gradients are reduced. Parameters that this rank's passes did not use
+        take part with zeros.
+        """
         if self._simulation is None:
             self._synchronize()
         else:
@@ -189,7 +205,9 @@ class _DistributedOptimizer(Named):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, `step()` does not synchronise, which the program has done by `synchronize()`."""
+        """Within it, `step()` does not synchronise, which the program has done by
+        `synchronize()`.
+        """
         self._should_synchronize = False
         try:
             yield
@@ -197,7 +215,9 @@ class _DistributedOptimizer(Named):
             self._should_synchronize = True
 
     def step(self, closure=None):
-        """One step on the reduced gradients; those of a `closure` are reduced each time that it is called."""
+        """One step on the reduced gradients; those of a `closure` are reduced each time that it
+        is called.
+        """
         if self._simulation is not None or not self._should_synchronize:
             self._synchronized = False
             return super().step(closure) if closure is not None else super().step()
@@ -218,7 +238,9 @@ class _DistributedOptimizer(Named):
         return super().step()
 
     def zero_grad(self, *args, **kwargs):
-        """Clears gradients; AssertionError between a step's first backward pass and the reduction's end."""
+        """Clears gradients; AssertionError between a step's first backward pass and the
+        reduction's end.
+        """
         # A simulated step's passes are no steps of the script's: it clears before each.
         if self._handles or (self._simulation is None and self._is_counting()):
             raise AssertionError(RACE)
@@ -226,7 +248,9 @@ class _DistributedOptimizer(Named):
 
 
 def _checked(groups) -> int | list:
-    """A number of groups, or groups of parameters, each of which is in one; `ValueError` for anything else."""
+    """A number of groups, or groups of parameters, each of which is in one; `ValueError` for
+    anything else.
+    """
     if groups is None or (isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0):
         return groups or 0
     if not isinstance(groups, (list, tuple)) or not all(isinstance(it, (list, tuple)) for it in groups):
@@ -258,7 +282,9 @@ def _zero(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
 
 
 def _made(optimizer: torch.optim.Optimizer, mixin: type) -> torch.optim.Optimizer:
-    """An optimizer of a new class, named like the given one's and made of it, for the same parameters and options, without its state."""
+    """An optimizer of a new class, named like the given one's and made of it, for the same
+    parameters and options, without its state.
+    """
     kind = type(optimizer)
     made = type(kind.__name__, (mixin, kind), {"__doc__": kind.__doc__})
     accepted = inspect.signature(kind.__init__).parameters
@@ -286,23 +312,34 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """An optimizer of the given one's class for the same parameters, whose `step()` is on gradients reduced over all ranks of the set. State is made anew: load
-    checkpoints afterwards.
+    """An optimizer of the given one's class for the same parameters, whose `step()` is on gradients
+    reduced over all ranks of the set. State is made anew: load checkpoints afterwards.
 
-    named_parameters: as `model.named_parameters()`. compression: `Compression.none` or `.fp16`. backward_passes_per_step: gradients of so many passes are
-    summed before they are reduced. op: Average, Sum, Adasum (combines the changes of local steps), Min, Max, Product. gradient_predivide_factor f (Average only):
-    gradients are divided by f before the sum, and multiplied by f / size afterwards. groups: a number of groups, or lists of parameters, whose gradients are reduced
-    all or none; num_groups is its older name. sparse_as_dense: reduces sparse gradients as dense ones.
+    named_parameters: as `model.named_parameters()`. compression: `Compression.none` or `.fp16`.
+    backward_passes_per_step: gradients of so many passes are summed before they are reduced. op:
+    Average, Sum, Adasum (combines the changes of local steps), Min, Max, Product.
+    gradient_predivide_factor f (Average only): gradients are divided by f before the sum, and
+    multiplied by f / size afterwards. groups: a number of groups, or lists of parameters, whose
+    gradients are reduced all or none; num_groups is its older name. sparse_as_dense: reduces sparse
+    gradients as dense ones.
     """
     if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"DistributedOptimizer: the optimizer is a {type(optimizer).__name__}; give a torch.optim.Optimizer")
+        raise TypeError(
+            f"DistributedOptimizer: the optimizer is a {type(optimizer).__name__}; give a torch.optim.Optimizer"
+        )
     if not callable(getattr(compression, "compress", None)):
-        raise TypeError(f"DistributedOptimizer: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16")
+        raise TypeError(
+            f"DistributedOptimizer: compression is {compression!r}; give hvd.Compression.none or hvd.Compression.fp16"
+        )
     reduction(op, "DistributedOptimizer")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if num_groups != 0:
-        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed.", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         groups = num_groups if groups is None else groups
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
@@ -330,7 +367,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 def _simulate(distributed: torch.optim.Optimizer) -> None:
-    """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then accumulates the passes that more ranks would run at once."""
+    """Large batch simulation (`shoal.torch.simulate`), where the job asks for it: a step then
+    accumulates the passes that more ranks would run at once.
+    """
     if not simulation.is_requested():
         return
     from shoal.torch import simulate

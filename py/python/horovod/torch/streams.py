@@ -1,4 +1,6 @@
-"""Work on a GPU beside the caller's: begins after what the caller has queued so far, and the caller's stream waits for it when the result is asked for."""
+"""Work on a GPU beside the caller's: begins after what the caller has queued so far, and the
+caller's stream waits for it when the result is asked for.
+"""
 
 from collections.abc import Iterable
 
@@ -28,8 +30,10 @@ class _Side:
         self._context.__exit__(*raised)
 
     def join(self, made: Iterable[torch.Tensor]) -> None:
-        """The caller's stream goes on when the operation is done. What was `made` is this stream's memory: when the caller lets go of it, it is not used anew before the
-        caller's stream is done with it."""
+        """The caller's stream goes on when the operation is done. What was `made` is this
+        stream's memory: when the caller lets go of it, it is not used anew before the caller's
+        stream is done with it.
+        """
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(self._done)
         for it in made:

@@ -35,7 +35,9 @@ def restart_numbers() -> None:
 
 
 def names(kind: str, name: str | None, process_set: ProcessSet) -> str:
-    """An operation's name: the caller's, or the next number of its kind, so that ranks with the same calls in the same order agree."""
+    """An operation's name: the caller's, or the next number of its kind, so that ranks with the
+    same calls in the same order agree.
+    """
     if name is not None:
         return f"{kind}.{name}"
     global _generation
@@ -50,7 +52,9 @@ def check(tensor: torch.Tensor, what: str) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{what}: expected a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{what}: Tensor type {tensor.type()} is not supported. Use sparse_allreduce_async for sparse tensors, or .to_dense().")
+        raise ValueError(
+            f"{what}: Tensor type {tensor.type()} is not supported. Use sparse_allreduce_async for sparse tensors, or .to_dense()."
+        )
     if tensor.dtype not in DTYPES:
         raise ValueError(f"{what}: Tensor type {tensor.type()} is not supported.")
     if not tensor.is_contiguous():
@@ -82,11 +86,22 @@ def submit(
     grouped: bool = False,
     wait: bool = False,
 ) -> Pending:
-    """Submits an operation; `finish` makes the output of the engine's handle. `ValueError` for invalid requests, such as a name that is in use."""
+    """Submits an operation; `finish` makes the output of the engine's handle. `ValueError` for
+    invalid requests, such as a name that is in use.
+    """
     try:
         it = engine.current()
         where = identity(process_set)
-        how = {"op": op, "prescale": prescale, "postscale": postscale, "root": root, "splits": splits, "set": where, "keep": keep, "wait": wait}
+        how = {
+            "op": op,
+            "prescale": prescale,
+            "postscale": postscale,
+            "root": root,
+            "splits": splits,
+            "set": where,
+            "keep": keep,
+            "wait": wait,
+        }
         if grouped or len(tensors) == 1:
             native = it.submit(kind, tensors, grouped=grouped, **how)
         else:
@@ -99,7 +114,9 @@ def submit(
 
 
 class _Each:
-    """Independent operations that were submitted together: other ranks may group and order them differently."""
+    """Independent operations that were submitted together: other ranks may group and order them
+    differently.
+    """
 
     __slots__ = ("natives",)
 
@@ -138,7 +155,9 @@ def allocated_output(native, index: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def own_rows(rows: int, process_set: ProcessSet) -> int:
-    """This rank's share of a reduce-scatter's rows: the first (rows mod ranks) ranks have one more."""
+    """This rank's share of a reduce-scatter's rows: the first (rows mod ranks) ranks have one
+    more.
+    """
     ranks = members(process_set)
     return rows // len(ranks) + (rank_in(process_set) < rows % len(ranks))
 

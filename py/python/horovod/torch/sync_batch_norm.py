@@ -9,8 +9,10 @@ from horovod.torch.mpi_ops import Sum, allreduce_, size
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation whose mean and variance in training are those of all ranks' batches together. Tensors are (N, C, ...), on a processor or a GPU; the
-    arguments are those of `torch.nn.BatchNorm2d`. In evaluation, or alone, it is that."""
+    """Batch normalisation whose mean and variance in training are those of all ranks' batches
+    together. Tensors are (N, C, ...), on a processor or a GPU; the arguments are those of
+    `torch.nn.BatchNorm2d`. In evaluation, or alone, it is that.
+    """
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
@@ -29,7 +31,9 @@ class SyncBatchNorm(_BatchNorm):
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 momentum = 1.0 / float(self.num_batches_tracked)
-        running = (self.running_mean, self.running_var) if not self.training or self.track_running_stats else (None, None)
+        running = (
+            (self.running_mean, self.running_var) if not self.training or self.track_running_stats else (None, None)
+        )
         if not (batch_statistics and self.training) or size() == 1:
             return F.batch_norm(input, *running, self.weight, self.bias, batch_statistics, momentum, self.eps)
         return _SyncBatchNorm.apply(input, self.weight, self.bias, *running, self.eps, momentum)
@@ -73,7 +77,9 @@ class _SyncBatchNorm(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        """Gradients: that of the input over all ranks' batches, those of weight and bias this rank's share."""
+        """Gradients: that of the input over all ranks' batches, those of weight and bias this
+        rank's share.
+        """
         normal, weight, scale, total = ctx.saved_tensors
         grad = grad_output.to(normal.dtype)
         others = [it for it in range(grad.dim()) if it != 1]
@@ -87,5 +93,9 @@ class _SyncBatchNorm(Function):
             inner = grad - _by_channel(mean_grad, grad) - normal * _by_channel(mean_dot, grad)
             grad_input = (inner * _by_channel(factor, grad)).to(grad_output.dtype)
         grad_weight = own_dot.to(weight.dtype) if weight is not None and ctx.needs_input_grad[1] else None
-        grad_bias = own_sum.to(grad_output.dtype if weight is None else weight.dtype) if ctx.has_bias and ctx.needs_input_grad[2] else None
+        grad_bias = (
+            own_sum.to(grad_output.dtype if weight is None else weight.dtype)
+            if ctx.has_bias and ctx.needs_input_grad[2]
+            else None
+        )
         return grad_input, grad_weight, grad_bias, None, None, None, None

@@ -9,9 +9,10 @@
 
     run(train, state)
 
-When a rank is lost, the others go back to their last commit, form the group anew and call `train` again. A process that is started with SHOAL_COMM_JOINS=1
-and the meeting place of the others is taken in at their next commit, and gets the state from them. A `Roster` says which hosts are to go. `shoal.torch.elastic`
-is this for `torch.distributed`; `docs/elastic.md` has the whole.
+When a rank is lost, the others go back to their last commit, form the group anew and call `train`
+again. A process that is started with SHOAL_COMM_JOINS=1 and the meeting place of the others is
+taken in at their next commit, and gets the state from them. A `Roster` says which hosts are to go.
+`shoal.torch.elastic` is this for `torch.distributed`; `docs/elastic.md` has the whole.
 """
 
 from shoal.elastic.loop import Settings, run

@@ -1,4 +1,6 @@
-"""The loop around a training: forms the group anew when ranks are lost, come or go, and calls the training again."""
+"""The loop around a training: forms the group anew when ranks are lost, come or go, and calls
+the training again.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Settings:
     most: int = 1024
     #: How long it waits for the least, in seconds. SHOAL_ELASTIC_PATIENCE
     patience: float = 600.0
-    #: This process's host as the roster calls it. SHOAL_ELASTIC_HOST, else SM_CURRENT_HOST, else the machine's name
+    #: This process's host as the roster calls it. SHOAL_ELASTIC_HOST, else SM_CURRENT_HOST, else
+    #: the machine's name
     host: str = dataclasses.field(default_factory=socket.gethostname)
     #: The source of the list of hosts. SHOAL_ELASTIC_ROSTER: a file
     roster: Roster | None = None
@@ -76,10 +79,12 @@ def run(
 ) -> T:
     """Calls `train(state)` until it returns, and returns what it returns.
 
-    world: the ranks; those that the environment names if not given.
-    is_loss: tells whether an exception of another library means that ranks were lost; a `CommError` does, unless it is a mistake of the caller.
+    world: the ranks; those that the environment names if not given. is_loss: tells whether an
+    exception of another library means that ranks were lost; a `CommError` does, unless it is a
+    mistake of the caller.
 
-    Raises what `train` raises otherwise, `TooFewRanks`, and `Dismissed` (a SystemExit) on ranks whose host has left the roster.
+    Raises what `train` raises otherwise, `TooFewRanks`, and `Dismissed` (a SystemExit) on ranks
+    whose host has left the roster.
     """
     if not isinstance(state, State):
         raise no_state(state)
@@ -119,7 +124,9 @@ def _limited(settings: Settings, state: State) -> Settings:
     workers = [it.workers for it in vars(state).values() if isinstance(it, Samples)]
     most = min([settings.most, *workers])
     if most < settings.least:
-        raise ConfigError(f"{settings.least} ranks are needed at least (SHOAL_ELASTIC_LEAST), and the samples have {most} workers: raise Samples(workers=..)")
+        raise ConfigError(
+            f"{settings.least} ranks are needed at least (SHOAL_ELASTIC_LEAST), and the samples have {most} workers: raise Samples(workers=..)"
+        )
     return dataclasses.replace(settings, most=most)
 
 
@@ -128,7 +135,9 @@ def _lost(error: BaseException) -> bool:
 
 
 def _renew(world: World, settings: Settings, why: str) -> None:
-    """Forms the group anew, with the newcomers that wait; more are waited for only while there are fewer than `least` ranks."""
+    """Forms the group anew, with the newcomers that wait; more are waited for only while there
+    are fewer than `least` ranks.
+    """
     before, begun = world.size, time.monotonic()
     end = begun + settings.patience
     patience, failures = 0.0, 0
@@ -136,7 +145,8 @@ def _renew(world: World, settings: Settings, why: str) -> None:
         try:
             world.grow(settings.most if patience == 0 else settings.least, patience)
         except CommError as error:
-            # Another loss meanwhile. A rank that the others have given up gets the same error each time.
+            # Another loss meanwhile. A rank that the others have given up gets the same error each
+            # time.
             failures += 1
             if not _lost(error) or failures == ATTEMPTS:
                 raise
@@ -150,11 +160,17 @@ def _renew(world: World, settings: Settings, why: str) -> None:
             )
     if world.rank == 0:
         took = time.monotonic() - begun
-        print(f"shoal.elastic: {before} -> {world.size} ranks in {took * 1000:.0f} ms, epoch {world.epoch} ({why})", file=sys.stderr, flush=True)
+        print(
+            f"shoal.elastic: {before} -> {world.size} ranks in {took * 1000:.0f} ms, epoch {world.epoch} ({why})",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 class _Watch:
-    """Looks at the roster and the meeting place, and tells all ranks the same at the same point of the program."""
+    """Looks at the roster and the meeting place, and tells all ranks the same at the same point
+    of the program.
+    """
 
     def __init__(self, world: World, settings: Settings) -> None:
         self._world, self._settings = world, settings
@@ -206,6 +222,7 @@ class _Watch:
             if room[host] < 0:
                 leaving.append(rank)
         if len(leaving) == len(self._hosts):
-            # A roster without any rank's host would lose the state: the oldest rank stays until there are others.
+            # A roster without any rank's host would lose the state: the oldest rank stays until
+            # there are others.
             leaving.remove(0)
         return leaving

@@ -1,6 +1,8 @@
-"""The hosts of a job and their numbers of slots: the interface between the scheduler of the hosts and the training.
+"""The hosts of a job and their numbers of slots: the interface between the scheduler of the hosts
+and the training.
 
-The platform, `horovodrun --host-discovery-script` and files written by hand have one format: lines of `host:slots`.
+The platform, `horovodrun --host-discovery-script` and files written by hand have one format: lines
+of `host:slots`.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ class Roster(Protocol):
     """A source of the list of hosts. It is read on rank 0, at commits, twice a second at most."""
 
     def hosts(self) -> Mapping[str, int] | None:
-        """The number of ranks that each host may run; None for no restriction: all ranks stay, and newcomers may come from any host."""
+        """The number of ranks that each host may run; None for no restriction: all ranks stay,
+        and newcomers may come from any host.
+        """
         ...
 
 
 def parse_hosts(text: str, slots: int = 1) -> dict[str, int]:
-    """Lines of `host:slots`; a host without a number has `slots`. Empty lines and comments after a `#` are ignored. `ValueError` names the line."""
+    """Lines of `host:slots`; a host without a number has `slots`. Empty lines and comments after
+    a `#` are ignored. `ValueError` names the line.
+    """
     hosts: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#", 1)[0].strip()
@@ -38,7 +44,8 @@ def parse_hosts(text: str, slots: int = 1) -> dict[str, int]:
 
 
 class FileRoster:
-    """A file with a line `host:slots` for each host. It is replaced as a whole (written beside, then renamed), so that no reader sees half of it.
+    """A file with a line `host:slots` for each host. It is replaced as a whole (written beside,
+    then renamed), so that no reader sees half of it.
 
     While it is missing or malformed, its last valid content applies.
     """

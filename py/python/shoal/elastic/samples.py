@@ -1,4 +1,6 @@
-"""Which samples a rank reads in a step, whatever the number of ranks: the global batch stays, the passes change."""
+"""Which samples a rank reads in a step, whatever the number of ranks: the global batch stays,
+the passes change.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,12 @@ class Part(NamedTuple):
 
 
 class Samples:
-    """`count` samples read by `workers` workers with `batch` each in a step: the global batch is `workers * batch`, however many ranks run the workers.
+    """`count` samples read by `workers` workers with `batch` each in a step: the global batch is
+    `workers * batch`, however many ranks run the workers.
 
-    It is a part of a `State`: a commit keeps the position, a restore goes back to it. Ranks come and go between any two steps: no sample is lost and none is
-    read twice.
-    `workers` is also the largest number of ranks. `tail`: see `shoal.parallel.Cursor`.
+    It is a part of a `State`: a commit keeps the position, a restore goes back to it. Ranks come
+    and go between any two steps: no sample is lost and none is read twice. `workers` is also the
+    largest number of ranks. `tail`: see `shoal.parallel.Cursor`.
     """
 
     def __init__(
@@ -57,19 +60,28 @@ class Samples:
         return self._cursor.steps_left(self.workers, self.batch)
 
     def parts(self, rank: int, size: int) -> list[Part]:
-        """The parts that this rank of so many reads in the next step, one for each pass. Raises `Invalid` for more ranks than workers."""
+        """The parts that this rank of so many reads in the next step, one for each pass. Raises
+        `Invalid` for more ranks than workers.
+        """
         if size > self.workers:
             what = f"{size} ranks for {self.workers} workers"
-            error = Invalid(f"workers: {what}; make Samples with workers={size} or more, or allow fewer ranks (SHOAL_ELASTIC_MOST={self.workers})")
+            error = Invalid(
+                f"workers: {what}; make Samples with workers={size} or more, or allow fewer ranks (SHOAL_ELASTIC_MOST={self.workers})"
+            )
             error.field, error.nearest = "workers", [size]
             raise error
         plan = Accumulation(self.workers, size, uneven=True)
         passes = plan.passes(rank)
         workers = [plan.at(rank, number).worker for number in range(passes)]
-        return [Part(self._cursor.batch(self.workers, self.batch, worker), number + 1 == passes) for number, worker in enumerate(workers)]
+        return [
+            Part(self._cursor.batch(self.workers, self.batch, worker), number + 1 == passes)
+            for number, worker in enumerate(workers)
+        ]
 
     def total(self) -> int:
-        """Number of samples that all ranks together read in the next step: a sum of losses is divided by it for their mean."""
+        """Number of samples that all ranks together read in the next step: a sum of losses is
+        divided by it for their mean.
+        """
         if self._options["tail"] == "short":
             return min(self.workers * self.batch, self.count - self.read)
         return self.workers * self.batch

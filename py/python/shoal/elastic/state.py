@@ -12,7 +12,9 @@ __all__ = ["Dismissed", "RanksChanged", "State", "TooFewRanks"]
 
 
 class RanksChanged(Exception):
-    """Ranks come or go: raised by `State.commit` and `State.check` on all ranks at the same place. `run` catches it; programs let it pass."""
+    """Ranks come or go: raised by `State.commit` and `State.check` on all ranks at the same
+    place. `run` catches it; programs let it pass.
+    """
 
     def __init__(self, leaving: list[int]):
         super().__init__(f"ranks {leaving} leave" if leaving else "ranks wait to be taken in")
@@ -21,7 +23,9 @@ class RanksChanged(Exception):
 
 
 class Dismissed(SystemExit):
-    """This rank's host has left the roster: the other ranks have its state, and the process ends with exit code 0."""
+    """This rank's host has left the roster: the other ranks have its state, and the process ends
+    with exit code 0.
+    """
 
     def __init__(self, host: str):
         super().__init__(0)
@@ -36,10 +40,12 @@ class TooFewRanks(RuntimeError):
 
 
 class State:
-    """Values that survive a loss of ranks: `State(model=.., optimizer=.., step=0)`, each an attribute.
+    """Values that survive a loss of ranks: `State(model=.., optimizer=.., step=0)`, each an
+    attribute.
 
-    What has `state_dict` and `load_state_dict` is kept through them (models, optimizers, `Samples`), everything else as a deep copy. `commit` keeps copies in memory;
-    a loss brings all ranks back to the last commit, and newcomers get it from a rank that has it.
+    What has `state_dict` and `load_state_dict` is kept through them (models, optimizers,
+    `Samples`), everything else as a deep copy. `commit` keeps copies in memory; a loss brings all
+    ranks back to the last commit, and newcomers get it from a rank that has it.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -95,7 +101,9 @@ class State:
         self._saved = {name: _kept(getattr(self, name)) for name in self._names}
 
     def sync(self, world: World) -> int | None:
-        """Brings all ranks to the newest commit among them. Returns the rank that had it, or None where all had the same."""
+        """Brings all ranks to the newest commit among them. Returns the rank that had it, or
+        None where all had the same.
+        """
         commits = world.all_gather(self._commits)
         newest = max(commits)
         if min(commits) == newest >= 0:
@@ -117,4 +125,6 @@ def _kept(value: Any) -> Any:
 
 def no_state(given: object) -> TypeError:
     """The error for a state that is none."""
-    return TypeError(f"run: the state is a {type(given).__name__}; give a State, such as State(model=model, optimizer=optimizer, step=0)")
+    return TypeError(
+        f"run: the state is a {type(given).__name__}; give a State, such as State(model=model, optimizer=optimizer, step=0)"
+    )

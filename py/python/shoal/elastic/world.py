@@ -24,7 +24,9 @@ class World:
 
     @classmethod
     def join(cls, settings: Mapping[str, str] | None = None, **options: Any) -> World:
-        """The ranks that the environment names or, with SHOAL_COMM_JOINS=1, the group that takes this process in; `settings` win over the environment."""
+        """The ranks that the environment names or, with SHOAL_COMM_JOINS=1, the group that takes
+        this process in; `settings` win over the environment.
+        """
         return cls(Group.join(dict(settings or {})), **options)
 
     @property
@@ -56,11 +58,15 @@ class World:
     def broadcast(self, values: list[int], root: int = 0) -> list[int]:
         """The root's values; all ranks give equally many."""
         words = (ctypes.c_int64 * len(values))(*values)
-        self._group.run(Operation("broadcast", "i64", ctypes.addressof(words), ctypes.addressof(words), len(values), peer=root))
+        self._group.run(
+            Operation("broadcast", "i64", ctypes.addressof(words), ctypes.addressof(words), len(values), peer=root)
+        )
         return list(words)
 
     def broadcast_object(self, value: Any, root: int = 0) -> Any:
-        """The root's object; those of other ranks are ignored. Large buffers in it are sent without a copy."""
+        """The root's object; those of other ranks are ignored. Large buffers in it are sent
+        without a copy.
+        """
         buffers: list[Any] = []
         if self.rank == root:
             head = io.BytesIO()
@@ -92,7 +98,9 @@ class World:
         return self._group.newcomers()
 
     def grow(self, size: int, patience: float) -> None:
-        """Makes the group of the surviving ranks, and of newcomers until there are `size` ranks or `patience` seconds are over."""
+        """Makes the group of the surviving ranks, and of newcomers until there are `size` ranks
+        or `patience` seconds are over.
+        """
         old, self._group = self._group, self._group.grow(size, patience)
         for then in self.renewed:
             then(self._group)

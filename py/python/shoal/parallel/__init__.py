@@ -1,4 +1,5 @@
-"""Plans of distributed training as data: who computes what in which order, what lies where, and what is sent when.
+"""Plans of distributed training as data: who computes what in which order, what lies where, and
+what is sent when.
 
     mesh = Mesh(8, pipeline=2, tensor=2)                 # ranks and groups
     plan = Accumulation(workers=8, ranks=2)              # two ranks train as eight workers
@@ -6,8 +7,9 @@
     cursor = Cursor(50_000, seed=7)                      # which samples, exact when the world changes
     best = advise(layers, machine, batch=64)[0]          # which layout to train with
 
-Nothing here computes on tensors, reads a clock, a file or a network: the same arguments give the same plan on every rank, so ranks need not talk to agree.
-A value that cannot be raises `Invalid`, which names the field and the nearest values that can. `docs/parallel.md` shows what each is for.
+Nothing here computes on tensors, reads a clock, a file or a network: the same arguments give the
+same plan on every rank, so ranks need not talk to agree. A value that cannot be raises `Invalid`,
+which names the field and the nearest values that can. `docs/parallel.md` shows what each is for.
 """
 
 from shoal._native import Invalid

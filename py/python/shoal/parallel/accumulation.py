@@ -9,7 +9,8 @@ from shoal.parallel.whole import whole
 
 __all__ = ["Accumulation", "Pass"]
 
-#: How gradients are summed: over passes and ranks; over passes, then averaged over ranks (`horovod.torch`); averaged over both.
+#: How gradients are summed: over passes and ranks; over passes, then averaged over ranks
+#: (`horovod.torch`); averaged over both.
 Reduction = Literal["sum", "average", "average_of_averages"]
 
 
@@ -29,7 +30,8 @@ class Pass(NamedTuple):
 class Accumulation:
     """`workers` workers on `ranks` ranks; rank r runs workers r, r + ranks, ..., one a pass.
 
-    `uneven=True` allows some ranks a pass more than others, for a world that changed. Raises `Invalid` otherwise where the ranks do not divide the workers.
+    `uneven=True` allows some ranks a pass more than others, for a world that changed. Raises
+    `Invalid` otherwise where the ranks do not divide the workers.
     """
 
     def __init__(self, workers: int, ranks: int, *, uneven: bool = False) -> None:

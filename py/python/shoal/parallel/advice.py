@@ -19,7 +19,8 @@ class Share:
     part: float
     #: What must be divisible by the degree: heads, vocabulary.
     divides: int
-    #: Bytes that are all-reduced for each sample in the forward pass, and again in the backward pass.
+    #: Bytes that are all-reduced for each sample in the forward pass, and again in the backward
+    #: pass.
     reduced: int
 
 
@@ -107,8 +108,10 @@ def advise(
 ) -> list[Advice]:
     """Every valid layout, best first: those that fit by time, then the others by memory.
 
-    `batch`: samples of a step, of all ranks. `precision`: bytes of a parameter, its gradient and its state. `update`: seconds of the optimizer for each
-    parameter. `handover`: seconds that a rank computes to send a micro-batch to another stage, or to receive it. `overlap`: which part of the last backward pass the gradients' way hides behind.
+    `batch`: samples of a step, of all ranks. `precision`: bytes of a parameter, its gradient and
+    its state. `update`: seconds of the optimizer for each parameter. `handover`: seconds that a
+    rank computes to send a micro-batch to another stage, or to receive it. `overlap`: which part of
+    the last backward pass the gradients' way hides behind.
     """
     question = {
         "layers": [asdict(layer) for layer in layers],

@@ -23,17 +23,25 @@ class Bucket:
     kind: int
 
 
-def buckets(gradients: Sequence[tuple[int, int]], *, cap: int = 25 << 20, first_cap: int = 1 << 20, align: int = 64) -> list[Bucket]:
-    """Buckets in the order in which they are sent. `gradients`: bytes and kind (a number for type and device) of each, in the order of use."""
+def buckets(
+    gradients: Sequence[tuple[int, int]], *, cap: int = 25 << 20, first_cap: int = 1 << 20, align: int = 64
+) -> list[Bucket]:
+    """Buckets in the order in which they are sent. `gradients`: bytes and kind (a number for
+    type and device) of each, in the order of use.
+    """
     found = json.loads(_native.buckets(list(gradients), cap, first_cap, align))
     return [Bucket([(index, offset) for index, offset in it["members"]], it["bytes"], it["kind"]) for it in found]
 
 
 class Launches:
-    """Which buckets may be sent in a backward pass: in the same order on every rank, in whatever order gradients become ready."""
+    """Which buckets may be sent in a backward pass: in the same order on every rank, in whatever
+    order gradients become ready.
+    """
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
-        self._native = _native.Launches(json.dumps([{"members": it.members, "bytes": it.bytes, "kind": it.kind} for it in buckets]))
+        self._native = _native.Launches(
+            json.dumps([{"members": it.members, "bytes": it.bytes, "kind": it.kind} for it in buckets])
+        )
 
     def ready(self, gradient: int) -> list[int]:
         """A gradient is ready; returns the buckets to send now."""

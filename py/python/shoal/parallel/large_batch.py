@@ -1,4 +1,6 @@
-"""Large batches: learning rates, and the formulas of LARS and LAMB for reference (on lists, slow)."""
+"""Large batches: learning rates, and the formulas of LARS and LAMB for reference (on lists,
+slow).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ __all__ = ["Rate", "lamb_ratio", "lamb_step", "lars_ratio", "lars_step"]
 
 
 class Rate:
-    """The learning rate of each step of the optimizer: `base`, scaled for `times` the batch, reached by `warmup` steps, and decayed.
+    """The learning rate of each step of the optimizer: `base`, scaled for `times` the batch,
+    reached by `warmup` steps, and decayed.
 
     `decay` is `None` or one of
     `{"kind": "step", "at": [3000, 6000], "factor": 0.1}`,
@@ -33,11 +36,21 @@ class Rate:
         decay: Mapping[str, Any] | None = None,
     ) -> None:
         if decay is not None and not (isinstance(decay, Mapping) and "kind" in decay):
-            raise invalid("decay", f"{decay!r} is none; give steps(..), polynomial(..) or cosine(..) of shoal.torch.optim, or a dict with \"kind\" of them")
+            raise invalid(
+                "decay",
+                f'{decay!r} is none; give steps(..), polynomial(..) or cosine(..) of shoal.torch.optim, or a dict with "kind" of them',
+            )
         if scaling not in ("none", "linear", "square_root"):
             raise invalid("scaling", f'{scaling!r} is none; it is "none", "linear" or "square_root"')
         warmup = whole("warmup", warmup)
-        options = {"base": base, "times": times, "scaling": scaling, "warmup": warmup, "start": start, "decay": dict(decay or {"kind": "constant"})}
+        options = {
+            "base": base,
+            "times": times,
+            "scaling": scaling,
+            "warmup": warmup,
+            "start": start,
+            "decay": dict(decay or {"kind": "constant"}),
+        }
         self._native = _native.Rate(json.dumps(options))
 
     def __call__(self, step: int) -> float:
@@ -54,7 +67,9 @@ def _lars(momentum: float, decay: float, trust: float) -> str:
 
 
 def lars_ratio(weights: float, gradient: float, *, decay: float = 5e-4, trust: float = 0.001) -> float:
-    """What LARS multiplies the rate of a layer by, from the squared norms of its weights and gradient."""
+    """What LARS multiplies the rate of a layer by, from the squared norms of its weights and
+    gradient.
+    """
     return _native.lars_ratio(_lars(0.9, decay, trust), weights, gradient)
 
 
@@ -77,7 +92,9 @@ def _lamb(betas: tuple[float, float], epsilon: float, decay: float, highest: flo
 
 
 def lamb_ratio(weights: float, direction: float, *, highest: float | None = None) -> float:
-    """What LAMB multiplies the rate of a layer by, from the squared norms of its weights and of its direction."""
+    """What LAMB multiplies the rate of a layer by, from the squared norms of its weights and of
+    its direction.
+    """
     return _native.lamb_ratio(_lamb((0.9, 0.999), 1e-6, 0.01, highest), weights, direction)
 
 

@@ -1,4 +1,6 @@
-"""Training with little communication: when ranks meet, what they send, and how what they have in common steps."""
+"""Training with little communication: when ranks meet, what they send, and how what they have in
+common steps.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ __all__ = ["Outer", "Streaming", "meeting"]
 
 
 def meeting(step: int, *, period: int, synchronous: int = 0) -> Literal["nothing", "gradients", "weights"]:
-    """What ranks exchange at a step, counted from 0: gradients in the first `synchronous` ones, then weights after every `period` (post-local SGD, DiLoCo)."""
+    """What ranks exchange at a step, counted from 0: gradients in the first `synchronous` ones,
+    then weights after every `period` (post-local SGD, DiLoCo).
+    """
     return _native.meeting(period, synchronous, step)
 
 
@@ -25,14 +29,20 @@ class Outer:
     momentum: float = 0.9
     nesterov: bool = True
 
-    def step(self, common: Sequence[float], mean: Sequence[float], velocity: Sequence[float]) -> tuple[list[float], list[float]]:
-        """From what ranks began with and what they have on average now, what they go on with, and the velocity. For reference: on lists."""
+    def step(
+        self, common: Sequence[float], mean: Sequence[float], velocity: Sequence[float]
+    ) -> tuple[list[float], list[float]]:
+        """From what ranks began with and what they have on average now, what they go on with,
+        and the velocity. For reference: on lists.
+        """
         return _native.outer_step(json.dumps(asdict(self)), list(common), list(mean), list(velocity))
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """Streaming DiLoCo: `fragments` of the model take turns within `period` steps, each is `delay` steps on its way, and a rank keeps `mix` of its own."""
+    """Streaming DiLoCo: `fragments` of the model take turns within `period` steps, each is
+    `delay` steps on its way, and a rank keeps `mix` of its own.
+    """
 
     period: int
     fragments: int

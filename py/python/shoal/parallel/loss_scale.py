@@ -26,7 +26,8 @@ class _Options:
 
 
 class LossScale:
-    """The scale of a rank that runs `passes` passes for each step of the optimizer; the defaults are PyTorch's.
+    """The scale of a rank that runs `passes` passes for each step of the optimizer; the defaults
+    are PyTorch's.
 
         scale = LossScale(passes=4)
         for batch in four_batches:
@@ -35,8 +36,9 @@ class LossScale:
         if scale.step(found=any_rank(scale.found)):
             optimizer.step()            # gradients divided by the scale of before
 
-    The scale changes only in `step`, and a pass that was not finite on any rank skips the step on all. `tolerance` is DeepSpeed's hysteresis.
-    Keras' defaults are `initial=2**15, min=1`, smp's `initial=2**32, interval=1000, min=1`, DeepSpeed's `interval=1000, min=1, tolerance=2`.
+    The scale changes only in `step`, and a pass that was not finite on any rank skips the step on
+    all. `tolerance` is DeepSpeed's hysteresis. Keras' defaults are `initial=2**15, min=1`, smp's
+    `initial=2**32, interval=1000, min=1`, DeepSpeed's `interval=1000, min=1, tolerance=2`.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class LossScale:
         return self._native.pass_(finite)
 
     def step(self, found: bool) -> bool:
-        """Decides the step: whether to apply it. `found`: a pass of any rank was not finite. Raises `Invalid` between passes."""
+        """Decides the step: whether to apply it. `found`: a pass of any rank was not finite.
+        Raises `Invalid` between passes.
+        """
         return self._native.step(found)
 
     def restart(self, passes: int) -> None:
@@ -83,5 +87,7 @@ class LossScale:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on as the one that was stored, with the passes of this one: the world may have changed."""
+        """Goes on as the one that was stored, with the passes of this one: the world may have
+        changed.
+        """
         self._native.load(json.dumps(state))

@@ -15,10 +15,12 @@ AXES: tuple[Axis, ...] = ("data", "shard", "context", "pipeline", "tensor")
 
 
 class Mesh:
-    """`world` ranks, where data x shard x context x pipeline x tensor = world; `data=None`: what the others leave.
+    """`world` ranks, where data x shard x context x pipeline x tensor = world; `data=None`: what
+    the others leave.
 
-    `placement` orders the axes in the numbers of ranks: `"cluster"` (as the word `"DPT"`), `"spread"` (`"TPD"`), or another word of the letters D, P and T, of
-    which the last one varies fastest; S (shard) and C (context) follow D if they are not named.
+    `placement` orders the axes in the numbers of ranks: `"cluster"` (as the word `"DPT"`),
+    `"spread"` (`"TPD"`), or another word of the letters D, P and T, of which the last one varies
+    fastest; S (shard) and C (context) follow D if they are not named.
 
     Raises `Invalid` for degrees that do not fit, with the nearest that do.
     """

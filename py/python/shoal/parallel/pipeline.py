@@ -16,7 +16,9 @@ Work = Literal["forward", "backward", "input", "weight"]
 
 
 class Action(NamedTuple):
-    """`work`: the forward pass, the whole backward pass, or of the latter the gradient of the inputs or of the weights."""
+    """`work`: the forward pass, the whole backward pass, or of the latter the gradient of the
+    inputs or of the weights.
+    """
 
     stage: int
     micro: int
@@ -46,17 +48,34 @@ class Schedule:
     ranks: list[list[Action]]
 
     def check(
-        self, forward: float | Sequence[float] = 1.0, input: float | Sequence[float] = 1.0, weight: float | Sequence[float] = 1.0, transfer: float = 0.0
+        self,
+        forward: float | Sequence[float] = 1.0,
+        input: float | Sequence[float] = 1.0,
+        weight: float | Sequence[float] = 1.0,
+        transfer: float = 0.0,
     ) -> Timing:
-        """Plays it with these durations, of all stages or of each. Raises `ValueError` if it is not whole, not in order, or locks up."""
-        each = {name: [it] if isinstance(it, (int, float)) else list(it) for name, it in [("forward", forward), ("input", input), ("weight", weight)]}
-        plain = {"stages": self.stages, "micros": self.micros, "ranks": [[it._asdict() for it in rank] for rank in self.ranks]}
-        return Timing(**json.loads(_native.check_schedule(json.dumps(plain), json.dumps({**each, "transfer": transfer}))))
+        """Plays it with these durations, of all stages or of each. Raises `ValueError` if it is
+        not whole, not in order, or locks up.
+        """
+        each = {
+            name: [it] if isinstance(it, (int, float)) else list(it)
+            for name, it in [("forward", forward), ("input", input), ("weight", weight)]
+        }
+        plain = {
+            "stages": self.stages,
+            "micros": self.micros,
+            "ranks": [[it._asdict() for it in rank] for rank in self.ranks],
+        }
+        return Timing(
+            **json.loads(_native.check_schedule(json.dumps(plain), json.dumps({**each, "transfer": transfer})))
+        )
 
 
 def schedule(kind: Kind, ranks: int, microbatches: int, *, chunks: int = 2, active: int | None = None) -> Schedule:
-    """The schedule of a pipeline of `ranks` ranks: `"gpipe"` (smp's simple), `"1f1b"`, `"interleaved"` with `chunks` stages a rank, `"zero_bubble"` (ZB-H1),
-    or `"dynamic"` (smp's interleaved) with at most `active` micro-batches under way."""
+    """The schedule of a pipeline of `ranks` ranks: `"gpipe"` (smp's simple), `"1f1b"`,
+    `"interleaved"` with `chunks` stages a rank, `"zero_bubble"` (ZB-H1), or `"dynamic"` (smp's
+    interleaved) with at most `active` micro-batches under way.
+    """
     options: dict[str, object] = {"kind": "one_forward_one_backward" if kind == "1f1b" else kind}
     if kind == "interleaved":
         options["chunks"] = chunks
@@ -66,8 +85,12 @@ def schedule(kind: Kind, ranks: int, microbatches: int, *, chunks: int = 2, acti
     return Schedule(found["stages"], found["micros"], [[Action(**it) for it in rank] for rank in found["ranks"]])
 
 
-def chain(costs: Sequence[float], stages: int, *, memory: Sequence[int] | None = None, limit: int | None = None) -> list[int]:
-    """The first layer of each stage, such that the dearest stage is as cheap as can be. `memory`, `limit`: bytes of each layer, and of a stage at most."""
+def chain(
+    costs: Sequence[float], stages: int, *, memory: Sequence[int] | None = None, limit: int | None = None
+) -> list[int]:
+    """The first layer of each stage, such that the dearest stage is as cheap as can be.
+    `memory`, `limit`: bytes of each layer, and of a stage at most.
+    """
     if memory is not None and len(memory) != len(costs):
         raise ValueError(f"{len(memory)} sizes for {len(costs)} layers")
     return _native.chain(list(costs), list(memory or [0] * len(costs)), stages, limit)
@@ -88,5 +111,7 @@ class Module:
 
 
 def tree(root: Module, sizes: Sequence[int], stages: int, *, memory_weight: float = 0.8) -> list[int]:
-    """The stage of each module, parents before children, as SageMaker's model parallel library finds it. `sizes`: bytes of each parameter."""
+    """The stage of each module, parents before children, as SageMaker's model parallel library
+    finds it. `sizes`: bytes of each parameter.
+    """
     return _native.tree(json.dumps(asdict(root)), list(sizes), stages, memory_weight)

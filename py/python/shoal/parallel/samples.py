@@ -11,14 +11,16 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """A place in the order of `samples` samples; readers are the workers of `Accumulation`, each with a batch.
+    """A place in the order of `samples` samples; readers are the workers of `Accumulation`, each
+    with a batch.
 
         cursor = Cursor(len(dataset), seed=7)
         mine = cursor.batch(workers, batch, worker)       # what this worker reads in the next step
         cursor.finish(workers, batch)                     # everybody has finished the step
 
-    Workers and batch may differ from step to step: nothing is lost, nothing is read twice. `position` is all that a checkpoint must keep.
-    `tail`: what an epoch's end that fills no step is: a `"short"` step, none (`"drop"`), or one that is filled from the beginning (`"pad"`, as
+    Workers and batch may differ from step to step: nothing is lost, nothing is read twice.
+    `position` is all that a checkpoint must keep. `tail`: what an epoch's end that fills no step
+    is: a `"short"` step, none (`"drop"`), or one that is filled from the beginning (`"pad"`, as
     `DistributedSampler`).
     """
 

@@ -1,4 +1,6 @@
-"""Large batch simulation of a job, from its environment: the number of workers, and what their learning rates are."""
+"""Large batch simulation of a job, from its environment: the number of workers, and what their
+learning rates are.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,42 @@ _RATE = "SHOAL_SIMULATE_RATE"
 def simulated_world(environ: Mapping[str, str]) -> int | None:
     """How many workers the ranks are to train as; `None`: as many as there are.
 
-    `SHOAL_SIMULATE_INSTANCES=X` in the environment, or the hyperparameter `shoal_simulate_instances` (`SM_HP_SHOAL_SIMULATE_INSTANCES`, `SM_HPS`): as on X instances, each with as
-    many ranks as here (`LOCAL_WORLD_SIZE` of torchrun, `OMPI_COMM_WORLD_LOCAL_SIZE` of mpirun; 1 if neither is set). The variable wins over the
-    hyperparameter. Raises `Invalid` for anything but a whole number from 1; whether the ranks divide the workers is checked by `Accumulation`.
+    `SHOAL_SIMULATE_INSTANCES=X` in the environment, or the hyperparameter
+    `shoal_simulate_instances` (`SM_HP_SHOAL_SIMULATE_INSTANCES`, `SM_HPS`): as on X instances, each
+    with as many ranks as here (`LOCAL_WORLD_SIZE` of torchrun, `OMPI_COMM_WORLD_LOCAL_SIZE` of
+    mpirun; 1 if neither is set). The variable wins over the hyperparameter. Raises `Invalid` for
+    anything but a whole number from 1; whether the ranks divide the workers is checked by
+    `Accumulation`.
     """
     asked = _setting(environ, _VARIABLE)
     if asked is None:
         return None
     instances = _whole(_VARIABLE, asked)
-    each = next((environ[name] for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE") if environ.get(name)), "1")
+    each = next(
+        (environ[name] for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE") if environ.get(name)), "1"
+    )
     return instances * _whole("LOCAL_WORLD_SIZE", each)
 
 
 def simulated_rate_factor(environ: Mapping[str, str], workers: int, ranks: int) -> float:
     """What a script's learning rates are multiplied by, where `ranks` train as `workers`.
 
-    1 unless `SHOAL_SIMULATE_RATE=by_size` (or the hyperparameter `shoal_simulate_rate`) states that the script multiplies its rates by the number of ranks, as scripts
-    for Horovod do: then workers / ranks, which makes them those of `workers` ranks. `ValueError` for another value.
+    1 unless `SHOAL_SIMULATE_RATE=by_size` (or the hyperparameter `shoal_simulate_rate`) states that
+    the script multiplies its rates by the number of ranks, as scripts for Horovod do: then workers
+    / ranks, which makes them those of `workers` ranks. `ValueError` for another value.
     """
     asked = str(_setting(environ, _RATE) or "as_is").strip('"')
     if asked not in ("as_is", "by_size"):
-        raise ValueError(f"{_RATE} is {asked!r}; give by_size where the script multiplies its learning rate by the number of ranks, else as_is")
+        raise ValueError(
+            f"{_RATE} is {asked!r}; give by_size where the script multiplies its learning rate by the number of ranks, else as_is"
+        )
     return workers / ranks if asked == "by_size" else 1.0
 
 
 def rate_note(factor: float, workers: int, size: str) -> str:
-    """What a user should know of learning rates in a simulated job; `size` is what a script calls for the number of ranks."""
+    """What a user should know of learning rates in a simulated job; `size` is what a script
+    calls for the number of ranks.
+    """
     if factor != 1.0:
         return f"learning rates are multiplied by {factor:g} while the optimizer steps ({_RATE}=by_size)"
     return f"where the script multiplies its learning rate by {size}, set {_RATE}=by_size, or multiply it by {workers} instead"

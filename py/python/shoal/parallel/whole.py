@@ -1,4 +1,6 @@
-"""Whole numbers that Python's callers give: refused by name here, as what computes with them knows only its own types."""
+"""Whole numbers that Python's callers give: refused by name here, as what computes with them
+knows only its own types.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ __all__ = ["invalid", "whole"]
 
 
 def invalid(field: str, problem: str, nearest: list[int] | None = None) -> Invalid:
-    """The error for a value that cannot be: what is wrong with `field`, and the nearest values that are right."""
+    """The error for a value that cannot be: what is wrong with `field`, and the nearest values
+    that are right.
+    """
     error = Invalid(f"{field}: {problem}")
     error.field, error.nearest = field, nearest or []
     return error

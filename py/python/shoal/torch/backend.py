@@ -18,7 +18,8 @@ from shoal.torch.collectives import Collectives
 from shoal.torch.reach import reaches
 
 _open: "weakref.WeakSet[ShoalBackend]" = weakref.WeakSet()
-#: The backend of each process group of torch's. Under TORCH_DISTRIBUTED_DEBUG=DETAIL torch wraps the C++ half of a backend and drops its Python half.
+#: The backend of each process group of torch's. Under TORCH_DISTRIBUTED_DEBUG=DETAIL torch wraps
+#: the C++ half of a backend and drops its Python half.
 _of_groups: "weakref.WeakKeyDictionary[dist.ProcessGroup, ShoalBackend]" = weakref.WeakKeyDictionary()
 
 #: How much longer than rank 0 the others wait in a monitored barrier.
@@ -82,8 +83,10 @@ class ShoalBackend(Collectives, Backend):
         self._timeout = timeout
 
     def monitored_barrier(self, opts: BarrierOptions, wait_all_ranks: bool = False) -> None:
-        """A barrier whose error on rank 0 names the first rank that did not come, or all with `wait_all_ranks`, in the words of torch's Gloo backend. A
-        timeout of 0 has run out when rank 0 calls."""
+        """A barrier whose error on rank 0 names the first rank that did not come, or all with
+        `wait_all_ranks`, in the words of torch's Gloo backend. A timeout of 0 has run out when
+        rank 0 calls.
+        """
         rank = self._group.rank
         if rank == 0 and opts.timeout == timedelta(0):
             raise _timed_out("Rank 0 timed out in monitoredBarrier after 0 ms: give a timeout above 0, or none")
@@ -100,15 +103,21 @@ class ShoalBackend(Collectives, Backend):
             raise _same(error, _reached(rank, error)) from error
 
     def split(self, store: dist.Store, ranks: Sequence[int], opts: Backend.Options) -> "ShoalBackend | None":
-        """A group of some of the ranks, which meet in `store`; none for a rank that is not of them."""
+        """A group of some of the ranks, which meet in `store`; none for a rank that is not of
+        them.
+        """
         if self._group.rank not in ranks:
             return None
         timeout = opts._timeout if opts is not None else self._timeout
-        return ShoalBackend(_join(ranks.index(self._group.rank), ranks, store, timeout, {"SHOAL_COMM_REPLACES": "0"}), timeout)
+        return ShoalBackend(
+            _join(ranks.index(self._group.rank), ranks, store, timeout, {"SHOAL_COMM_REPLACES": "0"}), timeout
+        )
 
     def beside(self) -> tuple[Group, ThreadPoolExecutor]:
-        """A group of the same ranks whose operations have an order of their own, and the thread that does them; all ranks call this the first time at the same
-        place in the order of this group's operations."""
+        """A group of the same ranks whose operations have an order of their own, and the thread
+        that does them; all ranks call this the first time at the same place in the order of this
+        group's operations.
+        """
         if self._beside is None:
             part = self._group.split(list(range(self._group.size)))
             self._beside = part, ThreadPoolExecutor(1, "shoal-beside")
@@ -152,7 +161,9 @@ def _not_passed(error: DeadlineExceeded, rank: int, seconds: float, wait_all_ran
 
 
 def create(options: dist.distributed_c10d._DistributedBackendOptions, _of_backend: object) -> ShoalBackend:
-    """What torch calls for `init_process_group("shoal")` and `new_group`: the ranks meet in torch's store."""
+    """What torch calls for `init_process_group("shoal")` and `new_group`: the ranks meet in
+    torch's store.
+    """
     backend = _create(options)
     group = getattr(options, "process_group", None)
     if group is not None:
@@ -174,7 +185,8 @@ def _create(options: dist.distributed_c10d._DistributedBackendOptions) -> ShoalB
         group = _join(options.group_rank, range(options.group_size), store, timeout, {})
     else:
         store = store if reform.meeting is None else dist.PrefixStore(options.group_id, reform.meeting)
-        # A process that replaces a lost rank does so in the default group, and its other groups are new.
+        # A process that replaces a lost rank does so in the default group, and its other groups are
+        # new.
         group = _join(options.group_rank, options.global_ranks_in_group, store, timeout, {"SHOAL_COMM_REPLACES": "0"})
     if is_default and group.epoch > 0:
         # The others of the group call the same in `rejoin`.
@@ -183,7 +195,9 @@ def _create(options: dist.distributed_c10d._DistributedBackendOptions) -> ShoalB
 
 
 def _join(rank: int, members: Sequence[int], store: dist.Store, timeout: timedelta, settings: dict[str, str]) -> Group:
-    """The group of these members, named by their numbers in the group around it, of which this process is number `rank`."""
+    """The group of these members, named by their numbers in the group around it, of which this
+    process is number `rank`.
+    """
     seconds = str(timeout.total_seconds())
     settings = {
         "RANK": str(rank),
@@ -199,7 +213,9 @@ def _join(rank: int, members: Sequence[int], store: dist.Store, timeout: timedel
 
 
 def _meeting(members: Sequence[int]) -> str:
-    """Where in a store these ranks meet. Groups of other ranks may have the same name, and torchrun's store outlives the ranks that it restarts."""
+    """Where in a store these ranks meet. Groups of other ranks may have the same name, and
+    torchrun's store outlives the ranks that it restarts.
+    """
     ranks = hashlib.sha256(repr(list(members)).encode()).hexdigest()[:16]
     return f"shoal/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{ranks}"
 
@@ -241,8 +257,10 @@ def _on_cpu(group: dist.ProcessGroup) -> Backend | None:
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    """A tensor in the group's registered memory, where the ranks of a host reduce and gather without a copy; zeros at first. All ranks of the group
-    call this in the same order with the same size."""
+    """A tensor in the group's registered memory, where the ranks of a host reduce and gather
+    without a copy; zeros at first. All ranks of the group call this in the same order with the
+    same size.
+    """
     dtype = torch.get_default_dtype() if dtype is None else dtype
     count = torch.Size(shape).numel()
     memory = of(group).native.alloc(max(count * dtype.itemsize, 1))
@@ -254,5 +272,7 @@ def of(group: dist.ProcessGroup | None = None) -> ShoalBackend:
     group = dist.group.WORLD if group is None else group
     backend = None if group is None else _of_groups.get(group) or _on_cpu(group)
     if not isinstance(backend, ShoalBackend):
-        raise ConfigError("this is no process group of backend shoal: call torch.distributed.init_process_group('shoal') first")
+        raise ConfigError(
+            "this is no process group of backend shoal: call torch.distributed.init_process_group('shoal') first"
+        )
     return backend

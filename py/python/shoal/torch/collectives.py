@@ -21,7 +21,9 @@ def _only(items: list, what: str):
 
 
 class Collectives:
-    """Collectives by the names and arguments that torch calls them with. Where an operation is not asynchronous it runs on the caller's thread."""
+    """Collectives by the names and arguments that torch calls them with. Where an operation is
+    not asynchronous it runs on the caller's thread.
+    """
 
     _group: Group
     _timeout: timedelta
@@ -65,7 +67,9 @@ class Collectives:
         work.wait()
         return work
 
-    def _start(self, operation: Operation, outputs: Tensors, keep: object, after: Callable[[], None] | None = None) -> Work:
+    def _start(
+        self, operation: Operation, outputs: Tensors, keep: object, after: Callable[[], None] | None = None
+    ) -> Work:
         begun = profile.begin(operation.kind, outputs) if profile.is_on() else None
         work = Work(outputs, self._group.start(operation, keep), self, after, what=operation.kind)
         if begun is not None:
@@ -95,9 +99,13 @@ class Collectives:
     allreduce_sparse = allreduce
 
     def _sparse(self, tensor: torch.Tensor, op: RedOp, opts) -> Work:
-        """Gathers every rank's indices and values and adds them here. How many there are is gathered before this returns, also if it is asynchronous."""
+        """Gathers every rank's indices and values and adds them here. How many there are is
+        gathered before this returns, also if it is asynchronous.
+        """
         if op not in (RedOp.SUM, RedOp.AVG):
-            raise ConfigError(f"all_reduce: backend shoal has no reduction {op} of sparse tensors; sum or average them, or convert them with .to_dense()")
+            raise ConfigError(
+                f"all_reduce: backend shoal has no reduction {op} of sparse tensors; sum or average them, or convert them with .to_dense()"
+            )
         own = tensor.detach().coalesce()
         indices, values = own.indices().contiguous(), own.values().contiguous()
         mine, all_sizes = torch.tensor([indices.shape[1]]), torch.zeros(self._group.size, dtype=torch.int64)
@@ -182,14 +190,19 @@ class Collectives:
         given = sum(source.counts(for_reduction))
         counts = source.counts(for_reduction) if len(source.tensors) > 1 else [count] * self._group.size
         if sum(counts) != given or counts[self._group.rank] != count:
-            raise ConfigError(f"reduce_scatter: {given} elements in, {count} out for rank {self._group.rank} of {self._group.size}; they do not fit")
+            raise ConfigError(
+                f"reduce_scatter: {given} elements in, {count} out for rank {self._group.rank} of {self._group.size}; they do not fit"
+            )
         counts = counts if len(set(counts)) > 1 else None
         operation = Operation("reduce_scatter", dtype, address, target.address, count, name, counts=counts)
         return self._do(opts, operation, [output], (source, memory, target), target.back)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts=None) -> Work:
         """Several reduce-scatters, one after the other."""
-        return _last([self.reduce_scatter_single(output, input, opts) for output, input in zip(outputs, inputs, strict=True)], outputs)
+        return _last(
+            [self.reduce_scatter_single(output, input, opts) for output, input in zip(outputs, inputs, strict=True)],
+            outputs,
+        )
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -218,7 +231,12 @@ class Collectives:
         dtype, count = for_copy(source.memory)
         gets = sum(target.counts(for_copy))
         counts = target.counts(for_copy) if len(target.tensors) > 1 else [count] * self._group.size
-        if sum(counts) != gets or len(counts) != self._group.size or counts[self._group.rank] != count or target.memory.dtype != source.memory.dtype:
+        if (
+            sum(counts) != gets
+            or len(counts) != self._group.size
+            or counts[self._group.rank] != count
+            or target.memory.dtype != source.memory.dtype
+        ):
             what = f"{count} {source.memory.dtype} of rank {self._group.rank} of {self._group.size}, room for {gets} {target.memory.dtype}"
             raise ConfigError(f"all_gather: {what}; they do not fit")
         counts = counts if len(set(counts)) > 1 else None
@@ -226,14 +244,22 @@ class Collectives:
         return self._do(opts, operation, outputs, (source, target), target.back)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts=None) -> Work:
-        """Several all-gathers, one after the other; `outputs[r]` has rank r's tensors, as torch has it."""
+        """Several all-gathers, one after the other; `outputs[r]` has rank r's tensors, as torch
+        has it.
+        """
         columns = [list(column) for column in zip(*outputs, strict=True)]
-        works = [self._all_gather(Flat(pieces, filled=False), own, pieces, opts) for pieces, own in zip(columns, inputs, strict=True)]
+        works = [
+            self._all_gather(Flat(pieces, filled=False), own, pieces, opts)
+            for pieces, own in zip(columns, inputs, strict=True)
+        ]
         return _last(works, [tensor for pieces in outputs for tensor in pieces])
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts=None) -> Work:
         """Several all-gathers, one after the other."""
-        return _last([self.all_gather_single(output, input, opts) for output, input in zip(outputs, inputs, strict=True)], outputs)
+        return _last(
+            [self.all_gather_single(output, input, opts) for output, input in zip(outputs, inputs, strict=True)],
+            outputs,
+        )
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -247,7 +273,9 @@ class Collectives:
         pieces = _only(outputs, "gather")
         target = Flat(pieces, filled=False)
         if target.counts(for_copy) != [count] * self._group.size:
-            raise ConfigError(f"gather: {count} elements of each of {self._group.size} ranks, room for {target.counts(for_copy)}")
+            raise ConfigError(
+                f"gather: {count} elements of each of {self._group.size} ranks, room for {target.counts(for_copy)}"
+            )
         operation = Operation("gather", dtype, source.address, target.address, count, peer=opts.rootRank)
         return self._do(opts, operation, pieces, (source, target), target.back)
 
@@ -261,7 +289,9 @@ class Collectives:
             source = Flat(_only(inputs, "scatter"), filled=True)
             send = source.address
             if source.counts(for_copy) != [count] * self._group.size:
-                raise ConfigError(f"scatter: {source.counts(for_copy)} elements, room for {count} on each of {self._group.size} ranks")
+                raise ConfigError(
+                    f"scatter: {source.counts(for_copy)} elements, room for {count} on each of {self._group.size} ranks"
+                )
         operation = Operation("scatter", dtype, send, target.address, count, peer=opts.rootRank)
         return self._do(opts, operation, [output], (source, target), target.back)
 
@@ -271,8 +301,12 @@ class Collectives:
         counts = source.counts(for_copy) + target.counts(for_copy)
         return self._all_to_all(source, target, counts, outputs, opts)
 
-    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, from_each: list[int], to_each: list[int], opts=None) -> Work:
-        """Rank r gets every rank's r-th piece. Sizes of pieces are counted in rows; equal where not given."""
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, from_each: list[int], to_each: list[int], opts=None
+    ) -> Work:
+        """Rank r gets every rank's r-th piece. Sizes of pieces are counted in rows; equal where
+        not given.
+        """
         source, target = Flat([input], filled=True), Flat([output], filled=False)
         counts = self._pieces(source.memory, to_each, "input") + self._pieces(target.memory, from_each, "output")
         return self._all_to_all(source, target, counts, [output], opts)
@@ -284,7 +318,9 @@ class Collectives:
         given = tensor.shape[0] if tensor.dim() else 1
         if not rows:
             if given % size:
-                raise ConfigError(f"all_to_all: {given} rows of {what} cannot be split among {size} ranks; give the sizes of the pieces")
+                raise ConfigError(
+                    f"all_to_all: {given} rows of {what} cannot be split among {size} ranks; give the sizes of the pieces"
+                )
             return [elements // size] * size
         if len(rows) != size or sum(rows) != given:
             raise ConfigError(f"all_to_all: pieces of {rows} rows where {what} has {given} and there are {size} ranks")
@@ -310,7 +346,9 @@ class Collectives:
         """Takes a tensor from another rank."""
         flat = Flat([_only(tensors, "recv")], filled=False)
         dtype, count = for_copy(flat.memory)
-        operation = Operation("recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None))
+        operation = Operation(
+            "recv", dtype, 0, flat.address, count, peer=source, tag=tag, deadline=self._deadline(None)
+        )
         return self._start(operation, tensors, flat, flat.back)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Work:

@@ -11,17 +11,20 @@ from shoal.torch.backend import of
 
 @dataclass
 class _Plan:
-    """How one bucket is reduced: ranges of elements with a compressor each, and ranges that go as they are."""
+    """How one bucket is reduced: ranges of elements with a compressor each, and ranges that go
+    as they are.
+    """
 
     compressors: list[tuple[int, int, Compressor]] = field(default_factory=list)
     plain: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Compression:
-    """The state of the hook `compressed`. Buckets are reduced one after the other by a thread beside, in a group of the same ranks, while the backward pass goes on.
+    """The state of the hook `compressed`. Buckets are reduced one after the other by a thread
+    beside, in a group of the same ranks, while the backward pass goes on.
 
-    The first `plain_steps` steps go uncompressed: DistributedDataParallel makes its buckets anew after the first one. Buckets of other types than float32
-    always do.
+    The first `plain_steps` steps go uncompressed: DistributedDataParallel makes its buckets anew
+    after the first one. Buckets of other types than float32 always do.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, plain_steps: int = 1):
@@ -36,11 +39,14 @@ class Compression:
         self.wire_bytes = 0
         #: The same without compression.
         self.plain_bytes = 0
-        #: L2 norms of the last bucket's input (with what earlier steps had left out), and of what of it was not passed on.
+        #: L2 norms of the last bucket's input (with what earlier steps had left out), and of what
+        #: of it was not passed on.
         self.input, self.lost = 0.0, 0.0
 
     def compressor(self, shape: torch.Size) -> Compressor | None:
-        """One for a parameter of this shape (a whole bucket if `whole_buckets`); none for a parameter that goes as it is."""
+        """One for a parameter of this shape (a whole bucket if `whole_buckets`); none for a
+        parameter that goes as it is.
+        """
         raise NotImplementedError
 
     #: Whether a bucket has one compressor, and not one for each parameter.
@@ -102,7 +108,8 @@ class Compression:
                 raise error
             return buffer
 
-        # What a callback raises is an error for those who wait in C++, too; Future.set_exception is one for Python only.
+        # What a callback raises is an error for those who wait in C++, too; Future.set_exception is
+        # one for Python only.
         future = told.then(value)
         thread.submit(reduce)
         return future
@@ -123,8 +130,10 @@ class Compression:
 
 
 class Int8(Compression):
-    """About a quarter of the bytes: 8-bit integers with a scale for each 256, rounded at random, so that the mean is the value. Another run with the same `seed` has the
-    same bits. Nothing is remembered but the number of the step."""
+    """About a quarter of the bytes: 8-bit integers with a scale for each 256, rounded at random,
+    so that the mean is the value. Another run with the same `seed` has the same bits. Nothing is
+    remembered but the number of the step.
+    """
 
     def __init__(self, group: dist.ProcessGroup | None = None, seed: int = 0, plain_steps: int = 1):
         super().__init__(group, plain_steps)
@@ -137,8 +146,9 @@ class Int8(Compression):
 
 
 class TopK(Compression):
-    """Each rank sends the `share` of a bucket's elements that is greatest in magnitude, 8 bytes for each to each other rank; the rest is added to the next step's
-    gradients (error feedback)."""
+    """Each rank sends the `share` of a bucket's elements that is greatest in magnitude, 8 bytes
+    for each to each other rank; the rest is added to the next step's gradients (error feedback).
+    """
 
     def __init__(self, share: float = 0.01, group: dist.ProcessGroup | None = None, plain_steps: int = 1):
         super().__init__(group, plain_steps)
@@ -151,8 +161,10 @@ class TopK(Compression):
 
 
 class PowerSgd(Compression):
-    """Each parameter of two and more dimensions goes as a product of matrices with `rank` columns, as rows by everything else; others, and those that would be no
-    smaller, as they are. What the product misses is added to the next step's gradients (error feedback)."""
+    """Each parameter of two and more dimensions goes as a product of matrices with `rank`
+    columns, as rows by everything else; others, and those that would be no smaller, as they are.
+    What the product misses is added to the next step's gradients (error feedback).
+    """
 
     whole_buckets = False
 

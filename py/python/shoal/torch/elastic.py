@@ -1,4 +1,5 @@
-"""Elastic training in place for `torch.distributed`: ranks leave and come while the others go on, with their processes.
+"""Elastic training in place for `torch.distributed`: ranks leave and come while the others go on,
+with their processes.
 
     state = shoal.torch.elastic.State(model=model, optimizer=optimizer, samples=Samples(len(data), workers=8, batch=16))
 
@@ -8,8 +9,9 @@
 
     shoal.torch.elastic.run(train, state)
 
-Each change of the ranks makes the default process group anew; other groups, DistributedDataParallel and tensors in registered memory belong to the group they were
-made with. `docs/elastic.md` shows a whole program.
+Each change of the ranks makes the default process group anew; other groups, DistributedDataParallel
+and tensors in registered memory belong to the group they were made with. `docs/elastic.md` shows a
+whole program.
 """
 
 import os
@@ -37,8 +39,11 @@ _TIMEOUT = timedelta(minutes=30)
 
 
 def init(timeout: timedelta = _TIMEOUT) -> World:
-    """Makes the default process group of the ranks that the environment names (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT or SHOAL_COMM_DIRECTORY), or, with
-    SHOAL_COMM_JOINS=1, of those that take this process in. Instead of `init_process_group`, which wants to know the rank beforehand."""
+    """Makes the default process group of the ranks that the environment names (RANK, WORLD_SIZE,
+    MASTER_ADDR and MASTER_PORT or SHOAL_COMM_DIRECTORY), or, with SHOAL_COMM_JOINS=1, of those
+    that take this process in. Instead of `init_process_group`, which wants to know the rank
+    beforehand.
+    """
     if dist.is_initialized():
         raise ConfigError("shoal.torch.elastic makes the default process group itself: leave init_process_group out")
     seconds = str(timeout.total_seconds())
@@ -77,7 +82,9 @@ def run(
 
 
 def _is_loss(error: BaseException) -> bool:
-    """torch passes errors that reach it in a future on as a RuntimeError, as in a backward pass of DistributedDataParallel."""
+    """torch passes errors that reach it in a future on as a RuntimeError, as in a backward pass
+    of DistributedDataParallel.
+    """
     if not isinstance(error, RuntimeError) or not dist.is_initialized():
         return False
     failure = _backend.of(None).failure

@@ -1,7 +1,9 @@
-"""Hooks for DistributedDataParallel: `model.register_comm_hook(None, shoal.torch.hooks.bf16)`, or with what a compressor remembers,
+"""Hooks for DistributedDataParallel: `model.register_comm_hook(None, shoal.torch.hooks.bf16)`, or
+with what a compressor remembers,
 `model.register_comm_hook(shoal.torch.hooks.TopK(0.01), shoal.torch.hooks.compressed)`.
 
-Each gives the average over all ranks, as DistributedDataParallel's own reduction does, and the same bits on all ranks.
+Each gives the average over all ranks, as DistributedDataParallel's own reduction does, and the same
+bits on all ranks.
 """
 
 import torch
@@ -11,7 +13,18 @@ from shoal.comm import ConfigError
 from shoal.torch.backend import empty
 from shoal.torch.compression import Compression, Int8, PowerSgd, TopK
 
-__all__ = ["Compression", "Int8", "PowerSgd", "Registered", "TopK", "all_reduce", "bf16", "compressed", "fp16", "registered"]
+__all__ = [
+    "Compression",
+    "Int8",
+    "PowerSgd",
+    "Registered",
+    "TopK",
+    "all_reduce",
+    "bf16",
+    "compressed",
+    "fp16",
+    "registered",
+]
 
 
 def _group(state: dist.ProcessGroup | None) -> dist.ProcessGroup:
@@ -44,7 +57,9 @@ class Registered:
 
 
 def registered(state: Registered, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The average itself, made in registered memory: buckets, which torch allocates, are copied there and back."""
+    """The average itself, made in registered memory: buckets, which torch allocates, are copied
+    there and back.
+    """
     memory = state.memory(bucket).copy_(bucket.buffer())
     done = dist.all_reduce(memory, dist.ReduceOp.AVG, state.group, async_op=True).get_future()
     return done.then(lambda done: _passed(done, memory))
@@ -55,7 +70,9 @@ def _passed(done: torch.futures.Future, buffer: torch.Tensor) -> torch.Tensor:
     return buffer
 
 
-def _cast(state: dist.ProcessGroup | None, bucket: dist.GradBucket, dtype: torch.dtype) -> torch.futures.Future[torch.Tensor]:
+def _cast(
+    state: dist.ProcessGroup | None, bucket: dist.GradBucket, dtype: torch.dtype
+) -> torch.futures.Future[torch.Tensor]:
     buffer = bucket.buffer()
     small = buffer.to(dtype)
     done = dist.all_reduce(small, dist.ReduceOp.AVG, _group(state), async_op=True).get_future()
@@ -63,22 +80,32 @@ def _cast(state: dist.ProcessGroup | None, bucket: dist.GradBucket, dtype: torch
 
 
 def bf16(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Half the bytes: gradients go as bfloat16 (8 bits of precision), are added in 32 bits and rounded once more."""
+    """Half the bytes: gradients go as bfloat16 (8 bits of precision), are added in 32 bits and
+    rounded once more.
+    """
     return _cast(state, bucket, torch.bfloat16)
 
 
 def fp16(state: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Half the bytes: gradients go as float16 (11 bits of precision, at most 65504), are added in 32 bits and rounded once more."""
+    """Half the bytes: gradients go as float16 (11 bits of precision, at most 65504), are added
+    in 32 bits and rounded once more.
+    """
     return _cast(state, bucket, torch.float16)
 
 
 def compressed(state: Compression, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The average as nearly as the compressor can; `state` is an `Int8`, a `TopK` or a `PowerSgd`."""
+    """The average as nearly as the compressor can; `state` is an `Int8`, a `TopK` or a
+    `PowerSgd`.
+    """
     if not isinstance(state, Compression):
-        raise TypeError(f"the hook `compressed` wants an Int8(), a TopK(...) or a PowerSgd(...) as its state, not {state!r}")
+        raise TypeError(
+            f"the hook `compressed` wants an Int8(), a TopK(...) or a PowerSgd(...) as its state, not {state!r}"
+        )
     buffer = bucket.buffer()
     if buffer.device.type != "cpu":
-        raise ConfigError(f"the hook `compressed` has gradients on {buffer.device}: compressors work in host memory; use the hook `bf16` or `fp16`")
+        raise ConfigError(
+            f"the hook `compressed` has gradients on {buffer.device}: compressors work in host memory; use the hook `bf16` or `fp16`"
+        )
     if not state.begins(bucket) or buffer.dtype is not torch.float32:
         state.add_plain(buffer)
         return all_reduce(state.group, bucket)

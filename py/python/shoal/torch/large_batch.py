@@ -1,4 +1,6 @@
-"""Large batch simulation: few ranks train as many workers would, sample for sample and step for step."""
+"""Large batch simulation: few ranks train as many workers would, sample for sample and step for
+step.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ __all__ = ["LargeBatch", "LargeBatchSampler"]
 
 
 class LargeBatch(torch.optim.Optimizer):
-    """The optimizer, on Y ranks, as X = `simulate` workers would use it: each X / Y calls of `step` make one step.
+    """The optimizer, on Y ranks, as X = `simulate` workers would use it: each X / Y calls of `step`
+    make one step.
 
         model = DistributedDataParallel(net)
         optimizer = LargeBatch(torch.optim.SGD(model.parameters(), lr=0.8), simulate=8, model=model)
@@ -32,15 +35,21 @@ class LargeBatch(torch.optim.Optimizer):
             loss(model(inputs), labels).backward()
             optimizer.step()
 
-    Written as for one worker of X: the loss is the mean of a pass' samples, and `zero_grad`, `step`, clipping by `torch.nn.utils`, `GradScaler` and schedulers are called in every
-    pass; they act when a step's passes are done. `optimizer.complete` says that they are. Gradients are then the mean over all X.
+    Written as for one worker of X: the loss is the mean of a pass' samples, and `zero_grad`,
+    `step`, clipping by `torch.nn.utils`, `GradScaler` and schedulers are called in every pass; they
+    act when a step's passes are done. `optimizer.complete` says that they are. Gradients are then
+    the mean over all X.
 
-    `model`: a DistributedDataParallel, which then communicates in the last pass only. Without it, gradients are reduced here, in `group` (the default group; alone where there is none), behind the
-    last pass. `batch_statistics="worker_0"`: running means and variances move in a rank's first pass only, so that rank 0 has those of worker 0.
-    `scale`: gradients are multiplied by it, where a script accumulates over several backward passes for each call of `step`.
-    `rate_factor`: learning rates are multiplied by it while the optimizer steps. The optimizer that is given must not be used by itself any more.
+    `model`: a DistributedDataParallel, which then communicates in the last pass only. Without it,
+    gradients are reduced here, in `group` (the default group; alone where there is none), behind
+    the last pass. `batch_statistics="worker_0"`: running means and variances move in a rank's first
+    pass only, so that rank 0 has those of worker 0. `scale`: gradients are multiplied by it, where
+    a script accumulates over several backward passes for each call of `step`. `rate_factor`:
+    learning rates are multiplied by it while the optimizer steps. The optimizer that is given must
+    not be used by itself any more.
 
-    Raises `shoal.parallel.Invalid` where the ranks do not divide `simulate`, `ConfigError` for what cannot be accumulated.
+    Raises `shoal.parallel.Invalid` where the ranks do not divide `simulate`, `ConfigError` for what
+    cannot be accumulated.
     """
 
     def __init__(
@@ -67,15 +76,21 @@ class LargeBatch(torch.optim.Optimizer):
             its = set(map(id, model.parameters()))
             strangers = sum(id(it) not in its for it in parameters)
             if strangers:
-                raise ConfigError(f"LargeBatch: {strangers} of the optimizer's {len(parameters)} parameters are not the model's, which averages no others; make both of one model")
+                raise ConfigError(
+                    f"LargeBatch: {strangers} of the optimizer's {len(parameters)} parameters are not the model's, which averages no others; make both of one model"
+                )
             if scale != 1.0:
-                raise ConfigError(f"LargeBatch: scale is {scale} with a DistributedDataParallel; divide the loss instead")
+                raise ConfigError(
+                    f"LargeBatch: scale is {scale} with a DistributedDataParallel; divide the loss instead"
+                )
             large_batch_ddp.attach(model, passes)
         passes.own(parameters, model)
         if not is_ddp:
             self._reduce_by_itself(parameters, passes.factor * scale, broadcast_parameters, int(bucket_mb * 2**20))
 
-    def _reduce_by_itself(self, parameters: list[torch.Tensor], factor: float, broadcast: bool, bucket_bytes: int) -> None:
+    def _reduce_by_itself(
+        self, parameters: list[torch.Tensor], factor: float, broadcast: bool, bucket_bytes: int
+    ) -> None:
         passes = self._shoal_passes
         if passes.ranks == 1:
 
@@ -108,7 +123,9 @@ class LargeBatch(torch.optim.Optimizer):
 
     @property
     def steps(self) -> int:
-        """Steps of the optimizer so far; those that a loss scale skipped count, as schedules count them."""
+        """Steps of the optimizer so far; those that a loss scale skipped count, as schedules
+        count them.
+        """
         return self._shoal_passes.steps
 
     @property
@@ -128,14 +145,20 @@ class LargeBatch(torch.optim.Optimizer):
             self._inner.zero_grad(set_to_none)
 
     def synchronize(self) -> None:
-        """In the last pass, behind its backward pass: makes gradients the mean over all workers, for those that read them before `step`."""
+        """In the last pass, behind its backward pass: makes gradients the mean over all workers,
+        for those that read them before `step`.
+        """
         self._shoal_passes.complete()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor | None:
-        """Clips the complete gradient, and gives its norm before; nothing is done, and `None` given, in other passes."""
+        """Clips the complete gradient, and gives its norm before; nothing is done, and `None`
+        given, in other passes.
+        """
         if not self.complete:
             return None
-        return nn.utils.clip_grad_norm_([it for part in self.param_groups for it in part["params"]], max_norm, norm_type)
+        return nn.utils.clip_grad_norm_(
+            [it for part in self.param_groups for it in part["params"]], max_norm, norm_type
+        )
 
     # What is the optimizer's own stays there: schedulers and checkpoints see its groups and state.
     @property
@@ -154,7 +177,9 @@ class LargeBatch(torch.optim.Optimizer):
         return self._inner.defaults
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's. Save it between steps (`worker` is below the number of ranks): gradients of a part of the passes are not in it."""
+        """The optimizer's. Save it between steps (`worker` is below the number of ranks):
+        gradients of a part of the passes are not in it.
+        """
         return self._inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -163,7 +188,9 @@ class LargeBatch(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused: what is exchanged is set up once."""
-        raise ConfigError("LargeBatch: parameters cannot be added; add them to the optimizer before it is given to LargeBatch")
+        raise ConfigError(
+            "LargeBatch: parameters cannot be added; add them to the optimizer before it is given to LargeBatch"
+        )
 
     def register_step_pre_hook(self, hook: Callable) -> Any:
         """Of the optimizer: called once a step."""
@@ -186,8 +213,14 @@ def _refuse(optimizer: torch.optim.Optimizer, model: nn.Module | None) -> None:
     if isinstance(optimizer, LargeBatch):
         raise ConfigError("LargeBatch: the optimizer is a LargeBatch already; give it the number of all workers")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ConfigError("LargeBatch: LBFGS evaluates its closure several times a step, so there are no passes to accumulate; give it the whole batch")
+        raise ConfigError(
+            "LargeBatch: LBFGS evaluates its closure several times a step, so there are no passes to accumulate; give it the whole batch"
+        )
     if hasattr(optimizer, "_exchange"):
-        raise ConfigError("LargeBatch: the optimizer is a DistributedOptimizer, which averages by itself; give the optimizer that is in it")
+        raise ConfigError(
+            "LargeBatch: the optimizer is a DistributedOptimizer, which averages by itself; give the optimizer that is in it"
+        )
     if type(model).__name__.startswith(("FSDP", "FullyShardedDataParallel")):
-        raise ConfigError("LargeBatch: FSDP shards gradients by itself; accumulate with its set_requires_gradient_sync() and divide the loss by the passes")
+        raise ConfigError(
+            "LargeBatch: FSDP shards gradients by itself; accumulate with its set_requires_gradient_sync() and divide the loss by the passes"
+        )

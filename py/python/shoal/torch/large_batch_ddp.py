@@ -1,4 +1,5 @@
-"""DistributedDataParallel in a large batch: it communicates in the last pass of a step only, and averages over all passes of all ranks.
+"""DistributedDataParallel in a large batch: it communicates in the last pass of a step only, and
+averages over all passes of all ranks.
 
 Annotations are no strings here: it checks those of hooks.
 """
@@ -21,7 +22,8 @@ __all__ = ["attach", "forward", "register_comm_hook"]
 def attach(model: DistributedDataParallel, passes: Passes) -> None:
     """The model's gradients are those of these passes from now on."""
     if model._comm_hooks and not hasattr(model._comm_hooks[0][0], "_shoal_scales"):
-        # It has a hook that averages over ranks already: what is left is done when the gradients are complete.
+        # It has a hook that averages over ranks already: what is left is done when the gradients
+        # are complete.
         passes.reduce = functools.partial(_scale, model, passes)
     passes.own(model.parameters(), model)
 
@@ -44,7 +46,9 @@ def forward(original: Callable) -> Callable:
         if not self._comm_hooks:
             # Buckets of GPUs stay there: registered memory is the host's.
             on_host = all(it.device.type == "cpu" for it in self.parameters())
-            original_register(self, _Scale(self), _scaled_in_registered_memory if on_host and is_ours(self.process_group) else _scaled)
+            original_register(
+                self, _Scale(self), _scaled_in_registered_memory if on_host and is_ours(self.process_group) else _scaled
+            )
         # The script's own no_sync stays in force.
         allowed = self.require_backward_grad_sync
         self.require_backward_grad_sync = allowed and passes.now.communicates
@@ -60,7 +64,9 @@ original_register = DistributedDataParallel.register_comm_hook
 
 
 def register_comm_hook(original: Callable) -> Callable:
-    """`DistributedDataParallel.register_comm_hook`: the script's hook gets buckets that are divided by the passes."""
+    """`DistributedDataParallel.register_comm_hook`: the script's hook gets buckets that are
+    divided by the passes.
+    """
 
     @functools.wraps(original)
     def register_comm_hook(self: DistributedDataParallel, state: object, hook: Callable) -> None:
@@ -80,7 +86,9 @@ def register_comm_hook(original: Callable) -> Callable:
 
 
 def _factor(model: weakref.ref[DistributedDataParallel]) -> float:
-    """Of the accumulation that the model has now: it may be another one than when the hook was registered, or none."""
+    """Of the accumulation that the model has now: it may be another one than when the hook was
+    registered, or none.
+    """
     passes = of_model(model())
     return 1.0 if passes is None else passes.factor
 

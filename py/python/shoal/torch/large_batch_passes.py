@@ -1,4 +1,6 @@
-"""Where an accumulation is: which pass of which step of the optimizer this rank runs, and when gradients are complete. Rules are `shoal.parallel.Accumulation`'s."""
+"""Where an accumulation is: which pass of which step of the optimizer this rank runs, and when
+gradients are complete. Rules are `shoal.parallel.Accumulation`'s.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ from shoal.torch.reach import all_reduce
 
 __all__ = ["BatchStatistics", "Passes", "inside", "of_model", "of_parameters"]
 
-#: Which passes move running means and variances: all, or a rank's first one (rank 0's is worker 0, whose statistics X ranks would keep).
+#: Which passes move running means and variances: all, or a rank's first one (rank 0's is worker 0,
+#: whose statistics X ranks would keep).
 BatchStatistics = Literal["every_pass", "worker_0"]
 
-#: Accumulations by parameter and by model, while they exist. They are not attributes of tensors and modules, which would go into copies and checkpoints.
+#: Accumulations by parameter and by model, while they exist. They are not attributes of tensors and
+#: modules, which would go into copies and checkpoints.
 _of_parameter: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _of_model: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _within = threading.local()
@@ -56,7 +60,9 @@ def inside() -> Iterator[bool]:
 
 @contextmanager
 def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """Multiplies the optimizer's learning rates for a step; schedules and checkpoints see the script's own."""
+    """Multiplies the optimizer's learning rates for a step; schedules and checkpoints see the
+    script's own.
+    """
     rates = [(group, group["lr"]) for group in optimizer.param_groups] if factor != 1.0 else []
     for group, rate in rates:
         group["lr"] = rate * factor
@@ -68,7 +74,9 @@ def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[N
 
 
 class Passes:
-    """The passes of this rank, which call `step` of an optimizer once each. A step of the optimizer is their last."""
+    """The passes of this rank, which call `step` of an optimizer once each. A step of the
+    optimizer is their last.
+    """
 
     def __init__(
         self,
@@ -113,8 +121,15 @@ class Passes:
         if self.group is not None and self.ranks > 1:
             all_reduce(number, dist.ReduceOp.MAX, self.group)
 
-    def own(self, parameters: Iterable[torch.Tensor], model: nn.Module | None = None, norms: Iterable[_BatchNorm] | None = None) -> None:
-        """These are the parameters that it accumulates gradients of, and their model, or that model's layers with batch statistics."""
+    def own(
+        self,
+        parameters: Iterable[torch.Tensor],
+        model: nn.Module | None = None,
+        norms: Iterable[_BatchNorm] | None = None,
+    ) -> None:
+        """These are the parameters that it accumulates gradients of, and their model, or that
+        model's layers with batch statistics.
+        """
         self._parameters = list(parameters)
         for it in self._parameters:
             _of_parameter[it] = weakref.ref(self)
@@ -126,8 +141,12 @@ class Passes:
         elif self._statistics == "worker_0":
             raise ConfigError('batch_statistics="worker_0" wants model=, whose layers they are')
 
-    def attempt(self, optimizer: torch.optim.Optimizer, step: Callable[[], object], closure: Callable[[], object] | None = None) -> object:
-        """The script steps: a pass is over. Runs `step` if it was the last of the optimizer's step."""
+    def attempt(
+        self, optimizer: torch.optim.Optimizer, step: Callable[[], object], closure: Callable[[], object] | None = None
+    ) -> object:
+        """The script steps: a pass is over. Runs `step` if it was the last of the optimizer's
+        step.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -141,7 +160,9 @@ class Passes:
         return result if closure is None else loss
 
     def complete(self) -> None:
-        """In the last pass, behind its backward: gradients are the mean over all workers when this returns. Does nothing the second time."""
+        """In the last pass, behind its backward: gradients are the mean over all workers when
+        this returns. Does nothing the second time.
+        """
         if self.now.communicates and not self._complete:
             self.check_kept()
             if self.reduce is not None:
@@ -163,9 +184,13 @@ class Passes:
                 norm.track_running_stats = self.now.number == 0
 
     def check_kept(self) -> None:
-        """Raises where the gradients of earlier passes were thrown away by other means than `zero_grad`, which waits for the step's end. Looks once a pass: DistributedDataParallel
-        replaces gradients by its buckets in a backward pass."""
+        """Raises where the gradients of earlier passes were thrown away by other means than
+        `zero_grad`, which waits for the step's end. Looks once a pass: DistributedDataParallel
+        replaces gradients by its buckets in a backward pass.
+        """
         kept, self._kept = self._kept, None
         if kept is not None and kept[0].grad is not kept[1]:
             problem = f"gradients of the first {self.now.number} of {self.count} passes are gone: a script that trains as {self.plan.workers} workers"
-            raise ConfigError(f"large batch: {problem} must clear them by zero_grad(), which waits for the step's end, and not by itself")
+            raise ConfigError(
+                f"large batch: {problem} must clear them by zero_grad(), which waits for the step's end, and not by itself"
+            )

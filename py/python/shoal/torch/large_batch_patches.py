@@ -1,6 +1,8 @@
-"""What scripts call once a pass, made to act once a step: `zero_grad`, clipping, `GradScaler`, schedulers, DistributedDataParallel.
+"""What scripts call once a pass, made to act once a step: `zero_grad`, clipping, `GradScaler`,
+schedulers, DistributedDataParallel.
 
-PyTorch has no hooks for these, so its functions are wrapped, once in a process and when the first large batch begins. They are as before for all that accumulates nothing.
+PyTorch has no hooks for these, so its functions are wrapped, once in a process and when the first
+large batch begins. They are as before for all that accumulates nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ __all__ = ["counting", "install", "passes_of"]
 _installed = False
 #: Of a scheduler: how many steps of its optimizer were done when it last acted.
 _acted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-#: Of a scaler, since its last update: whether optimizers waited for more passes, and whether others have stepped.
+#: Of a scaler, since its last update: whether optimizers waited for more passes, and whether others
+#: have stepped.
 _stepped: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -41,7 +44,9 @@ def install() -> None:
         _wrap_clipping(name, _clip)
     for name, wrapper in (("unscale_", _unscale), ("step", _scaler_step), ("update", _scaler_update)):
         _wrap(GradScaler, name, wrapper)
-    for kind in [it for it in vars(lr_scheduler).values() if isinstance(it, type) and issubclass(it, lr_scheduler.LRScheduler)]:
+    for kind in [
+        it for it in vars(lr_scheduler).values() if isinstance(it, type) and issubclass(it, lr_scheduler.LRScheduler)
+    ]:
         if "step" in vars(kind):
             _wrap(kind, "step", _scheduler_step)
     _wrap(DistributedDataParallel, "forward", large_batch_ddp.forward)
@@ -53,7 +58,9 @@ def _wrap(owner: object, name: str, wrapper: Callable[[Callable], Callable]) -> 
 
 
 def _wrap_clipping(name: str, wrapper: Callable[[Callable], Callable]) -> None:
-    """Scripts have imported these functions by name, perhaps before: what they call is wrapped where PyTorch keeps it, in the cell of its `no_grad`."""
+    """Scripts have imported these functions by name, perhaps before: what they call is wrapped
+    where PyTorch keeps it, in the cell of its `no_grad`.
+    """
     function = getattr(clip_grad, name)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     if "func" in cells:
@@ -100,7 +107,9 @@ def _module_zero_grad(original: Callable) -> Callable:
 
 
 def _clip(original: Callable) -> Callable:
-    """Clipping is not linear: it waits for the whole gradient. Before, the norm of what is there is given and nothing is changed."""
+    """Clipping is not linear: it waits for the whole gradient. Before, the norm of what is there
+    is given and nothing is changed.
+    """
 
     @functools.wraps(original)
     def clip(parameters, *arguments, **options):
@@ -174,7 +183,9 @@ def _scaler_update(original: Callable) -> Callable:
 
 
 def _scheduler_step(original: Callable) -> Callable:
-    """A scheduler acts if its optimizer has done a step since: once a step if it is called once a pass, at each call if it is called once an epoch."""
+    """A scheduler acts if its optimizer has done a step since: once a step if it is called once
+    a pass, at each call if it is called once an epoch.
+    """
 
     @functools.wraps(original)
     def step(self: lr_scheduler.LRScheduler, *arguments, **options):

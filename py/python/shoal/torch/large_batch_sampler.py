@@ -27,15 +27,22 @@ def check_samplers(workers: int) -> None:
     others = {sampler._simulate for sampler in _samplers}
     if others and workers not in others:
         number = ", ".join(map(str, sorted(others)))
-        warnings.warn(f"LargeBatch(simulate={workers}), but LargeBatchSampler(simulate={number}): give both the same number of workers", stacklevel=4)
+        warnings.warn(
+            f"LargeBatch(simulate={workers}), but LargeBatchSampler(simulate={number}): give both the same number of workers",
+            stacklevel=4,
+        )
 
 
 class LargeBatchSampler(Sampler[list[int]]):
-    """Batches of samples for `DataLoader(dataset, batch_sampler=...)`. Rank r of Y reads, in turns, what workers r, r + Y, r + 2 Y and so on of X would: batch n of
-    `DistributedSampler(dataset, num_replicas=X, rank=worker)`, for each worker before batch n + 1. So an epoch is a whole number of steps.
+    """Batches of samples for `DataLoader(dataset, batch_sampler=...)`. Rank r of Y reads, in turns,
+    what workers r, r + Y, r + 2 Y and so on of X would: batch n of
+    `DistributedSampler(dataset, num_replicas=X, rank=worker)`, for each worker before batch n + 1.
+    So an epoch is a whole number of steps.
 
-    `batch_size`: of a worker. `shuffle`, `seed` and `drop_last_samples` are DistributedSampler's, `drop_last` DataLoader's. Call `set_epoch` before each epoch.
-    `sampler`: a DistributedSampler (of a class of your own, too) of which copies are used, for each worker one. `len()` counts passes.
+    `batch_size`: of a worker. `shuffle`, `seed` and `drop_last_samples` are DistributedSampler's,
+    `drop_last` DataLoader's. Call `set_epoch` before each epoch. `sampler`: a DistributedSampler
+    (of a class of your own, too) of which copies are used, for each worker one. `len()` counts
+    passes.
     """
 
     def __init__(
@@ -60,7 +67,9 @@ class LargeBatchSampler(Sampler[list[int]]):
         if sampler is None:
             if dataset is None:
                 raise ConfigError("LargeBatchSampler: give the dataset, or a DistributedSampler of it as sampler=")
-            sampler = DistributedSampler(dataset, simulate, rank, shuffle=shuffle, seed=seed, drop_last=drop_last_samples)
+            sampler = DistributedSampler(
+                dataset, simulate, rank, shuffle=shuffle, seed=seed, drop_last=drop_last_samples
+            )
         plan = Accumulation(simulate, ranks)
         self.workers = [plan.at(rank, number).worker for number in range(plan.passes(rank))]
         self.sampler = sampler

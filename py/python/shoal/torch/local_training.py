@@ -1,4 +1,6 @@
-"""Training with little communication: ranks step by themselves and meet every so many steps (post-local SGD, DiLoCo, streaming DiLoCo)."""
+"""Training with little communication: ranks step by themselves and meet every so many steps
+(post-local SGD, DiLoCo, streaming DiLoCo).
+"""
 
 from __future__ import annotations
 
@@ -71,15 +73,21 @@ class LocalTraining:
             local.step()
         local.finish()                                  # all ranks have the same weights
 
-    `method="post_local_sgd"` takes the mean of all weights (Lin et al. 2020); `"diloco"` takes their mean movement as the gradient of an outer Nesterov step (Douillard et al. 2023), by
-    `outer_lr` (0.7), `outer_momentum` (0.9) and `nesterov`. In the first `synchronous` steps gradients are averaged instead. `wire`: as what movements are sent: `"f32"`,
-    `"bf16"` (half the bytes), `"int8"` (a quarter; groups of backend "shoal" only). With `fragments` the model's layers take turns, `delay` steps on their way each, while training
-    goes on; `mix` of a rank's own weights stays then (streaming DiLoCo, 2025).
+    `method="post_local_sgd"` takes the mean of all weights (Lin et al. 2020); `"diloco"` takes
+    their mean movement as the gradient of an outer Nesterov step (Douillard et al. 2023), by
+    `outer_lr` (0.7), `outer_momentum` (0.9) and `nesterov`. In the first `synchronous` steps
+    gradients are averaged instead. `wire`: as what movements are sent: `"f32"`, `"bf16"` (half the
+    bytes), `"int8"` (a quarter; groups of backend "shoal" only). With `fragments` the model's
+    layers take turns, `delay` steps on their way each, while training goes on; `mix` of a rank's
+    own weights stays then (streaming DiLoCo, 2025).
 
-    The parameters of rank 0 are given to all at first. The optimizer's state and the model's buffers stay each rank's own. `wire_bytes` and `plain_bytes` count what this rank gave to
-    others, and what it would have given if gradients had been averaged as float32 in each step. All ranks do the same number of steps.
+    The parameters of rank 0 are given to all at first. The optimizer's state and the model's
+    buffers stay each rank's own. `wire_bytes` and `plain_bytes` count what this rank gave to
+    others, and what it would have given if gradients had been averaged as float32 in each step. All
+    ranks do the same number of steps.
 
-    Raises `ConfigError` and `shoal.parallel.Invalid` for what cannot be, `CommError` where ranks are lost.
+    Raises `ConfigError` and `shoal.parallel.Invalid` for what cannot be, `CommError` where ranks
+    are lost.
     """
 
     def __init__(
@@ -115,14 +123,17 @@ class LocalTraining:
             self._turns.at(0)
         #: Steps done.
         self.steps = 0
-        #: Bytes that this rank would have given to others if gradients had been averaged in each step, as float32.
+        #: Bytes that this rank would have given to others if gradients had been averaged in each
+        #: step, as float32.
         self.plain_bytes = 0
         with torch.no_grad():
             for it in model.parameters():
                 broadcast(it.data, self.group)
             parts = _fragments(model, fragments)
             self._fragments = [
-                _Fragment(part, Wire(sum(it.numel() for it in part), wire, self.group, seed + (number << 32), part[0].device))
+                _Fragment(
+                    part, Wire(sum(it.numel() for it in part), wire, self.group, seed + (number << 32), part[0].device)
+                )
                 for number, part in enumerate(parts)
             ]
         self._length = sum(it.wire.vector.numel() for it in self._fragments)
@@ -139,11 +150,15 @@ class LocalTraining:
         self.optimizer.zero_grad(set_to_none)
 
     def step(self, scaler: torch.amp.GradScaler | None = None) -> None:
-        """A step of this rank's optimizer, by a GradScaler if there is one (`scaler.update()` is the script's), and what all ranks do then."""
+        """A step of this rank's optimizer, by a GradScaler if there is one (`scaler.update()` is
+        the script's), and what all ranks do then.
+        """
         local = self.steps - self._synchronous
         if local < 0:
             if scaler is not None:
-                raise ConfigError("LocalTraining: each rank has a loss scale of its own, so gradients cannot be averaged: synchronous=0, or no GradScaler")
+                raise ConfigError(
+                    "LocalTraining: each rank has a loss scale of its own, so gradients cannot be averaged: synchronous=0, or no GradScaler"
+                )
             self._average_gradients()
         if scaler is None:
             self.optimizer.step()
@@ -167,7 +182,9 @@ class LocalTraining:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """All ranks meet, unless they have just met: they have the same weights when this returns, and may go on."""
+        """All ranks meet, unless they have just met: they have the same weights when this
+        returns, and may go on.
+        """
         local = self.steps - self._synchronous
         for it in self._fragments:
             if it.waiting is not None:
@@ -195,17 +212,24 @@ class LocalTraining:
             it.grad = view.to(it.device, copy=True) if it.grad is None else it.grad.copy_(view)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint, together with model and optimizer of each rank. Raises while a fragment is on its way: save behind `finish`, or where none is."""
+        """For a checkpoint, together with model and optimizer of each rank. Raises while a
+        fragment is on its way: save behind `finish`, or where none is.
+        """
         if any(it.waiting is not None for it in self._fragments):
             raise ConfigError("LocalTraining: a fragment is on its way; save the state behind finish()")
-        fragments = [{"common": it.common.clone(), "velocity": it.velocity.clone(), "left": it.wire.left} for it in self._fragments]
+        fragments = [
+            {"common": it.common.clone(), "velocity": it.velocity.clone(), "left": it.wire.left}
+            for it in self._fragments
+        ]
         return {"steps": self.steps, "fragments": fragments}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from a stored state, of the same number of fragments."""
         if len(state["fragments"]) != len(self._fragments):
-            raise ConfigError(f"LocalTraining: the state is of {len(state['fragments'])} fragments, this has {len(self._fragments)}")
+            raise ConfigError(
+                f"LocalTraining: the state is of {len(state['fragments'])} fragments, this has {len(self._fragments)}"
+            )
         self.steps = state["steps"]
         for it, stored in zip(self._fragments, state["fragments"], strict=True):
             it.common.copy_(stored["common"])
@@ -215,13 +239,17 @@ class LocalTraining:
 
 
 def _outer(method: str, rate: float | None, momentum: float | None, nesterov: bool | None) -> Outer:
-    given = {name: it for name, it in {"rate": rate, "momentum": momentum, "nesterov": nesterov}.items() if it is not None}
+    given = {
+        name: it for name, it in {"rate": rate, "momentum": momentum, "nesterov": nesterov}.items() if it is not None
+    }
     if method == "diloco":
         return Outer(**given)
     if method != "post_local_sgd":
         raise ConfigError(f'LocalTraining: method is {method!r}: it is "post_local_sgd" or "diloco"')
     if given:
-        raise ConfigError('LocalTraining: post_local_sgd takes the mean of the weights; an outer rate or momentum is for method="diloco"')
+        raise ConfigError(
+            'LocalTraining: post_local_sgd takes the mean of the weights; an outer rate or momentum is for method="diloco"'
+        )
     return Outer(1.0, 0.0, False)
 
 
@@ -229,13 +257,19 @@ def _refuse(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     if not (dist.is_available() and dist.is_initialized()):
         raise ConfigError("LocalTraining: there are no ranks: call torch.distributed.init_process_group first")
     if isinstance(model, DistributedDataParallel):
-        raise ConfigError("LocalTraining: DistributedDataParallel averages gradients in each step; give the model that is in it (model.module)")
+        raise ConfigError(
+            "LocalTraining: DistributedDataParallel averages gradients in each step; give the model that is in it (model.module)"
+        )
     if isinstance(optimizer, LargeBatch) or hasattr(optimizer, "_exchange"):
-        raise ConfigError(f"LocalTraining: {type(optimizer).__name__} averages gradients in each step; give the optimizer that is in it")
+        raise ConfigError(
+            f"LocalTraining: {type(optimizer).__name__} averages gradients in each step; give the optimizer that is in it"
+        )
 
 
 def _fragments(model: nn.Module, count: int) -> list[list[nn.Parameter]]:
-    """Parameters by layers in strides, which the paper of streaming DiLoCo found better than blocks."""
+    """Parameters by layers in strides, which the paper of streaming DiLoCo found better than
+    blocks.
+    """
     layers: list[list[nn.Parameter]] = []
     seen: set[int] = set()
     for module in model.modules():
@@ -244,5 +278,7 @@ def _fragments(model: nn.Module, count: int) -> list[list[nn.Parameter]]:
         if own:
             layers.append(own)
     if not 1 <= count <= len(layers):
-        raise ConfigError(f"LocalTraining: fragments is {count}; the model has {len(layers)} layers with parameters, so give 1 to {len(layers)}")
+        raise ConfigError(
+            f"LocalTraining: fragments is {count}; the model has {len(layers)} layers with parameters, so give 1 to {len(layers)}"
+        )
     return [[it for layer in layers[start::count] for it in layer] for start in range(count)]

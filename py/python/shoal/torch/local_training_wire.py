@@ -18,22 +18,32 @@ WireType = Literal["f32", "bf16", "int8"]
 
 
 class Wire:
-    """Memory for a vector of float32, and its way to the other ranks and back: on the parameters' device where the group reaches that, else on the host. What bfloat16 leaves out of it goes with the next one; int8 is rounded at random, so that its mean is the value."""
+    """Memory for a vector of float32, and its way to the other ranks and back: on the
+    parameters' device where the group reaches that, else on the host. What bfloat16 leaves out
+    of it goes with the next one; int8 is rounded at random, so that its mean is the value.
+    """
 
     def __init__(self, length: int, kind: WireType, group: dist.ProcessGroup, seed: int, device: torch.device):
         if kind not in ("f32", "bf16", "int8"):
             raise ConfigError(f'wire is {kind!r}: it is "f32", "bf16" or "int8"')
         ours = is_ours(group)
         if kind == "int8" and not ours:
-            raise ConfigError('wire="int8" wants a process group of backend "shoal", whose compressor it is; use "bf16" with others')
+            raise ConfigError(
+                'wire="int8" wants a process group of backend "shoal", whose compressor it is; use "bf16" with others'
+            )
         self.kind, self.group = kind, group
         self.ranks = dist.get_world_size(group)
         #: What is sent; the mean when it is back.
         self.is_registered = ours and (device.type == "cpu" or kind == "int8" or not reaches(group, device))
-        self.vector = empty(length, dtype=torch.float32, group=group) if self.is_registered else torch.zeros(length, device=device)
+        self.vector = (
+            empty(length, dtype=torch.float32, group=group)
+            if self.is_registered
+            else torch.zeros(length, device=device)
+        )
         self.left = torch.zeros_like(self.vector) if kind == "bf16" else None
         self._compressor = Compressor.int8(seed) if kind == "int8" else None
-        #: Bytes that this rank had to give to others so far, however they travel, and what they would have been as float32.
+        #: Bytes that this rank had to give to others so far, however they travel, and what they
+        #: would have been as float32.
         self.wire_bytes = self.plain_bytes = 0
 
     def send(self) -> Callable[[], None]:
@@ -48,7 +58,9 @@ class Wire:
             whole = self.left.bfloat16()
             self.left -= whole
         self.wire_bytes += all_reduce_bytes(whole.element_size() * length, self.ranks)
-        work = dist.all_reduce(whole, dist.ReduceOp.AVG if self.is_registered else dist.ReduceOp.SUM, self.group, async_op=True)
+        work = dist.all_reduce(
+            whole, dist.ReduceOp.AVG if self.is_registered else dist.ReduceOp.SUM, self.group, async_op=True
+        )
 
         def wait() -> None:
             work.wait()

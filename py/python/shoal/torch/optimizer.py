@@ -12,13 +12,17 @@ from shoal.torch.reach import broadcast, reaches
 
 
 class _Bucket:
-    """Gradients of some parameters of one device, side by side in one buffer: in registered memory, where the group has that and its operations do not reach the device."""
+    """Gradients of some parameters of one device, side by side in one buffer: in registered
+    memory, where the group has that and its operations do not reach the device.
+    """
 
     def __init__(self, parameters: list[torch.nn.Parameter], group: dist.ProcessGroup):
         self.parameters = parameters
         count, dtype, device = sum(it.numel() for it in parameters), parameters[0].dtype, parameters[0].device
         registered = is_ours(group) and (device.type == "cpu" or not reaches(group, device))
-        self.buffer = empty(count, dtype=dtype, group=group) if registered else torch.empty(count, dtype=dtype, device=device)
+        self.buffer = (
+            empty(count, dtype=dtype, group=group) if registered else torch.empty(count, dtype=dtype, device=device)
+        )
         self.views = []
         at = 0
         for it in parameters:
@@ -29,7 +33,9 @@ class _Bucket:
 
 
 class _Exchange:
-    """Averages gradients while the backward pass goes on: a bucket begins as soon as its last gradient is there."""
+    """Averages gradients while the backward pass goes on: a bucket begins as soon as its last
+    gradient is there.
+    """
 
     def __init__(self, parameters: list[torch.nn.Parameter], group, passes: int, scale: float, bucket_bytes: int):
         self.group, self.passes, self.scale = group, passes, scale
@@ -47,13 +53,17 @@ class _Exchange:
         self.buckets += [_Bucket(rest, group) for rest in waiting.values()]
         for bucket in self.buckets:
             for it in bucket.parameters:
-                self.hooks.append(it.register_post_accumulate_grad_hook(lambda it, bucket=bucket: self._arrived(bucket, it)))
+                self.hooks.append(
+                    it.register_post_accumulate_grad_hook(lambda it, bucket=bucket: self._arrived(bucket, it))
+                )
 
     def _arrived(self, bucket: _Bucket, parameter: torch.nn.Parameter) -> None:
         bucket.passes[parameter] = bucket.passes.get(parameter, 0) + 1
         if bucket.passes[parameter] > self.passes:
             what = f"{bucket.passes[parameter]} backward passes before a step where backward_passes_per_step is {self.passes}"
-            raise ConfigError(f"DistributedOptimizer: {what}; call step() after every {self.passes}, or give another number")
+            raise ConfigError(
+                f"DistributedOptimizer: {what}; call step() after every {self.passes}, or give another number"
+            )
         self._begin_those_that_can()
 
     def _begin_those_that_can(self) -> None:
@@ -80,7 +90,8 @@ class _Exchange:
 
     def finish(self) -> None:
         """All gradients are averages when this returns."""
-        # Parameters that this pass did not use have no gradient here, but may have one on another rank.
+        # Parameters that this pass did not use have no gradient here, but may have one on another
+        # rank.
         while self.next < len(self.buckets):
             self._begin(self.buckets[self.next])
         for bucket in self.buckets:
@@ -100,21 +111,31 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     bucket_mb: float = 25.0,
     broadcast_parameters: bool = True,
 ) -> torch.optim.Optimizer:
-    """The optimizer, with steps on the average of all ranks' gradients. Buckets of about `bucket_mb` MiB are reduced while the backward pass goes on.
+    """The optimizer, with steps on the average of all ranks' gradients. Buckets of about
+    `bucket_mb` MiB are reduced while the backward pass goes on.
 
-    With `backward_passes_per_step` = n, gradients of n passes are added here before they are exchanged, and divided by n unless
-    `average_aggregated_gradients` is False. The parameters of rank 0 are given to all ranks first, unless `broadcast_parameters` is False. The
-    optimizer that is given must not be used by itself any more. In a job with SHOAL_SIMULATE_INSTANCES it is a `LargeBatch` of so many workers.
+    With `backward_passes_per_step` = n, gradients of n passes are added here before they are
+    exchanged, and divided by n unless `average_aggregated_gradients` is False. The parameters of
+    rank 0 are given to all ranks first, unless `broadcast_parameters` is False. The optimizer that
+    is given must not be used by itself any more. In a job with SHOAL_SIMULATE_INSTANCES it is a
+    `LargeBatch` of so many workers.
     """
     if backward_passes_per_step < 1:
-        raise ConfigError(f"DistributedOptimizer: backward_passes_per_step is {backward_passes_per_step}; give 1 or more")
+        raise ConfigError(
+            f"DistributedOptimizer: backward_passes_per_step is {backward_passes_per_step}; give 1 or more"
+        )
     workers = simulated_world(os.environ)
     if workers is not None:
         from shoal.torch.large_batch import LargeBatch
 
         divided = 1 / backward_passes_per_step if average_aggregated_gradients else 1.0
         factor = simulated_rate_factor(os.environ, workers, dist.get_world_size(group))
-        options = {"broadcast_parameters": broadcast_parameters, "bucket_mb": bucket_mb, "scale": divided, "rate_factor": factor}
+        options = {
+            "broadcast_parameters": broadcast_parameters,
+            "bucket_mb": bucket_mb,
+            "scale": divided,
+            "rate_factor": factor,
+        }
         return LargeBatch(optimizer, workers, group=group, **options)
     parameters = [it for part in optimizer.param_groups for it in part["params"]]
     group = dist.group.WORLD if group is None else group

@@ -1,4 +1,6 @@
-"""What torch's profiler shows of this backend: events `shoal:all_reduce` and so on, with the shapes of the tensors."""
+"""What torch's profiler shows of this backend: events `shoal:all_reduce` and so on, with the
+shapes of the tensors.
+"""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +19,9 @@ def event(kind: str, tensors: Sequence[torch.Tensor]) -> AbstractContextManager:
 
 
 def begin(kind: str, tensors: Sequence[torch.Tensor]) -> record_function:
-    """Begins the event of an operation that progresses by itself. The profiler takes no tensors here: their shapes are its argument."""
+    """Begins the event of an operation that progresses by itself. The profiler takes no tensors
+    here: their shapes are its argument.
+    """
     return record_function(f"shoal:{kind}", str([list(tensor.shape) for tensor in tensors])).__enter__()
 
 

@@ -1,4 +1,6 @@
-"""Which tensors the operations of a process group reach, and a way through host memory for those on GPUs that backend "shoal" alone does not."""
+"""Which tensors the operations of a process group reach, and a way through host memory for those
+on GPUs that backend "shoal" alone does not.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,13 @@ def all_reduce(tensor: torch.Tensor, op: dist.ReduceOp.RedOpType, group: dist.Pr
 
 
 class _reached:  # noqa: N801 (used as a function)
-    """The tensor itself where the group reaches it, else a copy in host memory that goes back behind the block."""
+    """The tensor itself where the group reaches it, else a copy in host memory that goes back
+    behind the block.
+    """
 
     def __init__(self, tensor: torch.Tensor, group: dist.ProcessGroup):
-        # Where the group has no operations in host memory either, torch says so of the tensor itself.
+        # Where the group has no operations in host memory either, torch says so of the tensor
+        # itself.
         is_staged = not reaches(group, tensor.device) and reaches(group, torch.device("cpu"))
         self._tensor, self._memory = tensor, tensor.cpu() if is_staged else tensor
 

@@ -1,4 +1,6 @@
-"""A way back to training after a failure: the default process group made anew of the ranks that live, without or with replacements of the others."""
+"""A way back to training after a failure: the default process group made anew of the ranks that
+live, without or with replacements of the others.
+"""
 
 import os
 from datetime import timedelta
@@ -19,7 +21,9 @@ _PLACE = 256
 
 
 def meet(group: Group, timeout: timedelta) -> dist.Store:
-    """A new store, as the process that had the old one may be lost: rank 0 serves it and tells the others where."""
+    """A new store, as the process that had the old one may be lost: rank 0 serves it and tells
+    the others where.
+    """
     place = torch.zeros(_PLACE, dtype=torch.uint8)
     store = None
     if group.rank == 0:
@@ -35,7 +39,9 @@ def meet(group: Group, timeout: timedelta) -> dist.Store:
 
 
 def renew(group: Group, timeout: timedelta) -> None:
-    """Makes this the default process group. All others are gone, as torch has it, because ranks have other numbers."""
+    """Makes this the default process group. All others are gone, as torch has it, because ranks
+    have other numbers.
+    """
     global formed, meeting
     backend = dist.get_backend_config()
     store = meet(group, timeout)

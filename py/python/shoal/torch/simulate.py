@@ -1,13 +1,18 @@
-"""`SHOAL_SIMULATE_INSTANCES=X`: scripts that know nothing of it train on the ranks of their job as on X instances.
+"""`SHOAL_SIMULATE_INSTANCES=X`: scripts that know nothing of it train on the ranks of their job as
+on X instances.
 
 `shoal.backends` installs this when torch is imported in such a job. Then
 
-- a DistributedDataParallel of the default group communicates and averages in the last pass of a step, and optimizers of its parameters step there;
-- `shoal.torch.DistributedOptimizer` does the same, and so does any optimizer of a process that trains alone;
-- a DataLoader with a DistributedSampler of all ranks reads what the X workers would, so that an epoch is a whole number of steps.
+- a DistributedDataParallel of the default group communicates and averages in the last pass of a
+  step, and optimizers of its parameters step there;
+- `shoal.torch.DistributedOptimizer` does the same, and so does any optimizer of a process that
+  trains alone;
+- a DataLoader with a DistributedSampler of all ranks reads what the X workers would, so that an
+  epoch is a whole number of steps.
 
-What is called once a pass acts once a step: see `large_batch_patches`. Anything else that trains on several ranks is refused when its optimizer steps. `get_world_size()` is
-what it is: Y. Libraries with optimizers of their own that exchange gradients call `adopt`.
+What is called once a pass acts once a step: see `large_batch_patches`. Anything else that trains on
+several ranks is refused when its optimizer steps. `get_world_size()` is what it is: Y. Libraries
+with optimizers of their own that exchange gradients call `adopt`.
 """
 
 from __future__ import annotations
@@ -47,7 +52,9 @@ def simulated() -> int | None:
 
 
 def _ranks() -> int | None:
-    """How many ranks there are: of torch.distributed, else of Horovod; `None` before one of them has begun."""
+    """How many ranks there are: of torch.distributed, else of Horovod; `None` before one of them
+    has begun.
+    """
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size()
     horovod = sys.modules.get("horovod.common.engine")
@@ -84,10 +91,13 @@ def adopt(
     maximum: Callable[[torch.Tensor], None],
     parameters: Iterable[torch.Tensor] | None = None,
 ) -> Passes | None:
-    """For an optimizer of another library (`horovod.torch`) that exchanges gradients among ranks of its own: in a job that is simulated, its `step` acts in the last pass only; `None` in others.
+    """For an optimizer of another library (`horovod.torch`) that exchanges gradients among ranks of
+    its own: in a job that is simulated, its `step` acts in the last pass only; `None` in others.
 
-    `reduce` is called once behind that pass' backward, before gradients are unscaled, clipped or used: it makes them the mean over ranks of the passes' sums times `passes.factor`.
-    `maximum` makes a tensor the greatest of all ranks'. The library's own accumulation has to take `passes.count` times as many backward passes.
+    `reduce` is called once behind that pass' backward, before gradients are unscaled, clipped or
+    used: it makes them the mean over ranks of the passes' sums times `passes.factor`. `maximum`
+    makes a tensor the greatest of all ranks'. The library's own accumulation has to take
+    `passes.count` times as many backward passes.
     """
     if simulated() is None:
         return None
@@ -118,7 +128,11 @@ def _passes(group: dist.ProcessGroup | None, place: tuple[int, int] | None = Non
         many = "1 rank trains" if passes.ranks == 1 else f"{passes.ranks} ranks train"
         what = f"{many} as {passes.plan.workers} workers ({_VARIABLE}): {passes.count} passes for each step of the optimizer"
         rates = rate_note(passes.rate_factor, passes.plan.workers, "the size")
-        print(f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes; the world's size is still {passes.ranks}: {rates}", file=sys.stderr, flush=True)
+        print(
+            f"shoal: {what}; zero_grad, clipping, GradScaler and schedulers act once a step, len(loader) counts passes; the world's size is still {passes.ranks}: {rates}",
+            file=sys.stderr,
+            flush=True,
+        )
     return passes
 
 
@@ -172,7 +186,9 @@ def _step(original: Callable) -> Callable:
 
 
 def _alone(optimizer: Optimizer) -> Passes:
-    """The accumulation of an optimizer without DistributedDataParallel, in a process that trains alone."""
+    """The accumulation of an optimizer without DistributedDataParallel, in a process that trains
+    alone.
+    """
     ranks = _ranks() or int(os.environ.get("WORLD_SIZE", "1") or 1)
     if ranks > 1:
         raise ConfigError(
@@ -180,7 +196,9 @@ def _alone(optimizer: Optimizer) -> Passes:
             "use DistributedDataParallel, shoal.torch.DistributedOptimizer or shoal.torch.LargeBatch"
         )
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ConfigError(f"{_VARIABLE}: LBFGS evaluates its closure several times a step, so there are no passes to accumulate; use another optimizer")
+        raise ConfigError(
+            f"{_VARIABLE}: LBFGS evaluates its closure several times a step, so there are no passes to accumulate; use another optimizer"
+        )
     parameters = [it for part in optimizer.param_groups for it in part["params"]]
     passes = _passes(None)
 
@@ -195,7 +213,9 @@ def _alone(optimizer: Optimizer) -> Passes:
 
 
 def _own(passes: Passes, parameters: Iterable[torch.Tensor]) -> None:
-    """Gives the accumulation an optimizer's parameters. Their model is not known here: the layers whose statistics may have to rest are found by their parameters."""
+    """Gives the accumulation an optimizer's parameters. Their model is not known here: the
+    layers whose statistics may have to rest are found by their parameters.
+    """
     parameters = list(parameters)
     norms = []
     if _statistics() == "worker_0":
@@ -204,7 +224,11 @@ def _own(passes: Passes, parameters: Iterable[torch.Tensor]) -> None:
         norms = [it for it in layers if any(id(own) in theirs for own in it.parameters(recurse=False))]
         if not norms and passes.rank == 0:
             found = "found no layer with batch statistics and learned scales that this optimizer trains"
-            print(f"shoal: SHOAL_SIMULATE_BATCH_STATISTICS=worker_0 {found}: running statistics move in every pass", file=sys.stderr, flush=True)
+            print(
+                f"shoal: SHOAL_SIMULATE_BATCH_STATISTICS=worker_0 {found}: running statistics move in every pass",
+                file=sys.stderr,
+                flush=True,
+            )
     passes.own(parameters, norms=norms)
 
 
@@ -216,7 +240,12 @@ def _loader_init(original: Callable) -> Callable:
         ours = isinstance(sampler, DistributedSampler) and sampler.num_replicas == ranks and self.batch_size is not None
         if ours and type(self.batch_sampler) is torch.utils.data.BatchSampler:
             batches = LargeBatchSampler(
-                batch_size=self.batch_size, simulate=simulated(), drop_last=self.drop_last, ranks=ranks, rank=sampler.rank, sampler=sampler
+                batch_size=self.batch_size,
+                simulate=simulated(),
+                drop_last=self.drop_last,
+                ranks=ranks,
+                rank=sampler.rank,
+                sampler=sampler,
             )
             # A DataLoader refuses this by its __setattr__ once it is made.
             self.__dict__["batch_sampler"] = batches

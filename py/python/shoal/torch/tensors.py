@@ -1,4 +1,6 @@
-"""Tensors as the memory of operations: addresses, element types, flat copies where memory is not as an operation needs it."""
+"""Tensors as the memory of operations: addresses, element types, flat copies where memory is not
+as an operation needs it.
+"""
 
 import torch
 import torch.distributed as dist
@@ -30,7 +32,9 @@ def reduction(op) -> RedOp:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory without autograd, as real numbers; refuses what is not memory of this process."""
+    """The same memory without autograd, as real numbers; refuses what is not memory of this
+    process.
+    """
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         what = f"a tensor on {tensor.device} of layout {tensor.layout}"
         raise ConfigError(f"{what}: backend shoal has dense CPU tensors only; move it with .cpu() or .to_dense()")
@@ -42,12 +46,16 @@ def for_reduction(tensor: torch.Tensor) -> tuple[str, int]:
     """Type and number of the elements of contiguous memory that is to be reduced."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
-        raise ConfigError(f"{tensor.dtype} cannot be reduced; convert it to one of {', '.join(str(it) for it in DTYPES)}")
+        raise ConfigError(
+            f"{tensor.dtype} cannot be reduced; convert it to one of {', '.join(str(it) for it in DTYPES)}"
+        )
     return dtype, tensor.numel()
 
 
 def for_copy(tensor: torch.Tensor) -> tuple[str, int]:
-    """Type and number of the elements of contiguous memory that is to be copied: bytes where the type is not known."""
+    """Type and number of the elements of contiguous memory that is to be copied: bytes where the
+    type is not known.
+    """
     dtype = DTYPES.get(tensor.dtype)
     return ("u8", tensor.numel() * tensor.element_size()) if dtype is None else (dtype, tensor.numel())
 
@@ -65,11 +73,15 @@ def adjacent(tensors: list[torch.Tensor]) -> bool:
 def one_dtype(tensors: list[torch.Tensor], what: str) -> None:
     """Refuses lists of tensors of several types."""
     if len({tensor.dtype for tensor in tensors}) > 1:
-        raise ConfigError(f"{what}: the tensors are of several types, {sorted({str(it.dtype) for it in tensors})}; convert them to one")
+        raise ConfigError(
+            f"{what}: the tensors are of several types, {sorted({str(it.dtype) for it in tensors})}; convert them to one"
+        )
 
 
 class Flat:
-    """Tensors as one contiguous piece of memory: the memory itself where they lie that way, else a copy."""
+    """Tensors as one contiguous piece of memory: the memory itself where they lie that way, else
+    a copy.
+    """
 
     def __init__(self, tensors: list[torch.Tensor], *, filled: bool):
         self.tensors = [plain(tensor) for tensor in tensors]

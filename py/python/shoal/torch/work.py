@@ -59,8 +59,10 @@ class Work(dist.Work):
         return error
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Waits until it is done, at most `timeout` if that is more than nothing; raises what it failed with. A wait that ends too early is a
-        `DeadlineExceeded` of which the group takes no harm: the operation goes on."""
+        """Waits until it is done, at most `timeout` if that is more than nothing; raises what it
+        failed with. A wait that ends too early is a `DeadlineExceeded` of which the group takes
+        no harm: the operation goes on.
+        """
         if self._native is not None:
             seconds = timeout.total_seconds() if timeout is not None else 0.0
             try:
@@ -68,13 +70,16 @@ class Work(dist.Work):
             except CommError as error:
                 raise self._failed(error) from None
             if not done:
-                error = DeadlineExceeded(f"{self._what}: Timed out after {seconds} s; wait longer, or check the other ranks")
+                error = DeadlineExceeded(
+                    f"{self._what}: Timed out after {seconds} s; wait longer, or check the other ranks"
+                )
                 error.operation, error.number, error.ranks = self._what, None, []
                 raise error
         if self._after is not None:
             self._finish()
         if self.profiled is not None:
-            # An event that ends in another thread while the profiler is being put away crashes torch.
+            # An event that ends in another thread while the profiler is being put away crashes
+            # torch.
             self.profiled.wait()
         return True
 
@@ -134,14 +139,17 @@ class Work(dist.Work):
             self._finish()
             return self._outputs
 
-        # What a callback raises is an error for those who wait in C++, too; Future.set_exception is one for Python only.
+        # What a callback raises is an error for those who wait in C++, too; Future.set_exception is
+        # one for Python only.
         future = told.then(value)
         self._owner._group.tell(self._native, told.set_result, self._what in MESSAGES)
         return future
 
 
-# torch wraps what a backend in Python gives back in an object that passes on `wait` and `get_future`, and answers all other questions by itself: it is
-# never completed. So the questions of torch's class are answered here where the work is one of ours, which a call of `get_future` tells.
+# torch wraps what a backend in Python gives back in an object that passes on `wait` and
+# `get_future`, and answers all other questions by itself: it is never completed. So the questions
+# of torch's class are answered here where the work is one of ours, which a call of `get_future`
+# tells.
 
 _asked = threading.local()
 _NOTHING: torch.futures.Future = torch.futures.Future()

@@ -1,4 +1,6 @@
-"""The configuration of `torch.sagemaker`: keys of `mp_parameters`, their defaults and which values fit the ranks. No tensors here."""
+"""The configuration of `torch.sagemaker`: keys of `mp_parameters`, their defaults and which
+values fit the ranks. No tensors here.
+"""
 
 import difflib
 import json
@@ -46,21 +48,31 @@ class Config:
                 given[name] = _typed(name, value, known[name])
             elif name in _VERSION_1:
                 if value not in (1, "1", False, "False", "false"):
-                    raise ValueError(f"{name}={value!r}: torch.sagemaker (version 2 of the library) has no {_VERSION_1[name]}")
+                    raise ValueError(
+                        f"{name}={value!r}: torch.sagemaker (version 2 of the library) has no {_VERSION_1[name]}"
+                    )
             else:
                 near = difflib.get_close_matches(name, known, 1, 0.8)
                 if near:
                     raise ValueError(f"{name}: torch.sagemaker has no such key; did you mean {near[0]}?")
-                get_logger().warning("torch.sagemaker.init: %s is none of its keys and has no effect; they are %s", name, ", ".join(known))
+                get_logger().warning(
+                    "torch.sagemaker.init: %s is none of its keys and has no effect; they are %s",
+                    name,
+                    ", ".join(known),
+                )
         config = cls(**given)
         if config.activation_loading_horizon < 1:
-            raise ValueError(f"activation_loading_horizon={config.activation_loading_horizon}: it is a number of layers, at least 1")
+            raise ValueError(
+                f"activation_loading_horizon={config.activation_loading_horizon}: it is a number of layers, at least 1"
+            )
         return config
 
     def mesh(self, world: int) -> Mesh:
-        """The ranks of these degrees: tensor ranks are neighbours, context ranks are next, all within a shard group; replicas are farthest apart.
+        """The ranks of these degrees: tensor ranks are neighbours, context ranks are next, all
+        within a shard group; replicas are farthest apart.
 
-        Raises `ValueError` with the nearest degrees that fit."""
+        Raises `ValueError` with the nearest degrees that fit.
+        """
         for name in ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"):
             degree = getattr(self, name)
             if not 1 <= degree <= world:
@@ -70,17 +82,28 @@ class Config:
         rest = world // tensor
         if not 0 <= self.hybrid_shard_degree <= rest:
             of = f"{world} ranks" if tensor == 1 else f"{world} ranks / tensor_parallel_degree {tensor} = {rest}"
-            raise ValueError(f"hybrid_shard_degree={self.hybrid_shard_degree}: it must be between 0 and {of}; 0 shards over all of them")
+            raise ValueError(
+                f"hybrid_shard_degree={self.hybrid_shard_degree}: it must be between 0 and {of}; 0 shards over all of them"
+            )
         shard = self.shards(world)
-        _divides("hybrid_shard_degree", shard, rest, f"{rest} ranks" if tensor == 1 else f"{rest} ranks of each place in the tensor groups")
+        _divides(
+            "hybrid_shard_degree",
+            shard,
+            rest,
+            f"{rest} ranks" if tensor == 1 else f"{rest} ranks of each place in the tensor groups",
+        )
         if context > shard:
-            raise ValueError(f"context_parallel_degree={context}: it must not be greater than hybrid_shard_degree, {shard}; nearest valid: {shard}")
+            raise ValueError(
+                f"context_parallel_degree={context}: it must not be greater than hybrid_shard_degree, {shard}; nearest valid: {shard}"
+            )
         _divides("context_parallel_degree", context, shard, f"hybrid_shard_degree {shard}")
         _divides("expert_parallel_degree", self.expert_parallel_degree, world, f"{world} ranks")
         return Mesh(world, shard=shard // context, context=context, tensor=tensor)
 
     def shards(self, world: int) -> int:
-        """Among how many ranks FSDP shards parameters; with `hybrid_shard_degree=0`, all that there are."""
+        """Among how many ranks FSDP shards parameters; with `hybrid_shard_degree=0`, all that
+        there are.
+        """
         return self.hybrid_shard_degree or world // self.tensor_parallel_degree
 
     def is_native(self) -> bool:
@@ -93,18 +116,24 @@ class Config:
 
 
 def read(config: str | os.PathLike | Mapping[str, Any] | None, variables: Mapping[str, str] = os.environ) -> Config:
-    """The configuration: the job's `mp_parameters` (SM_HP_MP_PARAMETERS), and what they leave open from `config`, a dictionary or the path of a JSON file.
+    """The configuration: the job's `mp_parameters` (SM_HP_MP_PARAMETERS), and what they leave
+    open from `config`, a dictionary or the path of a JSON file.
 
-    Raises `ValueError` for what cannot be read or does not fit."""
+    Raises `ValueError` for what cannot be read or does not fit.
+    """
     given: Any = {} if config is None else config
     if isinstance(given, (str, os.PathLike)):
         try:
             with open(given) as file:
                 given = json.load(file)
         except (OSError, ValueError) as error:
-            raise ValueError(f"torch.sagemaker.init: the configuration file {os.fspath(config)} cannot be read as JSON: {error}") from error
+            raise ValueError(
+                f"torch.sagemaker.init: the configuration file {os.fspath(config)} cannot be read as JSON: {error}"
+            ) from error
     if not isinstance(given, Mapping):
-        raise ValueError(f"torch.sagemaker.init: the configuration is {type(given).__name__}; give a dictionary or the path of a JSON file with one")
+        raise ValueError(
+            f"torch.sagemaker.init: the configuration is {type(given).__name__}; give a dictionary or the path of a JSON file with one"
+        )
     told = variables.get("SM_HP_MP_PARAMETERS") or "{}"
     try:
         launched = json.loads(told)
@@ -133,4 +162,6 @@ def _divides(name: str, degree: int, whole: int, what: str) -> None:
     if whole % degree:
         valid = [it for it in range(1, whole + 1) if whole % it == 0]
         nearest = sorted(sorted(valid, key=lambda it: abs(it - degree))[:2])
-        raise ValueError(f"{name}={degree} does not divide {what}; nearest valid: {' or '.join(str(it) for it in nearest)}")
+        raise ValueError(
+            f"{name}={degree} does not divide {what}; nearest valid: {' or '.join(str(it) for it in nearest)}"
+        )

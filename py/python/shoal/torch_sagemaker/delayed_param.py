@@ -1,4 +1,6 @@
-"""Models that are built on the meta device and get their parameters unit by unit, when FSDP shards them."""
+"""Models that are built on the meta device and get their parameters unit by unit, when FSDP
+shards them.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,14 +18,21 @@ __all__ = ["DelayedParamIniter"]
 
 
 class DelayedParamIniter:
-    """Initialises the parameters of a model that is on the meta device; give FSDP `param_init_fn=it.get_param_init_fn()`.
+    """Initialises the parameters of a model that is on the meta device; give FSDP
+    `param_init_fn=it.get_param_init_fn()`.
 
-    `init_method_using_config(module)` makes and fills the parameters of one module, without those of its children. Without it, modules are initialised
-    as Hugging Face's are (normal with `config.initializer_range`, norms 1 and 0), others by their `reset_parameters`. Parameters that modules share
-    stay shared within an FSDP unit.
+    `init_method_using_config(module)` makes and fills the parameters of one module, without those
+    of its children. Without it, modules are initialised as Hugging Face's are (normal with
+    `config.initializer_range`, norms 1 and 0), others by their `reset_parameters`. Parameters that
+    modules share stay shared within an FSDP unit.
     """
 
-    def __init__(self, model: nn.Module, init_method_using_config: Callable[[nn.Module], None] | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        init_method_using_config: Callable[[nn.Module], None] | None = None,
+        verbose: bool = False,
+    ) -> None:
         self._model = model
         self._given = init_method_using_config
         self._verbose = verbose
@@ -38,7 +47,9 @@ class DelayedParamIniter:
         return self._init
 
     def get_post_param_init_fn(self) -> Callable[[nn.Module], None]:
-        """FSDP's `post_param_init_fn` (after `torch.sagemaker.init()`): calls the module's `tie_weights`, if it has one."""
+        """FSDP's `post_param_init_fn` (after `torch.sagemaker.init()`): calls the module's
+        `tie_weights`, if it has one.
+        """
         return _tie
 
     def count_num_params(self, module: nn.Module, *args: nn.Parameter) -> None:
@@ -50,14 +61,20 @@ class DelayedParamIniter:
 
     @contextmanager
     def validate_params_and_buffers_inited(self, enabled: bool = True) -> Iterator[None]:
-        """Raises `AssertionError` at its end if parameters were left out, or something is on the meta device still."""
+        """Raises `AssertionError` at its end if parameters were left out, or something is on the
+        meta device still.
+        """
         before = self._inited
         yield
         if not enabled:
             return
         done, left = self._inited - before, self._left()
-        assert not left, f"still on the meta device after the initialisation: {', '.join(left)}; initialise them in init_method_using_config"
-        assert done == self._wanted, f"{done} elements of parameters were initialised where the model has {self._wanted}; is each module covered, and only once?"
+        assert not left, (
+            f"still on the meta device after the initialisation: {', '.join(left)}; initialise them in init_method_using_config"
+        )
+        assert done == self._wanted, (
+            f"{done} elements of parameters were initialised where the model has {self._wanted}; is each module covered, and only once?"
+        )
 
     def _left(self) -> list[str]:
         named = [*self._model.named_parameters(), *self._model.named_buffers()]

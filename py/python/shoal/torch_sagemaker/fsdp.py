@@ -1,4 +1,6 @@
-"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: it shards over `hybrid_shard_degree` ranks, and takes `post_param_init_fn`."""
+"""PyTorch's FullyShardedDataParallel as SageMaker's build of torch has it: it shards over
+`hybrid_shard_degree` ranks, and takes `post_param_init_fn`.
+"""
 
 import functools
 import inspect
@@ -16,12 +18,15 @@ from torch.sagemaker.world import state
 
 __all__ = ["install", "placement"]
 
-#: The functions of the constructors that run, outermost first: what one makes within has its own units.
+#: The functions of the constructors that run, outermost first: what one makes within has its own
+#: units.
 _after: list[Callable[[nn.Module], None]] = []
 
 
 def placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
-    """Arguments of FSDP's constructor that replace the script's strategy; none where the script's applies."""
+    """Arguments of FSDP's constructor that replace the script's strategy; none where the
+    script's applies.
+    """
     if not state.is_initialized or state.cfg.is_native():
         return {}
     if state.cfg.shards(state.world_size) == 1:
@@ -31,12 +36,17 @@ def placement(strategy: ShardingStrategy | None) -> dict[str, Any]:
     zero2 = ShardingStrategy._HYBRID_SHARD_ZERO2
     chosen = strategy if strategy is zero2 else ShardingStrategy.HYBRID_SHARD
     if state.tp_size == 1:
-        return {"sharding_strategy": chosen, "process_group": (state.mesh.get_group("shard"), state.mesh.get_group("rep"))}
+        return {
+            "sharding_strategy": chosen,
+            "process_group": (state.mesh.get_group("shard"), state.mesh.get_group("rep")),
+        }
     return {"sharding_strategy": chosen, "device_mesh": state.mesh["rep", "shard"]}
 
 
 def install() -> None:
-    """Makes the constructors of FSDP and of FullStateDictConfig what scripts for this library expect. Once is enough."""
+    """Makes the constructors of FSDP and of FullStateDictConfig what scripts for this library
+    expect. Once is enough.
+    """
     if getattr(FullyShardedDataParallel.__init__, "of_torch_sagemaker", False):
         return
     FullyShardedDataParallel.__init__ = _fsdp(FullyShardedDataParallel.__init__)
@@ -58,9 +68,13 @@ def _fsdp(constructor):
         if given.get("device_id") is None and not torch.cuda.is_available():
             given["device_id"] = torch.device("cpu")
         if given.get("use_orig_params") and _has_whole_shards(given):
-            # FSDP of one rank, or without shards, takes a DTensor for its local part when it looks for changed parameters.
+            # FSDP of one rank, or without shards, takes a DTensor for its local part when it looks
+            # for changed parameters.
             what = "torch.sagemaker: use_orig_params is set to False"
-            warnings.warn(f"{what}: FSDP cannot keep the original parameters of a tensor parallel model that it does not shard", stacklevel=2)
+            warnings.warn(
+                f"{what}: FSDP cannot keep the original parameters of a tensor parallel model that it does not shard",
+                stacklevel=2,
+            )
             given["use_orig_params"] = False
         if post_param_init_fn is not None:
             _after.append(post_param_init_fn)
@@ -81,11 +95,15 @@ def _has_whole_shards(given: dict[str, Any]) -> bool:
     if not state.is_initialized or state.tp_size == 1:
         return False
     mesh = given.get("device_mesh")
-    return given.get("sharding_strategy") is ShardingStrategy.NO_SHARD or (mesh is not None and mesh.size(mesh.ndim - 1) == 1)
+    return given.get("sharding_strategy") is ShardingStrategy.NO_SHARD or (
+        mesh is not None and mesh.size(mesh.ndim - 1) == 1
+    )
 
 
 def _full_tensors(module, state_dict, _prefix, _metadata):
-    """Full state dicts have whole parameters, also of tensor ranks: all ranks of a tensor group ask for them together."""
+    """Full state dicts have whole parameters, also of tensor ranks: all ranks of a tensor group
+    ask for them together.
+    """
     if module._state_dict_type is StateDictType.FULL_STATE_DICT:
         for name, it in state_dict.items():
             if isinstance(it, DTensor):
@@ -104,7 +122,9 @@ def _materialize(function):
 
 
 def _unless_on_cpu(function):
-    """FSDP refuses `sync_module_states` for modules on the CPU, as some backends could not broadcast from there."""
+    """FSDP refuses `sync_module_states` for modules on the CPU, as some backends could not
+    broadcast from there.
+    """
 
     @functools.wraps(function)
     def check(module_states):

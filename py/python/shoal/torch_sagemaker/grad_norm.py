@@ -19,8 +19,10 @@ __all__ = ["clip_grad_norm_"]
 
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """Scales the gradients so that their norm over all parameters is at most `max_norm`; gives the norm before. All ranks call it. The model is
-    FSDP's, also within wrappers for activations, or a plain one."""
+    """Scales the gradients so that their norm over all parameters is at most `max_norm`; gives
+    the norm before. All ranks call it. The model is FSDP's, also within wrappers for
+    activations, or a plain one.
+    """
     root = _fsdp_root(model)
     tensor_parallel = state.is_initialized and state.tp_size > 1
     if root is not None and not tensor_parallel:
@@ -46,7 +48,8 @@ def _clip_over_tensor_ranks(model: nn.Module, root: FSDP | None, max_norm: float
             if id(parameter) not in flat and parameter.grad is not None and parameter.grad.numel():
                 gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
                 (split if is_tensor_sharded(module, name) else whole).append(gradient.detach())
-    # Where the groups have operations: gradients that FSDP offloads are in host memory, and a rank may have none.
+    # Where the groups have operations: gradients that FSDP offloads are in host memory, and a rank
+    # may have none.
     device = default_device() if state.mesh.device_type == "cuda" else torch.device("cpu")
     of_split, of_whole = (_power(it, norm_type, device) for it in (split, whole))
     sharded = root is not None and root.sharding_strategy is not ShardingStrategy.NO_SHARD
@@ -69,7 +72,9 @@ def _clip_over_tensor_ranks(model: nn.Module, root: FSDP | None, max_norm: float
 
 
 def _pieces(handle: FlatParamHandle) -> Iterator[tuple[bool, torch.Tensor]]:
-    """Of a flat gradient: what this rank has of each parameter's, and whether tensor ranks have parts of it."""
+    """Of a flat gradient: what this rank has of each parameter's, and whether tensor ranks have
+    parts of it.
+    """
     flat = handle.flat_param
     if flat.grad is None:
         return

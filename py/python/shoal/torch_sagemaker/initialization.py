@@ -15,11 +15,13 @@ __all__ = ["init", "is_initialized"]
 
 
 def init(config: str | os.PathLike | Mapping[str, Any] | None = None) -> None:
-    """Prepares the library; all ranks call it once, after `torch.distributed.init_process_group` (without it, a process group of backend smddp is
-    made, as the launcher's environment says).
+    """Prepares the library; all ranks call it once, after `torch.distributed.init_process_group`
+    (without it, a process group of backend smddp is made, as the launcher's environment says).
 
-    `config`: keys of `mp_parameters`, or the path of a JSON file with them; what the job's own `mp_parameters` say counts more. Raises `ValueError`
-    for values that do not fit, with the nearest that do, and `RuntimeError` if called twice."""
+    `config`: keys of `mp_parameters`, or the path of a JSON file with them; what the job's own
+    `mp_parameters` say counts more. Raises `ValueError` for values that do not fit, with the
+    nearest that do, and `RuntimeError` if called twice.
+    """
     if state.is_initialized:
         raise RuntimeError("torch.sagemaker.init: it was called already; call it once")
     read_config = read(config)
@@ -28,7 +30,9 @@ def init(config: str | os.PathLike | Mapping[str, Any] | None = None) -> None:
     state.initialize(read_config)
     fsdp.install()
     if state.rank == 0:
-        degrees = ", ".join(f"{name} {value}" for name, value in read_config.as_dict().items() if name.endswith("degree"))
+        degrees = ", ".join(
+            f"{name} {value}" for name, value in read_config.as_dict().items() if name.endswith("degree")
+        )
         get_logger().info("torch.sagemaker: %s ranks, %s", state.world_size, degrees)
 
 

@@ -1,4 +1,6 @@
-"""Transformer layers, and how tensor ranks share their matrices. They are recognised by Hugging Face's names, not by its classes."""
+"""Transformer layers, and how tensor ranks share their matrices. They are recognised by Hugging
+Face's names, not by its classes.
+"""
 
 import weakref
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ class Family:
 
     name: str
     attention: str
-    #: Split by rows of the weight: each tensor rank computes some heads, some columns of the middle.
+    #: Split by rows of the weight: each tensor rank computes some heads, some columns of the
+    #: middle.
     outward: tuple[str, ...]
     #: Split by columns of the weight: the ranks' outputs are added.
     inward: tuple[str, ...]
@@ -51,7 +54,9 @@ def family_of(layer: nn.Module) -> Family | None:
 def is_layer(module: nn.Module) -> bool:
     """Whether it has an attention and a perceptron of its own."""
     names = {name for name, _ in module.named_children()}
-    return bool(names & {"self_attn", "attention", "attn", "self_attention"}) and bool(names & {"mlp", "feed_forward", "block_sparse_moe"})
+    return bool(names & {"self_attn", "attention", "attn", "self_attention"}) and bool(
+        names & {"mlp", "feed_forward", "block_sparse_moe"}
+    )
 
 
 def layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -1,4 +1,6 @@
-"""Random numbers apart from torch's own: tensor parallel ranks draw different ones for their parts of a tensor, and equal ones elsewhere."""
+"""Random numbers apart from torch's own: tensor parallel ranks draw different ones for their
+parts of a tensor, and equal ones elsewhere.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

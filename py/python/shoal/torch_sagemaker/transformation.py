@@ -1,4 +1,6 @@
-"""`torch.sagemaker.transform`: tensor parallelism of Hugging Face's transformers by PyTorch's DTensor."""
+"""`torch.sagemaker.transform`: tensor parallelism of Hugging Face's transformers by PyTorch's
+DTensor.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,15 +32,18 @@ def transform(
     load_state_dict_from_rank0: bool = False,
     cp_comm_type: str = "p2p",
 ) -> nn.Module:
-    """Prepares a model for FSDP; all ranks call it, after `init` and before FSDP. Gives the model itself.
+    """Prepares a model for FSDP; all ranks call it, after `init` and before FSDP. Gives the model
+    itself.
 
-    Without tensor parallelism the model stays as it is, apart from `device` (not for models on the meta device) and `dtype`. With it, linear layers
-    of Llama, Mistral and GPT-NeoX shaped transformers are shared out among tensor ranks; names in state dicts stay those of Hugging Face, and
-    parameters that stay whole become those of each tensor group's first rank. `load_state_dict_from_rank0`: ranks of the first tensor group get rank
-    0's values, and may have the model on the meta device; FSDP(sync_module_states=True) gives them to the others.
+    Without tensor parallelism the model stays as it is, apart from `device` (not for models on the
+    meta device) and `dtype`. With it, linear layers of Llama, Mistral and GPT-NeoX shaped
+    transformers are shared out among tensor ranks; names in state dicts stay those of Hugging Face,
+    and parameters that stay whole become those of each tensor group's first rank.
+    `load_state_dict_from_rank0`: ranks of the first tensor group get rank 0's values, and may have
+    the model on the meta device; FSDP(sync_module_states=True) gives them to the others.
 
-    Raises `NotImplementedError` for expert and context parallelism and for models of other shapes, `ValueError` for degrees that do not divide heads
-    or columns.
+    Raises `NotImplementedError` for expert and context parallelism and for models of other shapes,
+    `ValueError` for degrees that do not divide heads or columns.
     """
     cfg = state.cfg
     if not isinstance(model, nn.Module):
@@ -57,7 +62,9 @@ def transform(
         )
     is_meta = any(it.is_meta for it in model.parameters())
     if load_state_dict_from_rank0 and state.rank == 0 and is_meta:
-        raise ValueError("torch.sagemaker.transform: load_state_dict_from_rank0=True, and rank 0 has parameters on the meta device; build the model on the CPU there")
+        raise ValueError(
+            "torch.sagemaker.transform: load_state_dict_from_rank0=True, and rank 0 has parameters on the meta device; build the model on the CPU there"
+        )
     if device is not None and not is_meta:
         model = model.to(device)
     if dtype is not None:
@@ -143,7 +150,11 @@ def _take_part(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_oth
     mesh = state.mesh["tp"]
     for name in ("weight", "bias"):
         whole = state_dict.get(prefix + name)
-        if isinstance(whole, torch.Tensor) and not isinstance(whole, DTensor) and isinstance(getattr(module, name, None), DTensor):
+        if (
+            isinstance(whole, torch.Tensor)
+            and not isinstance(whole, DTensor)
+            and isinstance(getattr(module, name, None), DTensor)
+        ):
             placement = getattr(module, _SHARDED).get(name, Replicate())
             state_dict[prefix + name] = distribute_tensor(whole, mesh, [placement], src_data_rank=None)
 

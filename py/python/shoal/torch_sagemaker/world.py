@@ -63,7 +63,9 @@ class State:
         self._config: Config | None = None
 
     def initialize(self, config: Config) -> None:
-        """Checks the degrees against the ranks and makes the groups; all ranks call it. Raises `ValueError` for degrees that do not fit."""
+        """Checks the degrees against the ranks and makes the groups; all ranks call it. Raises
+        `ValueError` for degrees that do not fit.
+        """
         world = dist.get_world_size()
         ranks = config.mesh(world)
         self.ranker = Ranker(ranks)
@@ -76,7 +78,8 @@ class State:
         self.mesh = self.tp_process_group = self.rep_rank_process_group = self.cp_process_group = None
         if not config.is_native():
             degrees = (ranks.size("data"), ranks.size("shard", "context"), ranks.size("tensor"))
-            # Also of "cpu:gloo,cuda:nccl", which asynchronous checkpoints want, and of smddp's "cpu:smddp,cuda:nccl".
+            # Also of "cpu:gloo,cuda:nccl", which asynchronous checkpoints want, and of smddp's
+            # "cpu:smddp,cuda:nccl".
             device = "cuda" if "cuda:nccl" in dist.get_backend_config() else "cpu"
             self.mesh = init_device_mesh(device, degrees, mesh_dim_names=("rep", "shard", "tp"))
             self.tp_process_group = self.mesh.get_group("tp")
@@ -125,7 +128,9 @@ class State:
         # The keys of the configuration are attributes, too.
         config = self.__dict__.get("_config")
         if config is None:
-            raise RuntimeError(f"torch.sagemaker.state.{name}: torch.sagemaker is not initialized; call torch.sagemaker.init() first")
+            raise RuntimeError(
+                f"torch.sagemaker.state.{name}: torch.sagemaker is not initialized; call torch.sagemaker.init() first"
+            )
         try:
             return getattr(config, name)
         except AttributeError:

@@ -1,4 +1,6 @@
-"""This process's rank, from its launcher's variables: those of torchrun, of mpirun or SageMaker's own. No framework is imported here."""
+"""This process's rank, from its launcher's variables: those of torchrun, of mpirun or
+SageMaker's own. No framework is imported here.
+"""
 
 import json
 import os
@@ -28,16 +30,22 @@ def is_distributed(variables: MutableMapping[str, str] = os.environ) -> bool:
 
 
 def local_rank(variables: MutableMapping[str, str] = os.environ) -> int:
-    """This rank's number on its instance, from 0. Raises `SMDDPConfigError` if no launcher has told it."""
+    """This rank's number on its instance, from 0. Raises `SMDDPConfigError` if no launcher has
+    told it.
+    """
     told = _told(variables, "LOCAL_RANK")
     if told is None:
-        raise SMDDPConfigError(f"no launcher has told the local rank: none of {', '.join(_NAMES['LOCAL_RANK'])} is set; start the script by torchrun or mpirun")
+        raise SMDDPConfigError(
+            f"no launcher has told the local rank: none of {', '.join(_NAMES['LOCAL_RANK'])} is set; start the script by torchrun or mpirun"
+        )
     return int(told)
 
 
 def complete(variables: MutableMapping[str, str] = os.environ) -> None:
-    """Sets what torch's rendezvous and scripts read (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, SMDATAPARALLEL_LOCAL_RANK) where only
-    the launcher's own names are set. What is set stays; a process without a launcher stays as it is."""
+    """Sets what torch's rendezvous and scripts read (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+    MASTER_PORT, SMDATAPARALLEL_LOCAL_RANK) where only the launcher's own names are set. What is
+    set stays; a process without a launcher stays as it is.
+    """
     if not is_distributed(variables):
         return
     for name in _NAMES:

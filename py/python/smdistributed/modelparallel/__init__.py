@@ -1,4 +1,6 @@
-"""SageMaker's model parallel library, version 1, on Shoal's process groups: `import smdistributed.modelparallel.torch as smp`."""
+"""SageMaker's model parallel library, version 1, on Shoal's process groups:
+`import smdistributed.modelparallel.torch as smp`.
+"""
 
 #: The version of the interface.
 __version__ = "1.15.0"

@@ -1,4 +1,5 @@
-//! Who is measured: our groups in either kind of memory, Gloo of a PyTorch, and any MPI. Each runs as processes of its own that print rows.
+//! Who is measured: our groups in either kind of memory, Gloo of a PyTorch, and any MPI. Each runs
+//! as processes of its own that print rows.
 
 use std::{
     env, fs,
@@ -45,13 +46,15 @@ pub(super) struct Row {
 }
 
 impl Contender {
-    /// From `NAME=PATH`: a Python with torch where the path is a file, an MPI where it is a directory with `mpicc` and `mpirun`. What has to be written
-    /// or compiled goes into `dir`.
+    /// From `NAME=PATH`: a Python with torch where the path is a file, an MPI where it is a
+    /// directory with `mpicc` and `mpirun`. What has to be written or compiled goes into `dir`.
     ///
     /// # Errors
     /// What the peer lacks.
     pub(super) fn peer(text: &str, dir: &Path) -> Result<Self> {
-        let (name, path) = text.split_once('=').context("--peer wants NAME=PATH, such as gloo=/usr/bin/python3 or OpenMPI=/usr/bin")?;
+        let (name, path) = text
+            .split_once('=')
+            .context("--peer wants NAME=PATH, such as gloo=/usr/bin/python3 or OpenMPI=/usr/bin")?;
         let path = PathBuf::from(path);
         if path.is_file() {
             let asked = Command::new(&path).args(["-c", "import torch; print(torch.__version__)"]).output();
@@ -69,7 +72,10 @@ impl Contender {
             "--peer {text}: {} is neither a Python nor a directory with mpicc and mpirun in it",
             path.display()
         );
-        let said = mpi(&mpirun, &path).arg("--version").output().with_context(|| format!("could not run {}", mpirun.display()))?;
+        let said = mpi(&mpirun, &path)
+            .arg("--version")
+            .output()
+            .with_context(|| format!("could not run {}", mpirun.display()))?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let family = match &said {
             it if it.contains("Open MPI") => Family::OpenMpi,
@@ -83,7 +89,12 @@ impl Contender {
             compile.arg("-cc=cc");
         }
         let output = compile.args(["-O3", "-march=native", "-o"]).arg(&program).arg(&source).output()?;
-        ensure!(output.status.success(), "{} could not compile: {}", mpicc.display(), String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{} could not compile: {}",
+            mpicc.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
         let version = said.lines().next().unwrap_or_default().trim().to_owned();
         Ok(Self::Mpi { name: name.to_owned(), version, family, bin: path, program })
     }
@@ -105,7 +116,8 @@ impl Contender {
         }
     }
 
-    /// Whether it can be made to use that medium: only of OpenMPI is it known how to keep it from shared memory.
+    /// Whether it can be made to use that medium: only of OpenMPI is it known how to keep it from
+    /// shared memory.
     pub(super) fn has(&self, medium: Medium) -> bool {
         medium == Medium::SharedMemory || !matches!(self, Self::Mpi { family: Family::IntelMpi | Family::Mpi, .. })
     }
@@ -137,7 +149,12 @@ impl Contender {
             Self::Shoal { registered } => own(medium, ranks, *registered, &cases, seconds, &dir)?,
             Self::Gloo { python, script, .. } => {
                 let mut command = Command::new(python);
-                command.arg(script).arg(ranks.to_string()).arg(seconds.to_string()).args(&cases).env("GLOO_SOCKET_IFNAME", "lo");
+                command
+                    .arg(script)
+                    .arg(ranks.to_string())
+                    .arg(seconds.to_string())
+                    .args(&cases)
+                    .env("GLOO_SOCKET_IFNAME", "lo");
                 vec![command]
             }
             Self::Mpi { family, bin, program, .. } => {
@@ -155,12 +172,23 @@ impl Contender {
 }
 
 /// Our ranks: this program again.
-fn own(medium: Medium, ranks: usize, registered: bool, cases: &[String], seconds: f64, dir: &TempDir) -> Result<Vec<Command>> {
+fn own(
+    medium: Medium,
+    ranks: usize,
+    registered: bool,
+    cases: &[String],
+    seconds: f64,
+    dir: &TempDir,
+) -> Result<Vec<Command>> {
     let program = this_program()?;
     let one = |rank: usize| {
         let mut command = Command::new(&program);
         command.args(["comm-rank", "--seconds", &seconds.to_string()]).args(registered.then_some("--registered"));
-        command.args(cases).env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string()).env("SHOAL_COMM_DIRECTORY", dir.path());
+        command
+            .args(cases)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
+            .env("SHOAL_COMM_DIRECTORY", dir.path());
         command.env("SHOAL_COMM_ADDRESS", "127.0.0.1").env("SHOAL_COMM_TRANSPORT", medium.carrier());
         command
     };
@@ -180,7 +208,11 @@ fn started_by(command: &mut Command, family: Family, medium: Medium, ranks: usiz
     let has_cores = ranks <= std::thread::available_parallelism().map_or(1, usize::from);
     match family {
         Family::OpenMpi => {
-            command.args(if has_cores { &["--bind-to", "core"][..] } else { &["--bind-to", "none", "--oversubscribe"] });
+            command.args(if has_cores {
+                &["--bind-to", "core"][..]
+            } else {
+                &["--bind-to", "none", "--oversubscribe"]
+            });
             if medium == Medium::Tcp {
                 command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
             }
@@ -196,7 +228,12 @@ fn started_by(command: &mut Command, family: Family, medium: Medium, ranks: usiz
 fn parse(line: &str) -> Option<Row> {
     let fields: Vec<_> = line.trim().split(',').collect();
     let [operation, _ranks, bytes, _iterations, least, median, _p90] = fields[..] else { return None };
-    Some(Row { operation: operation.parse().ok()?, bytes: bytes.parse().ok()?, least: least.parse().ok()?, median: median.parse().ok()? })
+    Some(Row {
+        operation: operation.parse().ok()?,
+        bytes: bytes.parse().ok()?,
+        least: least.parse().ok()?,
+        median: median.parse().ok()?,
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,13 @@ use super::{Medium, contender::Family};
 const MIB: usize = 1 << 20;
 
 /// The goal for this peer, if there is one, in times; of two ranks or of more ranks than cores.
-pub(super) fn goal(medium: Medium, ranks: usize, (operation, bytes): (Operation, usize), registered: bool, peer: Family) -> Option<f64> {
+pub(super) fn goal(
+    medium: Medium,
+    ranks: usize,
+    (operation, bytes): (Operation, usize),
+    registered: bool,
+    peer: Family,
+) -> Option<f64> {
     let of = |intel, open, gloo| match peer {
         Family::IntelMpi => intel,
         Family::OpenMpi => open,
@@ -27,7 +33,9 @@ pub(super) fn goal(medium: Medium, ranks: usize, (operation, bytes): (Operation,
             _ => None,
         },
         (2, Operation::AllReduce, false) if bytes >= 64 << 10 => of(Some(1.15), None, Some(4.5)),
-        (2, Operation::ReduceScatter | Operation::AllGather | Operation::Broadcast, true) if bytes == MIB || bytes == 16 * MIB => {
+        (2, Operation::ReduceScatter | Operation::AllGather | Operation::Broadcast, true)
+            if bytes == MIB || bytes == 16 * MIB =>
+        {
             of(Some(1.2), None, Some(4.0))
         }
         _ => None,
@@ -40,7 +48,9 @@ mod tests {
 
     #[test]
     fn goals_depend_on_size_memory_and_peer() {
-        let shm = |ranks, operation, bytes, registered, peer| goal(Medium::SharedMemory, ranks, (operation, bytes), registered, peer);
+        let shm = |ranks, operation, bytes, registered, peer| {
+            goal(Medium::SharedMemory, ranks, (operation, bytes), registered, peer)
+        };
         for (ranks, operation, bytes, registered, peer, expected) in [
             (2, Operation::AllReduce, 4, true, Family::OpenMpi, Some(0.91)),
             (2, Operation::AllReduce, 4 * MIB, true, Family::IntelMpi, Some(2.2)),
@@ -51,7 +61,11 @@ mod tests {
             (4, Operation::AllReduce, MIB, true, Family::Mpi, None),
             (4, Operation::AllReduce, MIB, true, Family::Gloo, Some(4.0)),
         ] {
-            assert_eq!(shm(ranks, operation, bytes, registered, peer), expected, "{ranks} {operation:?} {bytes} {registered} {peer:?}");
+            assert_eq!(
+                shm(ranks, operation, bytes, registered, peer),
+                expected,
+                "{ranks} {operation:?} {bytes} {registered} {peer:?}"
+            );
         }
         assert_eq!(goal(Medium::Tcp, 2, (Operation::AllReduce, MIB), false, Family::Gloo), None);
     }

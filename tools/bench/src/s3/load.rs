@@ -67,7 +67,8 @@ impl Load {
         content
     }
 
-    /// All the work at a server, in the order of [`WORK`]; what comes back is compared with what was sent.
+    /// All the work at a server, in the order of [`WORK`]; what comes back is compared with what
+    /// was sent.
     ///
     /// # Errors
     /// The server refuses, or gives other bytes back.
@@ -86,13 +87,20 @@ impl Load {
 
         let contents: Vec<_> = (0..self.small).map(|number| self.content(number)).collect();
         let path = |number: usize| format!("/bench/small/{number:06}");
-        let puts: Vec<_> = contents.iter().enumerate().map(|(number, content)| sign(to, Method::PUT, &path(number), content)).collect();
+        let puts: Vec<_> = contents
+            .iter()
+            .enumerate()
+            .map(|(number, content)| sign(to, Method::PUT, &path(number), content))
+            .collect();
         let put_small = rate(self.all(to, &puts)?);
         let gets: Vec<_> = (0..self.small).map(|number| sign(to, Method::GET, &path(number), &[])).collect();
         forget(dir)?;
         let started = Instant::now();
         beside(self.connections, gets.len(), &|| Connection::open(&to.authority), &|connection, number| {
-            ensure!(connection.send(&gets[number].head, &[])?.0 == contents[number], "object {number} came back changed");
+            ensure!(
+                connection.send(&gets[number].head, &[])?.0 == contents[number],
+                "object {number} came back changed"
+            );
             Ok(())
         })?;
         let get_small = rate(started.elapsed().as_secs_f64());
@@ -113,21 +121,30 @@ impl Load {
         let created = sign(to, Method::POST, &format!("{path}?uploads="), &[]);
         let (answer, _) = first.send(&created.head, created.body)?;
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        let id = answer.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).context("no upload id came")?.0;
+        let id =
+            answer.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).context("no upload id came")?.0;
         let parts = self.large.chunks(PART).zip(1..);
-        let parts: Vec<_> =
-            parts.map(|(part, number)| sign(to, Method::PUT, &format!("{path}?partNumber={number}&uploadId={id}"), part)).collect();
+        let parts: Vec<_> = parts
+            .map(|(part, number)| sign(to, Method::PUT, &format!("{path}?partNumber={number}&uploadId={id}"), part))
+            .collect();
         let started = Instant::now();
-        let etags = beside(self.connections, parts.len(), &|| Connection::open(&to.authority), &|connection, number| {
-            let (_, etag) = connection.send(&parts[number].head, parts[number].body)?;
-            etag.ok_or_else(|| anyhow!("part {number} got no ETag"))
-        })?;
-        let listed =
-            etags.iter().zip(1..).map(|(etag, number)| format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
+        let etags =
+            beside(self.connections, parts.len(), &|| Connection::open(&to.authority), &|connection, number| {
+                let (_, etag) = connection.send(&parts[number].head, parts[number].body)?;
+                etag.ok_or_else(|| anyhow!("part {number} got no ETag"))
+            })?;
+        let listed = etags
+            .iter()
+            .zip(1..)
+            .map(|(etag, number)| format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
         let whole = format!("<CompleteMultipartUpload>{}</CompleteMultipartUpload>", listed.collect::<String>());
         let complete = sign(to, Method::POST, &format!("{path}?uploadId={id}"), whole.as_bytes());
         let (answer, _) = first.send(&complete.head, complete.body)?;
-        ensure!(String::from_utf8_lossy(&answer).contains("<ETag>"), "not completed: {}", String::from_utf8_lossy(&answer));
+        ensure!(
+            String::from_utf8_lossy(&answer).contains("<ETag>"),
+            "not completed: {}",
+            String::from_utf8_lossy(&answer)
+        );
         Ok(started.elapsed().as_secs_f64())
     }
 
@@ -137,7 +154,9 @@ impl Load {
             .iter()
             .map(|range| {
                 let whole = range.len() == self.large.len();
-                let range = (!whole).then(|| HeaderValue::from_str(&format!("bytes={}-{}", range.start, range.end - 1)).expect("digits"));
+                let range = (!whole).then(|| {
+                    HeaderValue::from_str(&format!("bytes={}-{}", range.start, range.end - 1)).expect("digits")
+                });
                 signed(to, Method::GET, path, &[], range.map(|value| (header::RANGE, value)))
             })
             .collect();
@@ -156,7 +175,8 @@ impl Load {
     }
 }
 
-/// Makes the kernel write what waits, and then forget what it has of the files below a directory, so that the disk is read.
+/// Makes the kernel write what waits, and then forget what it has of the files below a directory,
+/// so that the disk is read.
 ///
 /// # Errors
 /// A file cannot be looked at.
@@ -187,13 +207,20 @@ fn sign<'a>(to: &Endpoint, method: Method, path: &str, body: &'a [u8]) -> Signed
     let mut crc = flate2::Crc::new();
     crc.update(body);
     let checksum = base64_simd::STANDARD.encode_to_string(crc.sum().to_be_bytes());
-    let checksum = (header::HeaderName::from_static("x-amz-checksum-crc32"), HeaderValue::from_str(&checksum).expect("base64"));
+    let checksum =
+        (header::HeaderName::from_static("x-amz-checksum-crc32"), HeaderValue::from_str(&checksum).expect("base64"));
     // boto3 sends one with what is stored.
     let is_stored = method == Method::PUT && !body.is_empty();
     signed(to, method, path, body, is_stored.then_some(checksum))
 }
 
-fn signed<'a>(to: &Endpoint, method: Method, path: &str, body: &'a [u8], with: Option<(header::HeaderName, HeaderValue)>) -> Signed<'a> {
+fn signed<'a>(
+    to: &Endpoint,
+    method: Method,
+    path: &str,
+    body: &'a [u8],
+    with: Option<(header::HeaderName, HeaderValue)>,
+) -> Signed<'a> {
     let request = Request::builder().method(method).uri(path).header(header::HOST, to.authority.as_str());
     let mut request = request.body(()).expect("paths of our own making");
     request.headers_mut().extend(with);

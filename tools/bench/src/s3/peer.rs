@@ -50,18 +50,26 @@ impl Peer {
     /// It does not come up.
     pub(super) fn start(program: &Path, below: Option<&Path>) -> Result<Self> {
         // The port that was free may be taken when the peer comes to it.
-        (1..TRIES).find_map(|_| Self::try_start(program, below).ok()).map_or_else(|| Self::try_start(program, below), Ok)
+        (1..TRIES)
+            .find_map(|_| Self::try_start(program, below).ok())
+            .map_or_else(|| Self::try_start(program, below), Ok)
     }
 
     fn try_start(program: &Path, below: Option<&Path>) -> Result<Self> {
         let dir = temporary_dir(below)?;
         // It cannot be asked which free port it took.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
+        let port =
+            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
         let (id, secret) = ("AKIABENCH", "bench-secret");
         let mut command = Command::new(program);
-        command.args(["--host", "127.0.0.1", "--port", &port.to_string(), "--access-key", id, "--secret-key", secret]).arg(dir.path());
-        let mut child =
-            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().with_context(|| format!("could not run {}", program.display()))?;
+        command
+            .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--access-key", id, "--secret-key", secret])
+            .arg(dir.path());
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("could not run {}", program.display()))?;
         let authority = format!("127.0.0.1:{port}");
         let started = Instant::now();
         while TcpStream::connect(&authority).is_err() {
@@ -75,8 +83,13 @@ impl Peer {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        let credentials = Credentials { access_key_id: id.to_owned(), secret_access_key: secret.to_owned(), session_token: None };
-        Ok(Self { child, endpoint: Endpoint { scheme: Scheme::HTTP, authority, region: "us-east-1".to_owned(), credentials }, dir })
+        let credentials =
+            Credentials { access_key_id: id.to_owned(), secret_access_key: secret.to_owned(), session_token: None };
+        Ok(Self {
+            child,
+            endpoint: Endpoint { scheme: Scheme::HTTP, authority, region: "us-east-1".to_owned(), credentials },
+            dir,
+        })
     }
 
     /// Where it keeps what it is given.

@@ -44,19 +44,40 @@ pub(super) fn measure(peer: Option<&Path>, runs: usize, progress: &mut Progress)
             version = ray(python, &mut theirs)?;
         }
     }
-    let ratio = |ours: &[f64], theirs: &[f64]| theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect::<Vec<_>>();
+    let ratio =
+        |ours: &[f64], theirs: &[f64]| theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect::<Vec<_>>();
     let (cold, warm) = (ratio(&ours.cold, &theirs.cold), ratio(&ours.warm, &theirs.warm));
     let mut lines = vec![line("start of the server to the first line of a Python script", ours.cold, "s", None)];
     if peer.is_some() {
-        lines.push(line(format!("- Ray Train {version}: `ray.init()` to the worker's first line"), theirs.cold, "s", None));
+        lines.push(line(
+            format!("- Ray Train {version}: `ray.init()` to the worker's first line"),
+            theirs.cold,
+            "s",
+            None,
+        ));
         lines.push(line("- Ray Train's time against ours", cold, "times", None));
     }
-    lines.push(line("submit to the first line of a Python script, a new instance", ours.warm, "s", Some(Goal::AtMost(0.5))));
+    lines.push(line(
+        "submit to the first line of a Python script, a new instance",
+        ours.warm,
+        "s",
+        Some(Goal::AtMost(0.5)),
+    ));
     if peer.is_some() {
-        lines.push(line(format!("- Ray Train {version}: a second `fit()` to the worker's first line"), theirs.warm, "s", None));
+        lines.push(line(
+            format!("- Ray Train {version}: a second `fit()` to the worker's first line"),
+            theirs.warm,
+            "s",
+            None,
+        ));
         lines.push(line("- Ray Train's time against ours", warm, "times", None));
     }
-    lines.push(line("submit to the first line of a Python script, a kept instance", ours.kept, "s", Some(Goal::AtMost(0.2))));
+    lines.push(line(
+        "submit to the first line of a Python script, a kept instance",
+        ours.kept,
+        "s",
+        Some(Goal::AtMost(0.2)),
+    ));
     Ok(lines)
 }
 
@@ -66,7 +87,9 @@ fn shoal(times: &mut Times) -> Result<()> {
     server.client().create_bucket("bench")?;
     server.client().put_object("bench", "code/first.py", &mut SCRIPT.as_bytes())?;
     times.cold.push(first_line(&server, "cold", 0)? - seconds(began));
-    for (name, keep_s, of) in [("warm", 0, Some(&mut times.warm)), ("keeps", KEPT_S, None), ("kept", KEPT_S, Some(&mut times.kept))] {
+    for (name, keep_s, of) in
+        [("warm", 0, Some(&mut times.warm)), ("keeps", KEPT_S, None), ("kept", KEPT_S, Some(&mut times.kept))]
+    {
         let began = now_ms();
         let at = first_line(&server, name, keep_s)?;
         if let Some(of) = of {
@@ -109,13 +132,20 @@ fn request(name: &str, keep_s: u32) -> Value {
 fn ray(python: &Path, times: &mut Times) -> Result<String> {
     let dir = temporary_dir(None)?;
     let script = dir.path().join("bench_ray_train.py");
-    std::fs::write(&script, include_str!("../../programs/bench_ray_train.py")).context("could not write the peer's script")?;
-    let out = Command::new(python).arg(&script).arg(dir.path()).output().with_context(|| format!("could not run {}", python.display()))?;
+    std::fs::write(&script, include_str!("../../programs/bench_ray_train.py"))
+        .context("could not write the peer's script")?;
+    let out = Command::new(python)
+        .arg(&script)
+        .arg(dir.path())
+        .output()
+        .with_context(|| format!("could not run {}", python.display()))?;
     let said = String::from_utf8_lossy(&out.stdout);
     let word = |name: &str| said.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
     let number = |name: &str| {
         let number = word(name).and_then(|number| number.parse::<f64>().ok()).filter(|_| out.status.success());
-        number.with_context(|| format!("Ray Train failed (it needs ray[train]):\n{said}{}", String::from_utf8_lossy(&out.stderr)))
+        number.with_context(|| {
+            format!("Ray Train failed (it needs ray[train]):\n{said}{}", String::from_utf8_lossy(&out.stderr))
+        })
     };
     times.cold.push(number("cold=")?);
     times.warm.push(number("warm=")?);

@@ -1,5 +1,6 @@
-//! Trials of a tuning job on one instance: what comes between one and the next, and what it costs that they take turns, in memory or by way of a
-//! checkpoint. Nobody asks meanwhile how they are: times are those of the log and of the journal.
+//! Trials of a tuning job on one instance: what comes between one and the next, and what it costs
+//! that they take turns, in memory or by way of a checkpoint. Nobody asks meanwhile how they are:
+//! times are those of the log and of the journal.
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ use shoal_cli::client::LogReader;
 const TURNS: u32 = 24;
 /// Rounds of a whole one of those.
 pub(super) const ROUNDS: u32 = 27;
-const PATIENCE: Duration = Duration::from_secs(170);
+const TIMEOUT: Duration = Duration::from_secs(170);
 const POLL: Duration = Duration::from_millis(200);
 
 /// Milliseconds from the last line of each trial to the first line of the next.
@@ -42,8 +43,9 @@ pub(super) fn one_after_the_other(server: &Server, trials: u32) -> Result<Vec<f6
     Ok(lived.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64).collect())
 }
 
-/// Milliseconds of each switch from a trial that pauses to one that goes on, from the core's order to the first value that it hears. With memory for
-/// one instance what rests is ended, and goes on from its checkpoint as another attempt; with more it rests frozen.
+/// Milliseconds of each switch from a trial that pauses to one that goes on, from the core's order
+/// to the first value that it hears. With memory for one instance what rests is ended, and goes on
+/// from its checkpoint as another attempt; with more it rests frozen.
 pub(super) fn turns(memory: &str, rows: &str) -> Result<Vec<f64>> {
     let mut server = Server::start_with(Kind::Real, None, &[("SHOAL_MEMORY", memory)])?;
     put_rows(&server, rows)?;
@@ -63,8 +65,10 @@ pub(super) fn put_rows(server: &Server, rows: &str) -> Result<()> {
 }
 
 fn request(name: &str, strategy: &str, config: &Value, trials: u32, rounds: u32) -> Value {
-    let source = json!({"S3DataType": "S3Prefix", "S3Uri": "s3://bench/tiny/", "S3DataDistributionType": "FullyReplicated"});
-    let channel = |name: &str| json!({"ChannelName": name, "ContentType": "text/csv", "DataSource": {"S3DataSource": source}});
+    let source =
+        json!({"S3DataType": "S3Prefix", "S3Uri": "s3://bench/tiny/", "S3DataDistributionType": "FullyReplicated"});
+    let channel =
+        |name: &str| json!({"ChannelName": name, "ContentType": "text/csv", "DataSource": {"S3DataSource": source}});
     let mut request = json!({
         "HyperParameterTuningJobName": name,
         "HyperParameterTuningJobConfig": {
@@ -93,7 +97,7 @@ fn request(name: &str, strategy: &str, config: &Value, trials: u32, rounds: u32)
 
 /// Creates a tuning job and waits for its end.
 fn run(server: &Server, request: &Value) -> Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let in_time = &mut |it: &Value| {
         ensure!(
             Instant::now() < until,

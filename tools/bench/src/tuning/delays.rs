@@ -1,4 +1,5 @@
-//! How fast a scheduler hears what a trial prints, and how fast a trial that it stops makes room for the next.
+//! How fast a scheduler hears what a trial prints, and how fast a trial that it stops makes room
+//! for the next.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -138,7 +139,10 @@ fn printed(dir: &DataDir) -> Result<Printed> {
                 break;
             }
             for event in &page.events {
-                let Some(now) = event.text.split_once("now=").and_then(|(_, now)| now.trim().parse::<f64>().ok()) else { continue };
+                let Some(now) = event.text.split_once("now=").and_then(|(_, now)| now.trim().parse::<f64>().ok())
+                else {
+                    continue;
+                };
                 let of_job = printed.entry(job.clone()).or_default();
                 if event.text.starts_with("began") {
                     of_job.0 = now;

@@ -18,7 +18,8 @@ use shoal_cli::output::Progress;
 pub(super) const PARALLEL: u32 = 4;
 const TRIALS: u32 = 100;
 
-/// Ray Tune with its defaults, but for what it would print; the time is of `fit` alone, on a cluster that is up.
+/// Ray Tune with its defaults, but for what it would print; the time is of `fit` alone, on a
+/// cluster that is up.
 const RAY: &str = r#"
 import os, sys, time
 os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
@@ -55,7 +56,9 @@ pub(super) fn measure(args: &TuningArgs, progress: &mut Progress, lines: &mut Ve
             let said = String::from_utf8_lossy(&out.stdout);
             let word = |name: &str| said.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
             let seconds = word("seconds=").and_then(|seconds| seconds.parse::<f64>().ok());
-            theirs.push(seconds.with_context(|| format!("Ray Tune failed:\n{said}{}", String::from_utf8_lossy(&out.stderr)))?);
+            theirs.push(
+                seconds.with_context(|| format!("Ray Tune failed:\n{said}{}", String::from_utf8_lossy(&out.stderr)))?,
+            );
             version = word("version=").unwrap_or_default();
         }
     }

@@ -1,4 +1,5 @@
-//! Comma-separated values: the label first, then the weight if there is one, then the features; no header; an empty field is a missing one.
+//! Comma-separated values: the label first, then the weight if there is one, then the features; no
+//! header; an empty field is a missing one.
 
 use super::{BadField, Batch, Features, number, quoted};
 
@@ -28,12 +29,18 @@ impl Layout {
         let delimiter = DELIMITERS.into_iter().find(|delimiter| count(*delimiter) > 0).ok_or_else(|| {
             BadField::new(
                 1,
-                format!("could not determine the delimiter from {}: a row needs a label and at least one feature", quoted(line)),
+                format!(
+                    "could not determine the delimiter from {}: a row needs a label and at least one feature",
+                    quoted(line)
+                ),
             )
         })?;
         let layout = Self { delimiter, weights: options.weights, fields: count(delimiter) + 1 };
         if layout.columns() == 0 {
-            return Err(BadField::new(2, format!("the row {} has no features after its label and weight", quoted(line))));
+            return Err(BadField::new(
+                2,
+                format!("the row {} has no features after its label and weight", quoted(line)),
+            ));
         }
         Ok(layout)
     }
@@ -43,7 +50,8 @@ impl Layout {
         self.fields - 1 - usize::from(self.weights)
     }
 
-    /// Adds the row of one line, without its end, to `batch`. The batch is left with half a row on an error.
+    /// Adds the row of one line, without its end, to `batch`. The batch is left with half a row on
+    /// an error.
     pub(super) fn parse(&self, line: &[u8], batch: &mut Batch) -> Result<(), BadField> {
         let Features::Dense { values, .. } = &mut batch.features else { unreachable!("csv rows are dense") };
         let features_from = 1 + usize::from(self.weights);
@@ -66,7 +74,10 @@ impl Layout {
             }
         }
         if column != self.fields {
-            return Err(BadField::new(column, format!("the line has {column} columns and the channel's first line has {}", self.fields)));
+            return Err(BadField::new(
+                column,
+                format!("the line has {column} columns and the channel's first line has {}", self.fields),
+            ));
         }
         Ok(())
     }
@@ -82,7 +93,10 @@ fn feature(field: &[u8], column: usize) -> Result<f32, BadField> {
         },
     };
     if value.is_infinite() {
-        return Err(BadField::new(column, format!("{} is infinite in single precision, which XGBoost does not take", quoted(field))));
+        return Err(BadField::new(
+            column,
+            format!("{} is infinite in single precision, which XGBoost does not take", quoted(field)),
+        ));
     }
     Ok(value)
 }
@@ -157,7 +171,13 @@ mod tests {
             (false, "1,2", "1,?", 2, "\"?\" is not a number (leave the field of a missing value empty)"),
             (true, "1,2,3", "1,-2,3", 2, "the weight \"-2\" is negative"),
             (true, "1,2", "1,2", 2, "the row \"1,2\" has no features after its label and weight"),
-            (false, "17", "17", 1, "could not determine the delimiter from \"17\": a row needs a label and at least one feature"),
+            (
+                false,
+                "17",
+                "17",
+                1,
+                "could not determine the delimiter from \"17\": a row needs a label and at least one feature",
+            ),
         ];
         for (weights, first, line, column, reason) in cases {
             assert_eq!(check(CsvOptions { weights }, first, line), Err(BadField::new(column, reason)), "{line}");

@@ -23,7 +23,8 @@ impl ContentType {
         let mut parts = lower.split(';').map(str::trim);
         match parts.next().unwrap_or_default() {
             "csv" | "text/csv" => {
-                let label_size = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.trim() == "label_size");
+                let label_size =
+                    parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.trim() == "label_size");
                 match label_size {
                     Some((_, size)) if size.trim() != "1" => Err(DataError::Channel(format!(
                         "{text} is not an accepted csv ContentType. Optional parameter label_size must be equal to 1"
@@ -33,7 +34,9 @@ impl ContentType {
             }
             "libsvm" | "text/libsvm" | "text/x-libsvm" => Ok(Self::Libsvm),
             "parquet" | "application/x-parquet" | "recordio-protobuf" | "application/x-recordio-protobuf" => {
-                Err(DataError::Channel(format!("this XGBoost reads csv and libsvm, not {text}: convert the channel's files to text/csv")))
+                Err(DataError::Channel(format!(
+                    "this XGBoost reads csv and libsvm, not {text}: convert the channel's files to text/csv"
+                )))
             }
             _ => Err(DataError::Channel(format!(
                 "{text} is not an accepted ContentType: csv, libsvm, text/csv, text/libsvm, text/x-libsvm."
@@ -50,8 +53,8 @@ pub(in crate::xgboost) struct Files {
 }
 
 impl Files {
-    /// Lists the files below `directory`, sub-directories included; names that begin with `.` or `_` are skipped, as are empty files. A
-    /// directory that does not exist has none.
+    /// Lists the files below `directory`, sub-directories included; names that begin with `.` or
+    /// `_` are skipped, as are empty files. A directory that does not exist has none.
     pub(in crate::xgboost) fn list(directory: &Path) -> Result<Self, DataError> {
         let mut paths = Vec::new();
         if directory.exists() {
@@ -80,9 +83,12 @@ impl Files {
     /// Refuses formats that no text reader could make sense of.
     pub(super) fn check_magic(&self, index: usize, file: &mut File) -> Result<(), DataError> {
         let mut start = [0; 4];
-        let read = file.read(&mut start).map_err(|source| DataError::Read { path: self.paths[index].clone(), source })?;
+        let read =
+            file.read(&mut start).map_err(|source| DataError::Read { path: self.paths[index].clone(), source })?;
         let reason = match &start[..read] {
-            [0x1f, 0x8b, ..] => "the file is compressed by gzip, which XGBoost's channels do not take: upload it decompressed",
+            [0x1f, 0x8b, ..] => {
+                "the file is compressed by gzip, which XGBoost's channels do not take: upload it decompressed"
+            }
             [b'P', b'K', 3, 4] => "the file is a zip archive: upload the files in it instead",
             b"PAR1" => "the file is Apache Parquet: this XGBoost reads csv and libsvm",
             _ => return Ok(()),

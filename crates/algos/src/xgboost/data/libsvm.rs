@@ -1,11 +1,14 @@
-//! Sparse rows: `label[:weight] [qid:id] index:value ...`. Indices are the feature numbers as they stand, as in XGBoost.
+//! Sparse rows: `label[:weight] [qid:id] index:value ...`. Indices are the feature numbers as they
+//! stand, as in XGBoost.
 
 use super::{BadField, Batch, Features, number, quoted};
 
-/// Adds the row of one line, without its end, to `batch`; returns one more than its greatest index (0 without entries). A comment starts
-/// with `#`. The batch is left with half a row on an error.
+/// Adds the row of one line, without its end, to `batch`; returns one more than its greatest index
+/// (0 without entries). A comment starts with `#`. The batch is left with half a row on an error.
 pub(super) fn parse(line: &[u8], batch: &mut Batch) -> Result<usize, BadField> {
-    let Features::Sparse { offsets, indices, values } = &mut batch.features else { unreachable!("libsvm rows are sparse") };
+    let Features::Sparse { offsets, indices, values } = &mut batch.features else {
+        unreachable!("libsvm rows are sparse")
+    };
     let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     let mut tokens = line.split(u8::is_ascii_whitespace).filter(|token| !token.is_empty()).enumerate();
     let Some((_, head)) = tokens.next() else { return Ok(0) };
@@ -35,7 +38,9 @@ pub(super) fn parse(line: &[u8], batch: &mut Batch) -> Result<usize, BadField> {
             return Err(BadField::new(column, format!("{} is not index:value", quoted(token))));
         };
         if key == b"qid" {
-            query = Some(integer(value).ok_or_else(|| BadField::new(column, format!("{} is not a query id", quoted(value))))?);
+            query = Some(
+                integer(value).ok_or_else(|| BadField::new(column, format!("{} is not a query id", quoted(value))))?,
+            );
             continue;
         }
         let index = integer(key).filter(|index| *index < u32::MAX);
@@ -63,9 +68,13 @@ fn integer(text: &[u8]) -> Option<u32> {
 }
 
 fn feature(text: &[u8], column: usize) -> Result<f32, BadField> {
-    let value = number::parse(text).ok_or_else(|| BadField::new(column, format!("{} is not a number", quoted(text))))?;
+    let value =
+        number::parse(text).ok_or_else(|| BadField::new(column, format!("{} is not a number", quoted(text))))?;
     if value.is_infinite() {
-        return Err(BadField::new(column, format!("{} is infinite in single precision, which XGBoost does not take", quoted(text))));
+        return Err(BadField::new(
+            column,
+            format!("{} is infinite in single precision, which XGBoost does not take", quoted(text)),
+        ));
     }
     Ok(value)
 }
@@ -105,7 +114,10 @@ mod tests {
         let (batch, columns) = check(&["1 0:2 3:-4.5 # note", "0", "# only a comment", "-1  2:1"]).expect("rows");
         assert_eq!(columns, 4);
         assert_eq!(batch.labels, [1.0, 0.0, -1.0]);
-        assert_eq!(batch.features, Features::Sparse { offsets: vec![0, 2, 2, 3], indices: vec![0, 3, 2], values: vec![2.0, -4.5, 1.0] });
+        assert_eq!(
+            batch.features,
+            Features::Sparse { offsets: vec![0, 2, 2, 3], indices: vec![0, 3, 2], values: vec![2.0, -4.5, 1.0] }
+        );
         assert!(batch.weights.is_empty() && batch.groups.is_empty());
     }
 
@@ -126,7 +138,11 @@ mod tests {
             (&["1 1:2 3"], 3, "\"3\" is not index:value"),
             (&["1 -1:2"], 2, "\"-1\" is not a feature index"),
             (&["1 1:a"], 2, "\"a\" is not a number"),
-            (&["1,2,3"], 1, "the label \"1,2,3\" is not a finite number; if the data is csv, give the channel the content type text/csv"),
+            (
+                &["1,2,3"],
+                1,
+                "the label \"1,2,3\" is not a finite number; if the data is csv, give the channel the content type text/csv",
+            ),
             (&["1 qid:1 1:1", "1 1:1"], 2, "some rows of the channel have a query id (qid) and some have none"),
         ];
         for (lines, column, reason) in cases {

@@ -1,5 +1,6 @@
-//! The rows of a channel, read from its files in bounded memory. [`Source`] gives them in batches, as often as it is asked; [`csv`] and
-//! [`libsvm`] parse one line each. Every error names file, line and column.
+//! The rows of a channel, read from its files in bounded memory. [`Source`] gives them in batches,
+//! as often as it is asked; [`csv`] and [`libsvm`] parse one line each. Every error names file,
+//! line and column.
 
 mod csv;
 mod files;
@@ -39,7 +40,8 @@ pub(super) enum Features {
         /// Values per row.
         columns: usize,
     },
-    /// Compressed sparse rows: row `r` has the entries `offsets[r]..offsets[r + 1]`; absent entries are missing.
+    /// Compressed sparse rows: row `r` has the entries `offsets[r]..offsets[r + 1]`; absent entries
+    /// are missing.
     Sparse {
         /// `rows + 1` offsets, the first 0.
         offsets: Vec<u64>,

@@ -1,11 +1,13 @@
 //! Numbers in text, fast.
 
 /// Powers of ten that a double holds exactly.
-const EXACT_POWERS: [f64; 23] =
-    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22];
+const EXACT_POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
 
-/// The number that all of `text` spells, rounded to the nearest double and then to a single, as numpy and pandas do it. `nan` in any case is
-/// a number, infinities are too; an empty text is not.
+/// The number that all of `text` spells, rounded to the nearest double and then to a single, as
+/// numpy and pandas do it. `nan` in any case is a number, infinities are too; an empty text is not.
 pub(super) fn parse(text: &[u8]) -> Option<f32> {
     match short_decimal(text) {
         Some(value) => Some(value as f32),
@@ -13,8 +15,9 @@ pub(super) fn parse(text: &[u8]) -> Option<f32> {
     }
 }
 
-/// Decimals whose digits fit a double's mantissa and whose power of ten is exact: one division or product is then correctly rounded
-/// (Clinger, How to Read Floating Point Numbers Accurately, 1990, section 4). `None` leaves the text to the general parser.
+/// Decimals whose digits fit a double's mantissa and whose power of ten is exact: one division or
+/// product is then correctly rounded (Clinger, How to Read Floating Point Numbers Accurately, 1990,
+/// section 4). `None` leaves the text to the general parser.
 fn short_decimal(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -75,7 +78,10 @@ mod tests {
         for text in texts {
             let expected = text.parse::<f64>().expect(text) as f32;
             let got = parse(text.as_bytes()).expect(text);
-            assert!(got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()), "{text}: {got} is not {expected}");
+            assert!(
+                got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()),
+                "{text}: {got} is not {expected}"
+            );
         }
     }
 

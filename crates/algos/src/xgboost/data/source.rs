@@ -18,7 +18,8 @@ pub(in crate::xgboost) enum Format {
 const BATCH_ROWS: usize = 1 << 16;
 const BATCH_BYTES: usize = 16 << 20;
 
-/// Parsed rows that are kept between passes; what comes after is parsed again in each pass. Building a quantile matrix takes four passes.
+/// Parsed rows that are kept between passes; what comes after is parsed again in each pass.
+/// Building a quantile matrix takes four passes.
 const KEPT_BYTES: usize = 512 << 20;
 
 /// A channel's rows.
@@ -58,7 +59,8 @@ impl Parser {
         }
     }
 
-    /// Fills `batch` from `position` on; returns the place after it and the greatest number of columns seen.
+    /// Fills `batch` from `position` on; returns the place after it and the greatest number of
+    /// columns seen.
     fn fill(self, files: &Files, position: Position, batch: &mut Batch) -> Result<(Position, usize), DataError> {
         batch.clear();
         let mut lines = Lines::at(files, position);
@@ -77,8 +79,8 @@ impl Parser {
         Ok((lines.position(), columns))
     }
 
-    /// A first line that is not numbers is most often a header. Fields that are not separated by commas are read all the same, which their user will ask
-    /// next.
+    /// A first line that is not numbers is most often a header. Fields that are not separated by
+    /// commas are read all the same, which their user will ask next.
     fn explain(self, error: DataError) -> DataError {
         match error {
             DataError::Line { file, line: 1, column, reason } if reason.ends_with("is not a number") => {
@@ -159,7 +161,9 @@ impl Source {
             self.weights.resize(self.labels.len() + batch.rows(), 1.0);
         }
         if batch.groups.is_empty() != self.groups.is_empty() && !self.labels.is_empty() {
-            return Err(DataError::Channel("some rows of the channel have a query id (qid) and some have none".to_owned()));
+            return Err(DataError::Channel(
+                "some rows of the channel have a query id (qid) and some have none".to_owned(),
+            ));
         }
         self.groups.extend_from_slice(&batch.groups);
         self.labels.extend_from_slice(&batch.labels);
@@ -276,7 +280,10 @@ mod tests {
         let mut source = Source::scan(files, csv()).unwrap().unwrap();
         assert_eq!((source.rows(), source.columns()), (3, 1));
         assert_eq!(source.labels(), [1.0, 2.0, 3.0]);
-        assert_eq!(source.read_whole().unwrap().features, Features::Dense { values: vec![10.0, 20.0, 30.0], columns: 1 });
+        assert_eq!(
+            source.read_whole().unwrap().features,
+            Features::Dense { values: vec![10.0, 20.0, 30.0], columns: 1 }
+        );
     }
 
     #[test]
@@ -293,7 +300,10 @@ mod tests {
                 assert_eq!(first.rows(), 2 * rows);
                 assert!(first == source.read_whole().unwrap(), "two passes differ, {kept} bytes kept of {format:?}");
                 source.forget_rows();
-                assert!(first == source.read_whole().unwrap(), "a parsed pass differs, {kept} bytes kept of {format:?}");
+                assert!(
+                    first == source.read_whole().unwrap(),
+                    "a parsed pass differs, {kept} bytes kept of {format:?}"
+                );
             }
         }
     }

@@ -48,7 +48,8 @@ macro_rules! api {
             /// `library` must be XGBoost's, and must stay loaded for as long as the table is used.
             unsafe fn resolve(library: &libloading::Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
-                    // SAFETY: the types are those of include/xgboost/c_api.h; the caller promises that the library is XGBoost's.
+                    // SAFETY: the types are those of include/xgboost/c_api.h; the caller promises
+                    // that the library is XGBoost's.
                     $($name: unsafe { *library.get(concat!(stringify!($name), "\0").as_bytes())? },)*
                 })
             }
@@ -76,7 +77,8 @@ api! {
     XGBoosterSetParam: fn(Handle, *const c_char, *const c_char) -> c_int;
     XGBoosterUpdateOneIter: fn(Handle, c_int, Handle) -> c_int;
     XGBoosterEvalOneIter: fn(Handle, c_int, *const Handle, *const *const c_char, Count, *mut *const c_char) -> c_int;
-    XGBoosterPredictFromDMatrix: fn(Handle, Handle, *const c_char, *mut *const Count, *mut Count, *mut *const f32) -> c_int;
+    XGBoosterPredictFromDMatrix:
+        fn(Handle, Handle, *const c_char, *mut *const Count, *mut Count, *mut *const f32) -> c_int;
     XGBoosterSlice: fn(Handle, c_int, c_int, c_int, *mut Handle) -> c_int;
     XGBoosterBoostedRounds: fn(Handle, *mut c_int) -> c_int;
     XGBoosterGetAttr: fn(Handle, *const c_char, *mut *const c_char, *mut c_int) -> c_int;
@@ -99,8 +101,9 @@ api! {
     XGCommunicatorBroadcast: fn(*mut c_void, usize, c_int) -> c_int;
 }
 
-/// Makes waiting OpenMP threads sleep: spinning ones would starve the other instances of a shared machine. The run time reads the variable
-/// when it is loaded, so this comes before [`Api::open`], and before the process has other threads.
+/// Makes waiting OpenMP threads sleep: spinning ones would starve the other instances of a shared
+/// machine. The run time reads the variable when it is loaded, so this comes before [`Api::open`],
+/// and before the process has other threads.
 pub(in crate::xgboost) fn let_threads_sleep() {
     if std::env::var_os("OMP_WAIT_POLICY").is_none() {
         // SAFETY: an algorithm's `run` and `prepare` are called before other threads exist.
@@ -111,9 +114,11 @@ pub(in crate::xgboost) fn let_threads_sleep() {
 impl Api {
     /// Loads the library at `file` for the rest of the process's life, and checks its version.
     pub(in crate::xgboost) fn open(file: &Path) -> Result<&'static Self, OpenError> {
-        // SAFETY: loading runs the initialisers of XGBoost and of the C++ and OpenMP run times, which have no preconditions.
+        // SAFETY: loading runs the initialisers of XGBoost and of the C++ and OpenMP run times,
+        // which have no preconditions.
         let library: &'static libloading::Library = Box::leak(Box::new(unsafe { libloading::Library::new(file)? }));
-        // SAFETY: every function looked up is declared as in XGBoost's header, and the library is never unloaded.
+        // SAFETY: every function looked up is declared as in XGBoost's header, and the library is
+        // never unloaded.
         let api: &'static Self = Box::leak(Box::new(unsafe { Self::resolve(library)? }));
         match api.version() {
             (3.., _, _) => Ok(api),

@@ -41,7 +41,8 @@ impl Booster {
     pub(in crate::xgboost) fn new(api: &'static Api, cached: &[&Matrix]) -> Result<Self, XGBoostError> {
         let handles: Vec<Handle> = cached.iter().map(|matrix| matrix.handle).collect();
         let mut handle = null_mut();
-        // SAFETY: an array of live handles of that length. The library shares ownership of the matrices behind them.
+        // SAFETY: an array of live handles of that length. The library shares ownership of the
+        // matrices behind them.
         api.check(unsafe { (api.XGBoosterCreate)(handles.as_ptr(), handles.len() as u64, &raw mut handle) })?;
         Ok(Self { api, handle })
     }
@@ -53,21 +54,25 @@ impl Booster {
         Ok(booster)
     }
 
-    /// Becomes the booster of a model file's bytes; its cached matrices stay. Parameters that no model keeps are to be set afterwards.
+    /// Becomes the booster of a model file's bytes; its cached matrices stay. Parameters that no
+    /// model keeps are to be set afterwards.
     pub(in crate::xgboost) fn replace_model(&mut self, model: &[u8]) -> Result<(), XGBoostError> {
         // SAFETY: a live handle, and bytes of that length that the library copies.
-        self.api.check(unsafe { (self.api.XGBoosterLoadModelFromBuffer)(self.handle, model.as_ptr().cast(), model.len() as u64) })
+        self.api.check(unsafe {
+            (self.api.XGBoosterLoadModelFromBuffer)(self.handle, model.as_ptr().cast(), model.len() as u64)
+        })
     }
 
-    /// Lets go of what grows trees and of its random generators: the next round makes new ones. The model, its parameters and the predictions of
-    /// cached matrices stay.
+    /// Lets go of what grows trees and of its random generators: the next round makes new ones. The
+    /// model, its parameters and the predictions of cached matrices stay.
     pub(in crate::xgboost) fn renew_updaters(&mut self) -> Result<(), XGBoostError> {
         let (mut length, mut config) = (0, null());
         // SAFETY: a live handle, and valid addresses for the results.
         self.api.check(unsafe { (self.api.XGBoosterSaveJsonConfig)(self.handle, &raw mut length, &raw mut config) })?;
         // SAFETY: a C string of this booster that lives until its next call.
         let config = unsafe { CStr::from_ptr(config) }.to_owned();
-        // SAFETY: a live handle and C string. The library makes new updaters of a configuration that it loads.
+        // SAFETY: a live handle and C string. The library makes new updaters of a configuration
+        // that it loads.
         self.api.check(unsafe { (self.api.XGBoosterLoadJsonConfig)(self.handle, config.as_ptr()) })
     }
 
@@ -79,7 +84,8 @@ impl Booster {
         Ok(u32::try_from(rounds).unwrap_or(0))
     }
 
-    /// Sets one parameter. The library reads most of them at the first round only, and tells errors there.
+    /// Sets one parameter. The library reads most of them at the first round only, and tells errors
+    /// there.
     pub(in crate::xgboost) fn set(&mut self, name: &str, value: &str) -> Result<(), XGBoostError> {
         let (name, value) = (c_string(name), c_string(value));
         // SAFETY: two live C strings, which the library copies.
@@ -92,25 +98,40 @@ impl Booster {
         self.api.check(unsafe { (self.api.XGBoosterUpdateOneIter)(self.handle, round, train.handle) })
     }
 
-    /// Every metric on every set, as the library prints them: `[0]\ttrain-rmse:1.25\tvalidation-rmse:1.5`. Collective with several hosts.
-    pub(in crate::xgboost) fn evaluate(&mut self, round: i32, sets: &[(&str, &Matrix)]) -> Result<String, XGBoostError> {
+    /// Every metric on every set, as the library prints them:
+    /// `[0]\ttrain-rmse:1.25\tvalidation-rmse:1.5`. Collective with several hosts.
+    pub(in crate::xgboost) fn evaluate(
+        &mut self,
+        round: i32,
+        sets: &[(&str, &Matrix)],
+    ) -> Result<String, XGBoostError> {
         let handles: Vec<Handle> = sets.iter().map(|(_, matrix)| matrix.handle).collect();
         let names: Vec<_> = sets.iter().map(|(name, _)| c_string(name)).collect();
         let names: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
         let mut line = null();
-        // SAFETY: two arrays of that length of live handles and C strings (`names` was shadowed, its strings still live).
+        // SAFETY: two arrays of that length of live handles and C strings (`names` was shadowed,
+        // its strings still live).
         self.api.check(unsafe {
-            (self.api.XGBoosterEvalOneIter)(self.handle, round, handles.as_ptr(), names.as_ptr(), handles.len() as u64, &raw mut line)
+            (self.api.XGBoosterEvalOneIter)(
+                self.handle,
+                round,
+                handles.as_ptr(),
+                names.as_ptr(),
+                handles.len() as u64,
+                &raw mut line,
+            )
         })?;
         // SAFETY: a C string of this booster that lives until its next call.
         Ok(unsafe { CStr::from_ptr(line) }.to_string_lossy().into_owned())
     }
 
-    /// Predictions for every row of `matrix`; what was predicted before for a cached matrix is not computed again.
+    /// Predictions for every row of `matrix`; what was predicted before for a cached matrix is not
+    /// computed again.
     pub(in crate::xgboost) fn predict(&mut self, matrix: &Matrix, output: Output) -> Result<Predictions, XGBoostError> {
         let kind = i32::from(output == Output::Margin);
-        let config =
-            c_string(&format!(r#"{{"type": {kind}, "training": false, "iteration_begin": 0, "iteration_end": 0, "strict_shape": false}}"#));
+        let config = c_string(&format!(
+            r#"{{"type": {kind}, "training": false, "iteration_begin": 0, "iteration_end": 0, "strict_shape": false}}"#
+        ));
         let (mut shape, mut dimensions, mut values) = (null(), 0, null());
         // SAFETY: live handles, and valid addresses for the results.
         self.api.check(unsafe {
@@ -124,7 +145,8 @@ impl Booster {
             )
         })?;
         let dimensions = usize::try_from(dimensions).expect("a prediction has few dimensions");
-        // SAFETY: the library returned that many dimensions, in memory that lives until this booster's next call.
+        // SAFETY: the library returned that many dimensions, in memory that lives until this
+        // booster's next call.
         let shape = unsafe { std::slice::from_raw_parts(shape, dimensions) };
         let rows = shape.first().copied().unwrap_or_default() as usize;
         let columns = shape.iter().skip(1).product::<u64>() as usize;
@@ -156,7 +178,9 @@ impl Booster {
         let name = c_string(name);
         let (mut value, mut found) = (null(), 0);
         // SAFETY: a live handle and C string, and valid addresses for the results.
-        self.api.check(unsafe { (self.api.XGBoosterGetAttr)(self.handle, name.as_ptr(), &raw mut value, &raw mut found) })?;
+        self.api.check(unsafe {
+            (self.api.XGBoosterGetAttr)(self.handle, name.as_ptr(), &raw mut value, &raw mut found)
+        })?;
         if found == 0 || value.is_null() {
             return Ok(None);
         }
@@ -171,12 +195,15 @@ impl Booster {
         self.api.check(unsafe { (self.api.XGBoosterSetAttr)(self.handle, name.as_ptr(), null()) })
     }
 
-    /// The model as a UBJSON file's bytes, the library's own format, which `Booster.load_model` tells by its first bytes.
+    /// The model as a UBJSON file's bytes, the library's own format, which `Booster.load_model`
+    /// tells by its first bytes.
     pub(in crate::xgboost) fn to_bytes(&self) -> Result<Vec<u8>, XGBoostError> {
         let config = c_string(r#"{"format": "ubj"}"#);
         let (mut length, mut bytes) = (0, null());
         // SAFETY: a live handle, and valid addresses for the results.
-        self.api.check(unsafe { (self.api.XGBoosterSaveModelToBuffer)(self.handle, config.as_ptr(), &raw mut length, &raw mut bytes) })?;
+        self.api.check(unsafe {
+            (self.api.XGBoosterSaveModelToBuffer)(self.handle, config.as_ptr(), &raw mut length, &raw mut bytes)
+        })?;
         let length = usize::try_from(length).expect("the model is in memory");
         // SAFETY: the library returned that many bytes, which live until this booster's next call.
         Ok(unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) }.to_vec())

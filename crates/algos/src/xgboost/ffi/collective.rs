@@ -1,5 +1,5 @@
-//! XGBoost's own collective: a tracker that introduces the hosts to each other, and this thread's membership in their group. Both are tied
-//! to the thread that made them.
+//! XGBoost's own collective: a tracker that introduces the hosts to each other, and this thread's
+//! membership in their group. Both are tied to the thread that made them.
 
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
@@ -14,8 +14,9 @@ const FLOAT32: c_int = 1;
 const FLOAT64: c_int = 2;
 const SUM: c_int = 2;
 
-/// How long the library itself waits for a silent peer. Lost and frozen hosts are found much sooner by the roll (see `roll`); this is for
-/// hosts that live but cannot reach each other, and must allow for one host that reads much more data than another.
+/// How long the library itself waits for a silent peer. Lost and frozen hosts are found much sooner
+/// by the roll (see `roll`); this is for hosts that live but cannot reach each other, and must
+/// allow for one host that reads much more data than another.
 const PEER_TIMEOUT_SECONDS: i64 = 1800;
 
 /// The rendezvous point of a group of `workers` hosts.
@@ -60,7 +61,8 @@ impl Tracker {
     /// Waits until every host has left the group, then ends.
     pub(in crate::xgboost) fn finish(self) {
         let config = c_string(r#"{"timeout": 30}"#);
-        // SAFETY: a live handle and C string. A host that was lost makes these fail, and its loss is told elsewhere.
+        // SAFETY: a live handle and C string. A host that was lost makes these fail, and its loss
+        // is told elsewhere.
         unsafe {
             (self.api.XGTrackerWaitFor)(self.handle, config.as_ptr());
             (self.api.XGTrackerFree)(self.handle);
@@ -68,8 +70,8 @@ impl Tracker {
     }
 }
 
-/// Membership of the calling thread in the group; left on `leave`, and only there: after a failure the process ends instead, since leaving
-/// would wait for hosts that are gone.
+/// Membership of the calling thread in the group; left on `leave`, and only there: after a failure
+/// the process ends instead, since leaving would wait for hosts that are gone.
 pub(in crate::xgboost) struct Communicator {
     api: &'static Api,
     rank: usize,
@@ -77,8 +79,14 @@ pub(in crate::xgboost) struct Communicator {
 }
 
 impl Communicator {
-    /// Joins the group of the tracker at `address` as the host with the sort key `place`; ranks follow the order of the keys.
-    pub(in crate::xgboost) fn join(api: &'static Api, address: IpAddr, port: u16, place: usize) -> Result<Self, XGBoostError> {
+    /// Joins the group of the tracker at `address` as the host with the sort key `place`; ranks
+    /// follow the order of the keys.
+    pub(in crate::xgboost) fn join(
+        api: &'static Api,
+        address: IpAddr,
+        port: u16,
+        place: usize,
+    ) -> Result<Self, XGBoostError> {
         let config = json!({
             "dmlc_communicator": "rabit", "dmlc_tracker_uri": address.to_string(), "dmlc_tracker_port": port,
             "dmlc_task_id": format!("{place:05}"), "dmlc_timeout": PEER_TIMEOUT_SECONDS, "dmlc_retry": 5,
@@ -88,7 +96,9 @@ impl Communicator {
         api.check(unsafe { (api.XGCommunicatorInit)(config.as_ptr()) })?;
         // SAFETY: plain questions about this thread's group.
         let (rank, size) = unsafe { ((api.XGCommunicatorGetRank)(), (api.XGCommunicatorGetWorldSize)()) };
-        let count = |number: c_int| usize::try_from(number).map_err(|_| XGBoostError("the group has no rank for this host".to_owned()));
+        let count = |number: c_int| {
+            usize::try_from(number).map_err(|_| XGBoostError("the group has no rank for this host".to_owned()))
+        };
         Ok(Self { api, rank: count(rank)?, size: count(size)? })
     }
 
@@ -105,19 +115,24 @@ impl Communicator {
     /// Sums `values` over the group, element by element.
     pub(in crate::xgboost) fn sum_f32(&self, values: &mut [f32]) -> Result<(), XGBoostError> {
         // SAFETY: a live buffer of that many elements of that type.
-        self.api.check(unsafe { (self.api.XGCommunicatorAllreduce)(values.as_mut_ptr().cast(), values.len(), FLOAT32, SUM) })
+        self.api.check(unsafe {
+            (self.api.XGCommunicatorAllreduce)(values.as_mut_ptr().cast(), values.len(), FLOAT32, SUM)
+        })
     }
 
     /// Sums `values` over the group, element by element.
     pub(in crate::xgboost) fn sum_f64(&self, values: &mut [f64]) -> Result<(), XGBoostError> {
         // SAFETY: as above.
-        self.api.check(unsafe { (self.api.XGCommunicatorAllreduce)(values.as_mut_ptr().cast(), values.len(), FLOAT64, SUM) })
+        self.api.check(unsafe {
+            (self.api.XGCommunicatorAllreduce)(values.as_mut_ptr().cast(), values.len(), FLOAT64, SUM)
+        })
     }
 
     /// Replaces `values` by those of rank 0.
     pub(in crate::xgboost) fn broadcast(&self, values: &mut [f64]) -> Result<(), XGBoostError> {
         // SAFETY: a live buffer of that many bytes.
-        self.api.check(unsafe { (self.api.XGCommunicatorBroadcast)(values.as_mut_ptr().cast(), size_of_val(values), 0) })
+        self.api
+            .check(unsafe { (self.api.XGCommunicatorBroadcast)(values.as_mut_ptr().cast(), size_of_val(values), 0) })
     }
 
     /// The same of bytes.

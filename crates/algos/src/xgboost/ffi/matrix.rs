@@ -1,4 +1,5 @@
-//! Data matrices: a plain one for every tree method, and the quantile one, which is built from batches and holds bins instead of values.
+//! Data matrices: a plain one for every tree method, and the quantile one, which is built from
+//! batches and holds bins instead of values.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,26 +42,37 @@ impl Drop for Matrix {
 }
 
 impl Matrix {
-    /// A dense matrix of `rows` rows and one column of zeros: what a metric needs of the features when predictions are given as margins.
+    /// A dense matrix of `rows` rows and one column of zeros: what a metric needs of the features
+    /// when predictions are given as margins.
     pub(in crate::xgboost) fn zeros(api: &'static Api, rows: usize, threads: usize) -> Result<Self, XGBoostError> {
         let values = vec![0_f32; rows];
         Self::from_dense(api, &values, 1, threads)
     }
 
-    /// A matrix that holds every value, for the methods that need them (`exact`, `approx`, linear boosters, slices).
-    pub(in crate::xgboost) fn plain(api: &'static Api, source: &mut Source, options: MatrixOptions) -> Result<Self, MatrixError> {
+    /// A matrix that holds every value, for the methods that need them (`exact`, `approx`, linear
+    /// boosters, slices).
+    pub(in crate::xgboost) fn plain(
+        api: &'static Api,
+        source: &mut Source,
+        options: MatrixOptions,
+    ) -> Result<Self, MatrixError> {
         Self::of_batch(api, &source.read_whole()?, options)
     }
 
     /// A matrix that holds every value of the batch's rows.
-    pub(in crate::xgboost) fn of_batch(api: &'static Api, batch: &Batch, options: MatrixOptions) -> Result<Self, MatrixError> {
+    pub(in crate::xgboost) fn of_batch(
+        api: &'static Api,
+        batch: &Batch,
+        options: MatrixOptions,
+    ) -> Result<Self, MatrixError> {
         let matrix = match &batch.features {
             Features::Dense { values, columns } => Self::from_dense(api, values, *columns, options.threads)?,
             Features::Sparse { offsets, indices, values } => {
                 let config = c_string(&format!(r#"{{"missing": NaN, "nthread": {}}}"#, options.threads));
                 let (offsets, indices, values) = (interface(offsets), interface(indices), interface(values));
                 let mut handle = null_mut();
-                // SAFETY: the interfaces describe three live vectors of one CSR matrix, which the library copies.
+                // SAFETY: the interfaces describe three live vectors of one CSR matrix, which the
+                // library copies.
                 api.check(unsafe {
                     (api.XGDMatrixCreateFromCSR)(
                         offsets.as_ptr(),
@@ -78,17 +90,23 @@ impl Matrix {
         Ok(matrix)
     }
 
-    pub(in crate::xgboost) fn from_dense(api: &'static Api, values: &[f32], columns: usize, threads: usize) -> Result<Self, XGBoostError> {
+    pub(in crate::xgboost) fn from_dense(
+        api: &'static Api,
+        values: &[f32],
+        columns: usize,
+        threads: usize,
+    ) -> Result<Self, XGBoostError> {
         let config = c_string(&format!(r#"{{"missing": NaN, "nthread": {threads}}}"#));
         let values = interface_2d(values, columns);
         let mut handle = null_mut();
-        // SAFETY: the interface describes a live vector of rows * columns values, which the library copies.
+        // SAFETY: the interface describes a live vector of rows * columns values, which the library
+        // copies.
         api.check(unsafe { (api.XGDMatrixCreateFromDense)(values.as_ptr(), config.as_ptr(), &raw mut handle) })?;
         Ok(Self { api, handle })
     }
 
-    /// A quantile matrix, read batch by batch. A validation matrix takes its bins from the training matrix `reference`. With several
-    /// hosts this is a collective call.
+    /// A quantile matrix, read batch by batch. A validation matrix takes its bins from the training
+    /// matrix `reference`. With several hosts this is a collective call.
     pub(in crate::xgboost) fn quantile(
         api: &'static Api,
         source: &mut Source,
@@ -100,9 +118,11 @@ impl Matrix {
         api.check(unsafe { (api.XGProxyDMatrixCreate)(&raw mut proxy) })?;
         let proxy = Self { api, handle: proxy };
         let mut feed = Feed { api, proxy: proxy.handle, source, columns: options.columns, error: None };
-        let config = c_string(&format!(r#"{{"missing": NaN, "nthread": {}, "max_bin": {}}}"#, options.threads, options.max_bin));
+        let config =
+            c_string(&format!(r#"{{"missing": NaN, "nthread": {}, "max_bin": {}}}"#, options.threads, options.max_bin));
         let mut handle = null_mut();
-        // SAFETY: `feed` and `proxy` outlive the call, and the library calls back only during it, on this thread.
+        // SAFETY: `feed` and `proxy` outlive the call, and the library calls back only during it,
+        // on this thread.
         let code = unsafe {
             (api.XGQuantileDMatrixCreateFromCallback)(
                 (&raw mut feed).cast::<c_void>(),
@@ -124,13 +144,21 @@ impl Matrix {
     /// The rows with the given indices, in that order.
     pub(in crate::xgboost) fn slice(&self, rows: &[i32]) -> Result<Self, XGBoostError> {
         let mut handle = null_mut();
-        // SAFETY: `rows` is a live array of that length, and the library checks the range of each index.
-        self.api.check(unsafe { (self.api.XGDMatrixSliceDMatrixEx)(self.handle, rows.as_ptr(), rows.len() as u64, &raw mut handle, 0) })?;
+        // SAFETY: `rows` is a live array of that length, and the library checks the range of each
+        // index.
+        self.api.check(unsafe {
+            (self.api.XGDMatrixSliceDMatrixEx)(self.handle, rows.as_ptr(), rows.len() as u64, &raw mut handle, 0)
+        })?;
         Ok(Self { api: self.api, handle })
     }
 
     /// Sets one float per row: `label` or `weight`; or `base_margin` with `columns` values per row.
-    pub(in crate::xgboost) fn set_floats(&mut self, field: &str, values: &[f32], columns: usize) -> Result<(), XGBoostError> {
+    pub(in crate::xgboost) fn set_floats(
+        &mut self,
+        field: &str,
+        values: &[f32],
+        columns: usize,
+    ) -> Result<(), XGBoostError> {
         let values = if columns == 1 { interface(values) } else { interface_2d(values, columns) };
         set_info(self.api, self.handle, field, &values)
     }
@@ -157,7 +185,8 @@ impl Feed<'_> {
         match &batch.features {
             Features::Dense { values, columns } => {
                 let values = interface_2d(values, *columns);
-                // SAFETY: the interface describes the batch's live vector, which stays in place until the next callback.
+                // SAFETY: the interface describes the batch's live vector, which stays in place
+                // until the next callback.
                 self.api.check(unsafe { (self.api.XGProxyDMatrixSetDataDense)(self.proxy, values.as_ptr()) })?;
             }
             Features::Sparse { offsets, indices, values } => {
@@ -180,7 +209,8 @@ impl Feed<'_> {
 }
 
 unsafe extern "C" fn reset(feed: Handle) {
-    // SAFETY: the library passes back the pointer given to it, which is valid and not aliased during the creation call.
+    // SAFETY: the library passes back the pointer given to it, which is valid and not aliased
+    // during the creation call.
     let feed = unsafe { &mut *feed.cast::<Feed<'_>>() };
     feed.source.rewind();
 }
@@ -250,5 +280,8 @@ fn interface_2d<T: Element>(values: &[T], columns: usize) -> std::ffi::CString {
 }
 
 fn described<T: Element>(address: usize, shape: &str) -> std::ffi::CString {
-    c_string(&format!(r#"{{"data": [{address}, true], "shape": [{shape}], "typestr": "{}", "version": 3}}"#, T::TYPESTR))
+    c_string(&format!(
+        r#"{{"data": [{address}, true], "shape": [{shape}], "typestr": "{}", "version": 3}}"#,
+        T::TYPESTR
+    ))
 }

@@ -16,10 +16,12 @@ const ARRIVAL: Duration = Duration::from_secs(300);
 /// Longest line that is read; a report is far shorter.
 const MAX_LINE: u64 = 1 << 16;
 
-/// How long the caller stays for the others to hear of a loss: if its process ended at once, they might hear only of that.
+/// How long the caller stays for the others to hear of a loss: if its process ended at once, they
+/// might hear only of that.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A tracker is made anew after so long: it waits half an hour for its hosts, and reading data can take longer.
+/// A tracker is made anew after so long: it waits half an hour for its hosts, and reading data can
+/// take longer.
 const FRESH: Duration = Duration::from_secs(600);
 
 /// The running roll.
@@ -81,7 +83,8 @@ enum Event {
     Left { host: String },
 }
 
-/// Reads one connection to its end. What does not begin with a hello for this job is none of its hosts.
+/// Reads one connection to its end. What does not begin with a hello for this job is none of its
+/// hosts.
 fn listen(stream: TcpStream, job: &str, tell: &Sender<Event>) {
     let Ok(writer) = stream.try_clone() else { return };
     let mut lines = BufReader::new(std::io::Read::take(stream, MAX_LINE));
@@ -142,8 +145,8 @@ struct Made {
 impl Roll {
     /// Runs until every host is done; after a loss, to the process's end.
     fn call(mut self, events: &Receiver<Event>, say_over: &Sender<()>) {
-        // A tracker says its port 100 ms after it was made. So it is made while the hosts read their data, which all of them have as a rule; if it cannot be made,
-        // the plan says so.
+        // A tracker says its port 100 ms after it was made. So it is made while the hosts read
+        // their data, which all of them have as a rule; if it cannot be made, the plan says so.
         let _later = self.track(self.places.len());
         loop {
             let loss = match events.recv_timeout(Duration::from_secs(HEARTBEAT_SECONDS)) {
@@ -152,7 +155,8 @@ impl Roll {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             if let Some(loss) = loss.or_else(|| self.look_around()) {
-                // The tracker is left as it is: ending it would wait for hosts that are gone, and the process ends soon.
+                // The tracker is left as it is: ending it would wait for hosts that are gone, and
+                // the process ends soon.
                 return self.tell(&Call::Lost(loss), events, say_over);
             }
             if self.places.values().all(|place| place.done) {
@@ -169,7 +173,8 @@ impl Roll {
     fn tell(&mut self, loss: &Call, events: &Receiver<Event>, say_over: &Sender<()>) {
         self.say(loss);
         loop {
-            let others_are_gone = self.places.iter().all(|(host, place)| place.stream.is_none() || place.done || *host == self.own);
+            let others_are_gone =
+                self.places.iter().all(|(host, place)| place.stream.is_none() || place.done || *host == self.own);
             if others_are_gone {
                 let _ = say_over.send(());
             }
@@ -239,7 +244,8 @@ impl Roll {
             return None;
         }
         self.looked = now;
-        // After a longer time this process stood still itself, and what it was told meanwhile may wait to be read.
+        // After a longer time this process stood still itself, and what it was told meanwhile may
+        // wait to be read.
         let awake = passed.min(Duration::from_secs(2 * HEARTBEAT_SECONDS));
         self.places.values_mut().filter_map(|place| place.quiet.as_mut()).for_each(|quiet| *quiet += awake);
         let arrival_is_over = now.duration_since(self.began) > ARRIVAL;
@@ -247,7 +253,10 @@ impl Roll {
             let how = match place.quiet {
                 None if arrival_is_over => format!("did not come within {} seconds", ARRIVAL.as_secs()),
                 Some(quiet) if !place.done && quiet > self.silence => {
-                    format!("was lost: it said nothing for {} seconds (frozen, or cut off from the network)", self.silence.as_secs())
+                    format!(
+                        "was lost: it said nothing for {} seconds (frozen, or cut off from the network)",
+                        self.silence.as_secs()
+                    )
                 }
                 _ => return None,
             };
@@ -265,9 +274,11 @@ impl Roll {
         }
         reports.retain(|(_, report)| report.has_data);
         if let Some((first, model)) = reports.first()
-            && let Some((host, report)) = reports.iter().find(|(_, report)| model.dense && report.columns != model.columns)
+            && let Some((host, report)) =
+                reports.iter().find(|(_, report)| model.dense && report.columns != model.columns)
         {
-            let how = format!("failed: its rows have {} features, those of {first} have {}", report.columns, model.columns);
+            let how =
+                format!("failed: its rows have {} features, those of {first} have {}", report.columns, model.columns);
             return Some(Loss { host: (*host).clone(), how });
         }
         let hosts: Vec<String> = reports.iter().map(|(host, _)| (*host).clone()).collect();
@@ -277,7 +288,10 @@ impl Roll {
             match self.track(hosts.len()).and_then(Tracker::port) {
                 Ok(port) => tracker_port = port,
                 Err(error) => {
-                    return Some(Loss { host: self.own.clone(), how: format!("failed: it cannot start XGBoost's tracker: {error}") });
+                    return Some(Loss {
+                        host: self.own.clone(),
+                        how: format!("failed: it cannot start XGBoost's tracker: {error}"),
+                    });
                 }
             }
         } else {
@@ -288,7 +302,8 @@ impl Roll {
         None
     }
 
-    /// The tracker of so many hosts. One that does not fit, or was made too long ago, is left as it is: nobody comes to it, and ending it would wait for them.
+    /// The tracker of so many hosts. One that does not fit, or was made too long ago, is left as it
+    /// is: nobody comes to it, and ending it would wait for them.
     fn track(&mut self, hosts: usize) -> Result<&Tracker, XGBoostError> {
         let fits = |made: &Made| made.hosts == hosts && made.when.elapsed() < FRESH;
         let made = match self.tracker.take().filter(fits) {

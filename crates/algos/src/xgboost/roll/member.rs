@@ -1,4 +1,5 @@
-//! Every host's side: a thread that listens and one that says that the host is alive, beside the thread that trains.
+//! Every host's side: a thread that listens and one that says that the host is alive, beside the
+//! thread that trains.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -13,11 +14,12 @@ const ARRIVAL: Duration = Duration::from_secs(300);
 /// How long the caller has to answer a hello.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// How long this host listens at a time. If it stands still itself, it is told of one such time only, however long that was.
+/// How long this host listens at a time. If it stands still itself, it is told of one such time
+/// only, however long that was.
 const LISTENS: Duration = Duration::from_secs(HEARTBEAT_SECONDS);
 
-/// How long the training thread gets to end by itself after a loss. Usually XGBoost has told it by then; in a collective call with a frozen
-/// host it would wait for many minutes.
+/// How long the training thread gets to end by itself after a loss. Usually XGBoost has told it by
+/// then; in a collective call with a frozen host it would wait for many minutes.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long to wait for the caller's word on who was lost, when XGBoost noticed first.
@@ -53,8 +55,9 @@ impl Shared {
 }
 
 impl Member {
-    /// Answers the roll as `host`; `resolve` gives the caller's address once its name resolves. If a host is lost later, `end` is called some
-    /// seconds after, unless the process has ended by then.
+    /// Answers the roll as `host`; `resolve` gives the caller's address once its name resolves. If
+    /// a host is lost later, `end` is called some seconds after, unless the process has ended by
+    /// then.
     pub(in crate::xgboost) fn join(
         host: &str,
         meeting: &Meeting,
@@ -62,7 +65,8 @@ impl Member {
         end: impl FnOnce(Loss) + Send + 'static,
     ) -> Result<Self, Loss> {
         let (stream, reader) = connect(host, meeting, resolve)?;
-        let refused = |error: std::io::Error| Loss { host: meeting.caller().to_owned(), how: format!("was lost: {error}") };
+        let refused =
+            |error: std::io::Error| Loss { host: meeting.caller().to_owned(), how: format!("was lost: {error}") };
         let silence = meeting.silence;
         stream.set_write_timeout(Some(silence)).map_err(refused)?;
         reader.get_ref().set_read_timeout(Some(LISTENS)).map_err(refused)?;
@@ -105,8 +109,11 @@ impl Member {
     /// Who was lost, if XGBoost failed for that reason; the caller may need a moment to notice.
     pub(in crate::xgboost) fn loss(&self) -> Option<Loss> {
         let state = self.shared.state();
-        let (state, _) =
-            self.shared.changed.wait_timeout_while(state, WORD, |state| state.loss.is_none()).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(state, WORD, |state| state.loss.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
         state.loss.clone()
     }
 
@@ -114,7 +121,8 @@ impl Member {
     pub(in crate::xgboost) fn fail(&self, how: &str) {
         let how: String = how.chars().take(1024).collect();
         if self.shared.say(&Answer::Failed { how }).is_ok() {
-            // The caller repeats it to everyone, this host included: then it is safe to end, even for the caller's own process.
+            // The caller repeats it to everyone, this host included: then it is safe to end, even
+            // for the caller's own process.
             self.loss();
         }
     }
@@ -127,7 +135,11 @@ impl Member {
 }
 
 /// Finds the caller, which may not be up yet, among the ports where it may listen.
-fn connect(host: &str, meeting: &Meeting, resolve: impl Fn() -> Option<IpAddr>) -> Result<(TcpStream, BufReader<TcpStream>), Loss> {
+fn connect(
+    host: &str,
+    meeting: &Meeting,
+    resolve: impl Fn() -> Option<IpAddr>,
+) -> Result<(TcpStream, BufReader<TcpStream>), Loss> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(2);
     loop {
@@ -188,7 +200,10 @@ fn listen(shared: &Shared, mut lines: BufReader<TcpStream>, caller: &str, silenc
                 Err(error) => format!("sent what is no message of the roll: {error}"),
             },
             Err(error) if is_pause(&error) => {
-                format!("was lost: it said nothing for {} seconds (frozen, or cut off from the network)", silence.as_secs())
+                format!(
+                    "was lost: it said nothing for {} seconds (frozen, or cut off from the network)",
+                    silence.as_secs()
+                )
             }
             Err(error) => format!("was lost: {error}"),
         };

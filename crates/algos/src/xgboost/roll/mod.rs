@@ -1,7 +1,9 @@
-//! The roll: before a training over several hosts, who is there and who has data; during it, who was lost. The first host calls it
-//! ([`caller`]) and every host answers ([`member`]), over one TCP connection each with a line of JSON per message, open until the end.
+//! The roll: before a training over several hosts, who is there and who has data; during it, who
+//! was lost. The first host calls it ([`caller`]) and every host answers ([`member`]), over one TCP
+//! connection each with a line of JSON per message, open until the end.
 //!
-//! XGBoost's own collective notices a closed connection too, but not which host is gone nor why, and a frozen host only after its long time-out.
+//! XGBoost's own collective notices a closed connection too, but not which host is gone nor why,
+//! and a frozen host only after its long time-out.
 
 mod caller;
 mod member;
@@ -14,8 +16,9 @@ use thiserror::Error;
 pub(super) use caller::Caller;
 pub(super) use member::Member;
 
-/// The caller listens on the first free one of so many ports: instances without networks of their own share those of the machine with other
-/// jobs. The greeting names the job, so that nobody joins another's roll.
+/// The caller listens on the first free one of so many ports: instances without networks of their
+/// own share those of the machine with other jobs. The greeting names the job, so that nobody joins
+/// another's roll.
 const PORTS: u16 = 32;
 
 /// How often each side says that it is alive, in seconds.
@@ -73,8 +76,9 @@ pub(super) struct Meeting {
     pub(super) hosts: Vec<String>,
     /// The first port to try.
     pub(super) port: u16,
-    /// How long a host may say nothing before it counts as lost: by the clock of a listener that is awake. While a tuning job's trial rests, all
-    /// its hosts stand still, and they wake one after another.
+    /// How long a host may say nothing before it counts as lost: by the clock of a listener that is
+    /// awake. While a tuning job's trial rests, all its hosts stand still, and they wake one after
+    /// another.
     pub(super) silence: Duration,
 }
 

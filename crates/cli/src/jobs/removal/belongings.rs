@@ -1,5 +1,5 @@
-//! Whose an object is: what a training job wrote itself, told from its inputs, from checkpoints, and from what other jobs wrote beside or below it.
-//! Pure: descriptions of jobs in, yes or no out.
+//! Whose an object is: what a training job wrote itself, told from its inputs, from checkpoints,
+//! and from what other jobs wrote beside or below it. Pure: descriptions of jobs in, yes or no out.
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,14 @@ impl Belongings {
         let name = job["TrainingJobName"].as_str().unwrap_or_default();
         let uri = |value: &Value| value.as_str().and_then(|text| text.parse::<S3Uri>().ok());
         let output = uri(&job["OutputDataConfig"]["S3OutputPath"]).map(|path| arn::output(&path, name, ""));
-        let intermediate = uri(&hyperparameter(job, "sagemaker_s3_output")).map(|path| arn::output(&path, name, "intermediate/"));
+        let intermediate =
+            uri(&hyperparameter(job, "sagemaker_s3_output")).map(|path| arn::output(&path, name, "intermediate/"));
         let channels = job["InputDataConfig"].as_array().into_iter().flatten();
         let channels = channels.filter_map(|channel| uri(&channel["DataSource"]["S3DataSource"]["S3Uri"]));
-        let source = [hyperparameter(job, "sagemaker_submit_directory"), job["Environment"]["SAGEMAKER_SUBMIT_DIRECTORY"].clone()];
+        let source = [
+            hyperparameter(job, "sagemaker_submit_directory"),
+            job["Environment"]["SAGEMAKER_SUBMIT_DIRECTORY"].clone(),
+        ];
         Self {
             output: output.into_iter().chain(intermediate).collect(),
             checkpoints: uri(&job["CheckpointConfig"]["S3Uri"]),
@@ -38,7 +42,11 @@ impl Belongings {
 /// SDKs write values as JSON.
 fn hyperparameter(job: &Value, name: &str) -> Value {
     let value = &job["HyperParameters"][name];
-    value.as_str().and_then(|text| serde_json::from_str(text).ok()).filter(Value::is_string).unwrap_or_else(|| value.clone())
+    value
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .filter(Value::is_string)
+        .unwrap_or_else(|| value.clone())
 }
 
 /// Where all jobs of a server write, with the job's name.
@@ -56,13 +64,16 @@ impl Writers {
         Self(jobs.iter().flat_map(places).collect())
     }
 
-    /// What below `place`, where `job` writes, is not its output: what it reads, checkpoints, and what others write.
+    /// What below `place`, where `job` writes, is not its output: what it reads, checkpoints, and
+    /// what others write.
     pub(super) fn spared<'a>(&'a self, place: &S3Uri, job: &'a str, own: &'a Belongings) -> Vec<&'a str> {
         let below = self.0.range((place.clone(), String::new())..);
-        let below = below.take_while(|(other, _)| other.bucket == place.bucket && other.prefix.starts_with(&place.prefix));
+        let below =
+            below.take_while(|(other, _)| other.bucket == place.bucket && other.prefix.starts_with(&place.prefix));
         let others = below.filter(|(_, writer)| writer != job).map(|(other, _)| other);
         let inputs = own.inputs.iter().chain(&own.checkpoints);
-        // A channel of the whole bucket does not make an input of a model in it: the nearer name counts.
+        // A channel of the whole bucket does not make an input of a model in it: the nearer name
+        // counts.
         let inputs = inputs.filter(|input| input.bucket == place.bucket && input.prefix.starts_with(&place.prefix));
         others.chain(inputs).map(|other| other.prefix.as_str()).collect()
     }
@@ -92,25 +103,40 @@ mod tests {
 
     #[test]
     fn the_output_of_a_job_is_what_it_wrote_below_its_own_name() {
-        for (path, below) in [("s3://bkt", "a/output/"), ("s3://bkt/", "a/output/"), ("s3://bkt/out/deep/", "out/deep/a/output/")] {
+        for (path, below) in
+            [("s3://bkt", "a/output/"), ("s3://bkt/", "a/output/"), ("s3://bkt/out/deep/", "out/deep/a/output/")]
+        {
             let found = Belongings::of(&job("a", path)).output;
             assert_eq!(found, [S3Uri { bucket: "bkt".into(), prefix: below.into() }], "{path}");
         }
         let mut script = job("a", "s3://bkt/");
         script["HyperParameters"] = json!({"sagemaker_s3_output": "\"s3://bkt/more\""});
-        let keys =
-            ["a/output/model.tar.gz", "a/output/model/x", "more/a/output/intermediate/x", "more/a/output/x", "ab/output/model.tar.gz"];
+        let keys = [
+            "a/output/model.tar.gz",
+            "a/output/model/x",
+            "more/a/output/intermediate/x",
+            "more/a/output/x",
+            "ab/output/model.tar.gz",
+        ];
         assert_eq!(gone(&script, &[], &keys), keys[..3]);
     }
 
     #[test]
     fn what_other_jobs_wrote_stays() {
-        let keys = ["a/output/model.tar.gz", "a/b/output/model.tar.gz", "a/output/output/model.tar.gz", "a/output/b/output/model.tar.gz"];
+        let keys = [
+            "a/output/model.tar.gz",
+            "a/b/output/model.tar.gz",
+            "a/output/output/model.tar.gz",
+            "a/output/b/output/model.tar.gz",
+        ];
         assert_eq!(gone(&job("a", "s3://bkt/"), &[job("b", "s3://bkt/a/")], &keys[..2]), keys[..1]);
         let nested = [job("output", "s3://bkt/a"), job("b", "s3://bkt/a/output/")];
         assert_eq!(gone(&job("a", "s3://bkt/"), &nested, &keys[2..]), keys[..0]);
         let checkpoints = json!({"TrainingJobName": "c", "CheckpointConfig": {"S3Uri": "s3://bkt/a/output/c"}});
-        assert_eq!(gone(&job("a", "s3://bkt/"), &[checkpoints], &["a/output/c/1.pt", "a/output/model.tar.gz"]), keys[..1]);
+        assert_eq!(
+            gone(&job("a", "s3://bkt/"), &[checkpoints], &["a/output/c/1.pt", "a/output/model.tar.gz"]),
+            keys[..1]
+        );
     }
 
     #[test]

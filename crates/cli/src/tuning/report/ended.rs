@@ -1,4 +1,5 @@
-//! The part of the page that tells which trials failed, were cancelled, or had no number to show, and why.
+//! The part of the page that tells which trials failed, were cancelled, or had no number to show,
+//! and why.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,8 @@ pub(super) fn section(study: &StudyDescription) -> String {
     if groups.is_empty() && astray.is_empty() {
         return String::new();
     }
-    let title = if groups.is_empty() { "Trials whose objective was no number" } else { "Trials that failed or were cancelled" };
+    let title =
+        if groups.is_empty() { "Trials whose objective was no number" } else { "Trials that failed or were cancelled" };
     let mut text = format!("<h2 id=\"ended-heading\">{title}</h2>");
     if !astray.is_empty() {
         let _ = write!(
@@ -30,8 +32,11 @@ pub(super) fn section(study: &StudyDescription) -> String {
         return text;
     }
     if let Some(failed) = groups.iter().find(|group| group.state == "Failed") {
-        let _ =
-            write!(text, "<p>What one of them printed: <code>shoal jobs logs {}</code></p>", escape(&failed.trials[0].training_job_name));
+        let _ = write!(
+            text,
+            "<p>What one of them printed: <code>shoal jobs logs {}</code></p>",
+            escape(&failed.trials[0].training_job_name)
+        );
     }
     text.push_str(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"ended-heading\"><table class=\"ended\"><thead><tr>\
@@ -56,5 +61,8 @@ fn why(group: &Group<'_>) -> String {
         return gist;
     }
     let whose = group.trials.first().map_or(0, |trial| trial.number);
-    format!("<details><summary>{gist}</summary><p>Trial {whose}, in full:</p><pre>{}</pre></details>", escape(group.reason))
+    format!(
+        "<details><summary>{gist}</summary><p>Trial {whose}, in full:</p><pre>{}</pre></details>",
+        escape(group.reason)
+    )
 }

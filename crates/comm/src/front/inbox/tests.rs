@@ -16,7 +16,10 @@ struct Script {
 impl Script {
     fn new(messages: &[(u32, Vec<u8>)]) -> Self {
         let label = |tag: u32, bytes: &[u8]| {
-            Label::of(&Call::new(Kind::RecvAny { tag }, DType::U8, bytes.as_ptr(), std::ptr::null_mut(), bytes.len()), 0)
+            Label::of(
+                &Call::new(Kind::RecvAny { tag }, DType::U8, bytes.as_ptr(), std::ptr::null_mut(), bytes.len()),
+                0,
+            )
         };
         let messages = messages.iter().map(|(tag, bytes)| (label(*tag, bytes), bytes.clone())).collect();
         Self { messages: Mutex::new(messages), most: AtomicU64::new(u64::MAX) }
@@ -60,7 +63,8 @@ impl Wire for Script {
 fn receive(inbox: &Inbox, script: &Script, kind: Kind, target: &mut [u8]) -> Result<usize, Error> {
     let call = Call::new(kind, DType::U8, std::ptr::null(), target.as_mut_ptr(), target.len());
     let (alarm, stall) = (Alarm::default(), Stall::default());
-    let terms = Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(20), spins: 0, stall: &stall, watch: None };
+    let terms =
+        Terms { epoch: 0, alarm: &alarm, limit: Duration::from_millis(20), spins: 0, stall: &stall, watch: None };
     let slot = inbox.slot(&call, 0, None);
     // SAFETY: the target is borrowed until the wait is over, after which nobody has the slot.
     unsafe { inbox.post(&slot, script) };
@@ -77,7 +81,10 @@ fn what_is_kept_is_bounded_and_room_lets_the_next_come() {
     assert!(error.contains("rank 1 has sent messages of tag 1 that nobody receives, as much as is kept"), "{error}");
     assert_eq!(script.messages.lock().unwrap().len(), 3, "three are kept, one of the others has begun");
     let mut first = vec![0; 100];
-    for (i, kind) in [Kind::Recv { from: 1, tag: 1 }, Kind::RecvAny { tag: 1 }, Kind::Recv { from: 1, tag: 1 }].into_iter().enumerate() {
+    for (i, kind) in [Kind::Recv { from: 1, tag: 1 }, Kind::RecvAny { tag: 1 }, Kind::Recv { from: 1, tag: 1 }]
+        .into_iter()
+        .enumerate()
+    {
         assert_eq!((receive(&inbox, &script, kind, &mut first), &first), (Ok(1), &vec![i as u8; 100]));
     }
     assert_eq!((receive(&inbox, &script, Kind::RecvAny { tag: 2 }, &mut target), target), (Ok(1), vec![9; 50]));
@@ -100,7 +107,10 @@ fn memory_of_a_receive_that_is_over_is_touched_by_nobody() {
     script.most.store(40, Ordering::Relaxed);
     let inbox = Inbox::new(0, 2, ROOM);
     let mut target = vec![0; 100];
-    assert!(matches!(receive(&inbox, &script, Kind::Recv { from: 1, tag: 1 }, &mut target), Err(Error::Deadline { .. })));
+    assert!(matches!(
+        receive(&inbox, &script, Kind::Recv { from: 1, tag: 1 }, &mut target),
+        Err(Error::Deadline { .. })
+    ));
     assert_eq!(target.iter().filter(|byte| **byte == 3).count(), 40);
     script.most.store(u64::MAX, Ordering::Relaxed);
     assert!(receive(&inbox, &script, Kind::RecvAny { tag: 5 }, &mut [0; 5]).is_err());

@@ -1,6 +1,7 @@
 //! Which rank is on which host.
 
-/// Which rank is on which host. Hosts are numbered in the order of their lowest ranks; a rank's place counts the ranks of its host before it.
+/// Which rank is on which host. Hosts are numbered in the order of their lowest ranks; a rank's
+/// place counts the ranks of its host before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     /// By host: its ranks in order.
@@ -60,7 +61,8 @@ impl Layout {
         self.seats.is_sorted()
     }
 
-    /// Who stands on each host for the ranks at that place: the one there, or the last one where there is none.
+    /// Who stands on each host for the ranks at that place: the one there, or the last one where
+    /// there is none.
     pub(super) fn row(&self, place: usize) -> Vec<usize> {
         self.hosts.iter().map(|ranks| ranks[place.min(ranks.len() - 1)]).collect()
     }

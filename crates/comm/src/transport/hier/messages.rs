@@ -10,7 +10,8 @@ use crate::timeline::Way;
 use crate::transport::wire::{Label, Wire};
 use crate::{Call, Error};
 
-/// The longest sleep of who waits for ranks of this host and of others: those of this host wake nobody.
+/// The longest sleep of who waits for ranks of this host and of others: those of this host wake
+/// nobody.
 const NAP: Duration = Duration::from_micros(200);
 
 impl Hier {
@@ -35,7 +36,9 @@ impl Wire for Hier {
         let (host, place) = self.layout.seat(to);
         match self.within.as_ref().and_then(|within| within.transport.wire()) {
             // SAFETY: the caller's promise.
-            Some(within) if host == self.host => unsafe { within.send(place, call, label, &guard.step(self.layout.on(host))) },
+            Some(within) if host == self.host => unsafe {
+                within.send(place, call, label, &guard.step(self.layout.on(host)))
+            },
             // SAFETY: the caller's promise.
             _ => unsafe { self.whole.send(to, call, label, guard) },
         }

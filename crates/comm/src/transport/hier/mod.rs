@@ -1,13 +1,17 @@
 //! Ranks of several hosts with several ranks each: shared memory within a host, TCP across.
 //!
-//! An all-reduce goes in three steps: the ranks of a host reduce among themselves, each getting a slice; ranks of the same place on all hosts reduce their slice across;
-//! the ranks of a host gather the slices. So every byte crosses once, whatever the number of ranks on a host, and all ranks of a host send. Where hosts have unequally many
-//! ranks, as many places take part in the second step as every host has. Short vectors go through the first rank of each host.
+//! An all-reduce goes in three steps: the ranks of a host reduce among themselves, each getting a
+//! slice; ranks of the same place on all hosts reduce their slice across; the ranks of a host
+//! gather the slices. So every byte crosses once, whatever the number of ranks on a host, and all
+//! ranks of a host send. Where hosts have unequally many ranks, as many places take part in the
+//! second step as every host has. Short vectors go through the first rank of each host.
 //!
-//! An element is reduced in rank order within each host, and then over the hosts as TCP among so many ranks does it: a fixed order, which is not that of the ranks.
-//! Types of 16 bits are rounded on each level.
+//! An element is reduced in rank order within each host, and then over the hosts as TCP among so
+//! many ranks does it: a fixed order, which is not that of the ranks. Types of 16 bits are rounded
+//! on each level.
 //!
-//! Each step is an operation of the transport within or of one across, and ranks that called different things find out where they meet.
+//! Each step is an operation of the transport within or of one across, and ranks that called
+//! different things find out where they meet.
 
 mod layout;
 mod messages;
@@ -45,7 +49,8 @@ pub(crate) struct Hier {
     whole: Tcp,
     /// None where this rank is alone on its host.
     within: Option<Within>,
-    /// By place: who stands for it on each host, and the connections among them if this rank is one.
+    /// By place: who stands for it on each host, and the connections among them if this rank is
+    /// one.
     across: Vec<(Vec<usize>, Option<Tcp>)>,
     /// Kept between operations.
     scratch: Mutex<Vec<u8>>,
@@ -58,7 +63,8 @@ impl fmt::Debug for Hier {
 }
 
 impl Hier {
-    /// Connects with all nodes of a group of that epoch. `layout` is theirs; `within` has those of this host, if there are several.
+    /// Connects with all nodes of a group of that epoch. `layout` is theirs; `within` has those of
+    /// this host, if there are several.
     pub(crate) fn connect(
         node: &Arc<Node>,
         nodes: &[usize],
@@ -72,8 +78,16 @@ impl Hier {
         Self::of(whole, layout, within, 0, alarm, end)
     }
 
-    /// The same where all ranks are connected already. `id` is the same on all of them, and no other group has it.
-    fn of(whole: Tcp, layout: Layout, within: Option<Arc<dyn Transport>>, id: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
+    /// The same where all ranks are connected already. `id` is the same on all of them, and no
+    /// other group has it.
+    fn of(
+        whole: Tcp,
+        layout: Layout,
+        within: Option<Arc<dyn Transport>>,
+        id: u64,
+        alarm: &Alarm,
+        end: Instant,
+    ) -> Result<Self, Error> {
         let rank = whole.rank();
         let mut across = Vec::new();
         for place in 0..layout.places() {
@@ -121,7 +135,8 @@ impl Transport for Hier {
     fn split(&self, members: &[usize], id: u64, guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error> {
         let hosts: Vec<_> = members.iter().map(|member| self.layout.seat(*member).0).collect();
         let layout = Layout::new(&hosts);
-        let neighbours: Vec<_> = members.iter().map(|member| self.layout.seat(*member)).filter(|seat| seat.0 == self.host).collect();
+        let neighbours: Vec<_> =
+            members.iter().map(|member| self.layout.seat(*member)).filter(|seat| seat.0 == self.host).collect();
         let within = match &self.within {
             Some(within) if neighbours.len() > 1 => {
                 let places: Vec<_> = neighbours.iter().map(|(_, place)| *place).collect();
@@ -143,10 +158,13 @@ impl Transport for Hier {
     fn plan(&self) -> String {
         let counts: Vec<_> = (0..self.layout.hosts()).map(|host| self.layout.on(host).len().to_string()).collect();
         let rails = self.layout.rails();
-        let mut text = format!("{} hosts with {} ranks: shared memory within, TCP across\n", counts.len(), counts.join(", "));
-        text += &format!("all-reduce: through the first rank of each host up to {} bytes, by {rails} of each host above\n", steps::LEADERS);
-        text +=
-            "reduce, broadcast: by who has the root's place on each host; all-gather, reduce-scatter, barrier: through the first ones\n";
+        let mut text =
+            format!("{} hosts with {} ranks: shared memory within, TCP across\n", counts.len(), counts.join(", "));
+        text += &format!(
+            "all-reduce: through the first rank of each host up to {} bytes, by {rails} of each host above\n",
+            steps::LEADERS
+        );
+        text += "reduce, broadcast: by who has the root's place on each host; all-gather, reduce-scatter, barrier: through the first ones\n";
         text += "gather, scatter, all-to-all: each pair over TCP; send, recv: shared memory within a host, else TCP\n";
         if let Some(within) = &self.within {
             text += &format!("within this host:\n{}", within.transport.plan());

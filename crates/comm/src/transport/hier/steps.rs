@@ -11,7 +11,8 @@ use crate::reduce::{self, Reduction, Stores};
 use crate::transport::direct::slice;
 use crate::{Call, Error, Kind, ReduceOp};
 
-/// Up to so many bytes an all-reduce goes through the first rank of each host: one message across instead of several.
+/// Up to so many bytes an all-reduce goes through the first rank of each host: one message across
+/// instead of several.
 pub(super) const LEADERS: usize = 32 * 1024;
 
 /// How the levels reduce.
@@ -37,7 +38,13 @@ impl Hier {
     ///
     /// # Safety
     /// As for [`crate::ProcessGroup::run`].
-    pub(super) unsafe fn levels(&self, call: &Call, seq: u64, guard: &Guard<'_>, scratch: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) unsafe fn levels(
+        &self,
+        call: &Call,
+        seq: u64,
+        guard: &Guard<'_>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let operation = Operation { hier: self, call, seq, guard, scratch };
         // SAFETY: the caller's promise.
         unsafe {
@@ -93,7 +100,8 @@ impl Operation<'_> {
         self.hier.within.is_some()
     }
 
-    /// Averages of averages are right where hosts have equally many ranks, and cannot overflow; else sums are divided at the end.
+    /// Averages of averages are right where hosts have equally many ranks, and cannot overflow;
+    /// else sums are divided at the end.
     fn ops(&self, op: ReduceOp) -> Ops {
         let divides = op == ReduceOp::Avg && !self.hier.layout.is_even();
         let op = if divides { ReduceOp::Sum } else { op };
@@ -120,14 +128,18 @@ impl Operation<'_> {
         let own = call.recv.wrapping_add(at * size);
         let first = match rails {
             1 => self.part(Kind::Reduce { op: ops.within, root: 0 }, call.send, own, call.len),
-            _ => Call { counts: Some(Arc::clone(&counts)), ..self.part(Kind::ReduceScatter(ops.within), call.send, own, len) },
+            _ => Call {
+                counts: Some(Arc::clone(&counts)),
+                ..self.part(Kind::ReduceScatter(ops.within), call.send, own, len)
+            },
         };
         let last = match rails {
             1 => self.part(Kind::Broadcast { root: 0 }, call.recv, call.recv, call.len),
             _ => Call { counts: Some(counts), ..self.part(Kind::AllGather, own, call.recv, len) },
         };
         let source = if self.has_neighbours() { own.cast_const() } else { call.send };
-        // SAFETY: the slice is within the vector that the caller promises, and of this rank alone between the first step and the last.
+        // SAFETY: the slice is within the vector that the caller promises, and of this rank alone
+        // between the first step and the last.
         unsafe {
             self.within(&first)?;
             if self.hier.place < rails {
@@ -153,7 +165,8 @@ impl Operation<'_> {
         };
         let source = if self.has_neighbours() { sum.cast_const() } else { call.send };
         let stand_in = self.hier.layout.stand_in(self.hier.host, place);
-        // SAFETY: whoever stands for the root has memory for the sum; the root's is what the caller promises.
+        // SAFETY: whoever stands for the root has memory for the sum; the root's is what the caller
+        // promises.
         unsafe {
             self.within(&self.part(Kind::Reduce { op: ops.within, root: stand_in }, call.send, sum, call.len))?;
             self.across(place, &self.part(Kind::Reduce { op: ops.across, root: home }, source, call.recv, call.len))?;
@@ -235,7 +248,8 @@ impl Operation<'_> {
         }
     }
 
-    /// The pieces of a host come to all of its ranks; the first ones exchange them; each host's ranks get all from its first.
+    /// The pieces of a host come to all of its ranks; the first ones exchange them; each host's
+    /// ranks get all from its first.
     unsafe fn all_gather(mut self) -> Result<(), Error> {
         let (call, size) = (self.call, self.size());
         let total = self.total();
@@ -244,7 +258,8 @@ impl Operation<'_> {
         let block = all.wrapping_add(self.block_at() * size);
         let (here, blocks) = (self.pieces_here(), self.blocks());
         let own = call.piece(self.hier.rank);
-        // SAFETY: pieces and blocks are within the whole that the caller promises, or within scratch memory of that size.
+        // SAFETY: pieces and blocks are within the whole that the caller promises, or within
+        // scratch memory of that size.
         unsafe {
             if self.has_neighbours() {
                 self.within(&Call { counts: Some(here), ..self.part(Kind::AllGather, call.send, block, own) })?;
@@ -261,7 +276,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// The first rank of each host gets its host's sum of everything; the first ones scatter the blocks among themselves; each host's ranks take theirs from its first.
+    /// The first rank of each host gets its host's sum of everything; the first ones scatter the
+    /// blocks among themselves; each host's ranks take theirs from its first.
     unsafe fn reduce_scatter(mut self, op: ReduceOp) -> Result<(), Error> {
         let (call, size) = (self.call, self.size());
         let (total, blocks) = (self.total(), self.blocks());

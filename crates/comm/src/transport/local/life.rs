@@ -79,7 +79,12 @@ impl Life {
     }
 
     /// Waits until `ready` says so of the state, or until `end`.
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, end: Instant, ready: impl Fn(&State) -> bool) -> MutexGuard<'a, State> {
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        end: Instant,
+        ready: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
         while !ready(&state) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -139,12 +144,15 @@ impl Reform for Member {
         state.reforming.push(self.rank);
         life.changed.notify_all();
         let size = life.alarms.len();
-        let everybody = |state: &State| (0..size).all(|rank| state.dead.contains(&rank) || state.reforming.contains(&rank));
+        let everybody =
+            |state: &State| (0..size).all(|rank| state.dead.contains(&rank) || state.reforming.contains(&rank));
         let mut state = life.wait(state, Instant::now() + PATIENCE, |state| state.next.is_some() || everybody(state));
         if state.next.is_none() {
             if !everybody(&state) {
-                let missing: Vec<_> = (0..size).filter(|rank| !state.dead.contains(rank) && !state.reforming.contains(rank)).collect();
-                let problem = format!("shrink: ranks {missing:?} live but did not call shrink within {} s", PATIENCE.as_secs());
+                let missing: Vec<_> =
+                    (0..size).filter(|rank| !state.dead.contains(rank) && !state.reforming.contains(rank)).collect();
+                let problem =
+                    format!("shrink: ranks {missing:?} live but did not call shrink within {} s", PATIENCE.as_secs());
                 return Err(Error::Rendezvous { problem });
             }
             let mut living = state.reforming.clone();

@@ -39,7 +39,14 @@ impl Meeting {
     }
 
     /// Comes with a call and waits for all others; gives every rank's memory as `rank` sees it.
-    pub(super) fn enter(&self, rank: usize, seq: u64, signature: u64, call: &Call, guard: &Guard<'_>) -> Result<Vec<View>, Error> {
+    pub(super) fn enter(
+        &self,
+        rank: usize,
+        seq: u64,
+        signature: u64,
+        call: &Call,
+        guard: &Guard<'_>,
+    ) -> Result<Vec<View>, Error> {
         let mut state = self.lock();
         state.entered[rank] = seq + 1;
         state.posted[rank] = Posted { signature, call: Some(call.clone()) };
@@ -81,7 +88,8 @@ impl Meeting {
     ) -> Result<MutexGuard<'a, State>, Error> {
         let mut backoff = Backoff::asleep();
         loop {
-            let missing: Vec<_> = which(&state).iter().enumerate().filter(|(_, done)| **done <= seq).map(|(rank, _)| rank).collect();
+            let missing: Vec<_> =
+                which(&state).iter().enumerate().filter(|(_, done)| **done <= seq).map(|(rank, _)| rank).collect();
             if missing.is_empty() {
                 return Ok(state);
             }

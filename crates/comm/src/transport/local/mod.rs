@@ -1,4 +1,5 @@
-//! Ranks that are threads of one process: for tests and as a reference. Correct first: a mutex and a condition variable.
+//! Ranks that are threads of one process: for tests and as a reference. Correct first: a mutex and
+//! a condition variable.
 
 mod life;
 mod meeting;
@@ -69,7 +70,8 @@ impl Transport for Local {
     unsafe fn execute(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         guard.took(Way::Direct);
         let views = self.world.collectives.enter(self.rank, seq, call.signature(self.world.epoch), call, guard)?;
-        // SAFETY: every rank has entered with the same signature, and none leaves before all have done their share.
+        // SAFETY: every rank has entered with the same signature, and none leaves before all have
+        // done their share.
         unsafe { direct::share(call, self.rank, &views, Stores::Cached) };
         self.world.collectives.leave(self.rank, seq, guard)
     }

@@ -113,8 +113,10 @@ impl Wire for Local {
 
     fn pause(&self, from: &[usize], time: Duration) {
         let state = self.world.messages.lock();
-        let has_come = from.iter().any(|from| state.get(&(*from, self.rank)).is_some_and(|pipe| !pipe.messages.is_empty()));
-        // What has come and waits for room, or for another thread, does not keep this one awake either.
+        let has_come =
+            from.iter().any(|from| state.get(&(*from, self.rank)).is_some_and(|pipe| !pipe.messages.is_empty()));
+        // What has come and waits for room, or for another thread, does not keep this one awake
+        // either.
         let time = if has_come { time.min(Duration::from_micros(50)) } else { time };
         drop(self.world.messages.changed.wait_timeout(state, time));
     }

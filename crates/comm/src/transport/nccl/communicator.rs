@@ -1,4 +1,5 @@
-//! One of NCCL's communicators, which blocks nobody: what it does can be waited for with a deadline, and ended.
+//! One of NCCL's communicators, which blocks nobody: what it does can be waited for with a
+//! deadline, and ended.
 
 #![expect(unsafe_code, reason = "a foreign library is called by address")]
 
@@ -24,7 +25,8 @@ use crate::{
     guard::{Backoff, Guard, Pace},
 };
 
-/// How long a communicator that is not used any more waits for the others' part, so that nobody loses what it still reads.
+/// How long a communicator that is not used any more waits for the others' part, so that nobody
+/// loses what it still reads.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long an error of NCCL's waits for the news that a rank is gone, which would be its reason.
 const NEWS: Duration = Duration::from_millis(300);
@@ -40,7 +42,8 @@ pub(super) struct Communicator {
     others: Vec<usize>,
 }
 
-// SAFETY: NCCL lets any thread use a communicator, one at a time; whoever has a turn in its lane is that one.
+// SAFETY: NCCL lets any thread use a communicator, one at a time; whoever has a turn in its lane is
+// that one.
 unsafe impl Send for Communicator {}
 // SAFETY: as above.
 unsafe impl Sync for Communicator {}
@@ -83,13 +86,20 @@ impl Communicator {
         &self.stream
     }
 
-    /// Does an operation and waits for its end; `meet` is called while the GPU works. After an error the communicator is of no more use. The GPU's
-    /// context is current.
+    /// Does an operation and waits for its end; `meet` is called while the GPU works. After an
+    /// error the communicator is of no more use. The GPU's context is current.
     ///
     /// # Safety
-    /// The steps' memory is reached by the GPU, valid for their lengths, and nobody else's until this returns.
-    pub(super) unsafe fn perform(&self, steps: &[Step], guard: &Guard<'_>, meet: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        // SAFETY: the caller's promise. Whatever goes wrong, the communicator is aborted below, after which its GPU does nothing more.
+    /// The steps' memory is reached by the GPU, valid for their lengths, and nobody else's until
+    /// this returns.
+    pub(super) unsafe fn perform(
+        &self,
+        steps: &[Step],
+        guard: &Guard<'_>,
+        meet: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise. Whatever goes wrong, the communicator is aborted below,
+        // after which its GPU does nothing more.
         let begun = unsafe { self.library.issue(steps, self.raw, self.stream.raw()) };
         let done = begun.and_then(|()| meet()).and_then(|()| self.settle(guard)).and_then(|()| self.drain(guard));
         done.map_err(|error| self.give_up(error, guard))
@@ -131,7 +141,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends what the GPU does. NCCL's own errors mean a lost rank more often than not: then that is the error.
+    /// Ends what the GPU does. NCCL's own errors mean a lost rank more often than not: then that is
+    /// the error.
     fn give_up(&self, error: Error, guard: &Guard<'_>) -> Error {
         self.abort();
         if !matches!(error, Error::Io { .. }) {

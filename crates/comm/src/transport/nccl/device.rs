@@ -22,11 +22,13 @@ pub(super) struct Device {
     ordinal: usize,
     name: String,
     handle: sys::CUdevice,
-    /// The primary context, which the CUDA runtime and PyTorch use, too: their memory is reached here.
+    /// The primary context, which the CUDA runtime and PyTorch use, too: their memory is reached
+    /// here.
     context: sys::CUcontext,
 }
 
-// SAFETY: a context may be used by any thread in which it is current, and the driver locks by itself.
+// SAFETY: a context may be used by any thread in which it is current, and the driver locks by
+// itself.
 unsafe impl Send for Device {}
 // SAFETY: as above; nothing here changes after it was made.
 unsafe impl Sync for Device {}
@@ -42,8 +44,7 @@ impl fmt::Debug for Device {
 /// # Errors
 /// No driver, or one that does not work: what to do.
 pub(super) fn count() -> Result<usize, Error> {
-    let advice =
-        "install NVIDIA's driver, or start the container with its GPUs (--gpus all); or use another transport (SHOAL_COMM_TRANSPORT=auto)";
+    let advice = "install NVIDIA's driver, or start the container with its GPUs (--gpus all); or use another transport (SHOAL_COMM_TRANSPORT=auto)";
     // SAFETY: loads a library whose initialisation does nothing but to set up its own memory.
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::config(format!(
@@ -53,18 +54,27 @@ pub(super) fn count() -> Result<usize, Error> {
     let count = result::init().and_then(|()| device::get_count());
     match count.map(usize::try_from) {
         Ok(Ok(count)) if count > 0 => Ok(count),
-        Ok(_) => Err(Error::config(format!("a group over NCCL needs a GPU, and CUDA sees none{}: {advice}", visible()))),
-        Err(error) => Err(Error::config(format!("a group over NCCL needs a GPU, and CUDA says {}{}: {advice}", said(error), visible()))),
+        Ok(_) => {
+            Err(Error::config(format!("a group over NCCL needs a GPU, and CUDA sees none{}: {advice}", visible())))
+        }
+        Err(error) => Err(Error::config(format!(
+            "a group over NCCL needs a GPU, and CUDA says {}{}: {advice}",
+            said(error),
+            visible()
+        ))),
     }
 }
 
 /// What limits the GPUs that a process sees.
 fn visible() -> String {
-    std::env::var("CUDA_VISIBLE_DEVICES").map_or_else(|_| String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is {list:?})"))
+    std::env::var("CUDA_VISIBLE_DEVICES")
+        .map_or_else(|_| String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is {list:?})"))
 }
 
 fn said(error: DriverError) -> String {
-    let text = |name: Result<&std::ffi::CStr, DriverError>| name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let text = |name: Result<&std::ffi::CStr, DriverError>| {
+        name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    };
     format!("{} ({})", text(error.error_name()), text(error.error_string()))
 }
 
@@ -98,7 +108,9 @@ impl Device {
     /// Makes this GPU's context the thread's until what is given is dropped.
     pub(super) fn enter(&self) -> Result<Entered<'_>, Error> {
         // SAFETY: the context lives as long as this.
-        unsafe { sys::cuCtxPushCurrent_v2(self.context) }.result().map_err(|error| self.failure("make it current", error))?;
+        unsafe { sys::cuCtxPushCurrent_v2(self.context) }
+            .result()
+            .map_err(|error| self.failure("make it current", error))?;
         Ok(Entered { _device: self, not_send: PhantomData })
     }
 
@@ -112,15 +124,20 @@ impl Device {
         }
         let ask = |attribute| {
             let mut value: c_int = 0;
-            // SAFETY: these attributes are numbers of 32 bits or less; an address that CUDA does not know is an error.
-            unsafe { sys::cuPointerGetAttribute((&raw mut value).cast(), attribute, address.addr() as u64) }.result().map(|()| value)
+            // SAFETY: these attributes are numbers of 32 bits or less; an address that CUDA does
+            // not know is an error.
+            unsafe { sys::cuPointerGetAttribute((&raw mut value).cast(), attribute, address.addr() as u64) }
+                .result()
+                .map(|()| value)
         };
         use sys::CUpointer_attribute_enum as Attribute;
         // Any GPU reaches managed memory.
         if ask(Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED).is_ok_and(|managed| managed & 0xff != 0) {
             return Ok(Place::Device);
         }
-        if !ask(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE).is_ok_and(|kind| kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_int) {
+        if !ask(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+            .is_ok_and(|kind| kind == sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_int)
+        {
             return Ok(Place::Host);
         }
         match ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
@@ -200,7 +217,8 @@ impl fmt::Debug for Stream {
 impl Stream {
     pub(super) fn new(device: &Arc<Device>) -> Result<Self, Error> {
         let _entered = device.enter()?;
-        let raw = stream::create(stream::StreamKind::NonBlocking).map_err(|error| device.failure("make a stream", error))?;
+        let raw =
+            stream::create(stream::StreamKind::NonBlocking).map_err(|error| device.failure("make a stream", error))?;
         Ok(Self { device: Arc::clone(device), raw })
     }
 
@@ -226,7 +244,8 @@ impl Stream {
     /// Copies bytes from anywhere to anywhere, and waits until that is done.
     ///
     /// # Safety
-    /// Both are valid for that length, and nobody else touches what is written; the GPU's context is current.
+    /// Both are valid for that length, and nobody else touches what is written; the GPU's context
+    /// is current.
     pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<(), Error> {
         // SAFETY: the caller's promise; the driver finds out where each address lies.
         let copied = unsafe { sys::cuMemcpyAsync(to.addr() as u64, from.addr() as u64, bytes, self.raw) }.result();
@@ -241,8 +260,9 @@ impl Stream {
         let device = &self.device;
         let entered = device.enter()?;
         // SAFETY: the handle comes from the driver.
-        let shares =
-            unsafe { device::get_attribute(device.handle, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) };
+        let shares = unsafe {
+            device::get_attribute(device.handle, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
+        };
         if shares.map_err(|error| device.failure("ask what memory it shares", error))? == 0 {
             return Err(Error::config(format!(
                 "{device:?} and the processor cannot use the same memory at the same time on this machine: give the group's calls addresses of the \
@@ -250,17 +270,22 @@ impl Stream {
             )));
         }
         let refused = |error| device.failure(&format!("allocate {bytes} bytes"), error);
-        let padded =
-            bytes.checked_add(ALIGNMENT).ok_or_else(|| Error::config(format!("cannot allocate {bytes} bytes of memory; ask for less")))?;
+        let padded = bytes
+            .checked_add(ALIGNMENT)
+            .ok_or_else(|| Error::config(format!("cannot allocate {bytes} bytes of memory; ask for less")))?;
         // SAFETY: freed by its owner.
-        let block = unsafe { result::malloc_managed(padded, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }.map_err(refused)?;
+        let block =
+            unsafe { result::malloc_managed(padded, sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL) }.map_err(refused)?;
         let owner = Managed { block, device: Arc::clone(device) };
-        // SAFETY: the block is of that length, and nobody else has it yet; the stream lives as long as this.
-        unsafe { result::memset_d8_async(block, 0, padded, self.raw).and_then(|()| stream::synchronize(self.raw)) }.map_err(refused)?;
+        // SAFETY: the block is of that length, and nobody else has it yet; the stream lives as long
+        // as this.
+        unsafe { result::memset_d8_async(block, 0, padded, self.raw).and_then(|()| stream::synchronize(self.raw)) }
+            .map_err(refused)?;
         drop(entered);
         let start = usize::try_from(block).expect("an address").next_multiple_of(ALIGNMENT);
         let address = NonNull::new(ptr::with_exposed_provenance_mut(start)).expect("what was allocated is not null");
-        // SAFETY: `bytes` zeroed bytes from the first page within the block on; the owner frees them.
+        // SAFETY: `bytes` zeroed bytes from the first page within the block on; the owner frees
+        // them.
         Ok(unsafe { Memory::new(address, bytes, Box::new(owner)) })
     }
 }
@@ -286,7 +311,8 @@ impl<'a> Scratch<'a> {
     pub(super) fn new(stream: &'a Stream, bytes: usize) -> Result<Self, Error> {
         // SAFETY: used on this stream only, and freed on it.
         let block = unsafe { result::malloc_async(stream.raw, bytes) };
-        let block = block.map_err(|error| stream.device.failure(&format!("allocate {bytes} bytes for an operation"), error))?;
+        let block =
+            block.map_err(|error| stream.device.failure(&format!("allocate {bytes} bytes for an operation"), error))?;
         Ok(Self { stream, block })
     }
 

@@ -1,7 +1,7 @@
 //! NCCL's library, loaded when somebody asks for it.
 //!
-//! Types are cudarc's; the functions are looked up here, because cudarc looks for `libnccl.so` alone, which only development packages have, and panics where a
-//! function lacks.
+//! Types are cudarc's; the functions are looked up here, because cudarc looks for `libnccl.so`
+//! alone, which only development packages have, and panics where a function lacks.
 
 #![expect(unsafe_code, reason = "a library is loaded, and its functions called by address")]
 
@@ -23,7 +23,8 @@ pub(super) type Answer = c_int;
 pub(super) const SUCCESS: Answer = 0;
 pub(super) const IN_PROGRESS: Answer = 7;
 
-/// The oldest library whose communicators can be waited for without blocking (2.18: also while they connect in the first operation), as NCCL counts.
+/// The oldest library whose communicators can be waited for without blocking (2.18: also while they
+/// connect in the first operation), as NCCL counts.
 const OLDEST: c_int = 21_800;
 /// What the configuration's version says: that of the types.
 const VERSION_OF_TYPES: u32 = 22_403;
@@ -47,7 +48,8 @@ macro_rules! library {
             /// The library is NCCL's.
             unsafe fn of(library: libloading::Library, from: String) -> Result<Self, String> {
                 $(
-                    // SAFETY: the caller's promise: NCCL's function of this name has this type (nccl.h).
+                    // SAFETY: the caller's promise: NCCL's function of this name has this type
+                    // (nccl.h).
                     let $name = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol) };
                     // It stays valid as long as the library, which is kept below.
                     let $name = *$name.map_err(|_| format!("it has no {}", String::from_utf8_lossy($symbol)))?;
@@ -112,9 +114,13 @@ fn load(path: Option<&OsStr>) -> Result<Library, Error> {
     let names = path.map_or_else(|| vec![OsStr::new("libnccl.so.2"), OsStr::new("libnccl.so")], |path| vec![path]);
     let mut failures = Vec::new();
     for name in names {
-        // SAFETY: a library of this name is NCCL's, whose initialisation does nothing but to set up its own memory.
-        match unsafe { libloading::Library::new(name).map_err(|error| reason(&error)).and_then(|library| Library::of(library, text(name))) }
-        {
+        // SAFETY: a library of this name is NCCL's, whose initialisation does nothing but to set up
+        // its own memory.
+        match unsafe {
+            libloading::Library::new(name)
+                .map_err(|error| reason(&error))
+                .and_then(|library| Library::of(library, text(name)))
+        } {
             Ok(library) => return library.checked(),
             Err(why) => failures.push(format!("{}: {why}", text(name))),
         }
@@ -165,7 +171,8 @@ impl Library {
     /// What NCCL says about an error.
     pub(super) fn failure(&self, answer: Answer, what: &str) -> Error {
         let text = |address: *const c_char| {
-            // SAFETY: null, or a text that ends with a zero and lasts as long as the library, or until the next error of this thread.
+            // SAFETY: null, or a text that ends with a zero and lasts as long as the library, or
+            // until the next error of this thread.
             (!address.is_null())
                 .then(|| unsafe { CStr::from_ptr(address) }.to_string_lossy().trim().to_owned())
                 .filter(|text| !text.is_empty())
@@ -213,7 +220,8 @@ impl Library {
     /// How the communicator is.
     ///
     /// # Safety
-    /// It was made by [`Library::begin`] and is neither destroyed nor aborted; so for all that follows.
+    /// It was made by [`Library::begin`] and is neither destroyed nor aborted; so for all that
+    /// follows.
     pub(super) unsafe fn state(&self, communicator: ncclComm_t) -> Answer {
         let mut state = SUCCESS;
         // SAFETY: the caller's promise; writes one number.
@@ -251,8 +259,14 @@ impl Library {
     /// Begins all of these on the stream, as one.
     ///
     /// # Safety
-    /// As for [`Library::state`]; the steps' memory is reached by the GPU and valid until the stream has done them.
-    pub(super) unsafe fn issue(&self, steps: &[Step], communicator: ncclComm_t, stream: cudaStream_t) -> Result<(), Error> {
+    /// As for [`Library::state`]; the steps' memory is reached by the GPU and valid until the
+    /// stream has done them.
+    pub(super) unsafe fn issue(
+        &self,
+        steps: &[Step],
+        communicator: ncclComm_t,
+        stream: cudaStream_t,
+    ) -> Result<(), Error> {
         // SAFETY: concerns this thread only.
         self.check(unsafe { (self.group_start)() }, "begin an operation")?;
         let mut refused = SUCCESS;
@@ -276,21 +290,44 @@ impl Library {
         // SAFETY: the caller's promise.
         unsafe {
             match step {
-                Step::AllReduce { send, recv, len, how } => {
-                    (self.all_reduce)(send.cast(), recv.cast(), len, how.dtype as c_int, how.op as c_int, communicator, stream)
+                Step::AllReduce { send, recv, len, how } => (self.all_reduce)(
+                    send.cast(),
+                    recv.cast(),
+                    len,
+                    how.dtype as c_int,
+                    how.op as c_int,
+                    communicator,
+                    stream,
+                ),
+                Step::Reduce { send, recv, len, how, root } => (self.reduce)(
+                    send.cast(),
+                    recv.cast(),
+                    len,
+                    how.dtype as c_int,
+                    how.op as c_int,
+                    int(root),
+                    communicator,
+                    stream,
+                ),
+                Step::ReduceScatter { send, recv, len, how } => (self.reduce_scatter)(
+                    send.cast(),
+                    recv.cast(),
+                    len,
+                    how.dtype as c_int,
+                    how.op as c_int,
+                    communicator,
+                    stream,
+                ),
+                Step::AllGather { send, recv, bytes } => {
+                    (self.all_gather)(send.cast(), recv.cast(), bytes, BYTE, communicator, stream)
                 }
-                Step::Reduce { send, recv, len, how, root } => {
-                    (self.reduce)(send.cast(), recv.cast(), len, how.dtype as c_int, how.op as c_int, int(root), communicator, stream)
-                }
-                Step::ReduceScatter { send, recv, len, how } => {
-                    (self.reduce_scatter)(send.cast(), recv.cast(), len, how.dtype as c_int, how.op as c_int, communicator, stream)
-                }
-                Step::AllGather { send, recv, bytes } => (self.all_gather)(send.cast(), recv.cast(), bytes, BYTE, communicator, stream),
                 Step::Broadcast { send, recv, bytes, root } => {
                     (self.broadcast)(send.cast(), recv.cast(), bytes, BYTE, int(root), communicator, stream)
                 }
                 Step::Send { from, bytes, to } => (self.send)(from.cast(), bytes, BYTE, int(to), communicator, stream),
-                Step::Recv { into, bytes, from } => (self.recv)(into.cast(), bytes, BYTE, int(from), communicator, stream),
+                Step::Recv { into, bytes, from } => {
+                    (self.recv)(into.cast(), bytes, BYTE, int(from), communicator, stream)
+                }
             }
         }
     }
@@ -318,7 +355,10 @@ mod tests {
     fn a_library_that_is_not_found_says_where_it_was_looked_for() {
         if let Err(error) = load(None) {
             let text = error.to_string();
-            assert!(text.contains("libnccl.so.2: ") && text.contains("LD_LIBRARY_PATH") && text.contains("libnccl2"), "{text}");
+            assert!(
+                text.contains("libnccl.so.2: ") && text.contains("LD_LIBRARY_PATH") && text.contains("libnccl2"),
+                "{text}"
+            );
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Data between GPUs by NCCL; what ranks have to say to each other beside it goes over TCP.
 //!
-//! While the GPUs work on a collective, the ranks compare over TCP what they called ([`Nccl::meet`]): so an operation that ranks disagree on, a rank that does not
-//! come and one that is gone are known by name, as over every transport, and the GPU's part is ended. Messages have a communicator for each sender and
-//! receiver, made with their first long one; short ones go over TCP, where the sender need not wait.
+//! While the GPUs work on a collective, the ranks compare over TCP what they called
+//! ([`Nccl::meet`]): so an operation that ranks disagree on, a rank that does not come and one that
+//! is gone are known by name, as over every transport, and the GPU's part is ended. Messages have a
+//! communicator for each sender and receiver, made with their first long one; short ones go over
+//! TCP, where the sender need not wait.
 //!
-//! Memory of the GPU is used where it is. Other memory, and elements that are not aligned, go through a copy on the GPU. NCCL orders nothing with the
-//! caller's own streams: what writes the memory must be done before the call, and the result is there when it returns.
+//! Memory of the GPU is used where it is. Other memory, and elements that are not aligned, go
+//! through a copy on the GPU. NCCL orders nothing with the caller's own streams: what writes the
+//! memory must be done before the call, and the result is there when it returns.
 
 mod communicator;
 mod device;
@@ -65,7 +68,8 @@ impl fmt::Debug for Nccl {
 /// How many GPUs groups over NCCL can have in this process.
 ///
 /// # Errors
-/// None: NCCL's library, CUDA's driver or a GPU is missing. Says which, where it was looked for, and what to do.
+/// None: NCCL's library, CUDA's driver or a GPU is missing. Says which, where it was looked for,
+/// and what to do.
 pub fn gpus() -> Result<usize, Error> {
     library::library()?;
     device::count()
@@ -99,7 +103,8 @@ impl Nccl {
         let call = id_call(Kind::Broadcast { root: 0 }, &mut id, 128);
         let limit = end.saturating_duration_since(Instant::now());
         let stall = Stall::default();
-        let guard = Guard::new(&call, rank, FIRST, &Terms { epoch, alarm, limit, spins: 0, stall: &stall, watch: None });
+        let guard =
+            Guard::new(&call, rank, FIRST, &Terms { epoch, alarm, limit, spins: 0, stall: &stall, watch: None });
         if size > 1 {
             #[expect(unsafe_code, reason = "calls are addresses")]
             // SAFETY: the id lives here and has the call's length.
@@ -108,23 +113,35 @@ impl Nccl {
             };
         }
         let others = (0..size).filter(|other| *other != rank).collect();
-        let collectives = Communicator::connect(library, device, id, Seat { rank, size }, others, &guard).map_err(|error| match error {
+        let connected = Communicator::connect(library, device, id, Seat { rank, size }, others, &guard);
+        let collectives = connected.map_err(|error| match error {
             Error::Deadline { milliseconds, .. } => Error::rendezvous(format!(
-                "rank {rank}: NCCL has not connected the GPUs of {size} ranks after {:.0} s: can the hosts reach each other by the interface that NCCL \
-                 chose? Set NCCL_SOCKET_IFNAME to the right one; NCCL_DEBUG=INFO shows what it does",
+                "rank {rank}: NCCL has not connected the GPUs of {size} ranks after {:.0} s: can the hosts reach each \
+                 other by the interface that NCCL chose? Set NCCL_SOCKET_IFNAME to the right one; NCCL_DEBUG=INFO \
+                 shows what it does",
                 milliseconds as f64 / 1e3
             )),
             other => other,
         })?;
         let copies = Stream::new(device)?;
-        Ok(Self { rank, members: (0..size).collect(), epoch, library, collectives, pairs: Mutex::default(), copies, meeting })
+        Ok(Self {
+            rank,
+            members: (0..size).collect(),
+            epoch,
+            library,
+            collectives,
+            pairs: Mutex::default(),
+            copies,
+            meeting,
+        })
     }
 
     fn device(&self) -> &Arc<Device> {
         self.copies.device()
     }
 
-    /// Compares with all others what was called; nobody goes on before all have come. Unequal pieces of an all-to-all are known in pairs only, and compared so.
+    /// Compares with all others what was called; nobody goes on before all have come. Unequal
+    /// pieces of an all-to-all are known in pairs only, and compared so.
     fn meet(&self, call: &Call, seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let size = self.members.len();
         if size == 1 {
@@ -167,7 +184,13 @@ impl Nccl {
     /// # Safety
     /// As for [`Transport::execute`].
     #[expect(unsafe_code, reason = "calls are addresses")]
-    unsafe fn message(&self, call: &Call, (sender, receiver): (usize, usize), seq: u64, guard: &Guard<'_>) -> Result<(), Error> {
+    unsafe fn message(
+        &self,
+        call: &Call,
+        (sender, receiver): (usize, usize),
+        seq: u64,
+        guard: &Guard<'_>,
+    ) -> Result<(), Error> {
         let _entered = self.device().enter()?;
         if call.len * call.dtype.size() <= SHORT {
             // SAFETY: the caller's promise.
@@ -176,7 +199,8 @@ impl Nccl {
         let sends = sender == self.rank;
         let pair = self.pairs.lock().unwrap_or_else(PoisonError::into_inner).get(&(sender, receiver)).cloned();
         // The first of a pair brings the id; the others only say that they come.
-        let mut id = if sends && pair.is_none() { self.library.unique_id()? } else { ncclUniqueId { internal: [0; 128] } };
+        let mut id =
+            if sends && pair.is_none() { self.library.unique_id()? } else { ncclUniqueId { internal: [0; 128] } };
         let announced = id_call(call.kind, &mut id, if pair.is_none() { 128 } else { 0 });
         // SAFETY: the id lives here and has the call's length.
         unsafe { self.meeting.execute(&announced, seq, &guard.step(&self.members))? };
@@ -184,7 +208,14 @@ impl Nccl {
             Some(pair) => pair,
             None => {
                 let (seat, peer) = if sends { (0, receiver) } else { (1, sender) };
-                let pair = Communicator::connect(self.library, self.device(), id, Seat { rank: seat, size: 2 }, vec![peer], guard)?;
+                let pair = Communicator::connect(
+                    self.library,
+                    self.device(),
+                    id,
+                    Seat { rank: seat, size: 2 },
+                    vec![peer],
+                    guard,
+                )?;
                 let pair = Arc::new(pair);
                 self.pairs.lock().unwrap_or_else(PoisonError::into_inner).insert((sender, receiver), Arc::clone(&pair));
                 pair

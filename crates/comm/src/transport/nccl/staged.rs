@@ -18,10 +18,12 @@ pub(super) struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    /// Memory of the GPU stays where it is, if its elements are aligned; other memory is copied. The GPU's context is current.
+    /// Memory of the GPU stays where it is, if its elements are aligned; other memory is copied.
+    /// The GPU's context is current.
     ///
     /// # Safety
-    /// As for [`crate::ProcessGroup::run`]: `gives` bytes at `send` and `gets` at `recv` are the call's.
+    /// As for [`crate::ProcessGroup::run`]: `gives` bytes at `send` and `gets` at `recv` are the
+    /// call's.
     pub(super) unsafe fn new(call: &Call, (gives, gets): (usize, usize), stream: &'a Stream) -> Result<Self, Error> {
         let (send, recv) = (call.send, call.recv);
         let stays = |address: *const u8, bytes: usize| -> Result<bool, Error> {

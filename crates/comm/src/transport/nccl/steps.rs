@@ -1,4 +1,5 @@
-//! What NCCL is asked to do for an operation: a list of its own operations, which it begins together. Knows no library and no GPU.
+//! What NCCL is asked to do for an operation: a list of its own operations, which it begins
+//! together. Knows no library and no GPU.
 
 use cudarc::nccl::sys::{ncclDataType_t as Type, ncclRedOp_t as Op};
 
@@ -24,7 +25,8 @@ pub(super) struct How {
 }
 
 impl How {
-    /// NCCL's words for this, if it has such. A bool is a byte that is 0 or 1: the greatest is "or", the least is "and".
+    /// NCCL's words for this, if it has such. A bool is a byte that is 0 or 1: the greatest is
+    /// "or", the least is "and".
     pub(super) fn new(dtype: DType, op: ReduceOp) -> Option<Self> {
         let op = match (dtype, op) {
             (DType::Bool, ReduceOp::Sum | ReduceOp::Max) => Op::ncclMax,
@@ -65,7 +67,8 @@ pub(super) fn how(call: &Call) -> Result<Option<How>, Error> {
     call.kind.op().map(|op| How::new(call.dtype, op).ok_or_else(refused)).transpose()
 }
 
-/// What NCCL does for rank `rank` of `size`, with the memory where it has it. A barrier is nothing; so is what has no bytes.
+/// What NCCL does for rank `rank` of `size`, with the memory where it has it. A barrier is nothing;
+/// so is what has no bytes.
 ///
 /// # Errors
 /// NCCL has no such type.
@@ -74,20 +77,33 @@ pub(super) fn plan(call: &Call, rank: usize, size: usize, send: *const u8, recv:
     let bytes = call.len * width;
     let how = how(call)?;
     // The r-th of equal pieces, or of those that the counts say.
-    let give = |to: usize| Step::Send { from: send.wrapping_add(call.offset(to) * width), bytes: call.piece(to) * width, to };
+    let give =
+        |to: usize| Step::Send { from: send.wrapping_add(call.offset(to) * width), bytes: call.piece(to) * width, to };
     let is_root = call.kind.root() == Some(rank);
     let mut steps = match (call.kind, how) {
         (Kind::AllReduce(_), Some(how)) => vec![Step::AllReduce { send, recv, len: call.len, how }],
         (Kind::Reduce { root, .. }, Some(how)) => vec![Step::Reduce { send, recv, len: call.len, how, root }],
-        (Kind::ReduceScatter(_), Some(how)) if call.counts.is_none() => vec![Step::ReduceScatter { send, recv, len: call.len, how }],
+        (Kind::ReduceScatter(_), Some(how)) if call.counts.is_none() => {
+            vec![Step::ReduceScatter { send, recv, len: call.len, how }]
+        }
         (Kind::ReduceScatter(_), Some(how)) => {
-            let piece = |root| Step::Reduce { send: send.wrapping_add(call.offset(root) * width), recv, len: call.piece(root), how, root };
+            let piece = |root| Step::Reduce {
+                send: send.wrapping_add(call.offset(root) * width),
+                recv,
+                len: call.piece(root),
+                how,
+                root,
+            };
             (0..size).map(piece).collect()
         }
         (Kind::AllGather, _) if call.counts.is_none() => vec![Step::AllGather { send, recv, bytes }],
         (Kind::AllGather, _) => {
-            let piece =
-                |root| Step::Broadcast { send, recv: recv.wrapping_add(call.offset(root) * width), bytes: call.piece(root) * width, root };
+            let piece = |root| Step::Broadcast {
+                send,
+                recv: recv.wrapping_add(call.offset(root) * width),
+                bytes: call.piece(root) * width,
+                root,
+            };
             (0..size).map(piece).collect()
         }
         // The root's own vector stays where it is.
@@ -115,7 +131,10 @@ pub(super) fn plan(call: &Call, rank: usize, size: usize, send: *const u8, recv:
         }
         (Kind::Send { to, .. }, _) => vec![Step::Send { from: send, bytes, to }],
         (Kind::Recv { from, .. }, _) => vec![Step::Recv { into: recv, bytes, from }],
-        (Kind::AllReduce(_) | Kind::Reduce { .. } | Kind::ReduceScatter(_) | Kind::RecvAny { .. } | Kind::Barrier, _) => Vec::new(),
+        (
+            Kind::AllReduce(_) | Kind::Reduce { .. } | Kind::ReduceScatter(_) | Kind::RecvAny { .. } | Kind::Barrier,
+            _,
+        ) => Vec::new(),
     };
     steps.retain(|step| !step.is_empty());
     leave_in_place(&mut steps, rank);
@@ -126,9 +145,10 @@ impl Step {
     const fn is_empty(&self) -> bool {
         match *self {
             Self::AllReduce { len, .. } | Self::Reduce { len, .. } | Self::ReduceScatter { len, .. } => len == 0,
-            Self::AllGather { bytes, .. } | Self::Broadcast { bytes, .. } | Self::Send { bytes, .. } | Self::Recv { bytes, .. } => {
-                bytes == 0
-            }
+            Self::AllGather { bytes, .. }
+            | Self::Broadcast { bytes, .. }
+            | Self::Send { bytes, .. }
+            | Self::Recv { bytes, .. } => bytes == 0,
         }
     }
 }
@@ -144,7 +164,9 @@ fn leave_in_place(steps: &mut Vec<Step>, rank: usize) {
         _ => None,
     });
     if source.is_some() && source == target {
-        steps.retain(|step| !matches!(*step, Step::Send { to: other, .. } | Step::Recv { from: other, .. } if other == rank));
+        steps.retain(
+            |step| !matches!(*step, Step::Send { to: other, .. } | Step::Recv { from: other, .. } if other == rank),
+        );
     }
 }
 
@@ -174,7 +196,11 @@ mod tests {
         let refused = plan(&call, 0, 2, ptr::null(), ptr::null_mut()).expect_err("no such type").to_string();
         assert!(refused.contains("all-reduce (sum) of 1 i16: NCCL cannot reduce i16"), "{refused}");
         let copied = Call { kind: Kind::AllGather, ..call };
-        assert_eq!(plan(&copied, 0, 2, ptr::null(), ptr::null_mut()).map(|steps| steps.len()), Ok(1), "bytes are bytes");
+        assert_eq!(
+            plan(&copied, 0, 2, ptr::null(), ptr::null_mut()).map(|steps| steps.len()),
+            Ok(1),
+            "bytes are bytes"
+        );
         let refused = how(&Call { kind: Kind::RecvAny { tag: 3 }, ..copied }).expect_err("not there").to_string();
         assert!(refused.contains("recv (from any, tag 3)") && refused.contains("a rank that is named"), "{refused}");
     }
@@ -188,30 +214,38 @@ mod tests {
         // SAFETY: the caller's promise.
         unsafe {
             let sum = |sends: &[*const u8], at: usize, recv: *mut u8, len: usize| {
-                let values: Vec<f32> =
-                    (0..len).map(|i| sends.iter().map(|send| send.cast::<f32>().add(at + i).read_unaligned()).sum()).collect();
+                let values: Vec<f32> = (0..len)
+                    .map(|i| sends.iter().map(|send| send.cast::<f32>().add(at + i).read_unaligned()).sum())
+                    .collect();
                 recv.copy_from(values.as_ptr().cast(), len * 4);
             };
             let collectives: Vec<Vec<Step>> = steps
                 .iter()
-                .map(|list| list.iter().copied().filter(|step| !matches!(step, Step::Send { .. } | Step::Recv { .. })).collect())
+                .map(|list| {
+                    list.iter().copied().filter(|step| !matches!(step, Step::Send { .. } | Step::Recv { .. })).collect()
+                })
                 .collect();
             for i in 0..collectives[0].len() {
                 let row: Vec<Step> = collectives.iter().map(|list| list[i]).collect();
                 let sends: Vec<*const u8> = row
                     .iter()
                     .map(|step| match *step {
-                        Step::AllReduce { send, .. } | Step::Reduce { send, .. } | Step::ReduceScatter { send, .. } => send,
+                        Step::AllReduce { send, .. } | Step::Reduce { send, .. } | Step::ReduceScatter { send, .. } => {
+                            send
+                        }
                         Step::AllGather { send, .. } | Step::Broadcast { send, .. } => send,
                         Step::Send { .. } | Step::Recv { .. } => unreachable!("left out above"),
                     })
                     .collect();
-                // Reductions read all before anything is written: in place, one rank's result is another's input.
+                // Reductions read all before anything is written: in place, one rank's result is
+                // another's input.
                 for (r, step) in row.iter().enumerate() {
                     match *step {
                         Step::Reduce { recv, len, root, .. } if root == r => sum(&sends, 0, recv, len),
                         Step::ReduceScatter { recv, len, .. } => sum(&sends, r * len, recv, len),
-                        Step::AllGather { recv, bytes, .. } => (0..n).for_each(|from| recv.add(from * bytes).copy_from(sends[from], bytes)),
+                        Step::AllGather { recv, bytes, .. } => {
+                            (0..n).for_each(|from| recv.add(from * bytes).copy_from(sends[from], bytes))
+                        }
                         Step::Broadcast { recv, bytes, root, .. } => recv.copy_from(sends[root], bytes),
                         _ => {}
                     }
@@ -219,7 +253,9 @@ mod tests {
                 if let Step::AllReduce { recv, len, .. } = row[0] {
                     sum(&sends, 0, recv, len);
                     for step in &row[1..] {
-                        let Step::AllReduce { recv: other, .. } = *step else { panic!("{step:?} beside an all-reduce") };
+                        let Step::AllReduce { recv: other, .. } = *step else {
+                            panic!("{step:?} beside an all-reduce")
+                        };
                         other.copy_from(recv, len * 4);
                     }
                 }
@@ -235,8 +271,13 @@ mod tests {
                     assert_eq!(bytes, expected, "from rank {from} to rank {to}");
                     into.copy_from(source, bytes);
                 }
-                let comes = |sender: usize| steps[sender].iter().any(|step| matches!(*step, Step::Send { to, .. } if to == from));
-                assert!(list.iter().all(|step| !matches!(*step, Step::Recv { from, .. } if !comes(from))), "rank {from} waits for nothing");
+                let comes = |sender: usize| {
+                    steps[sender].iter().any(|step| matches!(*step, Step::Send { to, .. } if to == from))
+                };
+                assert!(
+                    list.iter().all(|step| !matches!(*step, Step::Recv { from, .. } if !comes(from))),
+                    "rank {from} waits for nothing"
+                );
             }
         }
     }
@@ -255,14 +296,16 @@ mod tests {
             Kind::AllToAll,
             Kind::Barrier,
         ];
-        for (kind, uneven, in_place) in
-            kinds.into_iter().flat_map(|kind| [(kind, false, false), (kind, false, true), (kind, true, false), (kind, true, true)])
+        for (kind, uneven, in_place) in kinds
+            .into_iter()
+            .flat_map(|kind| [(kind, false, false), (kind, false, true), (kind, true, false), (kind, true, true)])
         {
             let has_counts = matches!(kind, Kind::AllGather | Kind::ReduceScatter(_) | Kind::AllToAll);
             if uneven && !has_counts || in_place && kind == Kind::AllToAll {
                 continue;
             }
-            // Rank r gives r + c elements to rank c in an uneven all-to-all; pieces are of 2, 0 and 4 elements otherwise.
+            // Rank r gives r + c elements to rank c in an uneven all-to-all; pieces are of 2, 0 and
+            // 4 elements otherwise.
             let counts = |r: usize| -> Option<Arc<[usize]>> {
                 uneven.then(|| match kind {
                     Kind::AllToAll => (0..n).map(|c| r + c).chain((0..n).map(|from| from + r)).collect(),
@@ -275,12 +318,17 @@ mod tests {
             let calls = |memory: &mut [Vec<f32>]| -> Vec<Call> {
                 let make = |(r, own): (usize, &mut Vec<f32>)| {
                     let base = own.as_mut_ptr().cast::<u8>();
-                    let call = Call { counts: counts(r), ..Call::new(kind, DType::F32, base, base.wrapping_add(200), len(r)) };
+                    let call =
+                        Call { counts: counts(r), ..Call::new(kind, DType::F32, base, base.wrapping_add(200), len(r)) };
                     let piece = call.offset(r) * 4;
                     match kind {
                         _ if !in_place => call,
-                        Kind::AllGather | Kind::Gather { .. } => Call { send: base.wrapping_add(piece), recv: base, ..call },
-                        Kind::ReduceScatter(_) | Kind::Scatter { .. } => Call { recv: base.wrapping_add(piece), ..call },
+                        Kind::AllGather | Kind::Gather { .. } => {
+                            Call { send: base.wrapping_add(piece), recv: base, ..call }
+                        }
+                        Kind::ReduceScatter(_) | Kind::Scatter { .. } => {
+                            Call { recv: base.wrapping_add(piece), ..call }
+                        }
                         _ => Call { recv: base, ..call },
                     }
                 };
@@ -288,12 +336,18 @@ mod tests {
             };
             let reference = calls(&mut expected);
             for (r, call) in reference.iter().enumerate() {
-                let views: Vec<_> = reference.iter().map(|call| View { send: call.send, recv: call.recv, mine: call.offset(r) }).collect();
+                let views: Vec<_> = reference
+                    .iter()
+                    .map(|call| View { send: call.send, recv: call.recv, mine: call.offset(r) })
+                    .collect();
                 // SAFETY: one thread does every rank's share, of memory that lives here.
                 unsafe { direct::share(call, r, &views, Stores::Cached) };
             }
-            let steps: Vec<_> =
-                calls(&mut memory).iter().enumerate().map(|(r, call)| plan(call, r, n, call.send, call.recv).unwrap()).collect();
+            let steps: Vec<_> = calls(&mut memory)
+                .iter()
+                .enumerate()
+                .map(|(r, call)| plan(call, r, n, call.send, call.recv).unwrap())
+                .collect();
             // SAFETY: the memory lives here.
             unsafe { play(&steps) };
             assert_eq!(memory, expected, "{kind}, uneven {uneven}, in place {in_place}: {steps:?}");

@@ -1,4 +1,5 @@
-//! Measures, when a group is made, what its protocols are chosen by: ranks 0 and 1 hand a flag to and fro, and then some memory. Rank 0 tells all others.
+//! Measures, when a group is made, what its protocols are chosen by: ranks 0 and 1 hand a flag to
+//! and fro, and then some memory. Rank 0 tells all others.
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
@@ -21,9 +22,11 @@ use crate::{
 
 /// How often the flag goes to and fro.
 const ROUNDS: usize = 32;
-/// A flag that takes longer, in seconds, waits until its rank has a core: that is no property of the machine.
+/// A flag that takes longer, in seconds, waits until its rank has a core: that is no property of
+/// the machine.
 const SLOW: f64 = 2e-6;
-/// Memory is handed over in so many pieces, three times: first to have the pages, then past the caches, then through them.
+/// Memory is handed over in so many pieces, three times: first to have the pages, then past the
+/// caches, then through them.
 const PIECES: usize = 8;
 /// Of so many bytes.
 const PIECE: usize = 64 << 10;
@@ -43,7 +46,8 @@ struct Word {
 pub(crate) type MayWait<'a> = &'a dyn Fn(usize) -> Result<(), Error>;
 
 impl Shm {
-    /// Measures, with the other ranks, each of which calls this. Ranks 0 and 1 are on cores of their own meanwhile, if they may use several.
+    /// Measures, with the other ranks, each of which calls this. Ranks 0 and 1 are on cores of
+    /// their own meanwhile, if they may use several.
     ///
     /// Then all try what else there is, if rank 0's order and processor say so.
     ///
@@ -171,7 +175,8 @@ impl Shm {
     }
 }
 
-/// From the delay of a flag, and the seconds of a piece with two flags; none where these say nothing of the machine.
+/// From the delay of a flag, and the seconds of a piece with two flags; none where these say
+/// nothing of the machine.
 fn link(delay: f64, seconds: f64) -> Option<Link> {
     let moved = seconds - 2.0 * delay;
     (delay <= SLOW && moved > seconds / 4.0).then(|| Link { latency: delay, bandwidth: PIECE as f64 / moved })

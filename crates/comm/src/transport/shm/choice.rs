@@ -1,7 +1,9 @@
-//! How ranks of one host hand memory to each other that is not registered: what is known of the processor's kind, and what a trial found. Without I/O.
+//! How ranks of one host hand memory to each other that is not registered: what is known of the
+//! processor's kind, and what a trial found. Without I/O.
 //!
-//! On AMD the figures of docs/notes/collectives.md hold, found by hand in both modes of such a machine. Others try each candidate when a group is made (`trial`), and
-//! leave what is known only for one that is clearly faster. `SHOAL_COMM_STAGING` decides instead of both.
+//! On AMD the figures of docs/notes/collectives.md hold, found by hand in both modes of such a
+//! machine. Others try each candidate when a group is made (`trial`), and leave what is known only
+//! for one that is clearly faster. `SHOAL_COMM_STAGING` decides instead of both.
 
 use super::control::STAGE;
 use crate::reduce::Stores;
@@ -12,7 +14,8 @@ pub(super) struct Processor {
     pub(super) vendor: Vendor,
     /// Bytes of a core's second cache.
     pub(super) second: usize,
-    /// Bytes of the last cache, as the system says. A guest is told the whole socket's, of which it may have a small part.
+    /// Bytes of the last cache, as the system says. A guest is told the whole socket's, of which it
+    /// may have a small part.
     pub(super) last: usize,
 }
 
@@ -65,7 +68,8 @@ pub(super) struct Choice {
 pub(super) const SHORT: usize = 512 << 10;
 /// What ranks give in a trial: one short, one long.
 pub(super) const TRIED: [usize; 2] = [256 << 10, 1 << 20];
-/// A candidate takes the known one's place if it takes at most this share of its time: less is the machine's moods.
+/// A candidate takes the known one's place if it takes at most this share of its time: less is the
+/// machine's moods.
 const CLEARLY: f64 = 0.85;
 /// Candidates of a trial; the first is what is known.
 pub(super) const CANDIDATES: usize = 5;
@@ -106,7 +110,9 @@ impl Choice {
     pub(super) fn begin(order: Order, processor: Processor) -> (Self, bool) {
         match (order, processor.vendor) {
             (Order::Auto, Vendor::Amd) => (Self::known(), false),
-            (Order::Auto, Vendor::Other) | (Order::Measured, _) => (Self { large: Large::Timed, ..Self::known() }, true),
+            (Order::Auto, Vendor::Other) | (Order::Measured, _) => {
+                (Self { large: Large::Timed, ..Self::known() }, true)
+            }
             (Order::Fixed(fixed), _) => (fixed.choice(), false),
         }
     }
@@ -115,7 +121,8 @@ impl Choice {
     pub(super) fn found(self, second: usize, times: &Times) -> Self {
         let candidates = candidates(second);
         let fastest = |times: &[f64; CANDIDATES]| {
-            let (best, time) = times.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).expect("there are candidates");
+            let (best, time) =
+                times.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).expect("there are candidates");
             candidates[if *time <= CLEARLY * times[0] { best } else { 0 }]
         };
         Self { short: fastest(&times[0]), long: fastest(&times[1]), ..self }
@@ -160,7 +167,8 @@ impl Choice {
 
 /// What is tried where a core's second cache has so many bytes.
 pub(super) fn candidates(second: usize) -> [Staging; CANDIDATES] {
-    // A step of which all places, four of stages and two of results, stay in the second cache beside what is reduced.
+    // A step of which all places, four of stages and two of results, stay in the second cache
+    // beside what is reduced.
     let small = (second / 16).next_power_of_two().clamp(32 << 10, STAGE / 4);
     let one = |stage, room, writing| Staging { stage, room, writing };
     [
@@ -184,7 +192,9 @@ impl Fixed {
 }
 
 impl Order {
-    /// From `auto`, `measured`, or some of `stage=BYTES,room=BYTES,writes=timed|cached|past,large=cached|past`; an error says what it may be.
+    /// From `auto`, `measured`, or some of
+    /// `stage=BYTES,room=BYTES,writes=timed|cached|past,large=cached|past`; an error says what it
+    /// may be.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |part: &str| {
             format!(
@@ -254,7 +264,10 @@ mod tests {
     fn what_is_clearly_faster_is_taken_size_by_size() {
         let (begun, _) = Choice::begin(Order::Auto, OTHER);
         let small = candidates(OTHER.second)[3];
-        assert_eq!((small.stage, candidates(AMD.second)[3].stage, candidates(64 << 20)[3].stage), (128 << 10, 64 << 10, STAGE / 4));
+        assert_eq!(
+            (small.stage, candidates(AMD.second)[3].stage, candidates(64 << 20)[3].stage),
+            (128 << 10, 64 << 10, STAGE / 4)
+        );
         let found = |times: Times| {
             let found = begun.found(OTHER.second, &times);
             assert_eq!(found.large, begun.large);
@@ -262,7 +275,10 @@ mod tests {
         };
         assert_eq!(found(times([10.0, 9.0, 9.0, 8.6, 9.0], [10.0; CANDIDATES])), (KNOWN, KNOWN), "the machine's moods");
         assert_eq!(found(times([10.0, 9.0, 8.0, 5.0, 9.0], [10.0, 30.0, 30.0, 30.0, 30.0])), (small, KNOWN));
-        assert_eq!(found(times([10.0, 9.0, 9.0, 9.0, 7.0], [1.0, 0.9, 0.5, 0.4, 0.8])), (candidates(OTHER.second)[4], small));
+        assert_eq!(
+            found(times([10.0, 9.0, 9.0, 9.0, 7.0], [1.0, 0.9, 0.5, 0.4, 0.8])),
+            (candidates(OTHER.second)[4], small)
+        );
         assert_eq!(found([[f64::INFINITY; CANDIDATES]; 2]), (KNOWN, KNOWN));
         let choice = begun.found(OTHER.second, &times([10.0, 9.0, 9.0, 9.0, 7.0], [1.0, 0.9, 0.5, 0.4, 0.8]));
         assert_eq!((choice.of(SHORT), choice.of(SHORT + 1)), (choice.short, choice.long));

@@ -1,6 +1,8 @@
-//! One rank's part of what a group of ranks shares: its flags, and memory through which others read what it gives.
+//! One rank's part of what a group of ranks shares: its flags, and memory through which others read
+//! what it gives.
 //!
-//! Only the owner writes it. Layout, in bytes from its start (all in lines of 128 bytes, because processors fetch lines in pairs):
+//! Only the owner writes it. Layout, in bytes from its start (all in lines of 128 bytes, because
+//! processors fetch lines in pairs):
 
 #![expect(unsafe_code, reason = "the parts are reached by offsets in mapped memory")]
 
@@ -9,7 +11,8 @@ use std::sync::atomic::AtomicU8;
 use super::flag::Flag;
 
 const LINE: usize = 128;
-/// Two lines, taken in turns: come to an operation, with what it gives (at most [`INLINE`] bytes) or where its memory is.
+/// Two lines, taken in turns: come to an operation, with what it gives (at most [`INLINE`] bytes)
+/// or where its memory is.
 const ARRIVAL: usize = 0;
 /// Done with an operation, or with steps of it.
 const DONE: usize = 2 * LINE;
@@ -19,7 +22,8 @@ const STAGED: usize = 3 * LINE;
 const REDUCED: usize = 4 * LINE;
 /// Two places for groups that are split off: number, where the control is.
 const SPLITS: usize = 5 * LINE;
-/// A byte of each rank: it has left the group, and reaches into this control no more. Written by that rank, unlike all else.
+/// A byte of each rank: it has left the group, and reaches into this control no more. Written by
+/// that rank, unlike all else.
 const LEFT: usize = 7 * LINE;
 /// Steps of the measurement when the group is made.
 const PROBE: usize = 3072;
@@ -38,8 +42,8 @@ const MAILBOXES: usize = RESULTS + 2 * STAGE;
 const IN_TURNS: usize = 4 << 10;
 /// All stages.
 pub(super) const ROUND: usize = 4 * STAGE;
-/// What the slots of every other operation have together. Places are taken in turns: a line that others have read long ago is written faster than one that they
-/// have read just now.
+/// What the slots of every other operation have together. Places are taken in turns: a line that
+/// others have read long ago is written faster than one that they have read just now.
 const TURNS: usize = 512 << 10;
 
 /// What rank 0 says of the machine, and what follows.
@@ -78,14 +82,16 @@ pub(super) struct Control {
     turns: bool,
 }
 
-// SAFETY: the mapping lives as long as the transport, and what is reached through it are atomics, or memory that flags guard.
+// SAFETY: the mapping lives as long as the transport, and what is reached through it are atomics,
+// or memory that flags guard.
 unsafe impl Send for Control {}
 // SAFETY: as above.
 unsafe impl Sync for Control {}
 
 impl Control {
     /// # Safety
-    /// `bytes(n)` bytes at `address`, aligned to 128 and at first zero, stay mapped as long as this is used.
+    /// `bytes(n)` bytes at `address`, aligned to 128 and at first zero, stay mapped as long as this
+    /// is used.
     pub(super) const unsafe fn new(address: *mut u8) -> Self {
         Self { address, turns: false }
     }
@@ -146,7 +152,8 @@ impl Control {
         self.flag(REDUCED)
     }
 
-    /// The place of a group that is split off: a flag that has arrived when the offset beside it counts.
+    /// The place of a group that is split off: a flag that has arrived when the offset beside it
+    /// counts.
     pub(super) fn split(&self, id: u64) -> (&Flag, *mut u64) {
         let offset = SPLITS + (id & 1) as usize * LINE;
         (self.flag(offset), self.at(offset + 8).cast())
@@ -166,21 +173,25 @@ impl Control {
         if places > 1 { number as usize % places * each } else { 0 }
     }
 
-    /// Where operation `seq` gives so many bytes, at most [`SLOT`]: not where the operation before did, which others may still read.
+    /// Where operation `seq` gives so many bytes, at most [`SLOT`]: not where the operation before
+    /// did, which others may still read.
     #[inline]
     pub(super) fn slot(&self, seq: u64, bytes: usize) -> *mut u8 {
         let room = if bytes < IN_TURNS || !self.turns { 0 } else { TURNS };
         self.at(SLOTS + (seq & 1) as usize * TURNS + Self::turn(seq >> 1, bytes, room))
     }
 
-    /// Where step `k` of operation `seq` is given, if a step has so many bytes, at most [`STAGE`], and there are others: neither the step before nor the operation
-    /// before is overwritten. Places are taken in turns in `room` bytes, at most two stages; each operation may have its own.
+    /// Where step `k` of operation `seq` is given, if a step has so many bytes, at most [`STAGE`],
+    /// and there are others: neither the step before nor the operation before is overwritten.
+    /// Places are taken in turns in `room` bytes, at most two stages; each operation may have its
+    /// own.
     pub(super) fn stage(&self, seq: u64, k: usize, bytes: usize, others: bool, room: usize) -> *mut u8 {
         let each = if others { 2 * lines(bytes) } else { bytes };
         self.at(STAGES + (seq & 1) as usize * 2 * STAGE + Self::turn(seq >> 1, each, room) + (k & 1) * lines(bytes))
     }
 
-    /// Where the result of step `k` is, likewise. All have left the operation before when the first is given.
+    /// Where the result of step `k` is, likewise. All have left the operation before when the first
+    /// is given.
     pub(super) fn result(&self, seq: u64, k: usize, bytes: usize, others: bool, room: usize) -> *mut u8 {
         let each = if others { 2 * lines(bytes) } else { bytes };
         self.at(RESULTS + Self::turn(seq, each, room) + (k & 1) * lines(bytes))

@@ -1,4 +1,5 @@
-//! Which cores a rank may use, as the system says: a launcher may have bound each rank to one of its own.
+//! Which cores a rank may use, as the system says: a launcher may have bound each rank to one of
+//! its own.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -13,7 +14,8 @@ pub(super) fn allowed() -> [u64; CORE_WORDS] {
     words
 }
 
-/// How many ranks can run at the same time: the cores that any of them may use, or fewer where a quota says so.
+/// How many ranks can run at the same time: the cores that any of them may use, or fewer where a
+/// quota says so.
 pub(super) fn together(own: &[u64; CORE_WORDS], all: &[u64; CORE_WORDS]) -> usize {
     let count = |words: &[u64; CORE_WORDS]| words.iter().map(|word| word.count_ones() as usize).sum::<usize>();
     let granted = std::thread::available_parallelism().map_or(1, usize::from);
@@ -26,7 +28,8 @@ pub(super) fn together(own: &[u64; CORE_WORDS], all: &[u64; CORE_WORDS]) -> usiz
 pub(super) struct OnOneCore(Option<CpuSet>);
 
 impl OnOneCore {
-    /// On the first of its cores, or the last: two ranks with the same cores, of which there are several, take different ones.
+    /// On the first of its cores, or the last: two ranks with the same cores, of which there are
+    /// several, take different ones.
     pub(super) fn new(first: bool) -> Self {
         let Ok(before) = sched_getaffinity(None) else { return Self(None) };
         let mut cores = (0..CpuSet::MAX_CPU).filter(|core| before.is_set(*core));
@@ -40,7 +43,8 @@ impl OnOneCore {
 impl Drop for OnOneCore {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // What was allowed before is allowed again, unless somebody took it away meanwhile: then the system keeps what it can.
+            // What was allowed before is allowed again, unless somebody took it away meanwhile:
+            // then the system keeps what it can.
             let _ = sched_setaffinity(None, before);
         }
     }

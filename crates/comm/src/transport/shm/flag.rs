@@ -1,7 +1,7 @@
 //! Flags: words with one writer and many readers, each in a cache line of its own.
 //!
-//! A writer stores with release what it has finished before; a reader that has loaded the value with acquire sees it. Values only grow (and may wrap
-//! around), so a reader can never miss one.
+//! A writer stores with release what it has finished before; a reader that has loaded the value
+//! with acquire sees it. Values only grow (and may wrap around), so a reader can never miss one.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,8 @@ impl Flag {
         Self(AtomicU64::new(0))
     }
 
-    /// Says "come to operation `seq`, with this signature"; everything written before can be read by whoever sees it.
+    /// Says "come to operation `seq`, with this signature"; everything written before can be read
+    /// by whoever sees it.
     #[inline]
     pub(crate) fn arrive(&self, seq: u64, signature: u64) {
         self.0.store(arrival(seq, signature), Ordering::Release);
@@ -72,7 +73,10 @@ mod tests {
         let flag = Flag::new();
         assert_eq!(flag.has_arrived(0, 7), None);
         flag.arrive(0, 7);
-        assert_eq!((flag.has_arrived(0, 7), flag.has_arrived(0, 8), flag.has_arrived(1, 7)), (Some(true), Some(false), None));
+        assert_eq!(
+            (flag.has_arrived(0, 7), flag.has_arrived(0, 8), flag.has_arrived(1, 7)),
+            (Some(true), Some(false), None)
+        );
         // The 32 bits of the number wrap around.
         let many = (1 << 32) - 2;
         flag.arrive(many, 7);

@@ -1,4 +1,5 @@
-//! Short collectives: each rank puts what it gives into its flag's line or its slot, arrives, and takes what it needs from the others'.
+//! Short collectives: each rank puts what it gives into its flag's line or its slot, arrives, and
+//! takes what it needs from the others'.
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
@@ -48,8 +49,9 @@ impl Shm {
         let (n, signature) = (self.size(), guard.signature(call));
         let stride = given / pieces(call.kind, n);
         let all = 0..usize::MAX;
-        // SAFETY: nobody reads this place any more: every rank has come to the operation before this one, and so has left the one before that, whose
-        // turn it was. What others gave was written before the arrivals that are seen.
+        // SAFETY: nobody reads this place any more: every rank has come to the operation before
+        // this one, and so has left the one before that, whose turn it was. What others gave was
+        // written before the arrivals that are seen.
         unsafe {
             let give = |stores| pull::give(call, self.rank, n, &all, place(self.rank), stride, stores);
             if given <= control::INLINE || !gives(call.kind, self.rank) {

@@ -1,8 +1,9 @@
 //! How results are stored that may exceed the caches: through them or past them.
 //!
-//! The system's word for the last cache is no good where it is a whole socket's and this machine has two of its cores. So, where that is asked for, each rank times its
-//! operations both ways, by their size, and keeps to the faster one. The other way has a turn now and then, as what else runs on the socket changes. Which way a
-//! rank takes is its own affair: the bits are the same.
+//! The system's word for the last cache is no good where it is a whole socket's and this machine
+//! has two of its cores. So, where that is asked for, each rank times its operations both ways, by
+//! their size, and keeps to the faster one. The other way has a turn now and then, as what else
+//! runs on the socket changes. Which way a rank takes is its own affair: the bits are the same.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -12,7 +13,8 @@ use std::{
 use super::choice::Large;
 use crate::reduce::Stores;
 
-/// All ranks' bytes from which both ways are timed; less fits every cache that is the last of some cores.
+/// All ranks' bytes from which both ways are timed; less fits every cache that is the last of some
+/// cores.
 const LEAST: usize = 8 << 20;
 /// A class for each power of two above.
 const CLASSES: usize = 16;
@@ -106,7 +108,8 @@ mod tests {
         assert_eq!(past(&class, 4, 2.0, 1.0), 2, "each way has two turns");
         assert_eq!(past(&class, 124, 2.0, 1.0), 124);
         assert_eq!(past(&class, 128, 2.0, 1.0), 127, "the other has one of so many");
-        // The machine changes: past the caches is slow now, and its time follows in some operations.
+        // The machine changes: past the caches is slow now, and its time follows in some
+        // operations.
         assert!(past(&class, 128, 2.0, 4.0) < 16);
         assert_eq!(past(&class, 128, 2.0, 4.0), 1);
     }
@@ -114,7 +117,10 @@ mod tests {
     #[test]
     fn sizes_and_orders_decide_what_is_timed() {
         let stores = |large, bytes| Results::new(large, 32 << 20).store(bytes, |stores| stores);
-        assert_eq!((stores(Large::ByCache, 32 << 20), stores(Large::ByCache, (32 << 20) + 1)), (Stores::Cached, Stores::Streaming));
+        assert_eq!(
+            (stores(Large::ByCache, 32 << 20), stores(Large::ByCache, (32 << 20) + 1)),
+            (Stores::Cached, Stores::Streaming)
+        );
         assert_eq!(stores(Large::Always(Stores::Streaming), LEAST), Stores::Streaming);
         assert_eq!(stores(Large::Always(Stores::Streaming), LEAST - 1), Stores::Cached);
         let timed = Results::new(Large::Timed, 1 << 30);

@@ -1,4 +1,5 @@
-//! Messages: each rank has a mailbox for every other, a ring of parcels. A short message waits for nobody; a long one goes parcel by parcel.
+//! Messages: each rank has a mailbox for every other, a ring of parcels. A short message waits for
+//! nobody; a long one goes parcel by parcel.
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
@@ -45,7 +46,8 @@ impl Wire for Shm {
         if !mailbox.sent(self.rank).has_done(number, 1) {
             return Ok(None);
         }
-        // SAFETY: the sender has filled this parcel, the first of its message, and leaves it until it is taken.
+        // SAFETY: the sender has filled this parcel, the first of its message, and leaves it until
+        // it is taken.
         let label = Label::of_words(unsafe { mailbox.parcel(self.rank, number).0.read() });
         if label.bytes == 0 {
             self.has_taken(from, number);
@@ -59,7 +61,8 @@ impl Wire for Shm {
             return Ok(0);
         }
         let part = PARCEL.min(left);
-        // SAFETY: as for `next`: all parcels of a message are full but for the last; the target is the caller's.
+        // SAFETY: as for `next`: all parcels of a message are full but for the last; the target is
+        // the caller's.
         unsafe { reduce::copy(target, mailbox.parcel(self.rank, number).1, part, Stores::Cached) };
         self.has_taken(from, number);
         Ok(part)

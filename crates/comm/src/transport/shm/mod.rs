@@ -1,12 +1,17 @@
 //! Ranks of one host: memory that all of them map, and flags in it.
 //!
-//! Every rank has a segment: a file in memory without a name, handed to the others as a file descriptor, so nothing is left when the last process is gone. It
-//! begins with the rank's [`control::Control`], and the rest is the heap for registered memory. A rank's flags are written by it alone.
+//! Every rank has a segment: a file in memory without a name, handed to the others as a file
+//! descriptor, so nothing is left when the last process is gone. It begins with the rank's
+//! [`control::Control`], and the rest is the heap for registered memory. A rank's flags are written
+//! by it alone.
 //!
-//! Every collective begins with an arrival: each rank sets its flag, which carries number and signature, and waits for all others'. That is the only
-//! synchronisation of short operations (`flat`): what a rank gives is in the flag's own cache line, or in one of two slots taken in turns. Nobody can be two operations
-//! ahead, so two are enough. Long operations on registered memory go directly ([`super::direct`]): the arrival says where each rank's memory is, and a
-//! second flag says that its share is done. Others go step by step through stages (`staged`). Messages have mailboxes (`messages`).
+//! Every collective begins with an arrival: each rank sets its flag, which carries number and
+//! signature, and waits for all others'. That is the only synchronisation of short operations
+//! (`flat`): what a rank gives is in the flag's own cache line, or in one of two slots taken in
+//! turns. Nobody can be two operations ahead, so two are enough. Long operations on registered
+//! memory go directly ([`super::direct`]): the arrival says where each rank's memory is, and a
+//! second flag says that its share is done. Others go step by step through stages (`staged`).
+//! Messages have mailboxes (`messages`).
 //!
 //! How arrivals, stages and mailboxes hand memory over is model-checked with loom (tests/loom.rs).
 
@@ -83,7 +88,8 @@ pub(crate) struct Shm {
 /// Where a rank's memory is, beside its arrival at an operation on registered memory.
 const NOWHERE: u64 = u64::MAX;
 
-/// The size of each rank's segment in a group of `n`: what the machine has, as pages come only when they are touched.
+/// The size of each rank's segment in a group of `n`: what the machine has, as pages come only when
+/// they are touched.
 pub(crate) fn segment_bytes(n: usize) -> usize {
     let memory = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -94,18 +100,24 @@ pub(crate) fn segment_bytes(n: usize) -> usize {
 }
 
 impl Shm {
-    /// The transport of rank `rank`; `segments` are all ranks', made with [`segment_bytes`] and mapped here.
+    /// The transport of rank `rank`; `segments` are all ranks', made with [`segment_bytes`] and
+    /// mapped here.
     pub(crate) fn new(rank: usize, segments: Vec<Arc<Segment>>, epoch: u64) -> Result<Self, Error> {
         let n = segments.len();
         if n > control::MOST_RANKS {
-            let problem = format!("{n} ranks on one host are more than the {} that shared memory is made for", control::MOST_RANKS);
+            let problem = format!(
+                "{n} ranks on one host are more than the {} that shared memory is made for",
+                control::MOST_RANKS
+            );
             return Err(Error::Rendezvous { problem });
         }
         if let Some(short) = segments.iter().position(|segment| segment.bytes() < control::bytes(n)) {
-            let problem = format!("rank {short}'s shared memory has {} bytes, too few for {n} ranks", segments[short].bytes());
+            let problem =
+                format!("rank {short}'s shared memory has {} bytes, too few for {n} ranks", segments[short].bytes());
             return Err(Error::Rendezvous { problem });
         }
-        // SAFETY: the segments are long enough, page-aligned and new, so zero, and this keeps them mapped.
+        // SAFETY: the segments are long enough, page-aligned and new, so zero, and this keeps them
+        // mapped.
         let controls = segments.iter().map(|segment| unsafe { Control::new(segment.address()) }).collect();
         let heap = Arc::new(Heap::new(Arc::clone(&segments[rank]), control::bytes(n)));
         Ok(Self::with(rank, controls, segments, heap, epoch, Machine::assumed(), Choice::known(), None))
@@ -124,10 +136,25 @@ impl Shm {
     ) -> Self {
         let n = controls.len();
         let none = || (0..n).map(|_| AtomicU64::new(0)).collect();
-        let (tuning, writes, results) = (Tuning::new(n, machine), Writes::default(), Results::new(choice.large, machine.cache));
+        let (tuning, writes, results) =
+            (Tuning::new(n, machine), Writes::default(), Results::new(choice.large, machine.cache));
         let (sent, taken) = (none(), none());
-        let new =
-            Self { rank, controls, segments, heap, epoch, machine, tuning, choice, writes, results, tried: 0, sent, taken, own_control };
+        let new = Self {
+            rank,
+            controls,
+            segments,
+            heap,
+            epoch,
+            machine,
+            tuning,
+            choice,
+            writes,
+            results,
+            tried: 0,
+            sent,
+            taken,
+            own_control,
+        };
         new.tuned(machine, choice)
     }
 
@@ -181,11 +208,18 @@ impl Shm {
 
     /// Waits for one rank; `all` tells who else is missing when the time is over.
     #[inline]
-    fn wait_for(&self, guard: &Guard<'_>, other: usize, ready: impl Fn() -> bool, all: &dyn Fn(&Control) -> bool) -> Result<(), Error> {
+    fn wait_for(
+        &self,
+        guard: &Guard<'_>,
+        other: usize,
+        ready: impl Fn() -> bool,
+        all: &dyn Fn(&Control) -> bool,
+    ) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         while !ready() {
             let missing = || {
-                let mut missing: Vec<_> = self.others().filter(|rank| *rank == other || !all(&self.controls[*rank])).collect();
+                let mut missing: Vec<_> =
+                    self.others().filter(|rank| *rank == other || !all(&self.controls[*rank])).collect();
                 missing.sort_unstable();
                 missing
             };
@@ -216,7 +250,8 @@ impl Shm {
         (offset < segment.bytes()).then_some(offset as u64)
     }
 
-    /// A longer collective: arrives saying where the memory is; directly if that of all is registered, else through the stages.
+    /// A longer collective: arrives saying where the memory is; directly if that of all is
+    /// registered, else through the stages.
     unsafe fn long(&self, call: &Call, seq: u64, signature: u64, guard: &Guard<'_>) -> Result<(), Error> {
         let (shows_send, shows_recv) = shown(call.kind, self.rank);
         let send = if shows_send { self.offset(call.send) } else { Some(0) };
@@ -228,7 +263,8 @@ impl Shm {
         // SAFETY: the caller's promise.
         unsafe {
             if !registered {
-                // Nobody reads this stage any more: all have come to the operation before, so they have left the one before that.
+                // Nobody reads this stage any more: all have come to the operation before, so they
+                // have left the one before that.
                 self.stage(call, seq, 0, &range);
             }
             let note = self.own().inline(seq).cast::<u64>();
@@ -237,7 +273,8 @@ impl Shm {
         }
         self.own().arrival(seq).arrive(seq, signature);
         self.meet(seq, signature, guard)?;
-        // SAFETY: written before the arrivals that were seen, and not again before this rank has come to the next operation but one.
+        // SAFETY: written before the arrivals that were seen, and not again before this rank has
+        // come to the next operation but one.
         let note = |other: usize| unsafe {
             let note = self.controls[other].inline(seq).cast::<u64>();
             (note.read(), note.add(1).read())
@@ -255,9 +292,14 @@ impl Shm {
             }
             let base = self.segments[other].address();
             let (send, recv) = notes[other];
-            View { send: base.wrapping_add(send as usize), recv: base.wrapping_add(recv as usize), mine: self.rank * call.len }
+            View {
+                send: base.wrapping_add(send as usize),
+                recv: base.wrapping_add(recv as usize),
+                mine: self.rank * call.len,
+            }
         });
-        // SAFETY: all have come with the same signature, and none leaves before all are done with their shares.
+        // SAFETY: all have come with the same signature, and none leaves before all are done with
+        // their shares.
         self.results.store(2 * given * n, |stores| unsafe { direct::share(call, self.rank, &views, stores) });
         self.own().done().advance(seq, 0);
         self.wait(guard, |control| control.done().has_done(seq, 0))
@@ -298,7 +340,8 @@ impl Transport for Shm {
     fn split(&self, members: &[usize], id: u64, guard: &Guard<'_>) -> Result<Arc<dyn Transport>, Error> {
         let own = self.heap.alloc_control(members.len())?;
         let (flag, place) = self.own().split(id);
-        // SAFETY: this rank alone writes its place; its readers of the split before last have left that split, as all agreed on this one since.
+        // SAFETY: this rank alone writes its place; its readers of the split before last have left
+        // that split, as all agreed on this one since.
         unsafe { place.write(own as u64) };
         flag.arrive(id, 0);
         let mut controls = Vec::new();
@@ -308,12 +351,22 @@ impl Transport for Shm {
             if *member != self.rank {
                 self.wait_for(guard, *member, ready, &|_| true)?;
             }
-            // SAFETY: written before the flag that was seen; the control that it names is in the member's heap, zero, and as long as the group.
+            // SAFETY: written before the flag that was seen; the control that it names is in the
+            // member's heap, zero, and as long as the group.
             controls.push(unsafe { Control::new(self.segments[*member].address().add(place.read() as usize)) });
         }
         let rank = members.iter().position(|member| *member == self.rank).expect("only members split");
         let segments = members.iter().map(|member| Arc::clone(&self.segments[*member])).collect();
-        Ok(Arc::new(Self::with(rank, controls, segments, Arc::clone(&self.heap), self.epoch, self.machine, self.choice, Some(own))))
+        Ok(Arc::new(Self::with(
+            rank,
+            controls,
+            segments,
+            Arc::clone(&self.heap),
+            self.epoch,
+            self.machine,
+            self.choice,
+            Some(own),
+        )))
     }
 
     fn plan(&self) -> String {
@@ -361,7 +414,8 @@ pub fn shared_memory(size: usize) -> Result<Vec<Arc<dyn crate::ProcessGroup>>, E
 fn connect(n: usize, epoch: u64, ready: fn(Shm) -> Shm) -> Result<Vec<Arc<dyn Transport>>, Error> {
     let made = (0..n).map(|_| Segment::create(segment_bytes(n).min(1 << 32))).collect::<Result<Vec<_>, _>>()?;
     let map = |segment: &Segment| {
-        let file = segment.file().try_clone_to_owned().map_err(|source| Error::io("cannot duplicate a file", source))?;
+        let file =
+            segment.file().try_clone_to_owned().map_err(|source| Error::io("cannot duplicate a file", source))?;
         Segment::map(file).map(Arc::new)
     };
     let world = (0..n).map(|rank| {

@@ -13,8 +13,10 @@ use std::{
 use super::control::{self, Control};
 use crate::{Error, Memory, memory::ALIGNMENT};
 
-/// What addresses of mappings, and of large pieces of the heap, are multiples of. Elsewhere the same all-reduce of 64 KiB to 256 KiB took twice as long (AMD EPYC,
-/// pages of 4 KiB): neighbouring pages share an entry of the processor's page cache only where address and place in memory are aligned alike.
+/// What addresses of mappings, and of large pieces of the heap, are multiples of. Elsewhere the
+/// same all-reduce of 64 KiB to 256 KiB took twice as long (AMD EPYC, pages of 4 KiB): neighbouring
+/// pages share an entry of the processor's page cache only where address and place in memory are
+/// aligned alike.
 const HUGE: usize = 2 << 20;
 
 /// A file in memory, mapped here. It vanishes with the last process that has it.
@@ -53,7 +55,8 @@ impl Segment {
         // Room for an address at a multiple of `HUGE`; what is before and after it goes back.
         let room = bytes.checked_add(HUGE).ok_or_else(|| refused(io::Error::from(io::ErrorKind::OutOfMemory)))?;
         let reserved = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED);
+        let (protection, shared) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED);
         // SAFETY: a new mapping at an address that the system chooses.
         let begin = unsafe { libc::mmap(ptr::null_mut(), room, libc::PROT_NONE, reserved, -1, 0) };
         if begin == libc::MAP_FAILED {
@@ -97,7 +100,8 @@ impl Segment {
         self.file.as_fd()
     }
 
-    /// Makes pages present, so that memory that is not there is an error here and not a signal later.
+    /// Makes pages present, so that memory that is not there is an error here and not a signal
+    /// later.
     fn reserve(&self, offset: usize, bytes: usize) -> io::Result<()> {
         // SAFETY: a call on our own file.
         let result = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
@@ -119,7 +123,8 @@ impl Drop for Segment {
     }
 }
 
-/// Memory to give out in a rank's own segment: pages, first fit. What is given back is given to the system at once, so that all that is given out is zero.
+/// Memory to give out in a rank's own segment: pages, first fit. What is given back is given to the
+/// system at once, so that all that is given out is zero.
 #[derive(Debug)]
 pub(super) struct Heap {
     segment: Arc<Segment>,
@@ -138,7 +143,9 @@ impl Heap {
     }
 
     pub(super) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Memory, Error> {
-        let refused = |why: String| Error::Config { problem: format!("cannot allocate {bytes} bytes of registered memory: {why}") };
+        let refused = |why: String| Error::Config {
+            problem: format!("cannot allocate {bytes} bytes of registered memory: {why}"),
+        };
         let pages = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or_else(|| refused("too many".to_owned()))?;
         self.sweep();
         let offset = self
@@ -156,7 +163,8 @@ impl Heap {
         }
         // SAFETY: within the segment, which the owner keeps mapped.
         let address = unsafe { self.segment.address.add(offset) };
-        // SAFETY: the range is given out once, zero (fresh or released pages), aligned, until the owner gives it back.
+        // SAFETY: the range is given out once, zero (fresh or released pages), aligned, until the
+        // owner gives it back.
         Ok(unsafe { Memory::new(address, bytes, Box::new(Owner(Arc::clone(self), offset, pages))) })
     }
 
@@ -165,11 +173,15 @@ impl Heap {
         self.sweep();
         let bytes = control::bytes(n).next_multiple_of(ALIGNMENT);
         self.take(bytes, HUGE).ok_or_else(|| Error::Config {
-            problem: format!("no room for the control of a group of {n} ranks: the heap of {} bytes is full", self.segment.bytes()),
+            problem: format!(
+                "no room for the control of a group of {n} ranks: the heap of {} bytes is full",
+                self.segment.bytes()
+            ),
         })
     }
 
-    /// This rank has left the group whose control is at `offset`; it is given back when the others have, too.
+    /// This rank has left the group whose control is at `offset`; it is given back when the others
+    /// have, too.
     pub(super) fn retire(&self, offset: usize, n: usize) {
         let bytes = control::bytes(n).next_multiple_of(ALIGNMENT);
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push((offset, bytes, n));

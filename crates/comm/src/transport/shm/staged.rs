@@ -1,6 +1,7 @@
 //! Long collectives of memory that is not registered, step by step through the stages.
 //!
-//! A step is a range of every piece. While others still take a step, the next is given: stages are taken in turns.
+//! A step is a range of every piece. While others still take a step, the next is given: stages are
+//! taken in turns.
 
 #![expect(unsafe_code, reason = "memory of other ranks is reached by address")]
 
@@ -105,8 +106,16 @@ impl Shm {
     ///
     /// # Safety
     /// As for [`crate::ProcessGroup::run`].
-    pub(super) unsafe fn staged(&self, call: &Call, seq: u64, steps: &Steps, first: bool, guard: &Guard<'_>) -> Result<(), Error> {
-        // SAFETY: the caller's promise. A stage is given again only when all are done with the step before last.
+    pub(super) unsafe fn staged(
+        &self,
+        call: &Call,
+        seq: u64,
+        steps: &Steps,
+        first: bool,
+        guard: &Guard<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise. A stage is given again only when all are done with the step
+        // before last.
         unsafe {
             if first {
                 self.stage(call, seq, 0, steps);
@@ -118,7 +127,14 @@ impl Shm {
         }
     }
 
-    unsafe fn staged_pull(&self, call: &Call, seq: u64, steps: &Steps, stores: Stores, guard: &Guard<'_>) -> Result<(), Error> {
+    unsafe fn staged_pull(
+        &self,
+        call: &Call,
+        seq: u64,
+        steps: &Steps,
+        stores: Stores,
+        guard: &Guard<'_>,
+    ) -> Result<(), Error> {
         let (n, count) = (self.size(), steps.count());
         for k in 0..count {
             if k + 1 < count {
@@ -132,16 +148,19 @@ impl Shm {
                 let given = |control: &Control| control.staged().has_done(seq, k + 1);
                 self.wait_for(guard, other, || given(&self.controls[other]), &|_| true)?;
             }
-            let source =
-                |other: usize, piece: usize| steps.stage(&self.controls[other], seq, k).wrapping_add(piece * steps.stride).cast_const();
-            // SAFETY: all that give have given step `k`, and give no other in its place before this is done.
+            let source = |other: usize, piece: usize| {
+                steps.stage(&self.controls[other], seq, k).wrapping_add(piece * steps.stride).cast_const()
+            };
+            // SAFETY: all that give have given step `k`, and give no other in its place before this
+            // is done.
             unsafe { pull::pull(call, self.rank, n, &steps.range(k), stores, source) };
             self.own().done().advance(seq, k + 1);
         }
         Ok(())
     }
 
-    /// Each step is a reduce-scatter and an all-gather: every rank reduces its slice of the step from the stages, and copies the others' from their results.
+    /// Each step is a reduce-scatter and an all-gather: every rank reduces its slice of the step
+    /// from the stages, and copies the others' from their results.
     unsafe fn staged_all_reduce(
         &self,
         call: &Call,
@@ -168,11 +187,13 @@ impl Shm {
             };
             let (at, len) = slice(self.rank);
             let target = call.recv.wrapping_add(range.start * size);
-            // SAFETY: all have given step `k`. This result was of step `k - 2`: whoever has given step `k` has copied that before.
+            // SAFETY: all have given step `k`. This result was of step `k - 2`: whoever has given
+            // step `k` has copied that before.
             unsafe {
                 let own = call.send.add(range.start * size + at);
-                let source =
-                    |rank: usize| if rank == self.rank { own } else { steps.stage(&self.controls[rank], seq, k).add(at).cast_const() };
+                let source = |rank: usize| {
+                    if rank == self.rank { own } else { steps.stage(&self.controls[rank], seq, k).add(at).cast_const() }
+                };
                 let sources = PerRank::new(n, source);
                 let result = steps.result(self.own(), seq, k).add(at);
                 let stores = match self.writes.of_results(steps.writing, len * size) {
@@ -186,22 +207,38 @@ impl Shm {
                 let reduced = |control: &Control| control.reduced().has_done(seq, k + 1);
                 self.wait_for(guard, other, || reduced(&self.controls[other]), &reduced)?;
                 let (at, len) = slice(other);
-                // SAFETY: the other's slice of step `k` is in its results until this rank has given step `k + 2`.
-                unsafe { reduce::copy(target.add(at), steps.result(&self.controls[other], seq, k).add(at), len * size, stores) };
+                // SAFETY: the other's slice of step `k` is in its results until this rank has given
+                // step `k + 2`.
+                unsafe {
+                    reduce::copy(
+                        target.add(at),
+                        steps.result(&self.controls[other], seq, k).add(at),
+                        len * size,
+                        stores,
+                    );
+                };
             }
         }
         Ok(())
     }
 
-    /// All-to-all with lengths of their own for each pair: first everybody says what it has for whom, then as any other.
+    /// All-to-all with lengths of their own for each pair: first everybody says what it has for
+    /// whom, then as any other.
     ///
     /// # Safety
     /// As for [`crate::ProcessGroup::run`].
-    pub(super) unsafe fn uneven_all_to_all(&self, call: &Call, seq: u64, signature: u64, guard: &Guard<'_>) -> Result<(), Error> {
+    pub(super) unsafe fn uneven_all_to_all(
+        &self,
+        call: &Call,
+        seq: u64,
+        signature: u64,
+        guard: &Guard<'_>,
+    ) -> Result<(), Error> {
         let n = self.size();
         let counts = call.counts.as_ref().expect("it is uneven");
         let row: Vec<u64> = counts[..n].iter().map(|count| *count as u64).collect();
-        // SAFETY: a slot holds a row of counts for every group that fits on a host; checked when the group was made.
+        // SAFETY: a slot holds a row of counts for every group that fits on a host; checked when
+        // the group was made.
         unsafe { self.own().slot(seq, n * size_of::<u64>()).cast::<u64>().copy_from_nonoverlapping(row.as_ptr(), n) };
         self.own().arrival(seq).arrive(seq, signature);
         self.meet(seq, signature, guard)?;
@@ -209,7 +246,8 @@ impl Shm {
         for other in 0..n {
             for to in 0..n {
                 // SAFETY: written before the arrival that was seen.
-                let count = unsafe { self.controls[other].slot(seq, n * size_of::<u64>()).cast::<u64>().add(to).read() } as usize;
+                let count = unsafe { self.controls[other].slot(seq, n * size_of::<u64>()).cast::<u64>().add(to).read() }
+                    as usize;
                 longest = longest.max(count);
                 if to == self.rank && count != call.piece_from(other, n) {
                     return Err(guard.dispute());

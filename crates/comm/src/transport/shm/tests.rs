@@ -1,4 +1,5 @@
-//! Operations of all lengths follow each other, so that places in turn, of one and of several steps, come to lie across each other; past the caches and through them.
+//! Operations of all lengths follow each other, so that places in turn, of one and of several
+//! steps, come to lie across each other; past the caches and through them.
 
 use std::{
     sync::{
@@ -103,7 +104,9 @@ fn parts(ranks: usize) -> Vec<Shm> {
 
 fn all_parts(ranks: usize, epoch: u64) -> Vec<Shm> {
     let made: Vec<_> = (0..ranks).map(|_| Segment::create(64 << 20).expect("memory")).collect();
-    let map = |segment: &Segment| Arc::new(Segment::map(segment.file().try_clone_to_owned().expect("a descriptor")).expect("memory"));
+    let map = |segment: &Segment| {
+        Arc::new(Segment::map(segment.file().try_clone_to_owned().expect("a descriptor")).expect("memory"))
+    };
     (0..ranks).map(|rank| Shm::new(rank, made.iter().map(map).collect(), epoch).expect("room")).collect()
 }
 
@@ -119,7 +122,8 @@ fn calibrated(shm: Shm, order: Order) -> Shm {
 fn all_ranks_know_what_rank_0_measured() {
     for ranks in [2, 3, 5] {
         let machines: Vec<_> = std::thread::scope(|scope| {
-            let started: Vec<_> = parts(ranks).into_iter().map(|shm| scope.spawn(move || calibrated(shm, Order::Auto).machine)).collect();
+            let started: Vec<_> =
+                parts(ranks).into_iter().map(|shm| scope.spawn(move || calibrated(shm, Order::Auto).machine)).collect();
             started.into_iter().map(|rank| rank.join().expect("no panic")).collect()
         });
         assert!(machines.iter().all(|machine| *machine == machines[0]), "{machines:?}");
@@ -132,7 +136,8 @@ fn all_ranks_know_what_rank_0_measured() {
 #[test]
 fn nobody_measures_for_ever_with_a_rank_that_does_not_come() {
     for missing in [0, 1, 2] {
-        // Who waits for one that has given up is told, too, but not who waits for one that has only not begun.
+        // Who waits for one that has given up is told, too, but not who waits for one that has only
+        // not begun.
         let gave_up = AtomicBool::new(false);
         let told = |rank: usize| match rank == missing || gave_up.load(Ordering::Acquire) {
             true => {
@@ -144,7 +149,9 @@ fn nobody_measures_for_ever_with_a_rank_that_does_not_come() {
         let errors: Vec<_> = std::thread::scope(|scope| {
             let come = parts(3).into_iter().enumerate().filter(|(rank, _)| *rank != missing);
             let started: Vec<_> = come
-                .map(|(_, shm)| scope.spawn(move || shm.calibrated(Order::Auto, patience(&Alarm::default()), &told).map(|_| ())))
+                .map(|(_, shm)| {
+                    scope.spawn(move || shm.calibrated(Order::Auto, patience(&Alarm::default()), &told).map(|_| ()))
+                })
                 .collect();
             started.into_iter().filter_map(|rank| rank.join().expect("no panic").err()).collect()
         });
@@ -161,7 +168,11 @@ fn all_ranks_choose_what_the_trial_found() {
         let orders = made.map(|(rank, shm)| (shm, if rank == 0 { order } else { others }));
         let chosen: Vec<_> = std::thread::scope(|scope| {
             let started: Vec<_> = orders.map(|(shm, order)| scope.spawn(move || calibrated(shm, order))).collect();
-            started.into_iter().map(|rank| rank.join().expect("no panic")).map(|shm| (shm.choice, shm.tried, shm.tuning.turns)).collect()
+            started
+                .into_iter()
+                .map(|rank| rank.join().expect("no panic"))
+                .map(|shm| (shm.choice, shm.tried, shm.tuning.turns))
+                .collect()
         });
         assert_eq!(chosen[0], chosen[1], "{order:?}");
         let (choice, tried, has_cores) = chosen[0];
@@ -176,7 +187,8 @@ fn all_ranks_choose_what_the_trial_found() {
     }
 }
 
-/// As if each candidate had been found, in groups one after the other; and a group that goes on after a trial.
+/// As if each candidate had been found, in groups one after the other; and a group that goes on
+/// after a trial.
 #[test]
 fn every_choice_gives_the_same_results() {
     for (ranks, seed) in [(2, 5), (3, 6)] {
@@ -195,8 +207,10 @@ fn every_choice_gives_the_same_results() {
 fn in_turns(ranks: usize, epoch: u64, order: &str) -> Result<Vec<Arc<dyn Transport>>, Error> {
     let order = Order::parse(order).expect("good");
     Ok(std::thread::scope(|scope| {
-        let started: Vec<_> =
-            all_parts(ranks, epoch).into_iter().map(|shm| scope.spawn(move || calibrated(shm, order).with_turns())).collect();
+        let started: Vec<_> = all_parts(ranks, epoch)
+            .into_iter()
+            .map(|shm| scope.spawn(move || calibrated(shm, order).with_turns()))
+            .collect();
         started.into_iter().map(|rank| Arc::new(rank.join().expect("no panic")) as Arc<dyn Transport>).collect()
     }))
 }

@@ -1,5 +1,6 @@
-//! Tries, when a group is made, the ways in which memory that is not registered can go: whole all-reduces by all ranks of the host, each candidate in turns. A few
-//! milliseconds. The slowest rank's times count, so all ranks choose alike.
+//! Tries, when a group is made, the ways in which memory that is not registered can go: whole
+//! all-reduces by all ranks of the host, each candidate in turns. A few milliseconds. The slowest
+//! rank's times count, so all ranks choose alike.
 
 #![expect(unsafe_code, reason = "operations are addresses")]
 
@@ -37,7 +38,14 @@ impl Shm {
         let stall = Stall { after: UNLIMITED, ..Stall::default() };
         let step = |shm: &Self, call: &Call| {
             let left = patience.limit.saturating_sub(begun.elapsed());
-            let terms = Terms { epoch: shm.epoch, alarm: patience.alarm, limit: left, spins: shm.tuning.spins, stall: &stall, watch: None };
+            let terms = Terms {
+                epoch: shm.epoch,
+                alarm: patience.alarm,
+                limit: left,
+                spins: shm.tuning.spins,
+                stall: &stall,
+                watch: None,
+            };
             let guard = Guard::new(call, shm.rank, 0, &terms);
             // SAFETY: the vectors are apart, long enough, and outlive the operation.
             unsafe { shm.execute(call, 0, &guard) }
@@ -52,7 +60,8 @@ impl Shm {
             Ok::<_, Error>(begun.elapsed().as_secs_f64())
         };
         let all = candidates(second);
-        for (turn, (candidate, staging)) in (0..TURNS).flat_map(|turn| all.iter().enumerate().map(move |it| (turn, it))) {
+        for (turn, (candidate, staging)) in (0..TURNS).flat_map(|turn| all.iter().enumerate().map(move |it| (turn, it)))
+        {
             self.choice = Choice { short: *staging, long: *staging, ..before };
             for (size, bytes) in TRIED.into_iter().enumerate() {
                 let kind = Kind::AllReduce(ReduceOp::Sum);

@@ -1,4 +1,5 @@
-//! Which protocol runs for which size: what the cost model says of this machine, as rank 0 measured it.
+//! Which protocol runs for which size: what the cost model says of this machine, as rank 0 measured
+//! it.
 
 use super::{
     choice::{Choice, Large, SHORT, Staging, Writing},
@@ -17,9 +18,11 @@ const MOST_FLAT: usize = SLOT;
 /// What is known of the machine; the same on all ranks of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Machine {
-    /// From one rank to another: the delay of a flag, and bytes that one writes and the other reads.
+    /// From one rank to another: the delay of a flag, and bytes that one writes and the other
+    /// reads.
     pub(super) link: Link,
-    /// Whether it was measured, or is what such machines have: ranks that had to share a core could not measure it.
+    /// Whether it was measured, or is what such machines have: ranks that had to share a core could
+    /// not measure it.
     pub(super) measured: bool,
     /// How many ranks can run at the same time.
     pub(super) cores: usize,
@@ -44,7 +47,8 @@ pub(super) struct Tuning {
     flat: usize,
     /// Places are taken in turns: worth it where ranks do not take each other's caches away.
     pub(super) turns: bool,
-    /// Pauses before a waiting rank gives its core away: about 30 us, a wake-up's cost, where each rank has a core; next to none where it has not.
+    /// Pauses before a waiting rank gives its core away: about 30 us, a wake-up's cost, where each
+    /// rank has a core; next to none where it has not.
     pub(super) spins: u32,
 }
 
@@ -76,7 +80,11 @@ impl Tuning {
         };
         let (short, long) = (staging(choice.short), staging(choice.long));
         let (nanoseconds, rate) = (link.latency * 1e9, link.bandwidth / 1e9);
-        let how = if *measured { "measured at the start" } else { "assumed (not measured, as ranks 0 and 1 had no core each)" };
+        let how = if *measured {
+            "measured at the start"
+        } else {
+            "assumed (not measured, as ranks 0 and 1 had no core each)"
+        };
         let mut text = format!(
             "shared memory, {ranks} ranks on {cores} cores; {how}: {nanoseconds:.0} ns from rank to rank, {rate:.1} GB/s written by one and read by another; by the \
              bytes that a rank gives:\n\
@@ -87,7 +95,8 @@ impl Tuning {
              beyond {SHORT}, other memory: through stages, {long}\n",
         );
         for bytes in [4, 4096, 65_536, 1 << 20] {
-            let (algorithm, how) = if bytes <= *flat { (Algorithm::Flat, "one flag") } else { (Algorithm::Halves, "directly") };
+            let (algorithm, how) =
+                if bytes <= *flat { (Algorithm::Flat, "one flag") } else { (Algorithm::Halves, "directly") };
             let time = link.shared_all_reduce(algorithm, *ranks, bytes);
             text += &format!("all-reduce of {bytes} bytes, {how}: about {:.2} us\n", time.as_secs_f64() * 1e6);
         }
@@ -113,8 +122,9 @@ mod tests {
 
     #[test]
     fn slots_are_for_more_where_flags_are_slow() {
-        let tuned =
-            |ranks, latency| Tuning::new(ranks, Machine { link: Link { latency, bandwidth: 16e9 }, cores: 2, ..Machine::assumed() });
+        let tuned = |ranks, latency| {
+            Tuning::new(ranks, Machine { link: Link { latency, bandwidth: 16e9 }, cores: 2, ..Machine::assumed() })
+        };
         let flat = |ranks, latency| tuned(ranks, latency).flat(Kind::AllReduce(ReduceOp::Sum));
         assert_eq!((flat(4, 1e-9), flat(2, 1e-3)), (LEAST_FLAT, MOST_FLAT));
         assert!(flat(4, 200e-9) > flat(4, 100e-9) && flat(4, 200e-9) > flat(8, 200e-9));

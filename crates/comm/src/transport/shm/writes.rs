@@ -1,11 +1,15 @@
 //! How a rank writes what others read next: through the caches or past them.
 //!
-//! A line that another core has read is slow to write again where the two cores share no cache: 2 GB/s on an AMD EPYC, and 10 to 60 where they do. There it is
-//! faster to write past the caches, at any size; where a cache is shared, that is slower. Which of the two it is follows from where the system, or the one
-//! beneath it, has put the ranks, and changes while they run (a shared host moves its guests' cores every few seconds). So each rank times what it writes.
+//! A line that another core has read is slow to write again where the two cores share no cache: 2
+//! GB/s on an AMD EPYC, and 10 to 60 where they do. There it is faster to write past the caches, at
+//! any size; where a cache is shared, that is slower. Which of the two it is follows from where the
+//! system, or the one beneath it, has put the ranks, and changes while they run (a shared host
+//! moves its guests' cores every few seconds). So each rank times what it writes.
 //!
-//! Places are taken in turns ([`super::control`]), and a line that was written past the caches is fast to write once more: that the caches are slow is seen only
-//! when all stages have been written through them. Results, which cannot be timed apart from the reduction, go through the caches when that is known not to be so.
+//! Places are taken in turns ([`super::control`]), and a line that was written past the caches is
+//! fast to write once more: that the caches are slow is seen only when all stages have been written
+//! through them. Results, which cannot be timed apart from the reduction, go through the caches
+//! when that is known not to be so.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -22,7 +26,8 @@ const SLOW: std::ops::Range<f64> = 0.7..8.0;
 /// Rounds that are written past the caches before the caches are tried again.
 const PAST: usize = 4;
 
-/// What a rank knows of its writes. Of several threads that write at the same time, one's word counts.
+/// What a rank knows of its writes. Of several threads that write at the same time, one's word
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     timed: bool,
@@ -33,7 +38,8 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// `timed` where ranks run at the same time; else only caches are used, which ranks on one core share.
+    /// `timed` where ranks run at the same time; else only caches are used, which ranks on one core
+    /// share.
     pub(super) fn new(timed: bool) -> Self {
         Self { timed, ..Self::default() }
     }
@@ -54,7 +60,8 @@ impl Writes {
         if past && bytes >= LEAST { Stores::Streaming } else { Stores::Cached }
     }
 
-    /// Writes that many bytes of a stage by `write`, in the way that is asked for, or is faster here.
+    /// Writes that many bytes of a stage by `write`, in the way that is asked for, or is faster
+    /// here.
     pub(super) fn stage(&self, writing: Writing, bytes: usize, write: impl FnOnce(Stores)) {
         match writing {
             Writing::Past if bytes >= LEAST => return write(Stores::Streaming),
@@ -108,7 +115,11 @@ mod tests {
             "slow, and too short"
         );
         assert_eq!(past(), PAST * ROUND / LEAST);
-        assert_eq!(writes.of_results(Writing::Timed, LEAST), Stores::Streaming, "through the caches, but not for long enough");
+        assert_eq!(
+            writes.of_results(Writing::Timed, LEAST),
+            Stores::Streaming,
+            "through the caches, but not for long enough"
+        );
     }
     #[test]
     fn what_is_asked_for_is_done_without_a_clock() {
@@ -120,7 +131,11 @@ mod tests {
         ] {
             let mut seen = None;
             writes.stage(writing, bytes, |stores| seen = Some(stores));
-            assert_eq!((seen, writes.of_results(writing, bytes)), (Some(expected), expected), "{writing:?}, {bytes} bytes");
+            assert_eq!(
+                (seen, writes.of_results(writing, bytes)),
+                (Some(expected), expected),
+                "{writing:?}, {bytes} bytes"
+            );
         }
         assert_eq!(writes.fast.load(Ordering::Relaxed), 0, "nothing was timed");
     }

@@ -1,10 +1,12 @@
-//! Collectives as transfers. Elements are reduced in rank order: all sources of an element come to one place first; but for long vectors that go around
-//! among more than two ranks ([`super::ring`]).
+//! Collectives as transfers. Elements are reduced in rank order: all sources of an element come to
+//! one place first; but for long vectors that go around among more than two ranks
+//! ([`super::ring`]).
 //!
-//! *Flat*: everybody sends everything to everybody and reduces by itself: one delay, (n-1) S bytes. *Halves*: everybody gets its slice of all
-//! vectors, reduces it and sends the result to all: two delays, 2 (n-1)/n S bytes; results go out while later parts still come in.
-//! Which one is cheaper says the model. Large pieces go to the other ranks in turn, each rank beginning with the next one, so that
-//! every receiver has one sender at a time.
+//! *Flat*: everybody sends everything to everybody and reduces by itself: one delay, (n-1) S bytes.
+//! *Halves*: everybody gets its slice of all vectors, reduces it and sends the result to all: two
+//! delays, 2 (n-1)/n S bytes; results go out while later parts still come in. Which one is cheaper
+//! says the model. Large pieces go to the other ranks in turn, each rank beginning with the next
+//! one, so that every receiver has one sender at a time.
 
 #![expect(unsafe_code, reason = "calls are addresses")]
 
@@ -114,7 +116,9 @@ impl Operation<'_> {
                         }
                     }
                 }
-                Kind::ReduceScatter(_) if ring::goes_around(call, self.size, self.is_within_host) => self.reduce_scatter_around(),
+                Kind::ReduceScatter(_) if ring::goes_around(call, self.size, self.is_within_host) => {
+                    self.reduce_scatter_around()
+                }
                 Kind::ReduceScatter(_) => self.reduce_scatter(),
                 Kind::AllGather if ring::goes_around(call, self.size, self.is_within_host) => self.all_gather_around(),
                 Kind::AllGather => self.all_gather(),
@@ -122,7 +126,9 @@ impl Operation<'_> {
                 Kind::Gather { root } => self.gather(root),
                 Kind::Scatter { root } => self.scatter(root),
                 Kind::AllToAll => self.all_to_all(),
-                Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } => unreachable!("messages have connections of their own"),
+                Kind::Send { .. } | Kind::Recv { .. } | Kind::RecvAny { .. } => {
+                    unreachable!("messages have connections of their own")
+                }
             }
         }
     }
@@ -142,13 +148,22 @@ impl Operation<'_> {
         let scratch = room(self.scratch, bytes * (self.size - 1));
         let head = first.then_some(self.head);
         let mut outs: Vec<_> = self.others().map(|to| Out::new(self.lane(to), head, send, bytes)).collect();
-        let mut ins: Vec<_> = (0..self.size - 1).map(|lane| In::new(lane, head, scratch.wrapping_add(lane * bytes), bytes)).collect();
+        let mut ins: Vec<_> =
+            (0..self.size - 1).map(|lane| In::new(lane, head, scratch.wrapping_add(lane * bytes), bytes)).collect();
         let sources = self.sources(send, scratch, bytes);
-        let mut reducer = Reducer { what: self.reduction(), sources, target: recv, size: self.call.dtype.size(), len: bytes, done: 0 };
+        let mut reducer = Reducer {
+            what: self.reduction(),
+            sources,
+            target: recv,
+            size: self.call.dtype.size(),
+            len: bytes,
+            done: 0,
+        };
         // In place, an element may change only after it has gone to all.
         let mut step = |outs: &mut [Out], ins: &[In]| {
             let come = ins.iter().map(|each| each.done).chain(outs.iter().map(|out| out.done)).min().unwrap_or(bytes);
-            // SAFETY: so many bytes of all sources are there, and nobody reads the target's any more.
+            // SAFETY: so many bytes of all sources are there, and nobody reads the target's any
+            // more.
             unsafe { reducer.advance(come) };
         };
         // SAFETY: the vectors and the scratch memory are valid for `bytes`.
@@ -158,19 +173,31 @@ impl Operation<'_> {
     /// Own vector and what came of the others, in rank order.
     fn sources(&self, own: *const u8, scratch: *mut u8, stride: usize) -> Vec<*const u8> {
         (0..self.size)
-            .map(|rank| if rank == self.rank { own } else { scratch.wrapping_add(self.lane(rank) * stride).cast_const() })
+            .map(
+                |rank| {
+                    if rank == self.rank { own } else { scratch.wrapping_add(self.lane(rank) * stride).cast_const() }
+                },
+            )
             .collect()
     }
 
     /// Everybody reduces its slice, and sends the result to all, or to `only` one.
-    unsafe fn halves(&mut self, send: *const u8, recv: Option<*mut u8>, len: usize, first: bool, only: Option<usize>) -> Result<(), Stop> {
+    unsafe fn halves(
+        &mut self,
+        send: *const u8,
+        recv: Option<*mut u8>,
+        len: usize,
+        first: bool,
+        only: Option<usize>,
+    ) -> Result<(), Stop> {
         let (n, size) = (self.size, self.call.dtype.size());
         let part = |rank: usize| {
             let (at, count) = slice(len, size, rank, n);
             (at * size, count * size)
         };
         let (own_at, own) = part(self.rank);
-        // What comes of my slice; and the result, where the vector's own place for it is not mine to write.
+        // What comes of my slice; and the result, where the vector's own place for it is not mine
+        // to write.
         let scratch = room(self.scratch, own * n);
         let result = recv.map_or_else(|| scratch.wrapping_add((n - 1) * own), |recv| recv.wrapping_add(own_at));
         let head = first.then_some(self.head);
@@ -198,11 +225,13 @@ impl Operation<'_> {
         let mut reducer = Reducer { what: self.reduction(), sources, target: result, size, len: own, done: 0 };
         let mut step = |outs: &mut [Out], ins: &[In]| {
             let come = ins[..n - 1].iter().map(|each| each.done).min().unwrap_or(own);
-            // SAFETY: so many bytes of all sources are there. Of the own slice nobody sends the unreduced bytes.
+            // SAFETY: so many bytes of all sources are there. Of the own slice nobody sends the
+            // unreduced bytes.
             let done = unsafe { reducer.advance(come) };
             outs[results..].iter_mut().for_each(|out| out.allowed = done);
         };
-        // SAFETY: slices are within the vectors. What comes into another rank's slice has passed that rank, to which our bytes of it have gone before.
+        // SAFETY: slices are within the vectors. What comes into another rank's slice has passed
+        // that rank, to which our bytes of it have gone before.
         unsafe { self.flow(&mut outs, &mut ins, Self::order(len * size / n), &mut step) }
     }
 
@@ -212,14 +241,23 @@ impl Operation<'_> {
         let scratch = room(self.scratch, own * (n - 1));
         let mut outs: Vec<_> = self
             .others()
-            .map(|to| Out::new(self.lane(to), Some(self.head), call.send.wrapping_add(call.offset(to) * size), call.piece(to) * size))
+            .map(|to| {
+                Out::new(
+                    self.lane(to),
+                    Some(self.head),
+                    call.send.wrapping_add(call.offset(to) * size),
+                    call.piece(to) * size,
+                )
+            })
             .collect();
-        let mut ins: Vec<_> = (0..n - 1).map(|lane| In::new(lane, Some(self.head), scratch.wrapping_add(lane * own), own)).collect();
+        let mut ins: Vec<_> =
+            (0..n - 1).map(|lane| In::new(lane, Some(self.head), scratch.wrapping_add(lane * own), own)).collect();
         let sources = self.sources(call.send.wrapping_add(call.offset(self.rank) * size), scratch, own);
         let mut reducer = Reducer { what: self.reduction(), sources, target: call.recv, size, len: own, done: 0 };
         let mut step = |_: &mut [Out], ins: &[In]| {
             let come = ins.iter().map(|each| each.done).min().unwrap_or(own);
-            // SAFETY: so many bytes of all sources are there; in place, the target is the own piece, which is not sent.
+            // SAFETY: so many bytes of all sources are there; in place, the target is the own
+            // piece, which is not sent.
             unsafe { reducer.advance(come) };
         };
         // SAFETY: pieces are within the memory that the caller promises.
@@ -231,11 +269,17 @@ impl Operation<'_> {
         let own = call.piece(self.rank) * size;
         // SAFETY: the caller's promise.
         unsafe { reduce::copy(call.recv.wrapping_add(call.offset(self.rank) * size), call.send, own, Stores::Cached) };
-        let mut outs: Vec<_> = self.others().map(|to| Out::new(self.lane(to), Some(self.head), call.send, own)).collect();
+        let mut outs: Vec<_> =
+            self.others().map(|to| Out::new(self.lane(to), Some(self.head), call.send, own)).collect();
         let mut ins: Vec<_> = self
             .others()
             .map(|from| {
-                In::new(self.lane(from), Some(self.head), call.recv.wrapping_add(call.offset(from) * size), call.piece(from) * size)
+                In::new(
+                    self.lane(from),
+                    Some(self.head),
+                    call.recv.wrapping_add(call.offset(from) * size),
+                    call.piece(from) * size,
+                )
             })
             .collect();
         // SAFETY: pieces are within the memory that the caller promises.
@@ -256,8 +300,10 @@ impl Operation<'_> {
             _ => Vec::new(),
         };
         let source = if chained { (self.rank + n - 1) % n } else { root };
-        let mut outs: Vec<_> = targets.into_iter().map(|to| Out::new(self.lane(to), Some(self.head), base, bytes)).collect();
-        let mut ins: Vec<_> = (!is_root).then(|| In::new(self.lane(source), Some(self.head), call.recv, bytes)).into_iter().collect();
+        let mut outs: Vec<_> =
+            targets.into_iter().map(|to| Out::new(self.lane(to), Some(self.head), base, bytes)).collect();
+        let mut ins: Vec<_> =
+            (!is_root).then(|| In::new(self.lane(source), Some(self.head), call.recv, bytes)).into_iter().collect();
         let mut step = |outs: &mut [Out], ins: &[In]| {
             if let Some(come) = ins.first() {
                 outs.iter_mut().for_each(|out| out.allowed = come.done);
@@ -274,7 +320,10 @@ impl Operation<'_> {
         if self.rank == root {
             // SAFETY: the caller's promise.
             unsafe { reduce::copy(call.recv.wrapping_add(root * own), call.send, own, Stores::Cached) };
-            ins.extend(self.others().map(|from| In::new(self.lane(from), Some(self.head), call.recv.wrapping_add(from * own), own)));
+            ins.extend(
+                self.others()
+                    .map(|from| In::new(self.lane(from), Some(self.head), call.recv.wrapping_add(from * own), own)),
+            );
         } else {
             outs.push(Out::new(self.lane(root), Some(self.head), call.send, own));
         }
@@ -287,7 +336,9 @@ impl Operation<'_> {
         let own = call.len * call.dtype.size();
         let (mut outs, mut ins) = (Vec::new(), Vec::new());
         if self.rank == root {
-            outs.extend(self.others().map(|to| Out::new(self.lane(to), Some(self.head), call.send.wrapping_add(to * own), own)));
+            outs.extend(
+                self.others().map(|to| Out::new(self.lane(to), Some(self.head), call.send.wrapping_add(to * own), own)),
+            );
             // SAFETY: the caller's promise.
             unsafe { reduce::copy(call.recv, call.send.wrapping_add(root * own), own, Stores::Cached) };
         } else {
@@ -299,7 +350,8 @@ impl Operation<'_> {
 
     unsafe fn all_to_all(&mut self) -> Result<(), Stop> {
         let (call, n, size) = (self.call, self.size, self.call.dtype.size());
-        // Where lengths are each pair's own, a head with the length goes first: a short vector for each.
+        // Where lengths are each pair's own, a head with the length goes first: a short vector for
+        // each.
         let lengths = call.counts.is_some();
         let heads: Vec<_> = (0..n)
             .map(|other| {
@@ -314,11 +366,23 @@ impl Operation<'_> {
         let (own_from, own_to) = (call.offset(self.rank) * size, call.offset_from(self.rank, n) * size);
         // SAFETY: the caller's promise.
         unsafe {
-            reduce::copy(call.recv.wrapping_add(own_to), call.send.wrapping_add(own_from), call.piece(self.rank) * size, Stores::Cached);
+            reduce::copy(
+                call.recv.wrapping_add(own_to),
+                call.send.wrapping_add(own_from),
+                call.piece(self.rank) * size,
+                Stores::Cached,
+            );
         };
         let mut outs: Vec<_> = self
             .others()
-            .map(|to| Out::new(self.lane(to), Some(heads[to].0), call.send.wrapping_add(call.offset(to) * size), call.piece(to) * size))
+            .map(|to| {
+                Out::new(
+                    self.lane(to),
+                    Some(heads[to].0),
+                    call.send.wrapping_add(call.offset(to) * size),
+                    call.piece(to) * size,
+                )
+            })
             .collect();
         let mut ins: Vec<_> = self
             .others()
@@ -357,14 +421,17 @@ impl Reducer {
     /// `come` bytes of all sources are there: reduces in chunks, the rest at the end. Bytes done.
     ///
     /// # Safety
-    /// Sources and target are valid for so many bytes, and the target is no longer sent where it is a source.
+    /// Sources and target are valid for so many bytes, and the target is no longer sent where it is
+    /// a source.
     pub(super) unsafe fn advance(&mut self, come: usize) -> usize {
         let ready = if come == self.len { self.len } else { come / CHUNK * CHUNK };
         let (from, count) = (self.done, ready.saturating_sub(self.done));
         if let (Some(what), true) = (&self.what, count > 0) {
             let sources: Vec<_> = self.sources.iter().map(|source| source.wrapping_add(from)).collect();
             // SAFETY: the caller's promise; chunks are whole elements.
-            unsafe { reduce::reduce(what, &[self.target.wrapping_add(from)], &sources, count / self.size, Stores::Cached) };
+            unsafe {
+                reduce::reduce(what, &[self.target.wrapping_add(from)], &sources, count / self.size, Stores::Cached);
+            };
         }
         self.done += count;
         self.done

@@ -1,6 +1,8 @@
-//! Moves bytes on several connections at once: what goes out, what comes in, and what is done with it on the way.
+//! Moves bytes on several connections at once: what goes out, what comes in, and what is done with
+//! it on the way.
 //!
-//! One thread serves all connections of an operation. In short ones it polls without sleeping for a while, because waking up costs more than a small message does.
+//! One thread serves all connections of an operation. In short ones it polls without sleeping for a
+//! while, because waking up costs more than a small message does.
 
 #![expect(unsafe_code, reason = "calls are addresses; bytes go between them and sockets without copies")]
 
@@ -18,7 +20,8 @@ use crate::guard::{Backoff, Guard, Pace};
 
 /// How long to look at the sockets again and again before sleeping until something comes.
 pub(super) const AWAKE: Duration = Duration::from_micros(80);
-/// Above so many bytes a wake-up costs little beside the transfer, and looking would take the cores from those who have work: it sleeps at once.
+/// Above so many bytes a wake-up costs little beside the transfer, and looking would take the cores
+/// from those who have work: it sleeps at once.
 const LONG: usize = 1 << 20;
 /// Most bytes of one system call, so that all connections get their turn.
 pub(super) const TURN: usize = 512 * 1024;
@@ -90,8 +93,9 @@ impl In {
     }
 }
 
-/// Whether bytes to several ranks go at once or to one after the other, in the order given. One after the other keeps a receiver from
-/// being sent to by all at once, where a switch would drop what it cannot hold.
+/// Whether bytes to several ranks go at once or to one after the other, in the order given. One
+/// after the other keeps a receiver from being sent to by all at once, where a switch would drop
+/// what it cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     AtOnce,
@@ -117,8 +121,9 @@ impl From<Error> for Stop {
     }
 }
 
-/// Moves all of it. `step` is called after each progress, with how far everything is: it works on what has come and allows more to go.
-/// Transfers of one connection and direction follow each other in the order given.
+/// Moves all of it. `step` is called after each progress, with how far everything is: it works on
+/// what has come and allows more to go. Transfers of one connection and direction follow each other
+/// in the order given.
 ///
 /// # Safety
 /// The addresses are valid for their lengths until this returns, and `step` keeps its own promises.
@@ -210,7 +215,12 @@ unsafe fn send_some(lanes: &[TcpStream], outs: &mut [Out], order: Order) -> Resu
         // SAFETY: `base` is valid for `len` bytes, of which `done + count` is within.
         let body = unsafe { body(out.base, out.done, count) };
         let slices = [IoSlice::new(&head[out.head_done..]), IoSlice::new(body)];
-        match sendmsg(&lanes[out.to], &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match sendmsg(
+            &lanes[out.to],
+            &slices,
+            &mut SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        ) {
             Ok(sent) => {
                 let of_head = sent.min(Head::BYTES - out.head_done);
                 out.head_done += of_head;
@@ -240,20 +250,32 @@ unsafe fn receive_some(lanes: &[TcpStream], ins: &mut [In], guard: &Guard<'_>) -
         let body: &mut [u8] = if count == 0 {
             &mut []
         } else {
-            // SAFETY: `base` is valid for `len` bytes, of which `done + count` is within, and nobody else touches them.
+            // SAFETY: `base` is valid for `len` bytes, of which `done + count` is within, and
+            // nobody else touches them.
             unsafe { slice::from_raw_parts_mut(each.base.add(each.done), count) }
         };
         let mut slices = [IoSliceMut::new(&mut each.came[each.head_done..]), IoSliceMut::new(body)];
-        match recvmsg(&lanes[each.from], &mut slices, &mut rustix::net::RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+        match recvmsg(
+            &lanes[each.from],
+            &mut slices,
+            &mut rustix::net::RecvAncillaryBuffer::default(),
+            RecvFlags::DONTWAIT,
+        ) {
             Ok(message) if message.bytes == 0 => {
-                return Err(Stop::Connection(Broken { lane: each.from, how: "its data connection was closed".to_owned() }));
+                return Err(Stop::Connection(Broken {
+                    lane: each.from,
+                    how: "its data connection was closed".to_owned(),
+                }));
             }
             Ok(message) => {
                 let of_head = message.bytes.min(Head::BYTES - each.head_done);
                 each.head_done += of_head;
                 each.done += message.bytes - of_head;
                 moved = true;
-                if of_head > 0 && each.head_done == Head::BYTES && each.head.is_some_and(|head| head.encode() != each.came) {
+                if of_head > 0
+                    && each.head_done == Head::BYTES
+                    && each.head.is_some_and(|head| head.encode() != each.came)
+                {
                     let theirs = u64::from_le_bytes(*each.came.first_chunk().expect("16 bytes"));
                     return Err(Stop::Error(guard.dispute_of(theirs)));
                 }
@@ -274,9 +296,14 @@ fn sleep(lanes: &[TcpStream], outs: &[Out], ins: &[In], order: Order, time: Dura
     let mut flags = vec![PollFlags::empty(); lanes.len()];
     sendable(outs, order).into_iter().for_each(|index| flags[outs[index].to] |= PollFlags::OUT);
     receivable(ins).into_iter().for_each(|index| flags[ins[index].from] |= PollFlags::IN);
-    let mut descriptors: Vec<_> =
-        lanes.iter().zip(&flags).filter(|(_, flags)| !flags.is_empty()).map(|(lane, flags)| PollFd::new(lane, *flags)).collect();
-    let time = Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
+    let mut descriptors: Vec<_> = lanes
+        .iter()
+        .zip(&flags)
+        .filter(|(_, flags)| !flags.is_empty())
+        .map(|(lane, flags)| PollFd::new(lane, *flags))
+        .collect();
+    let time =
+        Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
     // Interrupted or not: the caller looks again.
     let _ = poll(&mut descriptors, Some(&time));
 }

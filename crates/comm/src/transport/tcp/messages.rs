@@ -42,8 +42,9 @@ impl Messages {
         Self { streams, inlets }
     }
 
-    /// Sends the call's message, which is done when the system has taken it, or takes the next one, which has to be that of the call: for transports whose
-    /// messages are not chosen by their tags.
+    /// Sends the call's message, which is done when the system has taken it, or takes the next one,
+    /// which has to be that of the call: for transports whose messages are not chosen by their
+    /// tags.
     ///
     /// # Safety
     /// As for [`crate::transport::Transport::execute`].
@@ -154,9 +155,14 @@ impl Wire for Tcp {
 
     fn pause(&self, from: &[usize], time: Duration) {
         let lanes = from.iter().map(|from| self.lane(*from));
-        let here = lanes.filter(|lane| !self.messages.inlets[*lane].lock().unwrap_or_else(PoisonError::into_inner).has_left);
-        let mut descriptors: Vec<_> = here.map(|lane| PollFd::new(&self.messages.streams[lane], PollFlags::IN)).collect();
-        let time = Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) };
+        let here =
+            lanes.filter(|lane| !self.messages.inlets[*lane].lock().unwrap_or_else(PoisonError::into_inner).has_left);
+        let mut descriptors: Vec<_> =
+            here.map(|lane| PollFd::new(&self.messages.streams[lane], PollFlags::IN)).collect();
+        let time = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
         // Interrupted or not: the caller looks again.
         let _ = poll(&mut descriptors, Some(&time));
     }

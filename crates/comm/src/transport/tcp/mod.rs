@@ -1,4 +1,5 @@
-//! Data over TCP: connections between all ranks, for collectives and, apart from them, for messages of two.
+//! Data over TCP: connections between all ranks, for collectives and, apart from them, for messages
+//! of two.
 
 mod collect;
 mod flow;
@@ -40,7 +41,8 @@ pub(crate) struct Tcp {
     messages: Messages,
 }
 
-/// Connections for collectives, by rank, this rank's own left out; and memory that operations use again.
+/// Connections for collectives, by rank, this rank's own left out; and memory that operations use
+/// again.
 #[derive(Debug)]
 struct Lanes {
     streams: Vec<TcpStream>,
@@ -65,21 +67,35 @@ impl Tcp {
     }
 
     /// Connects with all nodes of a group of that epoch, and measures the links.
-    pub(crate) fn connect(node: &Arc<Node>, nodes: &[usize], epoch: u64, watch: &dyn Watch, end: Instant) -> Result<Self, Error> {
+    pub(crate) fn connect(
+        node: &Arc<Node>,
+        nodes: &[usize],
+        epoch: u64,
+        watch: &dyn Watch,
+        end: Instant,
+    ) -> Result<Self, Error> {
         let mut tcp = Self::open(node, nodes, epoch, watch.alarm(), end)?;
         tcp.measure(watch.alarm(), end)?;
         Ok(tcp)
     }
 
     /// Connects with all nodes of a group of that epoch.
-    pub(crate) fn open(node: &Arc<Node>, nodes: &[usize], epoch: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
+    pub(crate) fn open(
+        node: &Arc<Node>,
+        nodes: &[usize],
+        epoch: u64,
+        alarm: &Alarm,
+        end: Instant,
+    ) -> Result<Self, Error> {
         Self::among(node, nodes, node.group(), epoch, alarm, end)
     }
 
-    /// The same among some ranks, named by their numbers here. `id` is the same on all of them, and no other group has it.
+    /// The same among some ranks, named by their numbers here. `id` is the same on all of them, and
+    /// no other group has it.
     pub(crate) fn part(&self, members: &[usize], id: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
         let nodes: Vec<_> = members.iter().map(|member| self.nodes[*member]).collect();
-        // A number that all members compute alike, and that no other group of this epoch has but by a chance of 2^-64.
+        // A number that all members compute alike, and that no other group of this epoch has but by
+        // a chance of 2^-64.
         let group = nodes.iter().fold(self.group ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, node| {
             (hash.rotate_left(17) ^ *node as u64).wrapping_mul(0xff51_afd7_ed55_8ccd)
         });
@@ -87,7 +103,14 @@ impl Tcp {
         Ok(Self { link: self.link, ..part })
     }
 
-    fn among(node: &Arc<Node>, nodes: &[usize], group: u64, epoch: u64, alarm: &Alarm, end: Instant) -> Result<Self, Error> {
+    fn among(
+        node: &Arc<Node>,
+        nodes: &[usize],
+        group: u64,
+        epoch: u64,
+        alarm: &Alarm,
+        end: Instant,
+    ) -> Result<Self, Error> {
         let rank = nodes.iter().position(|each| *each == node.me).expect("a rank makes only groups that it is in");
         let mut streams = [Vec::new(), Vec::new()];
         for (list, purpose) in streams.iter_mut().zip([Purpose::Data, Purpose::Messages]) {
@@ -106,7 +129,8 @@ impl Tcp {
         Ok(Self { node, rank, nodes, group, epoch, link: UNMEASURED, is_within_host, collectives, messages })
     }
 
-    /// Measures the links, with operations of this transport; the slowest rank's figures, so that all choose alike.
+    /// Measures the links, with operations of this transport; the slowest rank's figures, so that
+    /// all choose alike.
     pub(crate) fn measure(&mut self, alarm: &Alarm, end: Instant) -> Result<(), Error> {
         self.link = self.measured(alarm, end.saturating_duration_since(Instant::now()))?;
         Ok(())
@@ -142,7 +166,11 @@ impl Tcp {
         let rank = self.rank_of(broken.lane);
         let how = if self.has_left(rank, guard) { "it has left the group" } else { &broken.how };
         self.node.mesh.lose(self.nodes[rank], how);
-        guard.check().err().unwrap_or_else(|| Error::PeerDied { rank: guard.member(rank), how: how.to_owned(), at: guard.at() })
+        guard.check().err().unwrap_or_else(|| Error::PeerDied {
+            rank: guard.member(rank),
+            how: how.to_owned(),
+            at: guard.at(),
+        })
     }
 
     /// Whether a rank whose connection ended has said goodbye.
@@ -175,7 +203,9 @@ impl Transport for Tcp {
         guard.took(self.way(call));
         let done = match call.kind.peer() {
             // SAFETY: the caller's promise.
-            Some(peer) => unsafe { self.messages.exchange(self.lane(peer), call, head, guard, &|lane| self.rank_of(lane)) },
+            Some(peer) => unsafe {
+                self.messages.exchange(self.lane(peer), call, head, guard, &|lane| self.rank_of(lane))
+            },
             None => {
                 let mut lanes = self.collectives.lock().unwrap_or_else(PoisonError::into_inner);
                 let Lanes { streams, scratch } = &mut *lanes;
@@ -213,8 +243,11 @@ impl Transport for Tcp {
     fn plan(&self) -> String {
         let (n, flat) = (self.nodes.len(), self.flat());
         let Link { latency, bandwidth } = self.link;
-        let mut text =
-            format!("tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n", latency * 1e6, bandwidth / 1e6);
+        let mut text = format!(
+            "tcp: one way {:.0} us, {:.0} MB/s per rank (measured when the group was made)\n",
+            latency * 1e6,
+            bandwidth / 1e6
+        );
         if n == 2 {
             text += "all-reduce: flat (everything to the other)";
             text += &if self.is_within_host {
@@ -223,7 +256,9 @@ impl Transport for Tcp {
                 "\n".to_owned()
             };
         } else {
-            text += &format!("all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n");
+            text += &format!(
+                "all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n"
+            );
             text += &format!("broadcast: from the root to all up to {flat} bytes, along a chain above\n");
         }
         if n > 2 {

@@ -1,14 +1,20 @@
-//! Long vectors among more than two ranks, or two of one host: each rank sends to the next and receives from the one before, all the time.
+//! Long vectors among more than two ranks, or two of one host: each rank sends to the next and
+//! receives from the one before, all the time.
 //!
-//! No receiver ever has two senders, and each connection carries one flow that never stops, so congestion control finds the wire's rate once.
-//! Reduce-scatter: slice k begins at rank k+1 and goes around; each rank adds its own and hands on, until it ends at rank k. All-gather: the
-//! finished slices go around once more. 2 (n-1)/n S bytes each way, 2 (n-1) delays; slices are handed on while they still come.
+//! No receiver ever has two senders, and each connection carries one flow that never stops, so
+//! congestion control finds the wire's rate once. Reduce-scatter: slice k begins at rank k+1 and
+//! goes around; each rank adds its own and hands on, until it ends at rank k. All-gather: the
+//! finished slices go around once more. 2 (n-1)/n S bytes each way, 2 (n-1) delays; slices are
+//! handed on while they still come.
 //!
-//! An element of slice k is reduced in the order k+1, k+2, ... n-1, 0, ... k: the same on all ranks and in every run, and not that of the ranks. A type of 16 bits would be
-//! rounded at each rank, so such vectors do not come here, but for the greatest and the least, and of two ranks, where there is one sum.
+//! An element of slice k is reduced in the order k+1, k+2, ... n-1, 0, ... k: the same on all ranks
+//! and in every run, and not that of the ranks. A type of 16 bits would be rounded at each rank, so
+//! such vectors do not come here, but for the greatest and the least, and of two ranks, where there
+//! is one sum.
 //!
-//! Two ranks send as many bytes as if each sent all: but each reduces half of them only, which counts where both copy through one host's memory. Over a wire,
-//! which is slower than that, they send all, so that nothing waits for the other half.
+//! Two ranks send as many bytes as if each sent all: but each reduces half of them only, which
+//! counts where both copy through one host's memory. Over a wire, which is slower than that, they
+//! send all, so that nothing waits for the other half.
 
 #![expect(unsafe_code, reason = "calls are addresses")]
 
@@ -21,7 +27,8 @@ use crate::{Call, DType, Kind, ReduceOp};
 
 /// Whether a call of so many ranks, which may all be on one host, goes around.
 pub(super) fn goes_around(call: &Call, n: usize, is_within_host: bool) -> bool {
-    let rounds = |op| n > 2 && matches!(call.dtype, DType::F16 | DType::BF16) && !matches!(op, ReduceOp::Min | ReduceOp::Max);
+    let rounds =
+        |op| n > 2 && matches!(call.dtype, DType::F16 | DType::BF16) && !matches!(op, ReduceOp::Min | ReduceOp::Max);
     let elements = match (call.kind, &call.counts) {
         (Kind::AllReduce(op), _) if !rounds(op) => call.len,
         (Kind::ReduceScatter(op), None) if !rounds(op) => call.len * n,
@@ -35,12 +42,14 @@ pub(super) fn goes_around(call: &Call, n: usize, is_within_host: bool) -> bool {
 type Part<'a> = &'a dyn Fn(usize) -> (usize, usize);
 
 impl Operation<'_> {
-    /// What goes around: the slices that are reduced on the way to their rank, then, if `gathers`, the finished ones to all.
+    /// What goes around: the slices that are reduced on the way to their rank, then, if `gathers`,
+    /// the finished ones to all.
     ///
     /// The finished slice of this rank is put at `own`, the others' within `recv`.
     ///
     /// # Safety
-    /// `send` is valid for all slices where the call reduces, `recv` where it gathers, `own` for this rank's.
+    /// `send` is valid for all slices where the call reduces, `recv` where it gathers, `own` for
+    /// this rank's.
     unsafe fn around(
         &mut self,
         send: *const u8,
@@ -90,7 +99,8 @@ impl Operation<'_> {
             for (index, out) in outs.iter_mut().enumerate().skip(1) {
                 let Some(came) = ins.get(index - 1) else { break };
                 out.allowed = match reducers.get_mut(index - 1) {
-                    // SAFETY: so many bytes of the sum so far are there, and of the own vector always; they are not sent before they are reduced.
+                    // SAFETY: so many bytes of the sum so far are there, and of the own vector
+                    // always; they are not sent before they are reduced.
                     Some(reducer) => unsafe { reducer.advance(came.done) },
                     None => came.done,
                 };
@@ -101,7 +111,8 @@ impl Operation<'_> {
                 unsafe { reducer.advance(came.done) };
             }
         };
-        // SAFETY: slices are within what the caller promises. In place, a finished slice comes only after its sum has gone around, so after what was there was used.
+        // SAFETY: slices are within what the caller promises. In place, a finished slice comes only
+        // after its sum has gone around, so after what was there was used.
         unsafe { self.flow(&mut outs, &mut ins, Order::AtOnce, &mut step) }
     }
 
@@ -114,7 +125,13 @@ impl Operation<'_> {
         Some(Reduction { op, dtype: self.call.dtype, ranks: self.size })
     }
 
-    pub(super) unsafe fn all_reduce_around(&mut self, send: *const u8, recv: *mut u8, len: usize, first: bool) -> Result<(), Stop> {
+    pub(super) unsafe fn all_reduce_around(
+        &mut self,
+        send: *const u8,
+        recv: *mut u8,
+        len: usize,
+        first: bool,
+    ) -> Result<(), Stop> {
         let (n, size) = (self.size, self.call.dtype.size());
         let part = |k: usize| {
             let (at, count) = slice(len, size, k, n);

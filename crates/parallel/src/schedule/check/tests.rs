@@ -64,17 +64,23 @@ fn idle_time_and_activations_are_those_of_the_papers() {
             let v = chunks as f64;
             assert!(near(timing.idle, (p - 1.0) / (v * m + p - 1.0)), "p {p} m {m} v {v}: {}", timing.idle);
             if micros >= 2 * ranks {
-                // 1 + (p - 1) / (p v) times that of 1F1B, in parts of a v-th (Korthikanti et al., 2022, section 5).
+                // 1 + (p - 1) / (p v) times that of 1F1B, in parts of a v-th (Korthikanti et al.,
+                // 2022, section 5).
                 assert_eq!(timing.activations[0], ranks * chunks + ranks - 1);
             }
         }
     });
     // Worked: p = 4, m = 8 is 27 % idle; with two chunks 15.8 %.
-    let idle = |pipeline: Pipeline| pipeline.schedule(4, 8).unwrap().check(&Durations::uniform(1.0, 1.0, 1.0)).unwrap().idle;
-    assert!(near(idle(Pipeline::OneForwardOneBackward), 3.0 / 11.0) && near(idle(Pipeline::Interleaved { chunks: 2 }), 3.0 / 19.0));
+    let idle =
+        |pipeline: Pipeline| pipeline.schedule(4, 8).unwrap().check(&Durations::uniform(1.0, 1.0, 1.0)).unwrap().idle;
+    assert!(
+        near(idle(Pipeline::OneForwardOneBackward), 3.0 / 11.0)
+            && near(idle(Pipeline::Interleaved { chunks: 2 }), 3.0 / 19.0)
+    );
 }
 
-/// Qi et al., table 2: the idle time is (p - 1)(f + b - w), and no stage holds more than 1F1B's first one.
+/// Qi et al., table 2: the idle time is (p - 1)(f + b - w), and no stage holds more than 1F1B's
+/// first one.
 #[test]
 fn zb_h1_is_idle_for_a_third_of_1f1b() {
     each(|p, m, ranks, micros| {
@@ -135,22 +141,35 @@ fn faults_are_found() {
         }),
         Fault::Missing(action(1, 1, Work::Backward))
     );
-    assert_eq!(broken(&|it| it.ranks[1].push(action(1, 0, Work::Forward))), Fault::Twice { rank: 1, action: action(1, 0, Work::Forward) });
+    assert_eq!(
+        broken(&|it| it.ranks[1].push(action(1, 0, Work::Forward))),
+        Fault::Twice { rank: 1, action: action(1, 0, Work::Forward) }
+    );
     assert_eq!(
         broken(&|it| it.ranks[1].push(action(0, 0, Work::Weight))),
         Fault::Misplaced { rank: 1, action: action(0, 0, Work::Weight) }
     );
-    // Rank 0 waits for a gradient of micro-batch 0, rank 1 for the activations of micro-batch 1 first.
+    // Rank 0 waits for a gradient of micro-batch 0, rank 1 for the activations of micro-batch 1
+    // first.
     let deadlock = broken(&|it| {
-        it.ranks[0] =
-            vec![action(0, 0, Work::Forward), action(0, 0, Work::Backward), action(0, 1, Work::Forward), action(0, 1, Work::Backward)];
-        it.ranks[1] =
-            vec![action(1, 1, Work::Forward), action(1, 0, Work::Forward), action(1, 0, Work::Backward), action(1, 1, Work::Backward)];
+        it.ranks[0] = vec![
+            action(0, 0, Work::Forward),
+            action(0, 0, Work::Backward),
+            action(0, 1, Work::Forward),
+            action(0, 1, Work::Backward),
+        ];
+        it.ranks[1] = vec![
+            action(1, 1, Work::Forward),
+            action(1, 0, Work::Forward),
+            action(1, 0, Work::Backward),
+            action(1, 1, Work::Backward),
+        ];
     });
     assert_eq!(deadlock, Fault::Deadlock { rank: 0, action: action(0, 0, Work::Backward) });
 }
 
-/// Any order of a right schedule's actions either runs or is refused: nothing hangs and nothing is overlooked.
+/// Any order of a right schedule's actions either runs or is refused: nothing hangs and nothing is
+/// overlooked.
 #[test]
 fn shuffled_schedules_run_or_are_refused() {
     let mut rng = Rng::new(9);

@@ -33,16 +33,20 @@ pub(super) static MODEL: ResourceType = ResourceType {
 };
 
 fn check(request: &Map<String, Value>) -> Result<(), Error> {
-    let containers: Vec<(String, &Value)> = match (request.get("PrimaryContainer"), request.get("Containers").and_then(Value::as_array)) {
-        (Some(_), Some(list)) if !list.is_empty() => {
-            return Err(Error::validation("PrimaryContainer and Containers are alternatives: give one of them."));
-        }
-        (Some(primary), _) => vec![("primaryContainer".to_owned(), primary)],
-        (None, Some(list)) if !list.is_empty() => {
-            (1..).zip(list).map(|(number, container): (usize, _)| (format!("containers.{number}.member"), container)).collect()
-        }
-        (None, _) => return Err(Error::validation("A model needs a container: give PrimaryContainer or Containers.")),
-    };
+    let containers: Vec<(String, &Value)> =
+        match (request.get("PrimaryContainer"), request.get("Containers").and_then(Value::as_array)) {
+            (Some(_), Some(list)) if !list.is_empty() => {
+                return Err(Error::validation("PrimaryContainer and Containers are alternatives: give one of them."));
+            }
+            (Some(primary), _) => vec![("primaryContainer".to_owned(), primary)],
+            (None, Some(list)) if !list.is_empty() => (1..)
+                .zip(list)
+                .map(|(number, container): (usize, _)| (format!("containers.{number}.member"), container))
+                .collect(),
+            (None, _) => {
+                return Err(Error::validation("A model needs a container: give PrimaryContainer or Containers."));
+            }
+        };
     for (path, container) in &containers {
         check_container(path, container)?;
     }
@@ -54,10 +58,16 @@ fn check(request: &Map<String, Value>) -> Result<(), Error> {
     for (path, container) in &containers {
         match container["ContainerHostname"].as_str() {
             Some(hostname) if !hostnames.insert(hostname) => {
-                return refuse(&format!("{path}.containerHostname"), &format!("'{hostname}' is another container's; they are unique"));
+                return refuse(
+                    &format!("{path}.containerHostname"),
+                    &format!("'{hostname}' is another container's; they are unique"),
+                );
             }
             None if mode == Some("Direct") => {
-                return refuse(&format!("{path}.containerHostname"), "it is required where InferenceExecutionConfig.Mode is Direct");
+                return refuse(
+                    &format!("{path}.containerHostname"),
+                    "it is required where InferenceExecutionConfig.Mode is Direct",
+                );
             }
             _ => {}
         }
@@ -80,15 +90,24 @@ fn check_container(path: &str, container: &Value) -> Result<(), Error> {
         return refuse(path, "ModelDataUrl and ModelDataSource are alternatives: give one of them");
     }
     if let Some(url) = data.filter(|url| !["s3://", "https://"].iter().any(|scheme| url.starts_with(scheme))) {
-        return refuse(&format!("{path}.modelDataUrl"), &format!("'{url}' is not the S3 URL of a model; it begins with s3:// or https://"));
+        return refuse(
+            &format!("{path}.modelDataUrl"),
+            &format!("'{url}' is not the S3 URL of a model; it begins with s3:// or https://"),
+        );
     }
     if container["Mode"] == "MultiModel" && data.is_none() {
-        return refuse(&format!("{path}.modelDataUrl"), "it is required where Mode is MultiModel, and names the prefix of the models");
+        return refuse(
+            &format!("{path}.modelDataUrl"),
+            "it is required where Mode is MultiModel, and names the prefix of the models",
+        );
     }
     let environment = container["Environment"].as_object().into_iter().flatten();
     let bytes: usize = environment.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if bytes > MAX_ENVIRONMENT_BYTES {
-        return refuse(&format!("{path}.environment"), &format!("it has {bytes} bytes; {MAX_ENVIRONMENT_BYTES} are allowed"));
+        return refuse(
+            &format!("{path}.environment"),
+            &format!("it has {bytes} bytes; {MAX_ENVIRONMENT_BYTES} are allowed"),
+        );
     }
     Ok(())
 }
@@ -99,7 +118,9 @@ fn describe(shown: &mut Map<String, Value>) {
     if let Some(container) = shown.get_mut("PrimaryContainer").and_then(Value::as_object_mut) {
         complete(container);
     }
-    for container in shown.get_mut("Containers").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+    for container in
+        shown.get_mut("Containers").and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+    {
         complete(container);
     }
 }
@@ -119,7 +140,8 @@ mod tests {
 
     #[test]
     fn containers_are_complete_and_tell_apart() {
-        let refused = |request: Value| check(request.as_object().unwrap()).err().map_or_else(String::new, |error| error.message);
+        let refused =
+            |request: Value| check(request.as_object().unwrap()).err().map_or_else(String::new, |error| error.message);
         let image = json!({"Image": "i"});
         let hosts = |one: &str, two: &str| json!([{"Image": "i", "ContainerHostname": one}, {"Image": "i", "ContainerHostname": two}]);
         for (request, expected) in [
@@ -134,9 +156,15 @@ mod tests {
             (json!({"Containers": [image, {"Image": ""}]}), "'containers.2.member.image'"),
             (json!({"PrimaryContainer": {"ModelPackageName": "p"}}), "model packages"),
             (json!({"PrimaryContainer": {"Image": "i", "ModelDataUrl": "/model"}}), "'primaryContainer.modelDataUrl'"),
-            (json!({"PrimaryContainer": {"Image": "i", "ModelDataUrl": "s3://b/k", "ModelDataSource": {}}}), "alternatives"),
+            (
+                json!({"PrimaryContainer": {"Image": "i", "ModelDataUrl": "s3://b/k", "ModelDataSource": {}}}),
+                "alternatives",
+            ),
             (json!({"PrimaryContainer": {"Image": "i", "Mode": "MultiModel"}}), "'primaryContainer.modelDataUrl'"),
-            (json!({"PrimaryContainer": {"Image": "i", "Environment": {"k": "v".repeat(32 << 10)}}}), "32768 are allowed"),
+            (
+                json!({"PrimaryContainer": {"Image": "i", "Environment": {"k": "v".repeat(32 << 10)}}}),
+                "32768 are allowed",
+            ),
             (json!({"PrimaryContainer": image, "InferenceExecutionConfig": {"Mode": "Serial"}}), "several containers"),
             (json!({"Containers": hosts("a", "a")}), "'containers.2.member.containerHostname'"),
             (

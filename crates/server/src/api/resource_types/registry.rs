@@ -19,8 +19,11 @@ use crate::{
 };
 
 /// Descending, whatever the order is by.
-const NEWEST_FIRST: DefaultOrder =
-    DefaultOrder { sort: ResourceSort::CreationTime, order: SortOrder::Descending, order_of_sort: SortOrder::Descending };
+const NEWEST_FIRST: DefaultOrder = DefaultOrder {
+    sort: ResourceSort::CreationTime,
+    order: SortOrder::Descending,
+    order_of_sort: SortOrder::Descending,
+};
 
 /// The plain resources of all types.
 pub(crate) struct Registry {
@@ -44,7 +47,11 @@ impl Registry {
     pub(crate) async fn answer(&self, of: &'static ResourceType, verb: Verb, call: Call) -> Result<Reply, Error> {
         let Value::Object(input) = call.input else { return Err(Error::validation("The request is not an object.")) };
         let name = input.get(&of.name_member()).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let target = Target { arn: arn::sagemaker(&self.identity.region, &self.identity.account, of.kind.name(), &name), name, of };
+        let target = Target {
+            arn: arn::sagemaker(&self.identity.region, &self.identity.account, of.kind.name(), &name),
+            name,
+            of,
+        };
         match verb {
             Verb::List => return self.list(of, call.operation, &input).await,
             Verb::Describe => return self.describe(target, call.operation).await,
@@ -107,7 +114,8 @@ impl Registry {
     }
 
     async fn list(&self, of: &'static ResourceType, operation: &Operation, input: &Members) -> Result<Reply, Error> {
-        let (list, summary) = operation.output_list().ok_or_else(|| Error::validation("The operation lists nothing."))?;
+        let (list, summary) =
+            operation.output_list().ok_or_else(|| Error::validation("The operation lists nothing."))?;
         let summary = move |row: ResourceRow| -> Result<Value, Error> {
             let mut shown = description(of, &row)?;
             shown.retain(|member, _| summary.contains(&member.as_str()));

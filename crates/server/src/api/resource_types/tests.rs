@@ -1,4 +1,5 @@
-//! Every type of plain resource, over a real journal: each rule is tested on the sample request of each.
+//! Every type of plain resource, over a real journal: each rule is tested on the sample request of
+//! each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +35,8 @@ impl Fixture {
 
     /// What a client reads of the answer to a call.
     async fn call(&self, name: &str, input: &Value) -> Result<Value, Error> {
-        let head = Request::post("/").header("x-amz-target", format!("SageMaker.{name}")).body(()).unwrap().into_parts().0;
+        let head =
+            Request::post("/").header("x-amz-target", format!("SageMaker.{name}")).body(()).unwrap().into_parts().0;
         let call = parse(Service::SageMaker, &head, input.to_string().as_bytes())?;
         let (of, verb) = operation(call.operation).expect("a plain resource");
         let operation = call.operation;
@@ -62,12 +64,19 @@ async fn tick() {
 #[test]
 fn the_declarations_agree_with_the_model() {
     for of in TYPES {
-        assert_eq!(of.operations.len(), of.operations.iter().filter(|name| operations().any(|it| it.name == **name)).count());
+        assert_eq!(
+            of.operations.len(),
+            of.operations.iter().filter(|name| operations().any(|it| it.name == **name)).count()
+        );
         let create = operation_of(of, Verb::Create).expect("one creates it");
         assert!(create.requires(&of.name_member()), "{}", create.name);
         assert!(create.output_member(&of.arn_member()).is_some(), "{}", create.name);
         let describe = operation_of(of, Verb::Describe).expect("one describes it");
-        assert!(describe.requires(&of.name_member()) && describe.output_member(&of.arn_member()).is_some(), "{}", describe.name);
+        assert!(
+            describe.requires(&of.name_member()) && describe.output_member(&of.arn_member()).is_some(),
+            "{}",
+            describe.name
+        );
         for member in create.input_members().filter(|member| !["Tags"].contains(member)) {
             assert!(describe.output_member(member).is_some(), "{} does not echo {member}", describe.name);
         }
@@ -76,14 +85,23 @@ fn the_declarations_agree_with_the_model() {
             assert!(LIST_MEMBERS.contains(&member), "nothing follows {member} of {}", list.name);
         }
         let (_, summary) = list.output_list().expect("a list");
-        assert!(summary.contains(&of.name_member().as_str()) && summary.contains(&of.arn_member().as_str()), "{}", list.name);
+        assert!(
+            summary.contains(&of.name_member().as_str()) && summary.contains(&of.arn_member().as_str()),
+            "{}",
+            list.name
+        );
         if let Some(update) = operation_of(of, Verb::Update) {
             for member in update.input_members() {
                 assert!(describe.output_member(member).is_some(), "{} does not show {member}", describe.name);
             }
         }
         let has_not_found = describe.errors.contains(&"ResourceNotFound");
-        assert_eq!(of.missing.0 == ErrorCode::ResourceNotFound, has_not_found, "{}: as the model declares", describe.name);
+        assert_eq!(
+            of.missing.0 == ErrorCode::ResourceNotFound,
+            has_not_found,
+            "{}: as the model declares",
+            describe.name
+        );
     }
 }
 
@@ -132,7 +150,10 @@ async fn an_update_replaces_what_it_names() {
         let answer = all.call(update.name, &change).await.unwrap();
         assert_eq!(answer[of.arn_member()], before[of.arn_member()]);
         let mut after = all.call(describe, &named).await.unwrap();
-        assert!(after["LastModifiedTime"].as_f64() > before["LastModifiedTime"].as_f64() && after[member] == "changed", "{after}");
+        assert!(
+            after["LastModifiedTime"].as_f64() > before["LastModifiedTime"].as_f64() && after[member] == "changed",
+            "{after}"
+        );
         for member in [member, "LastModifiedTime"] {
             after[member] = before[member].clone();
         }

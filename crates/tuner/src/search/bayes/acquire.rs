@@ -1,5 +1,6 @@
-//! Expected improvement, as its logarithm, which has slopes where the improvement itself is zero to machine precision. S. Ament, S. Daulton, D. Eriksson,
-//! M. Balandat and E. Bakshy, "Unexpected Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023.
+//! Expected improvement, as its logarithm, which has slopes where the improvement itself is zero to
+//! machine precision. S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy, "Unexpected
+//! Improvements to Expected Improvement for Bayesian Optimization", NeurIPS 2023.
 
 use super::factor::Matrix;
 use super::gp::{Beliefs, Gp};
@@ -16,7 +17,8 @@ pub(crate) trait Surface {
     fn steepness(&self) -> Vec<f64>;
 }
 
-/// Log of the expected improvement below the best of each fantasy, averaged over fantasies and over models.
+/// Log of the expected improvement below the best of each fantasy, averaged over fantasies and over
+/// models.
 #[derive(Debug)]
 pub(crate) struct LogEi<'a> {
     models: &'a [Gp],
@@ -31,7 +33,8 @@ impl<'a> LogEi<'a> {
         Self { models }
     }
 
-    /// By point: the value; by model and point what it gains from each mean (a row per fantasy) and from the variance.
+    /// By point: the value; by model and point what it gains from each mean (a row per fantasy) and
+    /// from the variance.
     fn combine(&self, beliefs: &[Beliefs], points: usize) -> (Vec<f64>, Vec<(Matrix, Vec<f64>)>) {
         let fantasies = self.models[0].fantasies;
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
@@ -143,9 +146,14 @@ mod tests {
             let at = log_ei(mean, deviation, 0.0);
             let h = 1e-6 * (1.0 + mean.abs());
             let by_mean = (log_ei(mean + h, deviation, 0.0).value - log_ei(mean - h, deviation, 0.0).value) / (2.0 * h);
-            let by_deviation = (log_ei(mean, deviation + 1e-7, 0.0).value - log_ei(mean, deviation - 1e-7, 0.0).value) / 2e-7;
+            let by_deviation =
+                (log_ei(mean, deviation + 1e-7, 0.0).value - log_ei(mean, deviation - 1e-7, 0.0).value) / 2e-7;
             assert!((at.by_mean - by_mean).abs() < 1e-5 * (1.0 + by_mean.abs()), "{z}: {} {by_mean}", at.by_mean);
-            assert!((at.by_deviation - by_deviation).abs() < 1e-4 * (1.0 + by_deviation.abs()), "{z}: {} {by_deviation}", at.by_deviation);
+            assert!(
+                (at.by_deviation - by_deviation).abs() < 1e-4 * (1.0 + by_deviation.abs()),
+                "{z}: {} {by_deviation}",
+                at.by_deviation
+            );
         }
         // phi(1) - (1 - Phi(1)) for z = -1.
         assert!((log_ei(1.0, 1.0, 0.0).value - libm::log(0.083_315_470_7)).abs() < 1e-8);

@@ -1,5 +1,7 @@
-//! Configurations as points of the model. Numbers stand in [0, 1] of their scaled range (integers at the middle of their part, so that the model sees what will
-//! be tried), choices are their index. What a condition makes inactive is neutral: a number stands in the middle, a choice has an index of its own.
+//! Configurations as points of the model. Numbers stand in [0, 1] of their scaled range (integers
+//! at the middle of their part, so that the model sees what will be tried), choices are their
+//! index. What a condition makes inactive is neutral: a number stands in the middle, a choice has
+//! an index of its own.
 
 use super::kernel::Axis;
 use crate::{Config, Domain, Space, Value};
@@ -59,14 +61,20 @@ impl<'a> Encoding<'a> {
 
     /// Where a place in [0, 1] of a parameter's range comes to stand when it is rounded to a value.
     pub(crate) fn snapped(&self, parameter: usize, unit: f64) -> f64 {
-        if self.is_continuous(parameter) { unit } else { self.coordinate(parameter, Some(self.space.from_unit(parameter, unit))) }
+        if self.is_continuous(parameter) {
+            unit
+        } else {
+            self.coordinate(parameter, Some(self.space.from_unit(parameter, unit)))
+        }
     }
 
     /// The value at a coordinate.
     pub(crate) fn value(&self, parameter: usize, coordinate: f64) -> Value {
         match &self.space.parameters()[parameter].domain {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
-            Domain::Categorical { values } => Value::Choice((coordinate as u32).min(u32::try_from(values.len() - 1).unwrap_or(u32::MAX))),
+            Domain::Categorical { values } => {
+                Value::Choice((coordinate as u32).min(u32::try_from(values.len() - 1).unwrap_or(u32::MAX)))
+            }
             _ => self.space.from_unit(parameter, coordinate),
         }
     }
@@ -82,7 +90,9 @@ impl<'a> Encoding<'a> {
             return coordinates.to_vec();
         }
         let config = self.config(coordinates);
-        let masked = |parameter: usize| config.0[parameter].map_or_else(|| self.coordinate(parameter, None), |_| coordinates[parameter]);
+        let masked = |parameter: usize| {
+            config.0[parameter].map_or_else(|| self.coordinate(parameter, None), |_| coordinates[parameter])
+        };
         (0..coordinates.len()).map(masked).collect()
     }
 
@@ -94,7 +104,8 @@ impl<'a> Encoding<'a> {
         self.config(coordinates).0.iter().map(Option::is_some).collect()
     }
 
-    /// Other coordinates of a parameter that does not move continuously: all if there are few, else at growing distances on both sides.
+    /// Other coordinates of a parameter that does not move continuously: all if there are few, else
+    /// at growing distances on both sides.
     pub(crate) fn others(&self, parameter: usize, coordinate: f64) -> Vec<f64> {
         let own = self.value(parameter, coordinate);
         match (&self.space.parameters()[parameter].domain, own) {

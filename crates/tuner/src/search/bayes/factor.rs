@@ -1,5 +1,7 @@
-//! Cholesky factors and what is solved with them. A factor is kept as U (K = U'U) by rows, so that inner loops run along rows. Every element has its
-//! subtractions in the order of the rows, whatever the blocks: a row and column that are appended have the bits that a factor made anew has.
+//! Cholesky factors and what is solved with them. A factor is kept as U (K = U'U) by rows, so that
+//! inner loops run along rows. Every element has its subtractions in the order of the rows,
+//! whatever the blocks: a row and column that are appended have the bits that a factor made anew
+//! has.
 
 use super::lanes::{Task, run};
 
@@ -10,7 +12,8 @@ const ROWS: usize = 4;
 /// Rows that are eliminated together.
 const BLOCK: usize = 32;
 
-/// A matrix by rows; rows begin at multiples of `stride` (a multiple of 8). What stands beyond its columns is zero or of no meaning.
+/// A matrix by rows; rows begin at multiples of `stride` (a multiple of 8). What stands beyond its
+/// columns is zero or of no meaning.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Matrix {
     /// Rows in use.
@@ -39,7 +42,8 @@ impl Matrix {
     }
 }
 
-/// `c[i][j] -= sum over k of a(k, i) b[k][j]`, each element from the first k to the last, for 4 rows i and columns `from`..`to` (multiples of 8).
+/// `c[i][j] -= sum over k of a(k, i) b[k][j]`, each element from the first k to the last, for 4
+/// rows i and columns `from`..`to` (multiples of 8).
 #[inline(always)]
 fn tiles(c: &mut [f64], stride: usize, a: &[[f64; ROWS]], b: &[f64], b_stride: usize, from: usize, to: usize) {
     let (first, rest) = c.split_at_mut(stride);
@@ -172,7 +176,8 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// Of a symmetric matrix of `n` rows: `fill(row, from, to)` writes the columns `from`.. of a row. Pivots below `least` are taken for that.
+    /// Of a symmetric matrix of `n` rows: `fill(row, from, to)` writes the columns `from`.. of a
+    /// row. Pivots below `least` are taken for that.
     pub(super) fn new(n: usize, least: f64, fill: impl FnMut(usize, usize, &mut [f64])) -> Self {
         let mut factor = Self::default();
         factor.grow(n, least, fill);
@@ -196,7 +201,8 @@ impl Factor {
             let room = if old == 0 { stride } else { (stride + stride / 8).div_ceil(LANE) * LANE };
             let mut data = vec![0.0; room * room];
             for row in 0..old {
-                data[row * room..row * room + old].copy_from_slice(&self.matrix.data[row * self.matrix.stride..][..old]);
+                data[row * room..row * room + old]
+                    .copy_from_slice(&self.matrix.data[row * self.matrix.stride..][..old]);
             }
             self.matrix = Matrix { rows: old, stride: room, data };
         }
@@ -326,7 +332,8 @@ impl Task for Forward<'_> {
                 tiles(block, stride, &packed, above, stride, 0, width);
             } else {
                 for (offset, row) in block.chunks_exact_mut(stride).enumerate() {
-                    let factors = factor.matrix.data.chunks_exact(factor.matrix.stride).take(from).map(|row| row[from + offset]);
+                    let factors =
+                        factor.matrix.data.chunks_exact(factor.matrix.stride).take(from).map(|row| row[from + offset]);
                     row_tiles(row, factors, above, stride, 0, width);
                 }
             }

@@ -93,7 +93,8 @@ pub(super) fn loss_with_gradient(data: &Data<'_>, theta: &[f64]) -> (f64, Vec<f6
     let negative_inverse = factor.negative_inverse();
     let moments = moments(axes, &columns, &negative_inverse, &slopes, &alpha);
     let mut gradient = vec![0.0; theta.len()];
-    // Derivatives of the logarithm of the likelihood are half of tr((alpha alpha' - K^-1) dK); of the loss, minus that.
+    // Derivatives of the logarithm of the likelihood are half of tr((alpha alpha' - K^-1) dK); of
+    // the loss, minus that.
     let trace: f64 = (0..n).map(|i| alpha[i] * alpha[i] + negative_inverse.row(i)[i]).sum();
     #[expect(clippy::cast_precision_loss, reason = "a count of trials")]
     let whole = fit - n as f64;

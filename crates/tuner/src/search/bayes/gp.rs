@@ -1,7 +1,9 @@
 //! A Gaussian process over points: what is believed of a function after some of its values.
 //!
-//! [`Gp::search`] finds hyperparameters, [`Gp::new`] takes in the values; [`Gp::predict`] gives mean and variance anywhere. Values are standardised inside and told in
-//! the units that they came in. Points are rows of coordinates, one per [`Axis`]; a learner over several fidelities adds an axis for the resource.
+//! [`Gp::search`] finds hyperparameters, [`Gp::new`] takes in the values; [`Gp::predict`] gives
+//! mean and variance anywhere. Values are standardised inside and told in the units that they came
+//! in. Points are rows of coordinates, one per [`Axis`]; a learner over several fidelities adds an
+//! axis for the resource.
 
 use super::factor::{Factor, Matrix};
 use super::fit::{self, Data};
@@ -30,7 +32,8 @@ pub(crate) struct Cache {
     factor: Factor,
 }
 
-/// The process after the values of some points. Several sets of values for the pending ones ("fantasies") stand side by side.
+/// The process after the values of some points. Several sets of values for the pending ones
+/// ("fantasies") stand side by side.
 #[derive(Debug, Clone)]
 pub(crate) struct Gp {
     pub(super) axes: Vec<Axis>,
@@ -78,8 +81,9 @@ impl Gp {
         fit::most_probable(&Data { axes, points, values: &values }, &starts, options.evaluations)
     }
 
-    /// With these hyperparameters. `pending` points get `FANTASIES` sets of values, drawn by `rng` from what is believed of them. The cache makes it
-    /// faster where only points were added, and changes no bit.
+    /// With these hyperparameters. `pending` points get `FANTASIES` sets of values, drawn by `rng`
+    /// from what is believed of them. The cache makes it faster where only points were added, and
+    /// changes no bit.
     pub(crate) fn new(
         axes: &[Axis],
         points: &[Vec<f64>],
@@ -92,7 +96,12 @@ impl Gp {
         let (mean, deviation) = moments(values);
         let hyper = Hyper::new(axes, theta);
         if cache.axes != axes || cache.theta != theta {
-            *cache = Cache { axes: axes.to_vec(), theta: theta.to_vec(), columns: Columns::new(axes.len()), ..Cache::default() };
+            *cache = Cache {
+                axes: axes.to_vec(),
+                theta: theta.to_vec(),
+                columns: Columns::new(axes.len()),
+                ..Cache::default()
+            };
         }
         let all = || points.iter().chain(pending);
         let kept = cache.points.iter().zip(all()).take_while(|(old, new)| old == new).count();
@@ -131,8 +140,20 @@ impl Gp {
         }
         factor.solve_backward(&mut alpha);
         let believed = |row: usize, fantasy: usize| targets.row(row)[fantasy] - hyper.noise * alpha.row(row)[fantasy];
-        let best = (0..fantasies).map(|fantasy| (0..total).map(|row| believed(row, fantasy)).fold(f64::INFINITY, f64::min)).collect();
-        Self { axes: axes.to_vec(), hyper, columns: cache.columns.clone(), factor, alpha, fantasies, best, mean, deviation }
+        let best = (0..fantasies)
+            .map(|fantasy| (0..total).map(|row| believed(row, fantasy)).fold(f64::INFINITY, f64::min))
+            .collect();
+        Self {
+            axes: axes.to_vec(),
+            hyper,
+            columns: cache.columns.clone(),
+            factor,
+            alpha,
+            fantasies,
+            best,
+            mean,
+            deviation,
+        }
     }
 
     /// By axis: how many length scales the unit interval has.
@@ -140,7 +161,8 @@ impl Gp {
         self.hyper.kernel.weights.iter().map(|weight| weight.sqrt()).collect()
     }
 
-    /// Mean and variance of the function (without noise) at points, in the units of the values; averaged over fantasies.
+    /// Mean and variance of the function (without noise) at points, in the units of the values;
+    /// averaged over fantasies.
     pub(crate) fn predict(&self, points: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
         let beliefs = self.beliefs(points, false);
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
@@ -172,17 +194,34 @@ impl Gp {
         super::lanes::run(Squares { solved: &kernel, sums: &mut explained });
         let scale = self.hyper.kernel.scale;
         let least = 1e-14 * scale;
-        let variances = explained[..points.len()].iter().map(|part| if scale - part > least { scale - part } else { least }).collect();
+        let variances = explained[..points.len()]
+            .iter()
+            .map(|part| if scale - part > least { scale - part } else { least })
+            .collect();
         Beliefs { columns, means, variances, solved: kernel, slopes }
     }
 
-    /// Derivatives of a quantity with respect to the coordinates of points, from its derivatives with respect to means (a row per fantasy) and variances.
-    /// Choices have none.
-    pub(super) fn slopes(&self, points: &[Vec<f64>], beliefs: Beliefs, by_means: &Matrix, by_variances: &[f64]) -> Vec<Vec<f64>> {
+    /// Derivatives of a quantity with respect to the coordinates of points, from its derivatives
+    /// with respect to means (a row per fantasy) and variances. Choices have none.
+    pub(super) fn slopes(
+        &self,
+        points: &[Vec<f64>],
+        beliefs: Beliefs,
+        by_means: &Matrix,
+        by_variances: &[f64],
+    ) -> Vec<Vec<f64>> {
         let Beliefs { columns, mut solved, slopes, .. } = beliefs;
         self.factor.solve_backward(&mut solved);
         let mut sums = Matrix::zeros(self.axes.len(), points.len());
-        let task = Slopes { gp: self, columns: &columns, solved: &solved, slopes: &slopes, by_means, by_variances, sums: &mut sums };
+        let task = Slopes {
+            gp: self,
+            columns: &columns,
+            solved: &solved,
+            slopes: &slopes,
+            by_means,
+            by_variances,
+            sums: &mut sums,
+        };
         super::lanes::run(task);
         let slope = |at: usize, axis: usize| match self.axes[axis] {
             Axis::Choice => 0.0,

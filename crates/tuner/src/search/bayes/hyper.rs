@@ -1,4 +1,5 @@
-//! The model's hyperparameters as one vector of logarithms, and what is believed of them before any data.
+//! The model's hyperparameters as one vector of logarithms, and what is believed of them before any
+//! data.
 
 use super::kernel::{Axis, Kernel};
 use super::warp::Warp;
@@ -33,7 +34,11 @@ impl Hyper {
             warps[axis] = Warp { a: libm::exp(pair[0]), b: libm::exp(pair[1]) };
         }
         let weights = theta[..axes.len()].iter().map(|log| libm::exp(*log)).collect();
-        Self { kernel: Kernel { weights, scale: libm::exp(theta[axes.len()]) }, noise: libm::exp(theta[axes.len() + 1]), warps }
+        Self {
+            kernel: Kernel { weights, scale: libm::exp(theta[axes.len()]) },
+            noise: libm::exp(theta[axes.len() + 1]),
+            warps,
+        }
     }
 }
 
@@ -54,7 +59,8 @@ pub(super) fn bounds(axes: &[Axis]) -> Vec<(f64, f64)> {
     bounds
 }
 
-/// Minus the logarithm of the prior density (but for a constant), whose derivatives are added to `gradient`.
+/// Minus the logarithm of the prior density (but for a constant), whose derivatives are added to
+/// `gradient`.
 pub(super) fn prior(axes: &[Axis], theta: &[f64], gradient: &mut [f64]) -> f64 {
     let d = axes.len();
     let mut sum = 0.0;
@@ -79,7 +85,8 @@ pub(super) fn prior(axes: &[Axis], theta: &[f64], gradient: &mut [f64]) -> f64 {
     sum
 }
 
-/// Against length scales far above the range (a parameter that seems not to matter may not have been looked at) and far below it.
+/// Against length scales far above the range (a parameter that seems not to matter may not have
+/// been looked at) and far below it.
 const FLAT: f64 = 0.4;
 const STEEP: f64 = 0.05;
 

@@ -1,5 +1,6 @@
-//! The kernel: Matern-5/2 over weighted squared distances, a weight per axis (automatic relevance determination). Choices are 0 or 1 apart.
-//! Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), 4.2.1.
+//! The kernel: Matern-5/2 over weighted squared distances, a weight per axis (automatic relevance
+//! determination). Choices are 0 or 1 apart. Rasmussen and Williams, "Gaussian Processes for
+//! Machine Learning" (2006), 4.2.1.
 
 use super::factor::LANE;
 use super::lanes::{Task, run};
@@ -135,8 +136,17 @@ impl Task for Row<'_> {
 }
 
 impl Kernel {
-    /// Between a point and the points from number `from` (or a little before) on; with slopes also its derivatives with respect to the squared distance.
-    pub(super) fn row(&self, axes: &[Axis], columns: &Columns, point: &[f64], from: usize, values: &mut [f64], slopes: Option<&mut [f64]>) {
+    /// Between a point and the points from number `from` (or a little before) on; with slopes also
+    /// its derivatives with respect to the squared distance.
+    pub(super) fn row(
+        &self,
+        axes: &[Axis],
+        columns: &Columns,
+        point: &[f64],
+        from: usize,
+        values: &mut [f64],
+        slopes: Option<&mut [f64]>,
+    ) {
         run(Row { kernel: self, axes, columns, point, from: from / LANE * LANE, values, slopes });
     }
 }
@@ -151,7 +161,9 @@ struct Moments<'a> {
     alpha: &'a [f64],
 }
 
-/// With G = (alpha alpha' - K^-1) * slopes: for numbers `h[i] = sum over j of G[i][j] (u[i] - u[j])`; for choices `h[0] = sum over i < j of G[i][j]` where they differ.
+/// With G = (alpha alpha' - K^-1) * slopes: for numbers
+/// `h[i] = sum over j of G[i][j] (u[i] - u[j])`; for choices `h[0] = sum over i < j of G[i][j]`
+/// where they differ.
 impl Task for Moments<'_> {
     type Out = Vec<Vec<f64>>;
 
@@ -180,7 +192,8 @@ impl Task for Moments<'_> {
                 match axis {
                     Axis::Number { .. } => {
                         for ((weights, others), moment) in lanes.zip(moment[start..width].chunks_exact_mut(LANE)) {
-                            for (((sum, weight), other), moment) in sums.iter_mut().zip(weights).zip(others).zip(moment) {
+                            for (((sum, weight), other), moment) in sums.iter_mut().zip(weights).zip(others).zip(moment)
+                            {
                                 let pull = weight * (value - other);
                                 *sum += pull;
                                 *moment -= pull;

@@ -1,7 +1,9 @@
-//! Loops over wide registers, chosen at run time. The code is the same scalar code, compiled once for every machine and once for registers of four and of
-//! eight doubles: each element has its own operations in its own order and none are contracted, so all of them give the same bits.
+//! Loops over wide registers, chosen at run time. The code is the same scalar code, compiled once
+//! for every machine and once for registers of four and of eight doubles: each element has its own
+//! operations in its own order and none are contracted, so all of them give the same bits.
 
-/// Work that [`run`] compiles for the machine's widest registers. `work` must be `#[inline(always)]`, and what it calls, too.
+/// Work that [`run`] compiles for the machine's widest registers. `work` must be
+/// `#[inline(always)]`, and what it calls, too.
 pub(super) trait Task {
     /// What it gives.
     type Out;
@@ -33,7 +35,10 @@ impl Width {
     pub(super) fn all() -> &'static [Self] {
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512vl") {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+            {
                 return &[Self::Plain, Self::Four, Self::Eight];
             }
             if is_x86_feature_detected!("avx2") {
@@ -68,7 +73,10 @@ pub(super) fn run<T: Task>(task: T) -> T::Out {
 }
 
 /// Does it with these registers, which must be of [`Width::all`].
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls code compiled for registers whose presence was asked for"))]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "calls code compiled for registers whose presence was asked for")
+)]
 pub(super) fn run_with<T: Task>(width: Width, task: T) -> T::Out {
     match width {
         Width::Plain => task.work(),

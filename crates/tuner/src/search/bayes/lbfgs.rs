@@ -1,5 +1,7 @@
-//! Limited-memory BFGS within bounds, one evaluation at a time, so that several searches can be evaluated together. Directions are those of Nocedal and Wright,
-//! "Numerical Optimization" (2006), algorithm 7.4, over the coordinates that are free; steps are projected onto the bounds and backtracked.
+//! Limited-memory BFGS within bounds, one evaluation at a time, so that several searches can be
+//! evaluated together. Directions are those of Nocedal and Wright, "Numerical Optimization" (2006),
+//! algorithm 7.4, over the coordinates that are free; steps are projected onto the bounds and
+//! backtracked.
 
 use std::collections::VecDeque;
 
@@ -113,15 +115,21 @@ impl Search {
     /// A new direction.
     fn advance(&mut self) {
         let free: Vec<bool> = (0..self.point.len()).map(|index| self.is_free(index)).collect();
-        let steepest = self.gradient.iter().zip(&free).filter(|(_, free)| **free).fold(0.0_f64, |most, (part, _)| most.max(part.abs()));
+        let steepest = self
+            .gradient
+            .iter()
+            .zip(&free)
+            .filter(|(_, free)| **free)
+            .fold(0.0_f64, |most, (part, _)| most.max(part.abs()));
         if steepest < self.limits.gradient || self.evaluations >= self.limits.evaluations {
             self.is_over = true;
         }
         if self.is_over {
             return;
         }
-        let masked =
-            |vector: &[f64]| -> Vec<f64> { vector.iter().zip(&free).map(|(part, free)| if *free { *part } else { 0.0 }).collect() };
+        let masked = |vector: &[f64]| -> Vec<f64> {
+            vector.iter().zip(&free).map(|(part, free)| if *free { *part } else { 0.0 }).collect()
+        };
         let mut q = masked(&self.gradient);
         let mut weights = Vec::with_capacity(self.memory.len());
         for (step, change, rho) in self.memory.iter().rev() {
@@ -153,7 +161,9 @@ impl Search {
     }
 
     fn place(&mut self) {
-        for (((trial, x), part), (low, high)) in self.trial.iter_mut().zip(&self.point).zip(&self.direction).zip(&self.bounds) {
+        for (((trial, x), part), (low, high)) in
+            self.trial.iter_mut().zip(&self.point).zip(&self.direction).zip(&self.bounds)
+        {
             *trial = (x + self.step * part).clamp(*low, *high);
         }
         self.is_over |= self.trial == self.point;
@@ -176,7 +186,8 @@ mod tests {
     #[test]
     fn it_finds_minima_inside_and_at_bounds() {
         for (bounds, expected) in [((-2.0, 2.0), [1.0, 1.0]), ((-2.0, 0.5), [0.5, 0.25])] {
-            let mut search = Search::new(&[-1.2, 0.4], vec![bounds, bounds], Limits { evaluations: 300, gradient: 1e-9, gain: 0.0 });
+            let mut search =
+                Search::new(&[-1.2, 0.4], vec![bounds, bounds], Limits { evaluations: 300, gradient: 1e-9, gain: 0.0 });
             while let Some(point) = search.next() {
                 let (value, gradient) = rosenbrock(point);
                 search.tell(value, &gradient);

@@ -1,11 +1,14 @@
-//! Bayesian optimisation: a Gaussian process over what was tried, and the configuration that promises the greatest improvement.
+//! Bayesian optimisation: a Gaussian process over what was tried, and the configuration that
+//! promises the greatest improvement.
 //!
-//! From the bottom up: `lanes` (wide registers), `factor` (linear algebra), `kernel`, `warp`, `hyper` and `fit` (most probable hyperparameters),
-//! [`Gp`] (the model), `acquire` (log expected improvement), `optimise` (where it is highest), `encode` (configurations as points), `output` (values as the
-//! model sees them). The model-based multi-fidelity searcher uses the model, [`Axis`]
-//! and [`Encoding`] too.
+//! From the bottom up: `lanes` (wide registers), `factor` (linear algebra), `kernel`, `warp`,
+//! `hyper` and `fit` (most probable hyperparameters), [`Gp`] (the model), `acquire` (log expected
+//! improvement), `optimise` (where it is highest), `encode` (configurations as points), `output`
+//! (values as the model sees them). The model-based multi-fidelity searcher uses the model,
+//! [`Axis`] and [`Encoding`] too.
 //!
-//! Bits: plain arithmetic in a fixed order and the `libm` crate; no fused multiply-add; see `lanes`.
+//! Bits: plain arithmetic in a fixed order and the `libm` crate; no fused multiply-add; see
+//! `lanes`.
 
 mod acquire;
 mod encode;
@@ -43,7 +46,8 @@ pub(crate) use {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BayesSpec {
-    /// Trials of the initial design (Sobol's points) before the model is asked; none: by the number of parameters.
+    /// Trials of the initial design (Sobol's points) before the model is asked; none: by the number
+    /// of parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial: Option<u32>,
     /// Finished trials in the model at most; of more, the better half and others evenly over time.
@@ -61,7 +65,8 @@ pub enum Hyperparameters {
     /// The most probable ones.
     #[default]
     Probable,
-    /// So many draws from their posterior by slice sampling, over which the acquisition is averaged: slower by as much and more.
+    /// So many draws from their posterior by slice sampling, over which the acquisition is
+    /// averaged: slower by as much and more.
     Sampled(u8),
 }
 
@@ -102,7 +107,8 @@ impl Carried {
     }
 }
 
-/// Where less than this logarithm of an improvement (in deviations of the values) is expected anywhere, the model may be too sure of itself.
+/// Where less than this logarithm of an improvement (in deviations of the values) is expected
+/// anywhere, the model may be too sure of itself.
 const SETTLED: f64 = -7.0;
 
 /// How often it is then doubted.
@@ -146,7 +152,8 @@ impl Bayes {
             return probable;
         }
         let values = gp::standardised(&values);
-        slice::draws(&fit::Data { axes, points: &points, values: &values }, &probable, 1, usize::from(draws), rng).concat()
+        slice::draws(&fit::Data { axes, points: &points, values: &values }, &probable, 1, usize::from(draws), rng)
+            .concat()
     }
 }
 
@@ -163,7 +170,8 @@ impl Searcher for Bayes {
         if known.finished + known.pending.len() < initial || known.finished < 2.min(initial) {
             let sobol = Sobol::new(parameters, u64::from(carried.seed));
             let index = u32::try_from(view.history.trials().len()).unwrap_or(u32::MAX);
-            let config = view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(index, parameter)));
+            let config =
+                view.space.build(|parameter| view.space.from_unit(parameter, sobol.coordinate(index, parameter)));
             return Proposal::Try { config, memo: Some(carried.write()) };
         }
         let axes = encoding.axes(self.spec.warp);
@@ -178,14 +186,17 @@ impl Searcher for Bayes {
         let effort = Effort { spread: 512, around: 80, climbers: 8, steps: 50 };
         let is_taken = |config: &Config| view.history.has_tried(config);
         let mut best = None;
-        // First with the hyperparameters as they are. Where nothing seems left to find, at times with half the length scales and none above the whole
-        // range: points that were chosen along a few parameters make the others look smoother than they are.
+        // First with the hyperparameters as they are. Where nothing seems left to find, at times
+        // with half the length scales and none above the whole range: points that were chosen along
+        // a few parameters make the others look smoother than they are.
         let mut thetas = carried.thetas.clone();
         for caches in &mut self.caches {
             let draws = thetas.chunks_exact(hyper::count(&axes));
             caches.resize_with(draws.len(), Cache::default);
-            let models: Vec<Gp> =
-                draws.zip(caches).map(|(theta, cache)| Gp::new(&axes, points, values, theta, pending, Some(rng), cache)).collect();
+            let models: Vec<Gp> = draws
+                .zip(caches)
+                .map(|(theta, cache)| Gp::new(&axes, points, values, theta, pending, Some(rng), cache))
+                .collect();
             best = highest(&encoding, &LogEi::new(&models), &anchors, effort, rng, is_taken).or(best);
             if best.as_ref().is_none_or(|(_, value)| *value > SETTLED) || rng.unit() > DOUBT {
                 break;

@@ -1,5 +1,6 @@
-//! Where a surface is highest: many candidates all over and around good points, the most promising of which climb: along continuous coordinates by L-BFGS,
-//! over integers and choices from neighbour to neighbour. What is looked at is always what would be tried, exactly rounded.
+//! Where a surface is highest: many candidates all over and around good points, the most promising
+//! of which climb: along continuous coordinates by L-BFGS, over integers and choices from neighbour
+//! to neighbour. What is looked at is always what would be tried, exactly rounded.
 
 use super::acquire::Surface;
 use super::encode::Encoding;
@@ -34,7 +35,8 @@ struct Climber {
     is_done: bool,
 }
 
-/// The best configuration that is not taken, if any was met, and its value. `anchors`: coordinates of good points, best first.
+/// The best configuration that is not taken, if any was met, and its value. `anchors`: coordinates
+/// of good points, best first.
 pub(crate) fn highest(
     encoding: &Encoding<'_>,
     surface: &dyn Surface,
@@ -62,7 +64,9 @@ pub(crate) fn highest(
         let config = encoding.config(&climber.coordinates);
         if !is_taken(&config) {
             let better = near.iter().find(|other| other.value > climber.value);
-            return Some(better.map_or((config, climber.value), |other| (encoding.config(&other.coordinates), other.value)));
+            return Some(
+                better.map_or((config, climber.value), |other| (encoding.config(&other.coordinates), other.value)),
+            );
         }
         if near.is_empty() {
             near = free_neighbours(encoding, surface, &climber.coordinates, &is_taken);
@@ -78,11 +82,15 @@ fn free_neighbours(
     coordinates: &[f64],
     is_taken: &impl Fn(&Config) -> bool,
 ) -> Vec<Climber> {
-    let free: Vec<Vec<f64>> = neighbours(encoding, coordinates).into_iter().filter(|it| !is_taken(&encoding.config(it))).collect();
+    let free: Vec<Vec<f64>> =
+        neighbours(encoding, coordinates).into_iter().filter(|it| !is_taken(&encoding.config(it))).collect();
     let points: Vec<Vec<f64>> = free.iter().map(|it| encoding.masked(it)).collect();
     let values = surface.values(&points);
-    let mut found: Vec<Climber> =
-        free.into_iter().zip(values).map(|(coordinates, value)| Climber { coordinates, value, is_done: true }).collect();
+    let mut found: Vec<Climber> = free
+        .into_iter()
+        .zip(values)
+        .map(|(coordinates, value)| Climber { coordinates, value, is_done: true })
+        .collect();
     found.sort_by(|one, other| other.value.total_cmp(&one.value));
     found
 }
@@ -92,7 +100,8 @@ fn candidates(encoding: &Encoding<'_>, anchors: &[Vec<f64>], effort: Effort, rng
     let d = encoding.space().parameters().len();
     let sobol = Sobol::new(d, rng.bits());
     let count = u32::try_from(effort.spread).unwrap_or(u32::MAX);
-    let spread = (0..count).map(|index| (0..d).map(|parameter| encoding.snapped(parameter, sobol.coordinate(index, parameter))).collect());
+    let spread = (0..count)
+        .map(|index| (0..d).map(|parameter| encoding.snapped(parameter, sobol.coordinate(index, parameter))).collect());
     let mut all: Vec<Vec<f64>> = spread.collect();
     for anchor in anchors {
         all.push(anchor.clone());
@@ -116,11 +125,17 @@ fn moved(encoding: &Encoding<'_>, anchor: &[f64], rng: &mut Rng) -> Vec<f64> {
         if chance >= share && parameter != must {
             continue;
         }
-        let others = if encoding.is_continuous(parameter) { Vec::new() } else { encoding.others(parameter, *coordinate) };
+        let others =
+            if encoding.is_continuous(parameter) { Vec::new() } else { encoding.others(parameter, *coordinate) };
         if encoding.is_continuous(parameter) {
             *coordinate = (*coordinate + reach * step).clamp(0.0, 1.0);
         } else if !others.is_empty() {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                reason = "an index"
+            )]
             let index = (anywhere * others.len() as f64) as usize;
             *coordinate = others[index.min(others.len() - 1)];
         }
@@ -152,7 +167,8 @@ fn chosen(pool: &[Climber], count: usize, rng: &mut Rng) -> Vec<Climber> {
 }
 
 fn climb(encoding: &Encoding<'_>, surface: &dyn Surface, climbers: &mut [Climber], steps: usize) {
-    let continuous: Vec<usize> = (0..encoding.space().parameters().len()).filter(|it| encoding.is_continuous(*it)).collect();
+    let continuous: Vec<usize> =
+        (0..encoding.space().parameters().len()).filter(|it| encoding.is_continuous(*it)).collect();
     for round in 0..ROUNDS {
         if !continuous.is_empty() {
             slide(encoding, surface, climbers, &continuous, steps);

@@ -1,6 +1,8 @@
-//! What is done to objective values before the model sees them. Good values keep their distances; bad ones are drawn together, so that a few disasters do not
-//! hide how good ones differ. The bend is Yeo and Johnson's ("A new family of power transformations to improve normality or symmetry", Biometrika 87, 2000)
-//! on the bad side only, with the exponent under which the values are most likely normal.
+//! What is done to objective values before the model sees them. Good values keep their distances;
+//! bad ones are drawn together, so that a few disasters do not hide how good ones differ. The bend
+//! is Yeo and Johnson's ("A new family of power transformations to improve normality or symmetry",
+//! Biometrika 87, 2000) on the bad side only, with the exponent under which the values are most
+//! likely normal.
 
 /// Values, less is better, of which those that are not finite count as the worst finite one.
 pub(crate) fn finite(values: &[f64]) -> Vec<f64> {
@@ -21,7 +23,8 @@ pub(crate) fn finite(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Finite values about their middle, in units of the good half's spread, with the bad side bent. All the same: zeros.
+/// Finite values about their middle, in units of the good half's spread, with the bad side bent.
+/// All the same: zeros.
 pub(crate) fn tamed(values: &[f64]) -> Vec<f64> {
     let greatest = values.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
     if greatest == 0.0 {
@@ -38,7 +41,8 @@ pub(crate) fn tamed(values: &[f64]) -> Vec<f64> {
     let Some(spread) = spread else { return vec![0.0; values.len()] };
     let scaled: Vec<f64> = small.iter().map(|value| (value - middle) / spread).collect();
     let exponents = (0..=10).map(|step| 0.1 * f64::from(step));
-    let best = exponents.map(|power| (likelihood(&scaled, power), power)).max_by(|one, other| one.0.total_cmp(&other.0));
+    let best =
+        exponents.map(|power| (likelihood(&scaled, power), power)).max_by(|one, other| one.0.total_cmp(&other.0));
     let power = best.map_or(1.0, |(_, power)| power);
     scaled.iter().map(|value| bent(*value, power)).collect()
 }

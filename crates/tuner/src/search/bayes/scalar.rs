@@ -1,5 +1,7 @@
-//! Several objectives as one: augmented Chebyshev with random weights, new ones at every proposal, so that all of the Pareto front is looked for. J. Knowles,
-//! "ParEGO", IEEE Trans. Evolutionary Computation 10 (2006). Objectives are measured between the best and the worst of each on the front so far.
+//! Several objectives as one: augmented Chebyshev with random weights, new ones at every proposal,
+//! so that all of the Pareto front is looked for. J. Knowles, "ParEGO", IEEE Trans. Evolutionary
+//! Computation 10 (2006). Objectives are measured between the best and the worst of each on the
+//! front so far.
 
 use crate::{Rng, pareto::dominates};
 

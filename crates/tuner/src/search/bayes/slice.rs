@@ -1,5 +1,7 @@
-//! Draws from the posterior of the hyperparameters, instead of its maximum: slice sampling, one coordinate after the other, stepping out. R. M. Neal, "Slice
-//! sampling", Annals of Statistics 31 (2003), figures 3 and 5; for Bayesian optimisation: J. Snoek, H. Larochelle and R. P. Adams, NeurIPS 2012.
+//! Draws from the posterior of the hyperparameters, instead of its maximum: slice sampling, one
+//! coordinate after the other, stepping out. R. M. Neal, "Slice sampling", Annals of Statistics 31
+//! (2003), figures 3 and 5; for Bayesian optimisation: J. Snoek, H. Larochelle and R. P. Adams,
+//! NeurIPS 2012.
 
 use super::fit::{Data, loss};
 use super::hyper;
@@ -9,7 +11,8 @@ use crate::Rng;
 const WIDTH: f64 = 1.5;
 const STEPS_OUT: usize = 4;
 
-/// `count` draws, each a sweep over all coordinates after the one before; `burn_in` sweeps are thrown away first.
+/// `count` draws, each a sweep over all coordinates after the one before; `burn_in` sweeps are
+/// thrown away first.
 pub(super) fn draws(data: &Data<'_>, start: &[f64], burn_in: usize, count: usize, rng: &mut Rng) -> Vec<Vec<f64>> {
     let bounds = hyper::bounds(data.axes);
     let mut theta: Vec<f64> = start.iter().zip(&bounds).map(|(x, (low, high))| x.clamp(*low, *high)).collect();
@@ -27,7 +30,14 @@ pub(super) fn draws(data: &Data<'_>, start: &[f64], burn_in: usize, count: usize
 }
 
 /// Moves one coordinate; gives the loss there.
-fn step(data: &Data<'_>, theta: &mut [f64], index: usize, (least, most): (f64, f64), height: f64, rng: &mut Rng) -> f64 {
+fn step(
+    data: &Data<'_>,
+    theta: &mut [f64],
+    index: usize,
+    (least, most): (f64, f64),
+    height: f64,
+    rng: &mut Rng,
+) -> f64 {
     // Above the slice lies what is less probable. (0, 1], so that its logarithm is finite.
     let level = height - libm::log(1.0 - rng.unit());
     let origin = theta[index];
@@ -74,8 +84,9 @@ mod tests {
         let data = Data { axes: &axes, points: &[], values: &[] };
         let draws = draws(&data, &hyper::start(&axes), 50, 3000, &mut Rng::new(1, 1));
         let mean = |f: &dyn Fn(&[f64]) -> f64| draws.iter().map(|it| f(it)).sum::<f64>() / draws.len() as f64;
-        // The logarithm's density of Gamma(a, b) is Gamma(a + 1, b)'s shape: the prior is a density of the logarithm, so scale ~ Gamma(1 + 1, 1) has mean 1
-        // under exp(log x - x) d(log x), which is Gamma(1, 1) of x.
+        // The logarithm's density of Gamma(a, b) is Gamma(a + 1, b)'s shape: the prior is a density
+        // of the logarithm, so scale ~ Gamma(1 + 1, 1) has mean 1 under exp(log x - x) d(log x),
+        // which is Gamma(1, 1) of x.
         assert!((mean(&|it| libm::exp(it[1])) - 1.0).abs() < 0.1);
         // Warps: normal about 0, cut at the bounds.
         assert!(mean(&|it| it[3]).abs() < 0.05);

@@ -9,10 +9,12 @@ use super::kernel::Axis;
 use super::lanes::{Task, Width, run_with};
 use crate::Rng;
 
-const AXES: [Axis; 4] = [Axis::Number { warped: true }, Axis::Number { warped: false }, Axis::Choice, Axis::Number { warped: true }];
+const AXES: [Axis; 4] =
+    [Axis::Number { warped: true }, Axis::Number { warped: false }, Axis::Choice, Axis::Number { warped: true }];
 
 fn points(n: usize, rng: &mut Rng) -> Vec<Vec<f64>> {
-    let point = |rng: &mut Rng| vec![rng.unit(), rng.unit(), f64::from(u32::try_from(rng.below(3)).unwrap()), rng.unit()];
+    let point =
+        |rng: &mut Rng| vec![rng.unit(), rng.unit(), f64::from(u32::try_from(rng.below(3)).unwrap()), rng.unit()];
     (0..n).map(|_| point(rng)).collect()
 }
 
@@ -64,7 +66,8 @@ fn predictions_are_those_of_a_naive_inverse() {
     for n in [1, 3, 7, 8, 37] {
         let known = points(n, &mut rng);
         let values: Vec<f64> = known.iter().map(|it| value(it)).collect();
-        let found = Gp::search(&AXES, &known, &values, FitOptions { theta: Some(&theta()), evaluations: 0, afresh: false });
+        let found =
+            Gp::search(&AXES, &known, &values, FitOptions { theta: Some(&theta()), evaluations: 0, afresh: false });
         let gp = Gp::new(&AXES, &known, &values, &found, &[], None, &mut Cache::default());
         let hyper = Hyper::new(&AXES, &theta());
         let row = |a: &Vec<f64>| known.iter().map(|b| kernel(&hyper, a, b)).collect::<Vec<f64>>();
@@ -82,7 +85,11 @@ fn predictions_are_those_of_a_naive_inverse() {
             let expected = mean + solved.iter().zip(&values).map(|(a, b)| a * (b - mean)).sum::<f64>();
             let variance = hyper.kernel.scale - solved.iter().zip(&k).map(|(a, b)| a * b).sum::<f64>();
             assert!((means[at] - expected).abs() < 1e-9, "{n}: {} {expected}", means[at]);
-            assert!((variances[at] / (deviation * deviation) - variance).abs() < 1e-9, "{n}: {} {variance}", variances[at]);
+            assert!(
+                (variances[at] / (deviation * deviation) - variance).abs() < 1e-9,
+                "{n}: {} {variance}",
+                variances[at]
+            );
         }
     }
 }
@@ -103,7 +110,11 @@ fn the_gradient_of_the_fit_is_that_of_finite_differences() {
             fit::loss(&data, &moved)
         };
         let numeric = (at(1e-5) - at(-1e-5)) / 2e-5;
-        assert!((gradient[index] - numeric).abs() < 1e-5 * (1.0 + numeric.abs()), "{index}: {} {numeric}", gradient[index]);
+        assert!(
+            (gradient[index] - numeric).abs() < 1e-5 * (1.0 + numeric.abs()),
+            "{index}: {} {numeric}",
+            gradient[index]
+        );
     }
 }
 
@@ -115,8 +126,9 @@ fn the_gradient_of_the_acquisition_is_that_of_finite_differences() {
     for pending in [Vec::new(), points(3, &mut rng)] {
         let mut other = theta();
         other[0] += 0.5;
-        let models = [theta(), other]
-            .map(|theta| Gp::new(&AXES, &known, &values, &theta, &pending, Some(&mut Rng::new(9, 9)), &mut Cache::default()));
+        let models = [theta(), other].map(|theta| {
+            Gp::new(&AXES, &known, &values, &theta, &pending, Some(&mut Rng::new(9, 9)), &mut Cache::default())
+        });
         let surface = LogEi::new(&models);
         let asked = points(13, &mut rng);
         for (point, (at, slopes)) in asked.iter().zip(surface.slopes(&asked)) {
@@ -128,7 +140,11 @@ fn the_gradient_of_the_acquisition_is_that_of_finite_differences() {
                     surface.values(&[moved])[0]
                 };
                 let numeric = (value(1e-6) - value(-1e-6)) / 2e-6;
-                assert!((slopes[axis] - numeric).abs() < 1e-4 * (1.0 + numeric.abs()), "{axis}: {} {numeric}", slopes[axis]);
+                assert!(
+                    (slopes[axis] - numeric).abs() < 1e-4 * (1.0 + numeric.abs()),
+                    "{axis}: {} {numeric}",
+                    slopes[axis]
+                );
             }
         }
     }
@@ -149,7 +165,11 @@ fn a_factor_that_grew_has_the_bits_of_one_made_anew() {
         let anew = Gp::new(&AXES, &all, &values, &theta(), &[], None, &mut Cache::default());
         for row in 0..then {
             for column in row..then {
-                assert_eq!(grown.factor.at(row, column).to_bits(), anew.factor.at(row, column).to_bits(), "{first} {then}: {row} {column}");
+                assert_eq!(
+                    grown.factor.at(row, column).to_bits(),
+                    anew.factor.at(row, column).to_bits(),
+                    "{first} {then}: {row} {column}"
+                );
             }
             assert_eq!(grown.alpha.row(row)[0].to_bits(), anew.alpha.row(row)[0].to_bits());
         }
@@ -201,8 +221,15 @@ fn all_registers_give_the_same_bits() {
         super::lanes::with_width(width, || {
             let data = Data { axes: &AXES, points: &known, values: &values };
             let (loss, gradient) = fit::loss_with_gradient(&data, &theta());
-            let model =
-                [Gp::new(&AXES, &known[..80], &values[..80], &theta(), &known[80..], Some(&mut Rng::new(1, 2)), &mut Cache::default())];
+            let model = [Gp::new(
+                &AXES,
+                &known[..80],
+                &values[..80],
+                &theta(),
+                &known[80..],
+                Some(&mut Rng::new(1, 2)),
+                &mut Cache::default(),
+            )];
             let mut bits = vec![loss.to_bits()];
             bits.extend(gradient.iter().map(|it| it.to_bits()));
             for (value, slopes) in LogEi::new(&model).slopes(&asked) {
@@ -227,7 +254,8 @@ fn a_factor_solves() {
     let mut rng = Rng::new(7, 1);
     let n = 70;
     let half: Vec<Vec<f64>> = (0..n).map(|_| (0..n).map(|_| rng.normal()).collect()).collect();
-    let matrix = |i: usize, j: usize| (0..n).map(|k| half[i][k] * half[j][k]).sum::<f64>() + if i == j { 1.0 } else { 0.0 };
+    let matrix =
+        |i: usize, j: usize| (0..n).map(|k| half[i][k] * half[j][k]).sum::<f64>() + if i == j { 1.0 } else { 0.0 };
     let factor = Factor::new(n, 1e-12, |i, from, row| (from..n).for_each(|j| row[j] = matrix(i, j)));
     let expected: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
     let b: Vec<f64> = (0..n).map(|i| (0..n).map(|j| matrix(i, j) * expected[j]).sum()).collect();

@@ -1,5 +1,6 @@
-//! Input warping by Kumaraswamy's distribution function, which bends [0, 1] onto itself. J. Snoek, K. Swersky, R. Zemel and R. P. Adams, "Input Warping for
-//! Bayesian Optimization of Non-stationary Functions", ICML 2014.
+//! Input warping by Kumaraswamy's distribution function, which bends [0, 1] onto itself. J. Snoek,
+//! K. Swersky, R. Zemel and R. P. Adams, "Input Warping for Bayesian Optimization of Non-stationary
+//! Functions", ICML 2014.
 
 use crate::exp::{exp, ln};
 
@@ -66,8 +67,10 @@ mod tests {
                 assert!((at.value - expected).abs() < 1e-13);
                 let h = 1e-6;
                 let slope = (value(x + h) - value(x - h)) / (2.0 * h);
-                let by_a = (Warp { a: a * libm::exp(h), b }.at(x).value - Warp { a: a * libm::exp(-h), b }.at(x).value) / (2.0 * h);
-                let by_b = (Warp { a, b: b * libm::exp(h) }.at(x).value - Warp { a, b: b * libm::exp(-h) }.at(x).value) / (2.0 * h);
+                let by_a = (Warp { a: a * libm::exp(h), b }.at(x).value - Warp { a: a * libm::exp(-h), b }.at(x).value)
+                    / (2.0 * h);
+                let by_b = (Warp { a, b: b * libm::exp(h) }.at(x).value - Warp { a, b: b * libm::exp(-h) }.at(x).value)
+                    / (2.0 * h);
                 for (known, numeric) in [(at.slope, slope), (at.by_log_a, by_a), (at.by_log_b, by_b)] {
                     assert!((known - numeric).abs() < 1e-6 * (1.0 + known.abs()), "{a} {b} {x}: {known} {numeric}");
                 }

@@ -1,8 +1,11 @@
-//! CMA-ES: a normal distribution over the numeric parameters that moves to where good trials are and takes their shape.
+//! CMA-ES: a normal distribution over the numeric parameters that moves to where good trials are
+//! and takes their shape.
 //!
-//! Ours beside the textbook: trials may end in any order, and a generation is the next `lambda` that ended; integers keep a least deviation, so that
-//! they do not freeze (the margin of R. Hamano et al., "CMA-ES with margin", 2022, as a deviation); names have a chance each, which follows the good trials;
-//! a converged strategy starts again elsewhere with twice the generation (IPOP: A. Auger and N. Hansen, 2005). Failed trials rank last.
+//! Ours beside the textbook: trials may end in any order, and a generation is the next `lambda`
+//! that ended; integers keep a least deviation, so that they do not freeze (the margin of R. Hamano
+//! et al., "CMA-ES with margin", 2022, as a deviation); names have a chance each, which follows the
+//! good trials; a converged strategy starts again elsewhere with twice the generation (IPOP: A.
+//! Auger and N. Hansen, 2005). Failed trials rank last.
 
 mod eigen;
 mod strategy;
@@ -38,7 +41,8 @@ const LEAST_DEVIATION: f64 = 1e-6;
 /// or its axes differ by more than this.
 const GREATEST_RATIO: f64 = 1e7;
 
-/// The searcher. Its strategy follows from the records that it was shown, in order: a restored study shows them again.
+/// The searcher. Its strategy follows from the records that it was shown, in order: a restored
+/// study shows them again.
 #[derive(Debug)]
 pub struct CmaEs {
     spec: CmaSpec,
@@ -112,7 +116,8 @@ impl CmaEs {
                 self.learn_names(&configs[..configs.len().div_ceil(2)], &[]);
             }
             Some(mut strategy) => {
-                let points: Vec<Vec<f64>> = configs.iter().map(|config| self.point(space, config, Some(&strategy.mean))).collect();
+                let points: Vec<Vec<f64>> =
+                    configs.iter().map(|config| self.point(space, config, Some(&strategy.mean))).collect();
                 if !self.numeric.is_empty() {
                     strategy.update(&points);
                 }
@@ -149,7 +154,8 @@ impl CmaEs {
         let (greatest, ratio) = strategy.shape();
         let patience = 10 + 30 * self.numeric.len().max(1) / strategy.lambda;
         let recent = &self.bests[self.bests.len().saturating_sub(patience)..];
-        let is_flat = recent.len() == patience && recent.iter().all(|value| (value - recent[0]).abs() <= 1e-9 * recent[0].abs());
+        let is_flat =
+            recent.len() == patience && recent.iter().all(|value| (value - recent[0]).abs() <= 1e-9 * recent[0].abs());
         if greatest >= LEAST_DEVIATION && ratio < GREATEST_RATIO && !is_flat {
             return;
         }
@@ -185,7 +191,8 @@ impl CmaEs {
             }
             point = strategy.draw(rng);
         }
-        // An integer leaves its value at least so often: once in a generation and parameter, 1.2 to 1.5 half cells' deviations in usual sizes.
+        // An integer leaves its value at least so often: once in a generation and parameter, 1.2 to
+        // 1.5 half cells' deviations in usual sizes.
         for (at, &parameter) in self.numeric.iter().enumerate() {
             let least = 0.22 * Self::cell(space, parameter, strategy.mean[at].clamp(0.0, 1.0));
             let deviation = strategy.deviation(at);
@@ -219,7 +226,9 @@ impl Searcher for CmaEs {
     fn follow(&mut self, space: &Space, history: &History, record: &Record) {
         let (first, verdicts) = match record {
             Record::Asked { .. } => return,
-            Record::Reported { trial, verdicts, .. } | Record::Ended { trial, verdicts, .. } => (*trial, verdicts.as_slice()),
+            Record::Reported { trial, verdicts, .. } | Record::Ended { trial, verdicts, .. } => {
+                (*trial, verdicts.as_slice())
+            }
             Record::Injected { .. } => (TrialId::try_from(history.trials().len() - 1).unwrap_or(TrialId::MAX), &[][..]),
         };
         self.count(space, history, first);

@@ -1,4 +1,5 @@
-//! The evolution strategy itself, on points of [0, 1]^n: N. Hansen, "The CMA evolution strategy: a tutorial" (arXiv 1604.00772), positive weights.
+//! The evolution strategy itself, on points of [0, 1]^n: N. Hansen, "The CMA evolution strategy: a
+//! tutorial" (arXiv 1604.00772), positive weights.
 
 use super::eigen;
 use crate::Rng;
@@ -21,14 +22,16 @@ pub(super) struct Strategy {
     generations: u32,
 }
 
-/// Points that lie farther from the mean than this times what is usual are taken for nearer (they may be from elsewhere, or late).
+/// Points that lie farther from the mean than this times what is usual are taken for nearer (they
+/// may be from elsewhere, or late).
 const FARTHEST: f64 = 2.0;
 
 impl Strategy {
     pub(super) fn new(mean: Vec<f64>, sigma: f64, lambda: usize) -> Self {
         let size = mean.len();
         let half = lambda / 2;
-        let raw: Vec<f64> = (0..half).map(|rank| libm::log((lambda as f64 + 1.0) / 2.0) - libm::log(rank as f64 + 1.0)).collect();
+        let raw: Vec<f64> =
+            (0..half).map(|rank| libm::log((lambda as f64 + 1.0) / 2.0) - libm::log(rank as f64 + 1.0)).collect();
         let sum: f64 = raw.iter().sum();
         let mut identity = vec![0.0; size * size];
         (0..size).for_each(|index| identity[index * size + index] = 1.0);
@@ -69,7 +72,9 @@ impl Strategy {
     /// Coordinates along the eigenvectors, each in units of its deviation.
     fn whitened(&self, step: &[f64]) -> Vec<f64> {
         let size = step.len();
-        (0..size).map(|k| (0..size).map(|row| self.vectors[row * size + k] * step[row]).sum::<f64>() / self.scales[k]).collect()
+        (0..size)
+            .map(|k| (0..size).map(|row| self.vectors[row * size + k] * step[row]).sum::<f64>() / self.scales[k])
+            .collect()
     }
 
     /// A generation's points, the best first.
@@ -81,7 +86,8 @@ impl Strategy {
         let damping = 1.0 + 2.0 * (libm::sqrt((effective - 1.0) / (n + 1.0)) - 1.0).max(0.0) + c_sigma;
         let c_path = (4.0 + effective / n) / (n + 4.0 + 2.0 * effective / n);
         let c_one = 2.0 / ((n + 1.3) * (n + 1.3) + effective);
-        let c_mu = (2.0 * (effective - 2.0 + 1.0 / effective) / ((n + 2.0) * (n + 2.0) + effective)).clamp(0.0, 1.0 - c_one);
+        let c_mu =
+            (2.0 * (effective - 2.0 + 1.0 / effective) / ((n + 2.0) * (n + 2.0) + effective)).clamp(0.0, 1.0 - c_one);
         let usual = libm::sqrt(n) * (1.0 - 1.0 / (4.0 * n) + 1.0 / (21.0 * n * n));
         let steps: Vec<Vec<f64>> = points[..self.weights.len()]
             .iter()
@@ -92,7 +98,8 @@ impl Strategy {
                 step.into_iter().map(|it| it * shrink).collect()
             })
             .collect();
-        let step: Vec<f64> = (0..size).map(|k| steps.iter().zip(&self.weights).map(|(step, weight)| weight * step[k]).sum()).collect();
+        let step: Vec<f64> =
+            (0..size).map(|k| steps.iter().zip(&self.weights).map(|(step, weight)| weight * step[k]).sum()).collect();
         for (mean, step) in self.mean.iter_mut().zip(&step) {
             *mean = (*mean + self.sigma * step).clamp(0.0, 1.0);
         }
@@ -113,10 +120,12 @@ impl Strategy {
         let lost = if is_steady { 0.0 } else { c_one * c_path * (2.0 - c_path) };
         for row in 0..size {
             for column in 0..size {
-                let ranks: f64 = steps.iter().zip(&self.weights).map(|(step, weight)| weight * step[row] * step[column]).sum();
+                let ranks: f64 =
+                    steps.iter().zip(&self.weights).map(|(step, weight)| weight * step[row] * step[column]).sum();
                 let at = row * size + column;
-                self.covariance[at] =
-                    (1.0 - c_one - c_mu + lost) * self.covariance[at] + c_one * self.path[row] * self.path[column] + c_mu * ranks;
+                self.covariance[at] = (1.0 - c_one - c_mu + lost) * self.covariance[at]
+                    + c_one * self.path[row] * self.path[column]
+                    + c_mu * ranks;
             }
         }
         self.sigma = (self.sigma * libm::exp((c_sigma / damping * (length / usual - 1.0)).min(1.0))).min(0.5);

@@ -17,7 +17,8 @@ fn run(study: &mut Study, count: usize, workers: usize, value: impl Fn(&[f64]) -
         if open.len() >= workers {
             // Not in the order of starts.
             let (trial, config) = open.remove(turn * 7 % open.len());
-            let numbers: Vec<f64> = config.0.iter().map(|value| value.map_or(f64::NAN, |value| value.number())).collect();
+            let numbers: Vec<f64> =
+                config.0.iter().map(|value| value.map_or(f64::NAN, |value| value.number())).collect();
             let found = value(&numbers);
             least = least.min(found.unwrap_or(f64::INFINITY));
             study.end(trial, found.map_or(Outcome::Failed, |value| Outcome::Completed { values: vec![value] }));
@@ -90,6 +91,7 @@ fn names_alone_and_several_objectives() {
     assert_eq!(run(&mut study(names, 1), 9, 1, |x| Some((x[0] - 2.0).abs() + x[1])), 0.0);
     let space: Space = serde_json::from_str(names).unwrap();
     let spec = StudySpec { searcher: SearcherSpec::CmaEs(super::CmaSpec::default()), ..StudySpec::random(space, 1) };
-    let error = Study::new(StudySpec { objectives: vec![crate::Direction::Minimize; 2], ..spec }).unwrap_err().to_string();
+    let error =
+        Study::new(StudySpec { objectives: vec![crate::Direction::Minimize; 2], ..spec }).unwrap_err().to_string();
     assert!(error.contains("cma_es") && error.contains("one objective"), "{error}");
 }

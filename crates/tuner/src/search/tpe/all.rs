@@ -1,4 +1,5 @@
-//! The density of all trials, kept up as they come: every trial has its kernel, also one that is running, and the good ones get no weight.
+//! The density of all trials, kept up as they come: every trial has its kernel, also one that is
+//! running, and the good ones get no weight.
 
 use super::below;
 use super::dims::{self, Dim};
@@ -35,7 +36,8 @@ pub(super) fn first(trials: usize) -> usize {
 }
 
 impl All {
-    /// Takes in what has come since, and gives the good ones (their numbers) no weight. `steps`: width of kernels over few integers.
+    /// Takes in what has come since, and gives the good ones (their numbers) no weight. `steps`:
+    /// width of kernels over few integers.
     pub(super) fn follow(&mut self, space: &Space, dims: &[Dim], trials: &[Trial], good: &[u32], steps: f64) {
         let first = first(trials.len());
         let least = below::least_width(trials.len());
@@ -91,7 +93,13 @@ impl All {
 
 /// Adds kernels, and changes the width of those whose neighbours are new.
 #[expect(clippy::cast_possible_truncation, reason = "fewer trials than 2^32 are kept")]
-fn insert(marks: &[f64], least: f64, cell: impl Fn(f64) -> f64, sorted: &mut Vec<Spot>, [center, inverse, norm]: [&mut Vec<f64>; 3]) {
+fn insert(
+    marks: &[f64],
+    least: f64,
+    cell: impl Fn(f64) -> f64,
+    sorted: &mut Vec<Spot>,
+    [center, inverse, norm]: [&mut Vec<f64>; 3],
+) {
     let mut changed = Vec::new();
     for &mark in marks {
         let kernel = center.len() as u32;

@@ -48,7 +48,8 @@ impl Below {
     #[expect(clippy::cast_precision_loss, reason = "few")]
     pub(super) fn new(space: &Space, dims: &[Dim], good: &[&Trial], all: usize, is_ranked: bool) -> Self {
         let count = good.len() as f64;
-        // Falling with the logarithm of the rank, as in evolution strategies; of several objectives there is no such order.
+        // Falling with the logarithm of the rank, as in evolution strategies; of several objectives
+        // there is no such order.
         let weight = |rank: usize| if is_ranked { libm::log((count + 0.5) / (rank as f64 + 1.0)) } else { 1.0 };
         let weights: Vec<f64> = (0..good.len()).map(weight).collect();
         let sum: f64 = weights.iter().sum();

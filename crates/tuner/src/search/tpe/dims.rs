@@ -5,7 +5,8 @@ use crate::{Domain, Rng, Space, Value};
 /// Integers with more values than this are places.
 const FEW: u64 = 32;
 
-/// What the model keeps of a parameter's value is its mark: a place in [0, 1], or the index of the value; NaN where the parameter is inactive.
+/// What the model keeps of a parameter's value is its mark: a place in [0, 1], or the index of the
+/// value; NaN where the parameter is inactive.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Dim {
     /// [0, 1] of the scaled range.
@@ -53,7 +54,9 @@ impl Dim {
         match (self, value, &space.parameters()[index].domain) {
             (Self::Place { .. }, value, _) => space.unit(index, value),
             // Fewer than FEW.
-            (_, Value::Int(value), Domain::Integer { min, .. }) => u32::try_from(value.abs_diff(*min)).map_or(0.0, f64::from),
+            (_, Value::Int(value), Domain::Integer { min, .. }) => {
+                u32::try_from(value.abs_diff(*min)).map_or(0.0, f64::from)
+            }
             (_, value, _) => value.number(),
         }
     }
@@ -63,7 +66,8 @@ impl Dim {
         match (self, self.value(space, index, mark)) {
             (Self::Place { is_whole: true }, Value::Int(value)) => {
                 let (above, below) = (Value::Int(value.saturating_add(1)), Value::Int(value.saturating_sub(1)));
-                // Half the way from neighbour to neighbour; at an end the neighbour's place is the end.
+                // Half the way from neighbour to neighbour; at an end the neighbour's place is the
+                // end.
                 0.5 * (space.unit(index, above) - space.unit(index, below))
             }
             _ => 0.0,
@@ -103,8 +107,8 @@ impl Dim {
         }
     }
 
-    /// Chances of the few values around each of them as the centre, row by row: normal of a width for steps; for names the centre but for a chance `other`
-    /// that it is any.
+    /// Chances of the few values around each of them as the centre, row by row: normal of a width
+    /// for steps; for names the centre but for a chance `other` that it is any.
     #[expect(clippy::cast_precision_loss, reason = "few")]
     pub(super) fn masses(&self, sigma: f64, other: f64) -> Vec<f64> {
         match self {
@@ -121,13 +125,15 @@ impl Dim {
             }
             Self::Names { count } => {
                 let share = other / *count as f64;
-                let row = |center| (0..*count).map(move |value| if value == center { 1.0 - other + share } else { share });
+                let row =
+                    |center| (0..*count).map(move |value| if value == center { 1.0 - other + share } else { share });
                 (0..*count).flat_map(row).collect()
             }
         }
     }
 
-    /// By value: the logarithm of its chance around each centre against that of a random draw; 0 for the last, a centre without the parameter.
+    /// By value: the logarithm of its chance around each centre against that of a random draw; 0
+    /// for the last, a centre without the parameter.
     pub(super) fn log_rows(&self, masses: &[f64]) -> Vec<Vec<f64>> {
         let shares = self.shares();
         let count = shares.len();
@@ -147,7 +153,8 @@ pub(super) fn phi(x: f64) -> f64 {
 /// Logarithm of the factor that makes a normal density of this centre and width one on [0, 1].
 pub(super) fn log_norm(center: f64, sigma: f64) -> f64 {
     let reach = 6.0 * sigma;
-    let inside = if center > reach && 1.0 - center > reach { 1.0 } else { phi((1.0 - center) / sigma) - phi(-center / sigma) };
+    let inside =
+        if center > reach && 1.0 - center > reach { 1.0 } else { phi((1.0 - center) / sigma) - phi(-center / sigma) };
     const ROOT_TAU: f64 = 2.506_628_274_631_000_5;
     -libm::log(sigma * ROOT_TAU * inside)
 }

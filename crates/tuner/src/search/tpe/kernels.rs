@@ -1,11 +1,13 @@
-//! Sums of kernels: a product of one-dimensional ones around each trial, and a uniform density. Densities are against the uniform one.
+//! Sums of kernels: a product of one-dimensional ones around each trial, and a uniform density.
+//! Densities are against the uniform one.
 
 use crate::exp::weighted_exp_sum;
 
 /// What the kernels are in one dimension.
 #[derive(Debug, Clone)]
 pub(super) enum Column {
-    /// Normal, by trial. Where a trial has not the parameter, it is uniform: inverse width 0 and norm 0.
+    /// Normal, by trial. Where a trial has not the parameter, it is uniform: inverse width 0 and
+    /// norm 0.
     Normal { center: Vec<f64>, inverse: Vec<f64>, norm: Vec<f64> },
     /// Of few values. By value: the log of its density around each centre; by trial: the centre.
     Table { logs: Vec<Vec<f64>>, center: Vec<u16> },
@@ -20,7 +22,8 @@ pub(super) struct Kernels {
     pub(super) columns: Vec<Column>,
 }
 
-/// Kernels that are worked on at once: what they are made of stays in the processor's nearest cache.
+/// Kernels that are worked on at once: what they are made of stays in the processor's nearest
+/// cache.
 const BLOCK: usize = 128;
 
 impl Kernels {

@@ -1,10 +1,13 @@
 //! Tree-structured Parzen estimator: where are good trials dense, against all of them?
 //!
-//! After J. Bergstra et al. (2011), in the multivariate form (S. Falkner et al., 2018): a density of the good trials, one of the others, each a sum of
-//! kernels over all parameters at once; the candidate with the greatest ratio is tried. What is ours: good trials weigh by the logarithm of their rank;
-//! a kernel is as wide as the way to its neighbour, in each dimension, down to a hundredth of the range, in both densities alike; where a trial
-//! lacks a parameter that others have (conditions), its kernel is uniform there, so that one model serves all branches; few integers are
-//! counted as cells with the mass of a normal. Trials under way and failed ones count among the others.
+//! After J. Bergstra et al. (2011), in the multivariate form (S. Falkner et al., 2018): a density
+//! of the good trials, one of the others, each a sum of kernels over all parameters at once; the
+//! candidate with the greatest ratio is tried. What is ours: good trials weigh by the logarithm of
+//! their rank; a kernel is as wide as the way to its neighbour, in each dimension, down to a
+//! hundredth of the range, in both densities alike; where a trial lacks a parameter that others
+//! have (conditions), its kernel is uniform there, so that one model serves all branches; few
+//! integers are counted as cells with the mass of a normal. Trials under way and failed ones count
+//! among the others.
 
 mod all;
 mod below;

@@ -85,7 +85,8 @@ fn numbered(history: &History) -> impl Iterator<Item = (TrialId, &Trial)> {
     (0..).zip(history.trials()).skip(first)
 }
 
-/// Trials were cut short: the good ones are the best at the greatest resource that enough of them have reached (as in BOHB: S. Falkner et al., 2018).
+/// Trials were cut short: the good ones are the best at the greatest resource that enough of them
+/// have reached (as in BOHB: S. Falkner et al., 2018).
 fn at_resource(history: &History, least: usize) -> Vec<TrialId> {
     let reached = |trial: &Trial| if trial.value().is_some() { u32::MAX } else { trial.resource() };
     let mut resources: Vec<u32> = numbered(history).map(|(_, trial)| reached(trial)).filter(|it| *it > 0).collect();
@@ -96,15 +97,16 @@ fn at_resource(history: &History, least: usize) -> Vec<TrialId> {
         let reported = trial.reports[..count].last().map(|report| report.value);
         if level == u32::MAX { trial.value().or(reported) } else { reported.or(trial.value()) }
     };
-    let at_level = |(id, trial): (TrialId, &Trial)| (reached(trial) >= level).then(|| Some((value(trial)?, id))).flatten();
+    let at_level =
+        |(id, trial): (TrialId, &Trial)| (reached(trial) >= level).then(|| Some((value(trial)?, id))).flatten();
     let mut found: Vec<(f64, TrialId)> = numbered(history).filter_map(at_level).collect();
     found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let count = share(found.len());
     found.into_iter().take(count).map(|(_, trial)| trial).collect()
 }
 
-/// Several objectives: fronts in turn, and of the last one those that add most volume (Y. Ozaki et al., "Multiobjective tree-structured Parzen
-/// estimator", 2022).
+/// Several objectives: fronts in turn, and of the last one those that add most volume (Y. Ozaki et
+/// al., "Multiobjective tree-structured Parzen estimator", 2022).
 fn several(history: &History, least: usize) -> Vec<TrialId> {
     let completed = |(id, trial): (TrialId, &'_ Trial)| (trial.state == TrialState::Completed).then_some(id);
     let ids: Vec<TrialId> = numbered(history).filter_map(completed).collect();
@@ -126,18 +128,23 @@ fn several(history: &History, least: usize) -> Vec<TrialId> {
     good.into_iter().map(|place| ids[place]).collect()
 }
 
-/// What each point of a front adds to the volume below the worst of each objective and a tenth more; points at the ends add without limit.
+/// What each point of a front adds to the volume below the worst of each objective and a tenth
+/// more; points at the ends add without limit.
 fn volumes(front: &[&[f64]]) -> Vec<f64> {
     let objectives = front.first().map_or(0, |point| point.len());
     let mut scaled: Vec<Vec<f64>> = vec![Vec::with_capacity(objectives); front.len()];
     for objective in 0..objectives {
         let values = || front.iter().map(|point| point[objective]);
-        let (low, high) = values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(it), high.max(it)));
+        let (low, high) =
+            values().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(it), high.max(it)));
         let span = if high > low { high - low } else { 1.0 };
         scaled.iter_mut().zip(values()).for_each(|(point, value)| point.push((value - low) / span));
     }
-    let mut shares =
-        if front.len() <= MOST_FOR_VOLUME { pareto::contributions(&scaled, &vec![1.1; objectives]) } else { crowding(&scaled, objectives) };
+    let mut shares = if front.len() <= MOST_FOR_VOLUME {
+        pareto::contributions(&scaled, &vec![1.1; objectives])
+    } else {
+        crowding(&scaled, objectives)
+    };
     for (share, point) in shares.iter_mut().zip(&scaled) {
         if point.contains(&0.0) {
             *share = f64::INFINITY;

@@ -15,7 +15,11 @@ fn space(json: &str) -> Space {
 
 fn study(json: &str, seed: u64, objectives: usize) -> Study {
     let searcher = SearcherSpec::Tpe(TpeSpec::default());
-    let spec = StudySpec { searcher, objectives: vec![Direction::Minimize; objectives], ..StudySpec::random(space(json), seed) };
+    let spec = StudySpec {
+        searcher,
+        objectives: vec![Direction::Minimize; objectives],
+        ..StudySpec::random(space(json), seed)
+    };
     Study::new(spec).unwrap()
 }
 
@@ -35,7 +39,9 @@ fn run(study: &mut Study, count: usize, values: impl Fn(&Space, &Config) -> Opti
 /// Best: kind a, x 0.1, n 4, wide 300, only_a 0.5.
 fn mixed(space: &Space, config: &Config) -> Option<Vec<f64>> {
     let number = |name| space.number(config, name);
-    let mut value = (number("x")?.log10() + 1.0).powi(2) + 0.1 * (number("n")? - 4.0).abs() + 0.1 * (number("wide")? / 300.0).ln().powi(2);
+    let mut value = (number("x")?.log10() + 1.0).powi(2)
+        + 0.1 * (number("n")? - 4.0).abs()
+        + 0.1 * (number("wide")? / 300.0).ln().powi(2);
     value += match number("only_a") {
         Some(only) => (only - 0.5).powi(2),
         None => 0.3 + 0.05 * number("not_a")?,
@@ -124,14 +130,25 @@ fn densities_are_densities() {
 
 #[test]
 fn candidates_follow_the_density_of_the_good_ones() {
-    let space = space(r#"[{"name":"x","type":"continuous","min":0.0,"max":1.0},{"name":"n","type":"integer","min":0,"max":4}]"#);
+    let space = space(
+        r#"[{"name":"x","type":"continuous","min":0.0,"max":1.0},{"name":"n","type":"integer","min":0,"max":4}]"#,
+    );
     let dims = Dim::all(&space);
     let trial = |x: f64, n: i64| {
         let mut history = crate::History::default();
         let config = Config(vec![Some(Value::Float(x)), Some(Value::Int(n))]);
         let reports = Vec::new();
         let state = crate::TrialState::Completed;
-        let trial = crate::Trial { config, state, to: None, bracket: 0, origin: None, reports, values: vec![0.0], injected: false };
+        let trial = crate::Trial {
+            config,
+            state,
+            to: None,
+            bracket: 0,
+            origin: None,
+            reports,
+            values: vec![0.0],
+            injected: false,
+        };
         history.push(trial.clone());
         trial
     };
@@ -169,8 +186,10 @@ fn kernels_that_were_kept_up_are_those_made_at_once() {
     }
     let trials = random.history().trials();
     let mut kept = All::default();
-    let marks: Vec<Vec<f64>> =
-        trials[..50].iter().map(|trial| (0..6).map(|index| dims[index].mark(&space, index, trial.config.0[index])).collect()).collect();
+    let marks: Vec<Vec<f64>> = trials[..50]
+        .iter()
+        .map(|trial| (0..6).map(|index| dims[index].mark(&space, index, trial.config.0[index])).collect())
+        .collect();
     for until in (1..110).step_by(3).chain([150, 151, 400, 2047, 2048, 2049, 4095, 4096, 4100, 4400]) {
         let good: Vec<u32> = [0, 7, until as u32 - 1].into_iter().filter(|&it| (it as usize) < until).collect();
         kept.follow(&space, &dims, &trials[..until], &good, 0.2);
@@ -212,7 +231,8 @@ fn pending_trials_are_kept_away_from() {
 
 #[test]
 fn a_small_space_is_tried_whole() {
-    let small = r#"[{"name":"a","type":"categorical","values":["p","q","r"]},{"name":"n","type":"integer","min":1,"max":8}]"#;
+    let small =
+        r#"[{"name":"a","type":"categorical","values":["p","q","r"]},{"name":"n","type":"integer","min":1,"max":8}]"#;
     let mut study = study(small, 2, 1);
     run(&mut study, 24, |space, config| Some(vec![space.number(config, "n")?]));
     assert_eq!(study.history().different(), 24);
@@ -235,12 +255,15 @@ fn two_objectives_have_a_better_front_than_random_search() {
     for seed in 0..1 {
         let ours = volume(&mut study(cube, seed, 2));
         let mut random =
-            Study::new(StudySpec { objectives: vec![Direction::Minimize; 2], ..StudySpec::random(space(cube), seed) }).unwrap();
+            Study::new(StudySpec { objectives: vec![Direction::Minimize; 2], ..StudySpec::random(space(cube), seed) })
+                .unwrap();
         let random = volume(&mut random);
         // The whole front has 3.67.
         assert!(ours > random + 0.4 && ours > 3.0, "seed {seed}: {ours} against {random}");
         // Three objectives, and points that tie.
-        run(&mut study(cube, seed, 3), 60, |space, config| Some(vec![space.number(config, "x")?, 0.5, space.number(config, "y")?]));
+        run(&mut study(cube, seed, 3), 60, |space, config| {
+            Some(vec![space.number(config, "x")?, 0.5, space.number(config, "y")?])
+        });
     }
 }
 
@@ -258,7 +281,8 @@ fn of_trials_that_were_cut_short_those_at_the_greatest_resource_count() {
         }
         study.end(start.trial, Outcome::Stopped);
     }
-    let late: Vec<f64> = study.history().trials()[90..].iter().map(|trial| trial.config.0[0].unwrap().number()).collect();
+    let late: Vec<f64> =
+        study.history().trials()[90..].iter().map(|trial| trial.config.0[0].unwrap().number()).collect();
     let near = late.iter().filter(|x| (**x - 0.2).abs() < 0.2).count();
     assert!(near > 14, "{late:?}");
 }

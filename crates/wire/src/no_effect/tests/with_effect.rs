@@ -172,7 +172,10 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
         ],
     ),
     ("DescribeModel", &["ModelName"]),
-    ("ListModels", &["SortBy", "SortOrder", "NextToken", "MaxResults", "NameContains", "CreationTimeBefore", "CreationTimeAfter"]),
+    (
+        "ListModels",
+        &["SortBy", "SortOrder", "NextToken", "MaxResults", "NameContains", "CreationTimeBefore", "CreationTimeAfter"],
+    ),
     ("DeleteModel", &["ModelName"]),
     ("BatchPutMetrics", &["TrialComponentName", "MetricData"]),
     ("BatchGetMetrics", &["MetricQueries"]),
@@ -185,8 +188,14 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
     ("CreateLogStream", &["logGroupName", "logStreamName"]),
     ("DeleteLogStream", &["logGroupName", "logStreamName"]),
     ("PutLogEvents", &["logGroupName", "logStreamName", "logEvents"]),
-    ("DescribeLogGroups", &["logGroupNamePrefix", "logGroupNamePattern", "logGroupClass", "logGroupIdentifiers", "nextToken", "limit"]),
-    ("DescribeLogStreams", &["logGroupName", "logGroupIdentifier", "logStreamNamePrefix", "orderBy", "descending", "nextToken", "limit"]),
+    (
+        "DescribeLogGroups",
+        &["logGroupNamePrefix", "logGroupNamePattern", "logGroupClass", "logGroupIdentifiers", "nextToken", "limit"],
+    ),
+    (
+        "DescribeLogStreams",
+        &["logGroupName", "logGroupIdentifier", "logStreamNamePrefix", "orderBy", "descending", "nextToken", "limit"],
+    ),
     (
         "FilterLogEvents",
         &[
@@ -238,7 +247,17 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
     ),
     (
         "GetMetricStatistics",
-        &["Namespace", "MetricName", "Dimensions", "StartTime", "EndTime", "Period", "Statistics", "ExtendedStatistics", "Unit"],
+        &[
+            "Namespace",
+            "MetricName",
+            "Dimensions",
+            "StartTime",
+            "EndTime",
+            "Period",
+            "Statistics",
+            "ExtendedStatistics",
+            "Unit",
+        ],
     ),
     ("ListMetrics", &["Namespace", "MetricName", "Dimensions", "NextToken", "RecentlyActive"]),
 ];

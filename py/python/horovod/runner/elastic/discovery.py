@@ -29,14 +29,18 @@ class HostDiscovery:
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Host to the number of workers that it may run."""
-        raise NotImplementedError(f"{type(self).__name__} has to say which hosts there are: define find_available_hosts_and_slots()")
+        raise NotImplementedError(
+            f"{type(self).__name__} has to say which hosts there are: define find_available_hosts_and_slots()"
+        )
 
     def close(self) -> None:
         """The job is over: ends what is running."""
 
 
 class HostDiscoveryScript(HostDiscovery):
-    """A program that prints a line `host:slots`, or `host`, for each host. slots: of hosts without a number."""
+    """A program that prints a line `host:slots`, or `host`, for each host. slots: of hosts
+    without a number.
+    """
 
     def __init__(self, discovery_script: str, slots: int | None):
         self._discovery_script = discovery_script
@@ -51,10 +55,14 @@ class HostDiscoveryScript(HostDiscovery):
                 try:
                     hosts.update(parse_hosts(line))
                 except ValueError:
-                    raise ValueError(f"discovery script {self._discovery_script} printed {line!r}: a line is to be host:slots, such as worker-0:2") from None
+                    raise ValueError(
+                        f"discovery script {self._discovery_script} printed {line!r}: a line is to be host:slots, such as worker-0:2"
+                    ) from None
             elif line.strip():
                 if self._default_slots is None:
-                    raise RuntimeError(f"{self._discovery_script} names host {line.strip()} without slots: print host:slots, or give --slots-per-host")
+                    raise RuntimeError(
+                        f"{self._discovery_script} names host {line.strip()} without slots: print host:slots, or give --slots-per-host"
+                    )
                 hosts[line.strip()] = self._default_slots
         return hosts
 
@@ -65,7 +73,9 @@ class HostDiscoveryScript(HostDiscovery):
     def _execute_discovery_script(self) -> str:
         script, end = self._discovery_script, time.monotonic() + SCRIPT_TIMEOUT_S
         # A session of its own: what the shell has started holds the pipe, and is ended with it.
-        running = subprocess.Popen(script, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        running = subprocess.Popen(
+            script, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         while True:
             try:
                 printed, _ = running.communicate(timeout=0.1)
@@ -111,7 +121,9 @@ class HostState:
             least, most = cooldown_range
             if not DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS <= least <= most <= DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS:
                 bounds = f"{DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS} to {DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS} s"
-                raise ValueError(f"a cooldown from {least} to {most} s cannot be: give two numbers within {bounds}, the lower one first")
+                raise ValueError(
+                    f"a cooldown from {least} to {most} s cannot be: give two numbers within {bounds}, the lower one first"
+                )
 
     def get_event(self) -> threading.Event:
         """Set when the host's workers have to end; a new one after that."""
@@ -124,7 +136,9 @@ class HostState:
         self._event.set()
 
     def blacklist(self) -> float | None:
-        """Leaves the host out: for good, or for a time that doubles with each failure. Seconds; None: for good."""
+        """Leaves the host out: for good, or for a time that doubles with each failure. Seconds;
+        None: for good.
+        """
         self._blacklisted = True
         now = time.time()
         if self._end > now:
@@ -248,7 +262,9 @@ class HostManager:
 
     @staticmethod
     def order_available_hosts(available_hosts: Iterable[str], prev_host_assignment_order: Iterable[str]) -> list[str]:
-        """Those that stay in their order, then the new ones: the oldest host has rank 0, which has the state."""
+        """Those that stay in their order, then the new ones: the oldest host has rank 0, which
+        has the state.
+        """
         available = list(available_hosts)
         stay = [host for host in prev_host_assignment_order if host in set(available)]
         return stay + [host for host in available if host not in stay]

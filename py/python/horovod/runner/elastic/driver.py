@@ -1,4 +1,6 @@
-"""Which worker is where: starts workers on the hosts that are there, and forms the next world when workers fail, or hosts come and go."""
+"""Which worker is where: starts workers on the hosts that are there, and forms the next world
+when workers fail, or hosts come and go.
+"""
 
 import logging
 import os
@@ -21,13 +23,16 @@ DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
 DISCOVERY_ENDS_SECS = 5.0
 #: Seconds to wait for the least number of slots.
 ELASTIC_TIMEOUT_SECS = 600
-#: Seconds that workers who wait for the next world give the others, before these are taken for hung.
+#: Seconds that workers who wait for the next world give the others, before these are taken for
+#: hung.
 STRAGGLER_SECS = 60
 #: Seconds in which workers of a new world have to come. A new one has to load its framework first.
 PATIENCE_SECS = 120.0
-#: How much longer workers of a world in which one has failed may take to be ready for the next: if it failed before it came, they wait for it that long.
+#: How much longer workers of a world in which one has failed may take to be ready for the next: if
+#: it failed before it came, they wait for it that long.
 FAILED_MARGIN_SECS = 30.0
-#: As STRAGGLER_SECS, where another worker has reported each missing one as hung: silent for the heartbeat's time.
+#: As STRAGGLER_SECS, where another worker has reported each missing one as hung: silent for the
+#: heartbeat's time.
 HUNG_SECS = 1
 
 READY, SUCCESS, FAILURE = "READY", "SUCCESS", "FAILURE"
@@ -51,11 +56,14 @@ class Results:
 class ElasticDriver:
     """One job.
 
-    A world ends when each of its workers has failed, has succeeded, or is ready for the next one. Then: if one has succeeded, or all have failed, the job is over. Hosts of
-    workers that failed are left out; if no host is left, or the world has changed too often, the job is over. Else the next world is made of the hosts that there are, the
-    oldest first, and workers are started where there are none.
+    A world ends when each of its workers has failed, has succeeded, or is ready for the next one.
+    Then: if one has succeeded, or all have failed, the job is over. Hosts of workers that failed
+    are left out; if no host is left, or the world has changed too often, the job is over. Else the
+    next world is made of the hosts that there are, the oldest first, and workers are started where
+    there are none.
 
-    create_worker_fn(slot_info, events), given to `start`, runs a worker to its end, ends it when one of the events is set, and returns exit code and time.
+    create_worker_fn(slot_info, events), given to `start`, runs a worker to its end, ends it when
+    one of the events is set, and returns exit code and time.
     """
 
     def __init__(
@@ -82,7 +90,8 @@ class ElasticDriver:
         self._world = 0
         self._slots: dict[Key, Slot] = {}
         self._states: dict[Key, str] = {}
-        #: Whose host is left out: they are ended, even if the host comes back at once. And who was started last in each place.
+        #: Whose host is left out: they are ended, even if the host comes back at once. And who was
+        #: started last in each place.
         self._lost: set[Key] = set()
         self._started: dict[Key, Slot] = {}
         self._first_ready: float | None = None
@@ -92,7 +101,8 @@ class ElasticDriver:
         self._hung_at = 0.0
         self._ending = False
         self._ports: dict[Key, int] = {}
-        #: Who would go on in the next world without a synchronisation, and whether this world's workers do.
+        #: Who would go on in the next world without a synchronisation, and whether this world's
+        #: workers do.
         self._keepers: set[Key] = set()
         self._skips_sync = False
         self._clients: dict[Key, Any] = {}
@@ -101,7 +111,8 @@ class ElasticDriver:
         self._results: dict[str, tuple[int, float]] = {}
         self._workers: list[threading.Thread] = []
         self._create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]] | None = None
-        #: Where rank 0 of a world serves, from the port that it has named: variables for the workers.
+        #: Where rank 0 of a world serves, from the port that it has named: variables for the
+        #: workers.
         self.meeting_of: Callable[[Slot, int | None], dict[str, str]] = lambda first, port: {}
         self._meeting: dict[str, str] = {}
 
@@ -110,7 +121,9 @@ class ElasticDriver:
 
     # What the launcher calls.
 
-    def start(self, num_proc: int, create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]]) -> None:
+    def start(
+        self, num_proc: int, create_worker_fn: Callable[[Slot, list[threading.Event]], tuple[int, float]]
+    ) -> None:
         """Starts workers as soon as there are so many slots."""
         self._create_worker_fn = create_worker_fn
         self._next_world(num_proc)
@@ -142,7 +155,9 @@ class ElasticDriver:
         return Results(self._error_message, self._results)
 
     def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
-        """The hosts, as soon as they have so many slots. `TimeoutError` after the time that the job allows, `RuntimeError` if it is over meanwhile."""
+        """The hosts, as soon as they have so many slots. `TimeoutError` after the time that the
+        job allows, `RuntimeError` if it is over meanwhile.
+        """
         end = time.monotonic() + self._timeout
         with self._changed:
             while True:
@@ -175,9 +190,19 @@ class ElasticDriver:
         """What tells a worker of hosts; None if it does not listen."""
         return self._clients.get((slot_info.hostname, slot_info.local_rank))
 
-    def record_ready(self, host: str, slot: int, port: int | None = None, keeps_state: bool = False, hung: Collection[int] = (), world: int | None = None) -> None:
-        """That worker is ready for the next world; returns when there is one, or the job is over. port: a free one on its host. keeps_state: it would go on without
-        getting rank 0's state. hung: ranks of world number `world` that hung, as far as this worker knows."""
+    def record_ready(
+        self,
+        host: str,
+        slot: int,
+        port: int | None = None,
+        keeps_state: bool = False,
+        hung: Collection[int] = (),
+        world: int | None = None,
+    ) -> None:
+        """That worker is ready for the next world; returns when there is one, or the job is
+        over. port: a free one on its host. keeps_state: it would go on without getting rank 0's
+        state. hung: ranks of world number `world` that hung, as far as this worker knows.
+        """
         with self._changed:
             if port:
                 self._ports[(host, slot)] = port
@@ -199,7 +224,9 @@ class ElasticDriver:
         return not self._host_manager.is_blacklisted(host) and (host, slot) in self._slots
 
     def skips_sync(self) -> bool:
-        """Whether the world's workers go on without synchronising their states: all of them have the same one. They have to do the same, or wait for one another."""
+        """Whether the world's workers go on without synchronising their states: all of them have
+        the same one. They have to do the same, or wait for one another.
+        """
         return self._skips_sync
 
     def meeting(self) -> dict[str, str]:
@@ -228,7 +255,9 @@ class ElasticDriver:
     # Worlds.
 
     def _record(self, key: Key, state: str) -> int:
-        """A worker is done with this world. Returns which world that was, as soon as the next one is there, or the job is over."""
+        """A worker is done with this world. Returns which world that was, as soon as the next
+        one is there, or the job is over.
+        """
         with self._changed:
             world = self._world
             if self._shutdown.is_set() or self._host_manager.is_blacklisted(key[0]):
@@ -274,7 +303,12 @@ class ElasticDriver:
     def _give_up_stragglers(self) -> None:
         waited = time.monotonic() - (self._first_ready or self._first_failed or 0.0)
         for host, slot in self._slots.keys() - self._states.keys():
-            log.error("worker %s[%d] neither ended nor joined the next world within %.1f s: it is taken for hung", host, slot, waited)
+            log.error(
+                "worker %s[%d] neither ended nor joined the next world within %.1f s: it is taken for hung",
+                host,
+                slot,
+                waited,
+            )
             self._states[(host, slot)] = FAILURE
 
     def _end_world(self) -> None:
@@ -299,10 +333,16 @@ class ElasticDriver:
             return (None,)
         for host in failed:
             seconds = self._host_manager.blacklist(host)
-            log.warning("host %s is left out %s: a worker there has failed", host, "from now on" if seconds is None else f"for {seconds:.0f} s")
+            log.warning(
+                "host %s is left out %s: a worker there has failed",
+                host,
+                "from now on" if seconds is None else f"for {seconds:.0f} s",
+            )
             self._lost |= {key for key in states if key[0] == host}
         if failed >= {host for host, _ in states}:
-            log.warning("workers have failed on every host of this world, and none is left that has the state: the job ends")
+            log.warning(
+                "workers have failed on every host of this world, and none is left that has the state: the job ends"
+            )
             return (None,)
         if self._reset_limit is not None and self._resets >= self._reset_limit:
             return (constants.RESET_LIMIT_EXCEEDED_MESSAGE.format(self._reset_limit),)
@@ -325,10 +365,12 @@ class ElasticDriver:
             self._untold = HostUpdateResult.no_update
             first = slots[0]
             meeting = self.meeting_of(first, self._ports.get((first.hostname, first.local_rank)))
-            # Workers that stay have started before, and new ones have not: they meet by the world's number.
+            # Workers that stay have started before, and new ones have not: they meet by the world's
+            # number.
             self._meeting = {**meeting, "SHOAL_NAMED_WORLD": str(self._world + 1)}
             self._ports = {}
-            # A newcomer has no state, and who comes from a failed operation went back to an older one.
+            # A newcomer has no state, and who comes from a failed operation went back to an older
+            # one.
             self._skips_sync = self._slots.keys() <= self._keepers - {(slot.hostname, slot.local_rank) for slot in new}
             self._keepers = set()
             self._rendezvous.init(slots)
@@ -338,7 +380,11 @@ class ElasticDriver:
             self._start_worker(slot)
 
     def _places(self, hosts: DiscoveredHosts) -> list[Slot]:
-        return assign([HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order], self._min_num_proc, self._max_num_proc)
+        return assign(
+            [HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order],
+            self._min_num_proc,
+            self._max_num_proc,
+        )
 
     def _start_worker(self, slot: Slot) -> None:
         create, events = self._create_worker_fn, [self._shutdown, self._host_manager.get_host_event(slot.hostname)]
@@ -361,7 +407,9 @@ class ElasticDriver:
         self._workers.append(thread)
 
     def _ended(self, slot: Slot, code: int, when: float) -> None:
-        if self._started.get((slot.hostname, slot.local_rank)) is not slot or not self.has_rank_assignment(slot.hostname, slot.local_rank):
+        if self._started.get((slot.hostname, slot.local_rank)) is not slot or not self.has_rank_assignment(
+            slot.hostname, slot.local_rank
+        ):
             return
         world = self._record((slot.hostname, slot.local_rank), SUCCESS if code == 0 else FAILURE)
         if self.finished() and self._world == world:
@@ -392,13 +440,19 @@ class ElasticDriver:
                         self._changed.notify_all()
                     return
                 if str(error) != trouble:
-                    log.warning("hosts could not be discovered; the job goes on with those known, and asks again every %g s: %s", DISCOVER_HOSTS_FREQUENCY_SECS, error)
+                    log.warning(
+                        "hosts could not be discovered; the job goes on with those known, and asks again every %g s: %s",
+                        DISCOVER_HOSTS_FREQUENCY_SECS,
+                        error,
+                    )
                 trouble = str(error)
             first = False
             self._shutdown.wait(DISCOVER_HOSTS_FREQUENCY_SECS)
 
     def _take_over(self, found: dict[str, int]) -> tuple[Any, HostUpdateResult]:
-        """These hosts are there. Returns rank 0's client and what to tell it; None if there is nothing to tell, or nobody yet."""
+        """These hosts are there. Returns rank 0's client and what to tell it; None if there is
+        nothing to tell, or nobody yet.
+        """
         with self._changed:
             result = self._host_manager.update_available_hosts(found)
             if result == HostUpdateResult.no_update:
@@ -409,7 +463,8 @@ class ElasticDriver:
             if _by_host(places) == self.host_assignments:
                 return None, result
             if {(it.hostname, it.local_rank) for it in places} - self._slots.keys():
-                # A worker comes though no host did: to a place that was beyond the greatest number of workers.
+                # A worker comes though no host did: to a place that was beyond the greatest number
+                # of workers.
                 result |= HostUpdateResult.added
             coordinator = self.get_coordinator_info()
             client = self.get_worker_client(coordinator) if coordinator else None

@@ -1,4 +1,6 @@
-"""Runs an elastic job: the launcher's port, the driver, and a process for each worker, here or over ssh."""
+"""Runs an elastic job: the launcher's port, the driver, and a process for each worker, here or
+over ssh.
+"""
 
 import contextlib
 import os
@@ -31,11 +33,14 @@ from horovod.runner.workers import plain_script, start_here
 #: Seconds that a worker gets to end after SIGTERM.
 GRACE_S = 5.0
 
-#: What starts a command on another host in ssh's place: it is given the host and `-`, reads a script for a shell, and the command ends with it.
+#: What starts a command on another host in ssh's place: it is given the host and `-`, reads a
+#: script for a shell, and the command ends with it.
 REMOTE_SHELL = "SHOAL_REMOTE_SHELL"
 
 #: What is said when a job fails; users match it.
-FAILED = "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
+FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
+)
 
 
 def settings_of(args: Any) -> ElasticSettings:
@@ -48,7 +53,9 @@ def settings_of(args: Any) -> ElasticSettings:
     elif getattr(args, "hostfile", None):
         discovery = FixedHosts({it.hostname: it.slots for it in parse_host_file(args.hostfile)})
     else:
-        raise ValueError("an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay")
+        raise ValueError(
+            "an elastic job needs hosts: give --host-discovery-script, or -H host:slots,.. for hosts that stay"
+        )
     least = getattr(args, "min_num_proc", None)
     least = args.num_proc if least is None else least
     if least is None:
@@ -58,11 +65,21 @@ def settings_of(args: Any) -> ElasticSettings:
         if value is not None and value < 1:
             raise ValueError(f"{option} {value}: at least 1 is needed")
     if args.num_proc is not None and args.num_proc < least:
-        raise ValueError(f"-np {args.num_proc} is less than --min-np {least}: the job starts with as many workers as -np says")
+        raise ValueError(
+            f"-np {args.num_proc} is less than --min-np {least}: the job starts with as many workers as -np says"
+        )
     if most is not None and most < least:
         raise ValueError(f"--max-np {most} is less than --min-np {least}")
     cooldown = getattr(args, "cooldown_range", None)
-    names = ("elastic_timeout", "reset_limit", "verbose", "ssh_port", "ssh_identity_file", "output_filename", "prefix_output_with_timestamp")
+    names = (
+        "elastic_timeout",
+        "reset_limit",
+        "verbose",
+        "ssh_port",
+        "ssh_identity_file",
+        "output_filename",
+        "prefix_output_with_timestamp",
+    )
     known = {name: getattr(args, name, None) for name in names}
     return ElasticSettings(
         discovery=discovery,
@@ -92,7 +109,9 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
     before = _end_by_signals()
     try:
         hosts = driver.wait_for_available_slots(least)
-        here = all(is_local(host) for host in hosts.available_hosts) and not isinstance(settings.discovery, HostDiscoveryScript)
+        here = all(is_local(host) for host in hosts.available_hosts) and not isinstance(
+            settings.discovery, HostDiscoveryScript
+        )
         port = rendezvous.start(create_rendezvous_handler(driver), "127.0.0.1" if here else "", secret)
         address = "127.0.0.1" if here else own_address()
         driver.meeting_of = lambda first, free: _meeting(driver, first, free)
@@ -121,7 +140,9 @@ def run_elastic(settings: ElasticSettings, env: Mapping[str, str], command: Sequ
 
 
 def _end_by_signals() -> dict[int, Any]:
-    """Requests to end unwind the launcher, so that its workers end, too. The handlers before, to be put back."""
+    """Requests to end unwind the launcher, so that its workers end, too. The handlers before, to
+    be put back.
+    """
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -132,7 +153,9 @@ def _end_by_signals() -> dict[int, Any]:
 
 
 def _meeting(driver: ElasticDriver, first: Slot, free: int | None) -> dict[str, str]:
-    """Where rank 0 of the next world serves: a port that its worker has found free, or for a new one a guess (elsewhere) or a free one (here)."""
+    """Where rank 0 of the next world serves: a port that its worker has found free, or for a new
+    one a guess (elsewhere) or a free one (here).
+    """
     here = is_local(first.hostname)
     if free is None and here:
         with socket.socket() as it:

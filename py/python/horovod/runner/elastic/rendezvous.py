@@ -1,4 +1,6 @@
-"""The launcher's server: workers ask it for their place in the next world, and it tells them of hosts."""
+"""The launcher's server: workers ask it for their place in the next world, and it tells them of
+hosts.
+"""
 
 import socketserver
 import threading
@@ -54,7 +56,14 @@ def create_rendezvous_handler(driver: Any):
                 self.server.over.wait()
             elif message.get("op") == "next":
                 hung = [int(it) for it in message.get("hung", [])]
-                driver.record_ready(host, local_rank, int(message.get("port", 0)), message.get("keeps_state") is True, hung, int(message.get("world", 0)))
+                driver.record_ready(
+                    host,
+                    local_rank,
+                    int(message.get("port", 0)),
+                    message.get("keeps_state") is True,
+                    hung,
+                    int(message.get("world", 0)),
+                )
                 slot = driver.get_slot_info(host, local_rank)
                 settings = {**place_variables(slot), **driver.meeting()} if slot.rank >= 0 else {}
                 channel.send({"rank": slot.rank, "settings": settings, "skip_sync": driver.skips_sync()})
@@ -87,7 +96,9 @@ class RendezvousServer:
         server.server_bind()
         server.server_activate()
         self._server = server
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="horovod-rendezvous", daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="horovod-rendezvous", daemon=True
+        ).start()
         return server.server_address[1]
 
     def init(self, assignments: Any) -> None:

@@ -4,10 +4,13 @@ from typing import Any
 
 
 class ElasticSettings:
-    """Settings of an elastic job; other options of `horovodrun` (`verbose`, `ssh_port`, ...) are kept as they are given.
+    """Settings of an elastic job; other options of `horovodrun` (`verbose`, `ssh_port`, ...) are
+    kept as they are given.
 
-    discovery: a `HostDiscovery`. min_num_proc, max_num_proc: bounds of the number of workers. elastic_timeout: seconds to wait for the least number of slots.
-    reset_limit: how often the world may change. cooldown_range: least and greatest seconds for which a failed host is left out; None: for good.
+    discovery: a `HostDiscovery`. min_num_proc, max_num_proc: bounds of the number of workers.
+    elastic_timeout: seconds to wait for the least number of slots. reset_limit: how often the world
+    may change. cooldown_range: least and greatest seconds for which a failed host is left out;
+    None: for good.
     """
 
     def __init__(

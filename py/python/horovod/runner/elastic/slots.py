@@ -12,7 +12,9 @@ class Slot(SlotInfo):
 
     def to_response_string(self) -> str:
         """As text: rank, size, local rank, local size, cross rank, cross size."""
-        return ",".join(str(it) for it in (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size))
+        return ",".join(
+            str(it) for it in (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
+        )
 
 
 #: The answer to a worker without a place.
@@ -20,7 +22,9 @@ INVALID_SLOT_INFO = Slot("", -1, -1, -1, -1, -1, -1)
 
 
 def assign(hosts: Sequence[HostInfo], least: int, most: int | None = None) -> list[Slot]:
-    """Ranks in the order of the hosts, at most `most`, or as many as there are slots. `ValueError` if there are fewer than `least`."""
+    """Ranks in the order of the hosts, at most `most`, or as many as there are slots.
+    `ValueError` if there are fewer than `least`.
+    """
     room = sum(it.slots for it in hosts)
     most = max(room if most is None else min(room, most), least)
     return [Slot(*it) for it in get_host_assignments(list(hosts), least, most)]

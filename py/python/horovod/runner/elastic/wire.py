@@ -1,4 +1,6 @@
-"""Messages between launcher and workers: lines of JSON over TCP, after a proof that both know the secret."""
+"""Messages between launcher and workers: lines of JSON over TCP, after a proof that both know
+the secret.
+"""
 
 import hashlib
 import hmac
@@ -28,7 +30,9 @@ class Channel:
 
     @classmethod
     def connect(cls, address: str, port: int, secret: str) -> "Channel":
-        """Connects to the launcher. `ConnectionError` if it does not listen or has another secret."""
+        """Connects to the launcher. `ConnectionError` if it does not listen or has another
+        secret.
+        """
         channel = cls(socket.create_connection((address, port), timeout=PROOF_S))
         mine = secrets.token_hex(16)
         theirs = (channel.receive() or {}).get("challenge", "")
@@ -36,7 +40,9 @@ class Channel:
         answer = channel.receive() or {}
         if not hmac.compare_digest(answer.get("proof", ""), _proof(secret, "launcher", mine)):
             channel.close()
-            raise ConnectionError(f"{address}:{port} is not this job's launcher, or the secret is another: start workers by the launcher only")
+            raise ConnectionError(
+                f"{address}:{port} is not this job's launcher, or the secret is another: start workers by the launcher only"
+            )
         channel._link.settimeout(None)
         return channel
 

@@ -1,4 +1,6 @@
-"""A worker's side of elastic training: hears of hosts from the launcher, and asks it for its place in the next world."""
+"""A worker's side of elastic training: hears of hosts from the launcher, and asks it for its
+place in the next world.
+"""
 
 import os
 import socket
@@ -40,7 +42,9 @@ class WorkerNotificationManager:
         hostname: str | None = None,
         local_rank: int | None = None,
     ) -> None:
-        """Connects to the launcher, once; nothing where there is none. What is not given stands in the environment; `nic` is not needed, as workers connect."""
+        """Connects to the launcher, once; nothing where there is none. What is not given stands
+        in the environment; `nic` is not needed, as workers connect.
+        """
         with self._lock:
             if self._channel is not None:
                 return
@@ -74,10 +78,12 @@ class WorkerNotificationManager:
 
 
 def next_world(keeps_state: bool = False, hung: Iterable[int] = ()) -> bool | None:
-    """Sets the environment to the world that this process joins next, when all workers are ready for it; nothing where there is no elastic launcher. A worker whose
-    host has left ends here, well.
+    """Sets the environment to the world that this process joins next, when all workers are ready
+    for it; nothing where there is no elastic launcher. A worker whose host has left ends here,
+    well.
 
-    keeps_state: this worker would go on without a synchronisation of the states. hung: ranks of the present world that hung. Returns whether all do so; None where there is no launcher to know.
+    keeps_state: this worker would go on without a synchronisation of the states. hung: ranks of the
+    present world that hung. Returns whether all do so; None where there is no launcher to know.
     """
     address, port, secret = _driver()
     if not address:
@@ -86,13 +92,23 @@ def next_world(keeps_state: bool = False, hung: Iterable[int] = ()) -> bool | No
     channel = Channel.connect(address, port, secret)
     try:
         world = int(os.environ.get("SHOAL_NAMED_WORLD", 0))
-        request = {"op": "next", "host": hostname, "local_rank": local_rank, "port": _free_port(), "keeps_state": keeps_state}
+        request = {
+            "op": "next",
+            "host": hostname,
+            "local_rank": local_rank,
+            "port": _free_port(),
+            "keeps_state": keeps_state,
+        }
         channel.send({**request, "hung": list(hung), "world": world})
         answer = channel.receive()
     finally:
         channel.close()
     if answer is None or answer.get("rank", -1) < 0:
-        print(f"horovod: this worker ({hostname}[{local_rank}]) has no place in the next world; it ends", file=sys.stderr, flush=True)
+        print(
+            f"horovod: this worker ({hostname}[{local_rank}]) has no place in the next world; it ends",
+            file=sys.stderr,
+            flush=True,
+        )
         os.environ["SHOAL_ELASTIC_DISMISSED"] = "1"
         raise SystemExit(0)
     os.environ.update(answer["settings"])

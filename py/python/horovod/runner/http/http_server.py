@@ -1,4 +1,6 @@
-"""The launcher's port, under the name that programs know it by. It speaks lines of JSON, not HTTP: see `horovod.runner.elastic.rendezvous`."""
+"""The launcher's port, under the name that programs know it by. It speaks lines of JSON, not
+HTTP: see `horovod.runner.elastic.rendezvous`.
+"""
 
 from horovod.runner.elastic.rendezvous import RendezvousServer
 

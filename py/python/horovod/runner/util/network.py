@@ -18,5 +18,7 @@ def get_local_host_addresses() -> set[str]:
 
 
 def get_driver_ip(nics=None) -> str:
-    """The address under which other hosts reach the launcher; the interfaces are chosen by the system."""
+    """The address under which other hosts reach the launcher; the interfaces are chosen by the
+    system.
+    """
     return own_address()

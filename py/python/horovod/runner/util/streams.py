@@ -4,7 +4,9 @@ import threading
 
 
 class Pipe:
-    """What one thread writes, others read: strings or bytes. A write waits until what was written before is read; a read waits for a write, and is None after `close`."""
+    """What one thread writes, others read: strings or bytes. A write waits until what was
+    written before is read; a read waits for a write, and is None after `close`.
+    """
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -21,7 +23,9 @@ class Pipe:
             self._changed.notify_all()
 
     def read(self, length: int = -1):
-        """What was written, at most `length` of it where that is more than 0; None when the pipe is closed and empty."""
+        """What was written, at most `length` of it where that is more than 0; None when the pipe
+        is closed and empty.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._content is not None or self._closed)
             if self._content is None:

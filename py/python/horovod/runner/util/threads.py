@@ -13,8 +13,12 @@ def _checked(args) -> tuple:
     return args
 
 
-def in_thread(target: Callable, args: tuple = (), name: str | None = None, daemon: bool = True, silent: bool = False) -> threading.Thread:
-    """Calls a function in a new thread, which is returned. What it raises is printed, unless `silent`."""
+def in_thread(
+    target: Callable, args: tuple = (), name: str | None = None, daemon: bool = True, silent: bool = False
+) -> threading.Thread:
+    """Calls a function in a new thread, which is returned. What it raises is printed, unless
+    `silent`.
+    """
     _checked(args)
 
     def run() -> None:
@@ -38,7 +42,9 @@ def on_event(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls a function in a new thread when an event is set, unless `stop` was set before, which is looked at each `check_stop_interval_s` seconds."""
+    """Calls a function in a new thread when an event is set, unless `stop` was set before, which
+    is looked at each `check_stop_interval_s` seconds.
+    """
     if event is None:
         raise ValueError("Event must not be None")
     _checked(args)
@@ -54,8 +60,12 @@ def on_event(
     return in_thread(wait, daemon=daemon, silent=silent)
 
 
-def execute_function_multithreaded(fn: Callable, args_list: list, block_until_all_done: bool = True, max_concurrent_executions: int = 1000) -> dict | None:
-    """Calls a function with each of the argument lists, in threads. What it returned by the lists' numbers; None at once without `block_until_all_done`."""
+def execute_function_multithreaded(
+    fn: Callable, args_list: list, block_until_all_done: bool = True, max_concurrent_executions: int = 1000
+) -> dict | None:
+    """Calls a function with each of the argument lists, in threads. What it returned by the
+    lists' numbers; None at once without `block_until_all_done`.
+    """
     pool = ThreadPoolExecutor(max(1, min(max_concurrent_executions, len(args_list))))
     calls = [pool.submit(fn, *args) for args in args_list]
     pool.shutdown(wait=block_until_all_done)

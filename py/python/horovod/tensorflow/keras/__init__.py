@@ -1,4 +1,6 @@
-"""Horovod's interface for Keras as TensorFlow has it: an optimizer that steps on all ranks' gradients, callbacks, collectives on values."""
+"""Horovod's interface for Keras as TensorFlow has it: an optimizer that steps on all ranks'
+gradients, callbacks, collectives on values.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The optimizer, stepping on the gradients of all ranks; a new one of the same configuration and class name.
+    """The optimizer, stepping on the gradients of all ranks; a new one of the same configuration
+    and class name.
 
-    op: Average or Sum. With `backward_passes_per_step` n, gradients of n passes are added up, reduced over the ranks in the n-th, and divided by n if
-    `average_aggregated_gradients`; `iterations` counts all passes, as in Horovod (`shoal.keras.LargeBatch` counts steps). IndexedSlices with n > 1 need
-    `sparse_as_dense`. Under a `LossScaleOptimizer`, before or after wrapping, one pass of any rank that is not finite skips the step on all.
+    op: Average or Sum. With `backward_passes_per_step` n, gradients of n passes are added up,
+    reduced over the ranks in the n-th, and divided by n if `average_aggregated_gradients`;
+    `iterations` counts all passes, as in Horovod (`shoal.keras.LargeBatch` counts steps).
+    IndexedSlices with n > 1 need `sparse_as_dense`. Under a `LossScaleOptimizer`, before or after
+    wrapping, one pass of any rank that is not finite skips the step on all.
     SHOAL_SIMULATE_INSTANCES in the environment sets the passes where this is 1.
     """
     return _impl.create_distributed_optimizer(
@@ -84,5 +89,13 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """The model that was saved, its optimizer a `DistributedOptimizer` with the state that it had."""
-    return _impl.load_model(tf.keras, lambda it: DistributedOptimizer(it, compression=compression), filepath, custom_optimizers, custom_objects)
+    """The model that was saved, its optimizer a `DistributedOptimizer` with the state that it
+    had.
+    """
+    return _impl.load_model(
+        tf.keras,
+        lambda it: DistributedOptimizer(it, compression=compression),
+        filepath,
+        custom_optimizers,
+        custom_objects,
+    )

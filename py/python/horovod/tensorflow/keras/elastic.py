@@ -1,4 +1,6 @@
-"""Elastic training with Keras as TensorFlow has it: the state, and callbacks that keep it up to date."""
+"""Elastic training with Keras as TensorFlow has it: the state, and callbacks that keep it up to
+date.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "Upd
 
 
 class KerasState(TensorFlowKerasState):
-    """A Keras model, its optimizer (that of the model unless given), and further values as attributes, such as `batch` and `epoch`."""
+    """A Keras model, its optimizer (that of the model unless given), and further values as
+    attributes, such as `batch` and `epoch`.
+    """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         super().__init__(model, optimizer=optimizer, backend=tf.keras.backend, **kwargs)

@@ -1,4 +1,6 @@
-"""Elastic training with PyTorch: `@hvd.elastic.run`, `hvd.elastic.TorchState`, `hvd.elastic.ElasticSampler`."""
+"""Elastic training with PyTorch: `@hvd.elastic.run`, `hvd.elastic.TorchState`,
+`hvd.elastic.ElasticSampler`.
+"""
 
 from collections.abc import Callable
 
@@ -11,8 +13,11 @@ __all__ = ["ElasticSampler", "TorchState", "run"]
 
 
 def run(func: Callable) -> Callable:
-    """Makes `func(state, ...)` elastic: it is called again, with the state of the workers that stayed, each time workers are lost or come. The first argument is a
-    `horovod.common.elastic.State`. `func` has to begin without operations of its own: newcomers synchronise the state before anything else."""
+    """Makes `func(state, ...)` elastic: it is called again, with the state of the workers that
+    stayed, each time workers are lost or come. The first argument is a
+    `horovod.common.elastic.State`. `func` has to begin without operations of its own: newcomers
+    synchronise the state before anything else.
+    """
     return run_fn(func, _reset)
 
 

@@ -11,10 +11,12 @@ from horovod.torch.mpi_ops import rank, size
 class ElasticSampler(torch.utils.data.Sampler):
     """Deals the samples of an epoch to the workers, and after a change of them those that are left.
 
-    It belongs into a `TorchState`. Call `record_batch` after each batch and `set_epoch` at the end of an epoch, not at its beginning, which would read again what a
-    part of the epoch has read. Samples are dealt again from the beginning where they do not fill the last round.
+    It belongs into a `TorchState`. Call `record_batch` after each batch and `set_epoch` at the end
+    of an epoch, not at its beginning, which would read again what a part of the epoch has read.
+    Samples are dealt again from the beginning where they do not fill the last round.
 
-    dataset: anything with a length that stays. shuffle: another order each epoch. seed: of the orders, the same on all workers.
+    dataset: anything with a length that stays. shuffle: another order each epoch. seed: of the
+    orders, the same on all workers.
     """
 
     def __init__(self, dataset, shuffle: bool = True, seed: int = 0):

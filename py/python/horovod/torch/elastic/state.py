@@ -14,10 +14,13 @@ from horovod.torch.mpi_ops import rank
 class TorchState(ObjectState):
     """A model, an optimizer, and whatever else is given by name; each becomes an attribute.
 
-    Models, optimizers and `ElasticSampler`s, under any name, are kept through their `state_dict`; everything else as an object.
+    Models, optimizers and `ElasticSampler`s, under any name, are kept through their `state_dict`;
+    everything else as an object.
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any):
+    def __init__(
+        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
+    ):
         values = {**kwargs, "model": model, "optimizer": optimizer}
         handlers = {name: _handler(value) for name, value in values.items()}
         self._handlers = {name: handler for name, handler in handlers.items() if handler is not None}
@@ -73,7 +76,9 @@ class StateHandler:
 
     def sync(self) -> None:
         """Gives rank 0's to all."""
-        raise NotImplementedError(f"{type(self).__name__} has to say how its value is given to all workers: define sync()")
+        raise NotImplementedError(
+            f"{type(self).__name__} has to say how its value is given to all workers: define sync()"
+        )
 
     def reset(self) -> None:
         """The workers have changed."""

@@ -1,4 +1,6 @@
-"""LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020)."""
+"""LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
+2020).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ __all__ = ["LAMB"]
 
 
 class LAMB(LayerWise):
-    """Adam with decay, whose step of a layer is made |w| / |step| as long; 1 time where a norm is 0. As `shoal.parallel.lamb_step`.
+    """Adam with decay, whose step of a layer is made |w| / |step| as long; 1 time where a norm is
+    0. As `shoal.parallel.lamb_step`.
 
-    Vectors (biases, parameters of normalisations) have neither ratio nor decay; a group with `adapt` True or False decides for all of its parameters (`layers` makes such groups).
-    `highest`: |w| counts as at most this.
+    Vectors (biases, parameters of normalisations) have neither ratio nor decay; a group with
+    `adapt` True or False decides for all of its parameters (`layers` makes such groups). `highest`:
+    |w| counts as at most this.
     """
 
     def __init__(
@@ -35,9 +39,14 @@ class LAMB(LayerWise):
         not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(0 <= it < 1 for it in betas):
             raise ConfigError(f"LAMB: betas are {betas}; give two numbers from 0 to below 1")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "highest": highest, "adapt": adapt})
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "highest": highest, "adapt": adapt},
+        )
 
-    def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    def _step(
+        self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]
+    ) -> None:
         for it in parameters:
             if not self.state[it]:
                 self.state[it].update(step=0, first=torch.zeros_like(it), second=torch.zeros_like(it))

@@ -16,8 +16,10 @@ __all__ = ["adapts", "layers", "not_negative", "ready", "times"]
 
 
 def layers(model: nn.Module, exclude: str | Sequence[str] = ()) -> list[dict[str, Any]]:
-    """A model's parameters as two groups for `LARS` or `LAMB`: those that are adapted and decay, and those that are not: vectors (biases, normalisations) and those whose name
-    matches a pattern of `exclude` (regular expressions, anywhere in the name)."""
+    """A model's parameters as two groups for `LARS` or `LAMB`: those that are adapted and decay,
+    and those that are not: vectors (biases, normalisations) and those whose name matches a
+    pattern of `exclude` (regular expressions, anywhere in the name).
+    """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"layers: the model is a {type(model).__name__}; give an nn.Module")
     patterns = [_pattern(it) for it in ([exclude] if isinstance(exclude, str) else exclude)]
@@ -33,7 +35,9 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"layers: exclude {text!r} is no regular expression ({error}); re.escape() makes one of a name") from None
+        raise ConfigError(
+            f"layers: exclude {text!r} is no regular expression ({error}); re.escape() makes one of a name"
+        ) from None
 
 
 def not_negative(optimizer: str, **options: float) -> None:
@@ -44,7 +48,9 @@ def not_negative(optimizer: str, **options: float) -> None:
 
 
 def adapts(group: dict[str, Any], parameter: torch.Tensor) -> bool:
-    """Whether a parameter has a ratio and decays: as its group says; vectors have not, where it says nothing."""
+    """Whether a parameter has a ratio and decays: as its group says; vectors have not, where it
+    says nothing.
+    """
     return parameter.ndim > 1 if group["adapt"] is None else group["adapt"]
 
 
@@ -54,7 +60,9 @@ def ready(name: str, group: dict[str, Any]) -> Iterable[tuple[bool, list[torch.T
         parameters = [it for it in group["params"] if it.grad is not None and adapts(group, it) is wanted]
         for it in parameters:
             if it.grad.is_sparse:
-                raise RuntimeError(f"{name}: the gradient of a parameter of shape {tuple(it.shape)} is sparse; make it dense (Embedding(sparse=False))")
+                raise RuntimeError(
+                    f"{name}: the gradient of a parameter of shape {tuple(it.shape)} is sparse; make it dense (Embedding(sparse=False))"
+                )
         if parameters:
             yield wanted, parameters, [it.grad for it in parameters]
 

@@ -13,7 +13,9 @@ __all__ = ["LayerWise"]
 
 
 class LayerWise(torch.optim.Optimizer):
-    """An optimizer that steps with all adapted parameters of a group at once, then with all others: `_step` is one of the two."""
+    """An optimizer that steps with all adapted parameters of a group at once, then with all
+    others: `_step` is one of the two.
+    """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -27,5 +29,7 @@ class LayerWise(torch.optim.Optimizer):
                 self._step(group, adapted, parameters, gradients)
         return loss
 
-    def _step(self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+    def _step(
+        self, group: dict[str, Any], adapted: bool, parameters: list[torch.Tensor], gradients: list[torch.Tensor]
+    ) -> None:
         raise NotImplementedError

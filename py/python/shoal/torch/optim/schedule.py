@@ -1,4 +1,6 @@
-"""Learning rates by `shoal.parallel.Rate` as a scheduler of PyTorch's: scaled with the batch, warm-up, decay, in steps of the optimizer."""
+"""Learning rates by `shoal.parallel.Rate` as a scheduler of PyTorch's: scaled with the batch,
+warm-up, decay, in steps of the optimizer.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,13 @@ def cosine(until: int, end: float = 0.0) -> dict[str, Any]:
 
 
 class Schedule(LRScheduler):
-    """The rate of each group, which is that of one worker's batch, for `times` the batch (linear scaling rule, Goyal et al. 2017; `scaling="square_root"` for LAMB).
+    """The rate of each group, which is that of one worker's batch, for `times` the batch (linear
+    scaling rule, Goyal et al. 2017; `scaling="square_root"` for LAMB).
 
-    It is reached by `warmup` steps from `start` (`None`: from the rate of one worker's batch), then decays as `steps`, `polynomial` or `cosine` say. Call `step()` after the
-    optimizer's; with a `LargeBatch` in every pass: it counts steps of the optimizer. `momentum_correction`: for `LARS`, whose velocity has the rate in it.
-    Raises `shoal.parallel.Invalid` for what is no schedule.
+    It is reached by `warmup` steps from `start` (`None`: from the rate of one worker's batch), then
+    decays as `steps`, `polynomial` or `cosine` say. Call `step()` after the optimizer's; with a
+    `LargeBatch` in every pass: it counts steps of the optimizer. `momentum_correction`: for `LARS`,
+    whose velocity has the rate in it. Raises `shoal.parallel.Invalid` for what is no schedule.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class Schedule(LRScheduler):
         last_epoch: int = -1,
     ):
         if momentum_correction and any("correction" not in it for it in optimizer.param_groups):
-            raise ConfigError("Schedule: momentum_correction is for LARS; the velocity of other optimizers has no rate in it")
+            raise ConfigError(
+                "Schedule: momentum_correction is for LARS; the velocity of other optimizers has no rate in it"
+            )
         bases = [float(it.get("initial_lr", it["lr"])) for it in optimizer.param_groups]
         self._rates = [Rate(it, times=times, scaling=scaling, warmup=warmup, start=start, decay=decay) for it in bases]
         self._corrects = momentum_correction

@@ -26,8 +26,10 @@ def limit_num_subdirs(
     regex: str | None = None,
     remove_on_rank0_only: bool = True,
 ) -> list[str]:
-    """Removes the first of a directory's sub-directories in the order of `sort(name)` until `max_num_subdirs` are left, on rank 0 only if so told;
-    gives their paths. Only names that `regex` matches count. -1 keeps all."""
+    """Removes the first of a directory's sub-directories in the order of `sort(name)` until
+    `max_num_subdirs` are left, on rank 0 only if so told; gives their paths. Only names that
+    `regex` matches count. -1 keeps all.
+    """
     if max_num_subdirs < 0 or (remove_on_rank0_only and dist.is_initialized() and dist.get_rank() != 0):
         return []
     root = Path(directory)

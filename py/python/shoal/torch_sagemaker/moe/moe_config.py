@@ -9,8 +9,9 @@ _BALANCING = ("sinkhorn", "aux_loss", "balanced", "none")
 
 @dataclass
 class MoEConfig:
-    """Its values are checked; `torch.sagemaker.transform` refuses it, as the layers themselves are closed. Raises `ValueError` for another
-    `moe_load_balancing`."""
+    """Its values are checked; `torch.sagemaker.transform` refuses it, as the layers themselves
+    are closed. Raises `ValueError` for another `moe_load_balancing`.
+    """
 
     smp_moe: bool = True
     random_seed: int = 12345

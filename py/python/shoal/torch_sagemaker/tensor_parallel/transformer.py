@@ -1,4 +1,6 @@
-"""Names by which scripts recognise the layers of a transformed model, in FSDP's wrapping policies and for activation checkpoints."""
+"""Names by which scripts recognise the layers of a transformed model, in FSDP's wrapping
+policies and for activation checkpoints.
+"""
 
 from torch import nn
 from torch.sagemaker.layers import marked
@@ -12,7 +14,9 @@ class _Transformed(type(nn.Module)):
 
 
 class TransformerLayer(nn.Module, metaclass=_Transformed):
-    """Every transformer layer of a model that `torch.sagemaker.transform` was given is an instance. It cannot be made by itself."""
+    """Every transformer layer of a model that `torch.sagemaker.transform` was given is an
+    instance. It cannot be made by itself.
+    """
 
     def __init__(self, *_arguments, **_named) -> None:
         raise NotImplementedError(
@@ -29,4 +33,6 @@ class TransformerLMHead(nn.Module):
     """SageMaker's own model, which is not to be had: models stay Hugging Face's."""
 
     def __init__(self, *_arguments, **_named) -> None:
-        raise NotImplementedError("torch.sagemaker: TransformerLMHead is a model of SageMaker's closed library; use Hugging Face's AutoModelForCausalLM")
+        raise NotImplementedError(
+            "torch.sagemaker: TransformerLMHead is a model of SageMaker's closed library; use Hugging Face's AutoModelForCausalLM"
+        )

@@ -15,9 +15,13 @@ def default_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def empty_module_params(module: nn.Module, device: torch.device | int | None = None, recurse: bool = False) -> nn.Module:
-    """Gives a module new parameters on the device, of the same shapes and with any values; also its modules' if `recurse`. Modules that share a parameter
-    on the meta device share the new one."""
+def empty_module_params(
+    module: nn.Module, device: torch.device | int | None = None, recurse: bool = False
+) -> nn.Module:
+    """Gives a module new parameters on the device, of the same shapes and with any values; also
+    its modules' if `recurse`. Modules that share a parameter on the meta device share the new
+    one.
+    """
     device = default_device() if device is None else torch.device(device)
     for it in module.modules() if recurse else [module]:
         fresh_parameters(it, device)
@@ -25,7 +29,9 @@ def empty_module_params(module: nn.Module, device: torch.device | int | None = N
 
 
 def fresh_parameters(module: nn.Module, device: torch.device) -> list[tuple[str, nn.Parameter]]:
-    """The same for one module; gives the new ones, without those that were made for another module already."""
+    """The same for one module; gives the new ones, without those that were made for another
+    module already.
+    """
     fresh = []
     for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
         new = _made.get(old) if old.is_meta else None
@@ -40,11 +46,15 @@ def fresh_parameters(module: nn.Module, device: torch.device) -> list[tuple[str,
 
 
 def move_buffers_to_device(module: nn.Module, device: torch.device | int, recurse: bool = False) -> nn.Module:
-    """Moves a module's buffers; also its modules' if `recurse`. Raises `ValueError` for one on the meta device, which has no values."""
+    """Moves a module's buffers; also its modules' if `recurse`. Raises `ValueError` for one on
+    the meta device, which has no values.
+    """
     for it in module.modules() if recurse else [module]:
         for name, buffer in list(it.named_buffers(recurse=False)):
             if buffer.is_meta:
                 what = f"buffer {name} of {type(it).__name__} is on the meta device and has no values to move"
-                raise ValueError(f"{what}; compute it anew, or build the model with accelerate.init_empty_weights(), which leaves buffers on the CPU")
+                raise ValueError(
+                    f"{what}; compute it anew, or build the model with accelerate.init_empty_weights(), which leaves buffers on the CPU"
+                )
             it._buffers[name] = buffer.to(device)
     return module

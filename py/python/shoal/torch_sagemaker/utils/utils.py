@@ -13,7 +13,9 @@ __all__ = ["timeit"]
 
 @contextmanager
 def timeit(condition: bool, message: str, rank: int = 0) -> Iterator[None]:
-    """If `condition` is true and this is rank 0 (`rank`: this process's), logs how long the block took, in seconds."""
+    """If `condition` is true and this is rank 0 (`rank`: this process's), logs how long the
+    block took, in seconds.
+    """
     begun = time.perf_counter()
     yield
     if condition and rank == 0:

@@ -1,6 +1,8 @@
-"""SageMaker's data parallel library for TensorFlow 2, version 1.x: `import smdistributed.dataparallel.tensorflow as sdp`.
+"""SageMaker's data parallel library for TensorFlow 2, version 1.x:
+`import smdistributed.dataparallel.tensorflow as sdp`.
 
-A thin layer over `horovod.tensorflow`, whose engine, tapes and optimizers it uses. `overlap` is the identity: nothing here is compiled by XLA.
+A thin layer over `horovod.tensorflow`, whose engine, tapes and optimizers it uses. `overlap` is the
+identity: nothing here is compiled by XLA.
 """
 
 from horovod.tensorflow import Compression
@@ -20,7 +22,11 @@ from smdistributed.dataparallel.tensorflow.collectives import (
     shutdown,
     size,
 )
-from smdistributed.dataparallel.tensorflow.gradients import BroadcastGlobalVariablesHook, DistributedGradientTape, DistributedOptimizer
+from smdistributed.dataparallel.tensorflow.gradients import (
+    BroadcastGlobalVariablesHook,
+    DistributedGradientTape,
+    DistributedOptimizer,
+)
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

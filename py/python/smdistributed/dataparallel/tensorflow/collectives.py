@@ -42,17 +42,33 @@ is_initialized = hvd.is_initialized
 shutdown = hvd.shutdown
 
 
-def allreduce(tensor: Any, param_index: int, num_params: int, compression: Any = hvd.Compression.none, op: ReduceOp = ReduceOp.AVERAGE) -> Any:
-    """The reduction of the `param_index`-th of `num_params` tensors, which all ranks reduce in the same order and with the same shapes."""
+def allreduce(
+    tensor: Any,
+    param_index: int,
+    num_params: int,
+    compression: Any = hvd.Compression.none,
+    op: ReduceOp = ReduceOp.AVERAGE,
+) -> Any:
+    """The reduction of the `param_index`-th of `num_params` tensors, which all ranks reduce in
+    the same order and with the same shapes.
+    """
     if not 0 <= param_index < num_params:
-        raise ValueError(f"allreduce: param_index is {param_index}; it is the tensor's place in a list of num_params = {num_params}")
-    return hvd.allreduce(tensor, compression=compression, op=reduction(op, "allreduce"), name=f"smddp.{param_index}of{num_params}")
+        raise ValueError(
+            f"allreduce: param_index is {param_index}; it is the tensor's place in a list of num_params = {num_params}"
+        )
+    return hvd.allreduce(
+        tensor, compression=compression, op=reduction(op, "allreduce"), name=f"smddp.{param_index}of{num_params}"
+    )
 
 
 def oob_allreduce(tensor: Any, compression: Any = hvd.Compression.none, op: ReduceOp = ReduceOp.AVERAGE) -> Any:
-    """The average of something that is no gradient, such as a loss; eagerly and in a `tf.function`."""
+    """The average of something that is no gradient, such as a loss; eagerly and in a
+    `tf.function`.
+    """
     if op is not ReduceOp.AVERAGE:
-        raise ValueError(f"oob_allreduce: op is {op!r}; it averages only. Use allreduce(tensor, 0, 1, op=...) for another reduction")
+        raise ValueError(
+            f"oob_allreduce: op is {op!r}; it averages only. Use allreduce(tensor, 0, 1, op=...) for another reduction"
+        )
     return hvd.allreduce(tensor, compression=compression, op=hvd.Average)
 
 

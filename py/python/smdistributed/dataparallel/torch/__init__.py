@@ -1,4 +1,6 @@
-"""smddp for PyTorch: the backend "smddp" of torch.distributed (`torch_smddp`), and the interface of the first version (`distributed`, `parallel`)."""
+"""smddp for PyTorch: the backend "smddp" of torch.distributed (`torch_smddp`), and the interface
+of the first version (`distributed`, `parallel`).
+"""
 
 from smdistributed.dataparallel import __version__
 
@@ -14,7 +16,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    # The first version's module says that it is deprecated when it is imported, so not before it is asked for.
+    # The first version's module says that it is deprecated when it is imported, so not before it is
+    # asked for.
     if name in __all__:
         from smdistributed.dataparallel.torch import distributed
 

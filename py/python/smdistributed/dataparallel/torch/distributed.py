@@ -1,4 +1,6 @@
-"""`torch.distributed` under the name and with the calls that it had in versions 1.0 to 1.3 of SageMaker's library."""
+"""`torch.distributed` under the name and with the calls that it had in versions 1.0 to 1.3 of
+SageMaker's library.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -58,12 +60,18 @@ def is_initialized() -> bool:
 
 
 def init_process_group(*_ignored, timeout: timedelta | None = None, **_also_ignored) -> None:
-    """Forms the group of all ranks that the launcher has started. Arguments of torch's function are tolerated, and only `timeout` counts. Raises
-    `SMDDPNotInitializedError` if there is a group already, `SMDDPConfigError` if no launcher has told the ranks."""
+    """Forms the group of all ranks that the launcher has started. Arguments of torch's function
+    are tolerated, and only `timeout` counts. Raises `SMDDPNotInitializedError` if there is a
+    group already, `SMDDPConfigError` if no launcher has told the ranks.
+    """
     if _dist.is_initialized():
-        raise SMDDPNotInitializedError("init_process_group: the process group is there already; call it once, before everything else")
+        raise SMDDPNotInitializedError(
+            "init_process_group: the process group is there already; call it once, before everything else"
+        )
     if not _environment.is_distributed():
-        raise SMDDPConfigError("init_process_group: RANK and WORLD_SIZE are not set; start the script as a job with smdistributed.dataparallel, or by torchrun or mpirun")
+        raise SMDDPConfigError(
+            "init_process_group: RANK and WORLD_SIZE are not set; start the script as a job with smdistributed.dataparallel, or by torchrun or mpirun"
+        )
     _dist.init_process_group("smddp", **({} if timeout is None else {"timeout": timeout}))
 
 
@@ -90,7 +98,9 @@ def all_reduce(tensor: torch.Tensor, op=ReduceOp.SUM, group: _dist.ProcessGroup 
     return _dist.all_reduce(tensor, op, group, async_op)
 
 
-def reduce(tensor: torch.Tensor, dst: int = 0, op=ReduceOp.SUM, group: _dist.ProcessGroup | None = None, async_op: bool = False):
+def reduce(
+    tensor: torch.Tensor, dst: int = 0, op=ReduceOp.SUM, group: _dist.ProcessGroup | None = None, async_op: bool = False
+):
     """Reduces in place on rank `dst`."""
     _needs_group("reduce")
     return _dist.reduce(tensor, dst, op, group, async_op)
@@ -102,7 +112,12 @@ def broadcast(tensor: torch.Tensor, src: int = 0, group: _dist.ProcessGroup | No
     return _dist.broadcast(tensor, src, group, async_op)
 
 
-def all_gather(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: _dist.ProcessGroup | None = None, async_op: bool = False):
+def all_gather(
+    tensor_list: list[torch.Tensor],
+    tensor: torch.Tensor,
+    group: _dist.ProcessGroup | None = None,
+    async_op: bool = False,
+):
     """Fills `tensor_list` with every rank's tensor, in rank order."""
     _needs_group("all_gather")
     return _dist.all_gather(tensor_list, tensor, group, async_op)
@@ -116,7 +131,9 @@ def all_to_all_single(
     group: _dist.ProcessGroup | None = None,
     async_op: bool = False,
 ):
-    """Rank r gets the r-th piece of every rank's input, along dimension 0; pieces are equal where sizes are not given."""
+    """Rank r gets the r-th piece of every rank's input, along dimension 0; pieces are equal
+    where sizes are not given.
+    """
     _needs_group("all_to_all_single")
     return _dist.all_to_all_single(output_t, input_t, output_split_sizes, input_split_sizes, group, async_op)
 

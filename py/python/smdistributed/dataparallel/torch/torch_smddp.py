@@ -1,5 +1,7 @@
-"""Importing it makes `torch.distributed.init_process_group("smddp")` work, as SageMaker's library has it: on Shoal's process groups, and tensors of
-GPUs on NCCL. It sets SMDATAPARALLEL_LOCAL_RANK and, under mpirun, what torch's rendezvous reads."""
+"""Importing it makes `torch.distributed.init_process_group("smddp")` work, as SageMaker's
+library has it: on Shoal's process groups, and tensors of GPUs on NCCL. It sets
+SMDATAPARALLEL_LOCAL_RANK and, under mpirun, what torch's rendezvous reads.
+"""
 
 import functools
 

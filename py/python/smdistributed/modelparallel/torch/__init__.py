@@ -1,9 +1,22 @@
-"""`import smdistributed.modelparallel.torch as smp`: SageMaker's model parallel library, version 1, on Shoal's process groups. `docs/model-parallel.md` shows it."""
+"""`import smdistributed.modelparallel.torch as smp`: SageMaker's model parallel library, version
+1, on Shoal's process groups. `docs/model-parallel.md` shows it.
+"""
 
 from smdistributed.modelparallel import __version__
 from smdistributed.modelparallel.torch import amp, nn, optimizers, patches
 from smdistributed.modelparallel.torch.checkpoint import load, resume_from_checkpoint, save, save_checkpoint
-from smdistributed.modelparallel.torch.comm import allgather, barrier, broadcast, dp_barrier, mp_barrier, pp_barrier, rdp_barrier, recv_from, send, tp_barrier
+from smdistributed.modelparallel.torch.comm import (
+    allgather,
+    barrier,
+    broadcast,
+    dp_barrier,
+    mp_barrier,
+    pp_barrier,
+    rdp_barrier,
+    recv_from,
+    send,
+    tp_barrier,
+)
 from smdistributed.modelparallel.torch.creation import (
     delay_param_initialization,
     model_creation,

@@ -28,16 +28,25 @@ def _suffix(v3: bool) -> str:
     return f"{ranks.pp_rank()}_{ranks.tp_rank()}" if ranks.tp_size() > 1 else str(ranks.mp_rank())
 
 
-def save(obj: Any, f: Any, partial: bool = True, pickle_module: Any = pickle, pickle_protocol: int = 2, v3: bool = False) -> None:
-    """`torch.save`, with a suffix of this rank's place if the object is its part (`partial`): f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp}
-    with
-    `v3`."""
+def save(
+    obj: Any, f: Any, partial: bool = True, pickle_module: Any = pickle, pickle_protocol: int = 2, v3: bool = False
+) -> None:
+    """`torch.save`, with a suffix of this rank's place if the object is its part (`partial`):
+    f_{pp}, f_{pp}_{tp} with tensor parallelism, f_{pp}_{tp}_{rdp} with `v3`.
+    """
     if partial:
         f = f"{os.fspath(f)}_{_suffix(v3)}"
     torch.save(obj, f, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
 
-def load(f: Any, map_location: Any = None, pickle_module: Any = pickle, partial: bool = True, v3: bool = False, **pickle_load_args: Any) -> Any:
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = pickle,
+    partial: bool = True,
+    v3: bool = False,
+    **pickle_load_args: Any,
+) -> Any:
     """Loads what `save` wrote. Files are pickles: load only those that you trust."""
     if partial:
         plain, longer = (f"{os.fspath(f)}_{_suffix(it)}" for it in (False, True))
@@ -59,7 +68,12 @@ def _per_rank() -> bool:
 
 
 def _layout() -> dict[str, Any]:
-    names = ("pipeline_parallel_degree", "tensor_parallel_degree", "shard_optimizer_state", "sharded_data_parallel_degree")
+    names = (
+        "pipeline_parallel_degree",
+        "tensor_parallel_degree",
+        "shard_optimizer_state",
+        "sharded_data_parallel_degree",
+    )
     return {**{name: getattr(state.cfg, name) for name in names}, "rdp_size": ranks.rdp_size()}
 
 
@@ -73,12 +87,17 @@ def save_checkpoint(
     translate_if_full: bool = True,
     num_kept_partial_checkpoints: int | None = None,
 ) -> None:
-    """Writes a checkpoint; all ranks call this. Partial: {path}/{tag}_partial/ with each rank's part, to be resumed on the same degrees. Full: {path}/{tag} with the
-    whole model's state and, beside it, optimizer_{tag} with the optimizer's, for any degrees. `newest` names the last one."""
+    """Writes a checkpoint; all ranks call this. Partial: {path}/{tag}_partial/ with each rank's
+    part, to be resumed on the same degrees. Full: {path}/{tag} with the whole model's state and,
+    beside it, optimizer_{tag} with the optimizer's, for any degrees. `newest` names the last
+    one.
+    """
     model = _needed(model)
     optimizer = state.optimizer if optimizer is None and partial else optimizer
     if not model.partitioned:
-        raise SMPRuntimeError("save_checkpoint: the model is not partitioned yet; call a function under @smp.step first")
+        raise SMPRuntimeError(
+            "save_checkpoint: the model is not partitioned yet; call a function under @smp.step first"
+        )
     root = Path(path)
     # Instances may have a disk each.
     root.mkdir(parents=True, exist_ok=True)
@@ -126,7 +145,10 @@ def _save_full(root: Path, tag: str, model: Any, optimizer: Any, user_content: A
 
 
 def _forget(root: Path, keep: int) -> None:
-    folders = sorted((it for it in root.iterdir() if it.is_dir() and it.name.endswith("_partial")), key=lambda it: (it.stat().st_mtime_ns, it.name))
+    folders = sorted(
+        (it for it in root.iterdir() if it.is_dir() and it.name.endswith("_partial")),
+        key=lambda it: (it.stat().st_mtime_ns, it.name),
+    )
     for it in folders[: max(len(folders) - max(keep, 1), 0)]:
         # Instances may share a disk, and another one may be writing it.
         shutil.rmtree(it, ignore_errors=True)
@@ -141,12 +163,19 @@ def resume_from_checkpoint(
     load_sharded_optimizer_state: bool = True,
     translate_function: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> Any:
-    """Reads a checkpoint, the newest one without a `tag`, and returns its user content; all ranks call this. The model and the optimizer have the data after the model
-    is partitioned. A partial one needs the degrees that it was saved with; a full one loads on any."""
+    """Reads a checkpoint, the newest one without a `tag`, and returns its user content; all
+    ranks call this. The model and the optimizer have the data after the model is partitioned. A
+    partial one needs the degrees that it was saved with; a full one loads on any.
+    """
     root = Path(path)
     name = tag if tag is not None else _newest(root, partial)
     if partial:
-        return _resume_partial(root / (name if name.endswith("_partial") else f"{name}_partial"), strict, load_optimizer, load_sharded_optimizer_state)
+        return _resume_partial(
+            root / (name if name.endswith("_partial") else f"{name}_partial"),
+            strict,
+            load_optimizer,
+            load_sharded_optimizer_state,
+        )
     name = re.sub("_partial$", "", name) if not (root / name).is_file() else name
     found = torch.load(root / name, map_location="cpu", weights_only=False)
     model = _needed(None)
@@ -164,7 +193,9 @@ def _newest(root: Path, partial: bool) -> str:
     name = (root / NEWEST).read_text().strip()
     if partial != name.endswith("_partial"):
         kind = "partial" if name.endswith("_partial") else "full"
-        raise FileNotFoundError(f"resume_from_checkpoint: the newest checkpoint in {root} is {name!r}, a {kind} one; give partial={not partial}, or a tag")
+        raise FileNotFoundError(
+            f"resume_from_checkpoint: the newest checkpoint in {root} is {name!r}, a {kind} one; give partial={not partial}, or a tag"
+        )
     return name
 
 
@@ -185,7 +216,9 @@ def _resume_partial(folder: Path, strict: bool, load_optimizer: bool, load_shard
         raise SMPRuntimeError(f"resume_from_checkpoint: {folder} has another partition; resume before the first step")
     model.use_partition(facts["partition"])
     sharded = state.cfg.sharded_data_parallel_degree > 1
-    model.load_state_dict(torch.load(folder / f"model_{_suffix(sharded)}.pt", map_location="cpu", weights_only=False), strict)
+    model.load_state_dict(
+        torch.load(folder / f"model_{_suffix(sharded)}.pt", map_location="cpu", weights_only=False), strict
+    )
     file = folder / f"optimizer_{_suffix(shards)}.pt"
     if load_optimizer and (load_shards or not shards) and file.is_file():
         _later(torch.load(file, map_location="cpu", weights_only=False))

@@ -13,7 +13,18 @@ from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.ranks import CommGroup, RankType
 from smdistributed.modelparallel.torch.state_mod import state
 
-__all__ = ["allgather", "barrier", "broadcast", "dp_barrier", "mp_barrier", "pp_barrier", "rdp_barrier", "recv_from", "send", "tp_barrier"]
+__all__ = [
+    "allgather",
+    "barrier",
+    "broadcast",
+    "dp_barrier",
+    "mp_barrier",
+    "pp_barrier",
+    "rdp_barrier",
+    "recv_from",
+    "send",
+    "tp_barrier",
+]
 
 #: Tags of messages with objects, and of their acknowledgements.
 SIZE, BODY, THERE = 11, 12, 13
@@ -53,7 +64,9 @@ def recv_from(src_rank: int, rank_type: RankType = RankType.WORLD_RANK) -> Any:
 
 
 def broadcast(obj: Any, group: CommGroup = CommGroup.WORLD) -> None:
-    """Gives an object to all other ranks of a group, which call `recv_from`; returns when they have it."""
+    """Gives an object to all other ranks of a group, which call `recv_from`; returns when they
+    have it.
+    """
     others = [it for it in ranks.members(ranks.name_of(group)) if it != state.rank]
     text = pickle.dumps(obj)
     works = [work for to in others for work in _send(text, to)]

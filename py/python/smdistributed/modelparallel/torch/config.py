@@ -63,7 +63,8 @@ class Config:
     activation_loading_horizon: int = 4
     prescaled_batch: bool = False
     skip_tracing: bool = False
-    # Not documented, but scripts pass them: the first has an effect, the others choose among equivalent implementations.
+    # Not documented, but scripts pass them: the first has an effect, the others choose among
+    # equivalent implementations.
     _match_weights: bool = False
     delayed_parameter_initialization: bool = False
     static_mode: bool = False
@@ -93,10 +94,16 @@ class Config:
 
     def mesh(self, world: int) -> Mesh:
         """The ranks' mesh, or which degree does not fit the world."""
-        names = {"pipeline": "pipeline_parallel_degree", "tensor": "tensor_parallel_degree", "data": "pipeline_parallel_degree"}
+        names = {
+            "pipeline": "pipeline_parallel_degree",
+            "tensor": "tensor_parallel_degree",
+            "data": "pipeline_parallel_degree",
+        }
         word = self.placement_strategy
         try:
-            mesh = Mesh(world, pipeline=self.pipeline_parallel_degree, tensor=self.tensor_parallel_degree, placement=word)
+            mesh = Mesh(
+                world, pipeline=self.pipeline_parallel_degree, tensor=self.tensor_parallel_degree, placement=word
+            )
         except Invalid as error:
             field = names.get(error.field, error.field)
             problem = str(error).split(";")[0].split(": ", 1)[-1]
@@ -107,7 +114,11 @@ class Config:
         if data % degree:
             valid = [it for it in range(1, data + 1) if data % it == 0]
             near = sorted(valid, key=lambda it: abs(it - degree))[:2]
-            raise SMPConfigError("sharded_data_parallel_degree", f"{degree} does not divide the data parallel degree {data}", sorted(near))
+            raise SMPConfigError(
+                "sharded_data_parallel_degree",
+                f"{degree} does not divide the data parallel degree {data}",
+                sorted(near),
+            )
         return mesh
 
 
@@ -176,7 +187,9 @@ def _merge(script: Mapping[str, Any], launcher: Mapping[str, Any]) -> dict[str, 
 
 
 def read(script: Mapping[str, Any] | None = None, launcher: Mapping[str, Any] | None = None) -> Config:
-    """The configuration of a script's dict and of the launcher's, which wins. Raises `SMPConfigError`, which names the key and the nearest valid values."""
+    """The configuration of a script's dict and of the launcher's, which wins. Raises
+    `SMPConfigError`, which names the key and the nearest valid values.
+    """
     given = _merge(script or {}, launcher or {})
     config = replace(Config(), **given)
     stages, tensor = config.pipeline_parallel_degree, config.tensor_parallel_degree
@@ -186,7 +199,9 @@ def read(script: Mapping[str, Any] | None = None, launcher: Mapping[str, Any] | 
         near = max(0, min(config.default_partition, stages - 1))
         raise SMPConfigError("default_partition", f"{config.default_partition} is no partition of {stages}", near)
     if config.memory_weight is not None and not 0 <= config.memory_weight <= 1:
-        raise SMPConfigError("memory_weight", f"{config.memory_weight} is not within 0 and 1", max(0.0, min(config.memory_weight, 1.0)))
+        raise SMPConfigError(
+            "memory_weight", f"{config.memory_weight} is not within 0 and 1", max(0.0, min(config.memory_weight, 1.0))
+        )
     if config.horovod and config.ddp:
         raise SMPConfigError("horovod", "horovod and ddp exclude each other", False)
     if config.horovod:
@@ -204,14 +219,20 @@ def read(script: Mapping[str, Any] | None = None, launcher: Mapping[str, Any] | 
         if config.shard_optimizer_state:
             raise SMPConfigError("shard_optimizer_state", "sharded_data_parallel_degree shards it already", False)
         if tensor > 1:
-            raise SMPConfigError("sharded_data_parallel_degree", f"it is not offered with tensor_parallel_degree {tensor}; use shard_optimizer_state", 1)
+            raise SMPConfigError(
+                "sharded_data_parallel_degree",
+                f"it is not offered with tensor_parallel_degree {tensor}; use shard_optimizer_state",
+                1,
+            )
     if config.skip_tracing and stages > 1 and config.auto_partition:
         raise SMPConfigError("skip_tracing", "a pipeline needs a manual partition then (auto_partition False)", False)
     if config.sdp_gradient_clipping < 0:
         raise SMPConfigError("sdp_gradient_clipping", f"{config.sdp_gradient_clipping} is less than 0", 0.0)
     return replace(
         config,
-        memory_weight=config.memory_weight if config.memory_weight is not None else {"memory": 0.8, "speed": 0.2}[config.optimize],
+        memory_weight=config.memory_weight
+        if config.memory_weight is not None
+        else {"memory": 0.8, "speed": 0.2}[config.optimize],
         active_microbatches=config.active_microbatches or stages + 2,
         default_partition=config.default_partition or 0,
     )

@@ -1,4 +1,6 @@
-"""Parameters without storage: the operations that make them are recorded, and run later for those that a rank keeps."""
+"""Parameters without storage: the operations that make them are recorded, and run later for
+those that a rank keeps.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class _Step(NamedTuple):
     makes: list[tuple[int, int]]
 
 
-#: The recorded operations, and their storages, which must live as long as their addresses identify them.
+#: The recorded operations, and their storages, which must live as long as their addresses identify
+#: them.
 _log: list[_Step] = []
 _kept: dict[int, Any] = {}
 #: The random generator's state when recording began.
@@ -80,8 +83,10 @@ def is_deferred(tensor: torch.Tensor) -> bool:
 
 
 def materialize(wanted: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Makes these tensors real. All recorded random numbers are drawn in their order, also those of tensors that are not wanted, so the values are those
-    of a model that was made without delay; only these tensors and the one being made take memory. Ends the record."""
+    """Makes these tensors real. All recorded random numbers are drawn in their order, also those
+    of tensors that are not wanted, so the values are those of a model that was made without
+    delay; only these tensors and the one being made take memory. Ends the record.
+    """
     wanted = list(wanted)
     keep = {it.untyped_storage()._cdata for it in wanted}
     last: dict[int, int] = {}
@@ -107,7 +112,9 @@ def materialize(wanted: Iterable[torch.Tensor]) -> list[torch.Tensor]:
             leaves = pytree.tree_leaves(step.call(*args, **kwargs))
             for place, name in step.makes:
                 real[name] = leaves[place]
-            for name in {it.storage for it in pytree.tree_leaves((step.args, step.kwargs), is_leaf=_is_view) if _is_view(it)} | {it for _, it in step.makes}:
+            for name in {
+                it.storage for it in pytree.tree_leaves((step.args, step.kwargs), is_leaf=_is_view) if _is_view(it)
+            } | {it for _, it in step.makes}:
                 if last[name] == at and name not in keep:
                     real.pop(name, None)
         made = [tensor(_described(it)) for it in wanted]

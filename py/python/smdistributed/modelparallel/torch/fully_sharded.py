@@ -1,8 +1,11 @@
-"""Sharded data parallelism: PyTorch's `fully_shard` (FSDP2) under the keys of SageMaker's configuration.
+"""Sharded data parallelism: PyTorch's `fully_shard` (FSDP2) under the keys of SageMaker's
+configuration.
 
-Parameters, gradients and optimizer states are shards over `sharded_data_parallel_degree` neighbouring data parallel ranks; groups of such ranks are replicas.
-`sdp_param_persistence_threshold`: modules with fewer elements are not gathered by themselves, but with the module around them; buckets of gathers and reductions are
-whole modules, so the other keys of sizes say nothing more.
+Parameters, gradients and optimizer states are shards over `sharded_data_parallel_degree`
+neighbouring data parallel ranks; groups of such ranks are replicas.
+`sdp_param_persistence_threshold`: modules with fewer elements are not gathered by themselves, but
+with the module around them; buckets of gathers and reductions are whole modules, so the other keys
+of sizes say nothing more.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def mesh() -> DeviceMesh:
 
 
 def shard(module: nn.Module) -> None:
-    """Shards the module in place: children of containers are gathered one after the other, what is left with the root."""
+    """Shards the module in place: children of containers are gathered one after the other, what
+    is left with the root.
+    """
     cfg = state.cfg
     dtype = torch.float16 if cfg.fp16 else torch.bfloat16 if cfg.bf16 else None
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32 if dtype is not None else None)
@@ -43,7 +48,8 @@ def shard(module: nn.Module) -> None:
         for parameter in it._parameters.values():
             if parameter is not None:
                 owners.setdefault(id(parameter), set()).add(id(it))
-        # Weights that a module reads outside of their own module's forward pass have to be gathered with the reader's.
+        # Weights that a module reads outside of their own module's forward pass have to be gathered
+        # with the reader's.
         for name in getattr(it, "reads_weights_of", ()):
             for parameter in getattr(it, name).parameters():
                 owners.setdefault(id(parameter), set()).add(id(it))
@@ -86,7 +92,9 @@ def from_local(given: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     for name, it in given.items():
         own = like.get(name)
         if isinstance(own, DTensor) and not isinstance(it, DTensor):
-            it = DTensor.from_local(it.to(own.dtype), own.device_mesh, own.placements, shape=own.shape, stride=own.stride())
+            it = DTensor.from_local(
+                it.to(own.dtype), own.device_mesh, own.placements, shape=own.shape, stride=own.stride()
+            )
         found[name] = it
     return found
 

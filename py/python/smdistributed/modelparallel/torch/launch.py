@@ -38,7 +38,12 @@ def place() -> Place:
     env = os.environ
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
-        return Place(rank, size, int(env.get("LOCAL_RANK", rank)), int(env.get("LOCAL_WORLD_SIZE", env.get("SM_NUM_GPUS") or 1) or 1))
+        return Place(
+            rank,
+            size,
+            int(env.get("LOCAL_RANK", rank)),
+            int(env.get("LOCAL_WORLD_SIZE", env.get("SM_NUM_GPUS") or 1) or 1),
+        )
     if "OMPI_COMM_WORLD_RANK" in env:
         names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
         return Place(*(int(env[f"OMPI_COMM_WORLD_{name}"]) for name in names))
@@ -61,14 +66,18 @@ def _meeting() -> dict[str, str]:
 def _start(cfg: configuration.Config, at: Place) -> None:
     if dist.is_initialized():
         if dist.get_world_size() != at.size and at.size > 1:
-            raise SMPRuntimeError(f"torch.distributed has {dist.get_world_size()} ranks and the launcher says {at.size}: let smp.init() start it")
+            raise SMPRuntimeError(
+                f"torch.distributed has {dist.get_world_size()} ranks and the launcher says {at.size}: let smp.init() start it"
+            )
         if not reaches(dist.group.WORLD, torch.device("cpu")):
             problem = f"torch.distributed has backend {dist.get_backend()}, without operations on CPU tensors, which norms and decisions of ranks are"
             raise SMPRuntimeError(f'{problem}: let smp.init() start it, or take "cpu:shoal,cuda:nccl"')
         return
     on_gpus = torch.cuda.is_available()
     if on_gpus and cfg.ddp_dist_backend in ("shoal", "gloo"):
-        problem = f"ddp_dist_backend is {cfg.ddp_dist_backend!r}, which has no operations on GPUs, and PyTorch sees GPUs"
+        problem = (
+            f"ddp_dist_backend is {cfg.ddp_dist_backend!r}, which has no operations on GPUs, and PyTorch sees GPUs"
+        )
         raise SMPRuntimeError(f'{problem}: take "auto", or hide them (CUDA_VISIBLE_DEVICES="") to train on processors')
     backend = "cpu:shoal,cuda:nccl" if on_gpus else "shoal"
     if at.size == 1 and "MASTER_ADDR" not in os.environ:
@@ -91,13 +100,17 @@ def _refuse_shared_gpus() -> None:
     if len(sharing) > 1:
         who = ", ".join(str(it) for it in sharing)
         dist.destroy_process_group()
-        raise SMPRuntimeError(f'ranks {who} share a GPU of {mine[0]}: start one rank for each GPU, or hide them (CUDA_VISIBLE_DEVICES="") to train on processors')
+        raise SMPRuntimeError(
+            f'ranks {who} share a GPU of {mine[0]}: start one rank for each GPU, or hide them (CUDA_VISIBLE_DEVICES="") to train on processors'
+        )
 
 
 def init(config: dict[str, Any] | None = None) -> None:
-    """Reads the configuration (the launcher's `SM_HP_MP_PARAMETERS` wins over `config`), checks it, and starts the process groups. Once in a process.
+    """Reads the configuration (the launcher's `SM_HP_MP_PARAMETERS` wins over `config`), checks it,
+    and starts the process groups. Once in a process.
 
-    Raises `SMPConfigError` with the key and the nearest valid values, before any process waits for another.
+    Raises `SMPConfigError` with the key and the nearest valid values, before any process waits for
+    another.
     """
     if state.initialized:
         raise SMPRuntimeError("smp.init() was called already: call it once")
@@ -114,7 +127,9 @@ def init(config: dict[str, Any] | None = None) -> None:
 
 
 def forget() -> None:
-    """Makes another `init` of this process possible, for tests; the world's process group stays. All ranks call this."""
+    """Makes another `init` of this process possible, for tests; the world's process group stays.
+    All ranks call this.
+    """
     if state.initialized:
         state.groups.close()
     state.__init__()

@@ -1,4 +1,6 @@
-"""Master parameters, on which an optimizer steps: the parameters themselves, copies in float32, or this rank's shard of all in one vector."""
+"""Master parameters, on which an optimizer steps: the parameters themselves, copies in float32,
+or this rank's shard of all in one vector.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class Plain(Groups):
 
     def states(self) -> dict[int, dict[str, Any]]:
         """The optimizer's states."""
-        return {number: dict(self.user.state[it]) for group in self.kept for number, it in group if it in self.user.state}
+        return {
+            number: dict(self.user.state[it]) for group in self.kept for number, it in group if it in self.user.state
+        }
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
         """Sets the optimizer's states."""
@@ -135,11 +139,15 @@ class Masters(Groups):
 
     def norm(self, norm_type: float) -> float:
         """Of the whole model's gradients."""
-        return float(norms.norm([(it, master.grad) for _, it, master in self.pairs if master.grad is not None], norm_type))
+        return float(
+            norms.norm([(it, master.grad) for _, it, master in self.pairs if master.grad is not None], norm_type)
+        )
 
     def states(self) -> dict[int, dict[str, Any]]:
         """The states with the masters."""
-        return {number: {**self.user.state.get(master, {}), MASTER: master.detach()} for number, _, master in self.pairs}
+        return {
+            number: {**self.user.state.get(master, {}), MASTER: master.detach()} for number, _, master in self.pairs
+        }
 
     def put(self, states: dict[int, dict[str, Any]], local: bool = False) -> None:
         """Sets the states, and the masters if they are among them."""
@@ -157,8 +165,10 @@ MASTER = "_smp_master"
 
 
 class Shards(Groups):
-    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks with the same part of the model (Rajbhandari et al. 2020).
-    Each rank has all gradients, steps on its part, then parameters are gathered. `shoal.parallel.Layout` has the ranks' parts."""
+    """Of each group one vector in float32, of which this rank has a part: ZeRO 1 over the ranks
+    with the same part of the model (Rajbhandari et al. 2020). Each rank has all gradients, steps
+    on its part, then parameters are gathered. `shoal.parallel.Layout` has the ranks' parts.
+    """
 
     def __init__(self, user: torch.optim.Optimizer, kept: list[list[Numbered]]) -> None:
         super().__init__(user, kept)
@@ -172,7 +182,9 @@ class Shards(Groups):
             tensors = [Tensor(list(it.shape) or [1], 4) for _, it in own]
             layout = Layout(mesh, [0] * len(own), [None] * len(own), sharded=True)
             self.pieces.append([layout.pieces(tensors, rank) if own else [] for rank in range(self.ranks)])
-            self.lengths.append(max((layout.bytes(tensors, rank) // 4 for rank in range(self.ranks)), default=0) if own else 0)
+            self.lengths.append(
+                max((layout.bytes(tensors, rank) // 4 for rank in range(self.ranks)), default=0) if own else 0
+            )
             device = own[0][1].device if own else "cpu"
             vector = torch.nn.Parameter(torch.zeros(self.lengths[-1], device=device)) if own else None
             self.flat.append(vector)
@@ -180,7 +192,9 @@ class Shards(Groups):
         user.state.clear()
         self.refresh()
 
-    def _copy_in(self, number: int, vector: torch.Tensor, sources: list[torch.Tensor | None], factor: float = 1.0) -> None:
+    def _copy_in(
+        self, number: int, vector: torch.Tensor, sources: list[torch.Tensor | None], factor: float = 1.0
+    ) -> None:
         for piece in self.pieces[number][self.rank]:
             source = sources[piece.tensor]
             part = vector[piece.at // 4 : (piece.at + piece.bytes) // 4]
@@ -192,7 +206,9 @@ class Shards(Groups):
                     part.mul_(factor)
 
     def _whole(self, number: int, vector: torch.Tensor) -> list[torch.Tensor]:
-        """The whole of each tensor, gathered from all ranks' vectors; all ranks of the group call this."""
+        """The whole of each tensor, gathered from all ranks' vectors; all ranks of the group
+        call this.
+        """
         every = torch.empty(self.ranks * self.lengths[number], dtype=vector.dtype, device=vector.device)
         if self.ranks > 1:
             dist.all_gather_into_tensor(every, vector.contiguous(), self.group)
@@ -261,7 +277,9 @@ class Shards(Groups):
                 if vector is None:
                     continue
                 each = [states.get(number, {}) for number, _ in self.kept[at]]
-                self._copy_in(at, vector, [it.get(MASTER, own.detach()) for it, (_, own) in zip(each, self.kept[at], strict=True)])
+                self._copy_in(
+                    at, vector, [it.get(MASTER, own.detach()) for it, (_, own) in zip(each, self.kept[at], strict=True)]
+                )
                 names = [name for name in dict.fromkeys(name for it in each for name in it) if name != MASTER]
                 if not names:
                     continue
@@ -269,7 +287,8 @@ class Shards(Groups):
                 for name in names:
                     values = [it.get(name) for it in each]
                     shaped = all(
-                        isinstance(v, torch.Tensor) and v.numel() == own.numel() and v.shape == own.shape for v, (_, own) in zip(values, self.kept[at], strict=True)
+                        isinstance(v, torch.Tensor) and v.numel() == own.numel() and v.shape == own.shape
+                        for v, (_, own) in zip(values, self.kept[at], strict=True)
                     )
                     if shaped and name != "step":
                         kept[name] = torch.zeros_like(vector)
@@ -294,7 +313,9 @@ class Shards(Groups):
 
 
 def _like(value: Any, it: torch.Tensor, local: bool = False) -> Any:
-    """A state's value for a parameter: on its device, as a DTensor where it is one; counters stay as they are."""
+    """A state's value for a parameter: on its device, as a DTensor where it is one; counters
+    stay as they are.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     if isinstance(value, DTensor) or value.dim() == 0:
@@ -302,5 +323,7 @@ def _like(value: Any, it: torch.Tensor, local: bool = False) -> Any:
     if isinstance(it, DTensor):
         if not local:
             return distribute_tensor(value.to(it.device), it.device_mesh, it.placements)
-        return DTensor.from_local(value.to(it.device), it.device_mesh, it.placements, shape=it.shape, stride=it.stride())
+        return DTensor.from_local(
+            value.to(it.device), it.device_mesh, it.placements, shape=it.shape, stride=it.stride()
+        )
     return value.to(it.device, copy=True)

@@ -25,13 +25,16 @@ __all__ = ["DistributedModel"]
 
 
 class DistributedModel(Facts, States, nn.Module):
-    """The module in parts. With one pipeline stage it is partitioned at once, otherwise in the first call of a step function; then this rank keeps the parameters of
-    its part only.
+    """The module in parts. With one pipeline stage it is partitioned at once, otherwise in the
+    first call of a step function; then this rank keeps the parameters of its part only.
 
-    `trace_execution_times`, `trace_memory_usage`: the automatic partition goes by measured times and sizes, of a forward pass of the first microbatch on rank 0 of each
-    pipeline. `overlapping_allreduce`: gradients are sent while the backward pass of the last microbatch goes on. `backward_passes_per_step`: calls of step functions
-    whose gradients are added before they are sent. `average_grads_across_microbatches`: gradients are means over microbatches, otherwise sums. `trace_device`,
-    `broadcast_buffers` (buffers are broadcast once), `gradient_as_bucket_view` and `find_unused_parameters` are taken and change nothing.
+    `trace_execution_times`, `trace_memory_usage`: the automatic partition goes by measured times
+    and sizes, of a forward pass of the first microbatch on rank 0 of each pipeline.
+    `overlapping_allreduce`: gradients are sent while the backward pass of the last microbatch goes
+    on. `backward_passes_per_step`: calls of step functions whose gradients are added before they
+    are sent. `average_grads_across_microbatches`: gradients are means over microbatches, otherwise
+    sums. `trace_device`, `broadcast_buffers` (buffers are broadcast once),
+    `gradient_as_bucket_view` and `find_unused_parameters` are taken and change nothing.
     """
 
     def __init__(
@@ -52,13 +55,19 @@ class DistributedModel(Facts, States, nn.Module):
         if not isinstance(module, nn.Module):
             raise SMPValidationError(f"DistributedModel: {type(module).__name__} is no torch.nn.Module")
         if isinstance(module, (DistributedModel, nn.parallel.DistributedDataParallel)):
-            raise SMPValidationError(f"DistributedModel: the module is wrapped in {type(module).__name__} already; give the module itself")
+            raise SMPValidationError(
+                f"DistributedModel: the module is wrapped in {type(module).__name__} already; give the module itself"
+            )
         if trace_device not in ("gpu", "cpu"):
             raise SMPValidationError(f"DistributedModel: trace_device {trace_device!r} is neither 'gpu' nor 'cpu'")
         if trace_device == "cpu" and trace_execution_times:
-            raise SMPValidationError("DistributedModel: trace_execution_times must be False with trace_device 'cpu'; times there say nothing of the GPU's")
+            raise SMPValidationError(
+                "DistributedModel: trace_execution_times must be False with trace_device 'cpu'; times there say nothing of the GPU's"
+            )
         if backward_passes_per_step < 1:
-            raise SMPValidationError(f"DistributedModel: backward_passes_per_step {backward_passes_per_step} is less than 1")
+            raise SMPValidationError(
+                f"DistributedModel: backward_passes_per_step {backward_passes_per_step} is less than 1"
+            )
         if backward_passes_per_step > 1 and not overlapping_allreduce:
             raise SMPValidationError("DistributedModel: backward_passes_per_step > 1 needs overlapping_allreduce=True")
         super().__init__()
@@ -83,7 +92,9 @@ class DistributedModel(Facts, States, nn.Module):
         #: Shapes and types of parameters and buffers of other stages, by name.
         self.elsewhere: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
         self.stage_of_root = 0
-        self.device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        self.device = (
+            torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        )
         self.module = registry.distribute(module)
         #: Names of parameters and buffers, in the user's order.
         self.order = list(self.module.state_dict())
@@ -100,7 +111,9 @@ class DistributedModel(Facts, States, nn.Module):
         self._given_stages = stages
 
     def prepare(self, args: Callable[[], Any] | None = None) -> None:
-        """Partitions the model if it is not yet; all ranks of a pipeline. `args`: runs a microbatch's body on the whole model, to measure it."""
+        """Partitions the model if it is not yet; all ranks of a pipeline. `args`: runs a
+        microbatch's body on the whole model, to measure it.
+        """
         if self.partitioned:
             return
         cfg = state.cfg
@@ -169,7 +182,9 @@ class DistributedModel(Facts, States, nn.Module):
             hook(self, state.optimizer)
 
     def _settle_empty(self) -> None:
-        """Modules without parameters run where they are called, those in a Sequential with the child before them."""
+        """Modules without parameters run where they are called, those in a Sequential with the
+        child before them.
+        """
         modules = dict(self.module.named_modules())
         for name, it in modules.items():
             if not name or next(it.parameters(), None) is not None:
@@ -188,7 +203,9 @@ class DistributedModel(Facts, States, nn.Module):
         tensors = {id(it): it for it in (*self.module.parameters(), *self.module.buffers()) if it.is_meta}
         unknown = [name for name, it in self.module.named_parameters() if it.is_meta and not deferred.is_deferred(it)]
         if unknown:
-            raise SMPRuntimeError(f"parameter {unknown[0]!r} has no storage, and was not made under smp.delay_param_initialization: make the model in that block")
+            raise SMPRuntimeError(
+                f"parameter {unknown[0]!r} has no storage, and was not made under smp.delay_param_initialization: make the model in that block"
+            )
         made = dict(zip(tensors, deferred.materialize(tensors.values()), strict=True)) if tensors else {}
         for it in self.module.modules():
             for part, tensor in it._buffers.items():
@@ -228,7 +245,9 @@ class DistributedModel(Facts, States, nn.Module):
         return f"{name}.{part}" if name else part
 
     def _chain(self, name: str, it: nn.Sequential, value: Any) -> Any:
-        """A Sequential whose children are on several stages: from stage to stage, without a way back between them."""
+        """A Sequential whose children are on several stages: from stage to stage, without a way
+        back between them.
+        """
         mine = self.stages[name]
         runs: list[Segment] = []
         for at, part in enumerate(it._modules):
@@ -259,8 +278,10 @@ class DistributedModel(Facts, States, nn.Module):
         return value
 
     def _entry(self, it: nn.Parameter) -> Entry:
-        """Distributed parameters are averaged over the ranks that have the same part. Where each rank of a tensor parallel group has samples of its own, parts have
-        seen those of all: their gradients are sums over the group's losses, of which the average is taken, too."""
+        """Distributed parameters are averaged over the ranks that have the same part. Where each
+        rank of a tensor parallel group has samples of its own, parts have seen those of all:
+        their gradients are sums over the group's losses, of which the average is taken, too.
+        """
         if registry.is_scaled(it) and ranks.tp_size() > 1 and it.requires_grad:
             share = 1.0 / ranks.tp_size()
             it.register_hook(lambda grad: grad * share)
@@ -276,12 +297,16 @@ class DistributedModel(Facts, States, nn.Module):
     # Calls
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's outputs, on every rank of the pipeline. With several stages only under `smp.step`."""
+        """The module's outputs, on every rank of the pipeline. With several stages only under
+        `smp.step`.
+        """
         engine = state.engine
         if state.tracing or ranks.pp_size() == 1:
             return self.module(*args, **kwargs)
         if engine is None:
-            raise SMPRuntimeError("the model is in several stages: call it in a function under @smp.step, also for evaluation")
+            raise SMPRuntimeError(
+                "the model is in several stages: call it in a function under @smp.step, also for evaluation"
+            )
         if engine.stage == self.stage_of_root:
             return engine.outputs(self.module(*args, **kwargs))
         return engine.outputs()
@@ -289,7 +314,13 @@ class DistributedModel(Facts, States, nn.Module):
     def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
         """In place of `loss.backward()`."""
         listed = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
-        given = [None] * len(listed) if grad_tensors is None else list(grad_tensors) if isinstance(grad_tensors, (list, tuple)) else [grad_tensors]
+        given = (
+            [None] * len(listed)
+            if grad_tensors is None
+            else list(grad_tensors)
+            if isinstance(grad_tensors, (list, tuple))
+            else [grad_tensors]
+        )
         if state.tracing:
             return
         self.backwards += 1
@@ -298,7 +329,10 @@ class DistributedModel(Facts, States, nn.Module):
             factor = 1.0 / state.microbatch_count
         if state.cfg.fp16 and state.optimizer is not None:
             factor *= state.optimizer.loss_scale
-        grads = [grad if factor == 1.0 else (torch.ones_like(it) if grad is None else grad) * factor for it, grad in zip(listed, given, strict=True)]
+        grads = [
+            grad if factor == 1.0 else (torch.ones_like(it) if grad is None else grad) * factor
+            for it, grad in zip(listed, given, strict=True)
+        ]
         if state.engine is not None:
             state.engine.backward(listed, grads)
         elif ranks.pp_size() == 1:
@@ -343,5 +377,7 @@ def _parameter_like(old: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
 
 def _remote(segments: list[Segment], *args: Any, **kwargs: Any) -> Any:
     if state.engine is None:
-        raise SMPRuntimeError(f"module {segments[0].path!r} is on partition {segments[0].stage}: call the model in a function under @smp.step")
+        raise SMPRuntimeError(
+            f"module {segments[0].path!r} is on partition {segments[0].stage}: call the model in a function under @smp.step"
+        )
     return state.engine.call(segments, args, kwargs)

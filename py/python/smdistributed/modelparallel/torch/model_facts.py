@@ -40,7 +40,9 @@ class Facts:
     _comm_hook: tuple[Any, Callable] | None
 
     def register_post_partition_hook(self, hook: Callable[[Any, Any], None]) -> Handle:
-        """`hook(model, optimizer)` is called when the model is partitioned, at the first step if it is already."""
+        """`hook(model, optimizer)` is called when the model is partitioned, at the first step if
+        it is already.
+        """
         if self.partitioned:
             # With one stage the model is partitioned when it is made, before hooks are registered.
             self._late_hooks().append(hook)
@@ -63,7 +65,9 @@ class Facts:
         return Handle(self._step_hooks, hook)
 
     def register_comm_hook(self, hook_state: Any, hook: Callable[[Any, Any], torch.futures.Future]) -> None:
-        """`hook(state, bucket)` gives a future of the bucket's reduced vector; it averages over data parallel ranks and over microbatches itself."""
+        """`hook(state, bucket)` gives a future of the bucket's reduced vector; it averages over
+        data parallel ranks and over microbatches itself.
+        """
         if not state.cfg.ddp or not self.overlapping_allreduce:
             raise SMPRuntimeError("register_comm_hook needs ddp in the configuration and overlapping_allreduce=True")
         self._comm_hook = (hook_state, hook)
@@ -72,7 +76,9 @@ class Facts:
 
     def join(self, *_: Any, **__: Any) -> Any:
         """Not offered."""
-        raise SMPUnsupportedError("DistributedModel.join: uneven inputs are not offered with microbatches; give all ranks equally many batches (drop_last=True)")
+        raise SMPUnsupportedError(
+            "DistributedModel.join: uneven inputs are not offered with microbatches; give all ranks equally many batches (drop_last=True)"
+        )
 
     def get_module(self) -> nn.Module:
         """The user's module."""

@@ -21,7 +21,9 @@ PARTIAL = "_smp_is_partial"
 
 
 def whole(it: torch.Tensor, axis: int | None) -> torch.Tensor:
-    """Gathers the whole of a tensor of which this rank has a part, on the CPU; all ranks of its tensor parallel group call this."""
+    """Gathers the whole of a tensor of which this rank has a part, on the CPU; all ranks of its
+    tensor parallel group call this.
+    """
     it = it.full_tensor() if isinstance(it, DTensor) else it
     it = it.detach()
     if axis is None or ranks.tp_size() == 1:
@@ -42,11 +44,15 @@ class States:
     module: nn.Module
     partitioned: bool
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
         """This rank's part once the model is partitioned, before that all."""
         return self.module.named_parameters(prefix, recurse, remove_duplicate)
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """This rank's part once the model is partitioned, before that all."""
         return self.module.named_buffers(prefix, recurse, remove_duplicate)
 
@@ -78,7 +84,9 @@ class States:
         return (it for _, it in self.local_named_modules())
 
     def local_state_dict(self, *, cast_to_cpu: bool = True) -> dict[str, Any]:
-        """This rank's part, with a key that says so. Parts of sharded data parallel ranks are as each rank has them."""
+        """This rank's part, with a key that says so. Parts of sharded data parallel ranks are as
+        each rank has them.
+        """
         found: dict[str, Any] = OrderedDict()
         for name, it in self.module.state_dict().items():
             if not isinstance(it, torch.Tensor):
@@ -90,11 +98,18 @@ class States:
         return found
 
     def _axes(self) -> dict[str, int | None]:
-        return {name: registry.axis_of(it) for name, it in (*self.module.named_parameters(remove_duplicate=False), *self.module.named_buffers(remove_duplicate=False))}
+        return {
+            name: registry.axis_of(it)
+            for name, it in (
+                *self.module.named_parameters(remove_duplicate=False),
+                *self.module.named_buffers(remove_duplicate=False),
+            )
+        }
 
     def state_dict(self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any) -> dict[str, Any]:
-        """The whole model, on the CPU. All ranks of a model parallel group call this; with `gather_to_rank0` only its first one gets it, the others an empty
-        dict."""
+        """The whole model, on the CPU. All ranks of a model parallel group call this; with
+        `gather_to_rank0` only its first one gets it, the others an empty dict.
+        """
         axes = self._axes()
         own = OrderedDict()
         for name, it in self.module.state_dict().items():
@@ -117,8 +132,11 @@ class States:
         order = {name: at for at, name in enumerate(self.order)}
         return OrderedDict(sorted(merged.items(), key=lambda it: order.get(it[0], len(order))))
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, same_partition_load: bool = False) -> Any:
-        """Loads a whole state, or this rank's part of it. Before the model is partitioned, the state is kept until then.
+    def load_state_dict(
+        self, state_dict: dict[str, Any], strict: bool = True, same_partition_load: bool = False
+    ) -> Any:
+        """Loads a whole state, or this rank's part of it. Before the model is partitioned, the
+        state is kept until then.
 
         Raises RuntimeError, as torch does, for keys and shapes that do not fit.
         """
@@ -132,9 +150,17 @@ class States:
             unknown = [name for name in given if name not in local and name not in self.elsewhere]
             missing = [name for name in local if name not in given]
             if strict and (unknown or missing):
-                lines = [f"{what} key(s): {', '.join(map(repr, names))}" for what, names in (("Missing", missing), ("Unexpected", unknown)) if names]
+                lines = [
+                    f"{what} key(s): {', '.join(map(repr, names))}"
+                    for what, names in (("Missing", missing), ("Unexpected", unknown))
+                    if names
+                ]
                 raise RuntimeError("Error(s) in loading state_dict for DistributedModel: " + "; ".join(lines))
-            given = {name: narrow(it, axes.get(name)) if isinstance(it, torch.Tensor) else it for name, it in given.items() if name in local}
+            given = {
+                name: narrow(it, axes.get(name)) if isinstance(it, torch.Tensor) else it
+                for name, it in given.items()
+                if name in local
+            }
             if state.cfg.sharded_data_parallel_degree > 1:
                 given = fully_sharded.split(given, local)
         elif state.cfg.sharded_data_parallel_degree > 1:

@@ -13,8 +13,10 @@ __all__ = ["clip", "finite", "norm"]
 
 
 def norm(pairs: list[tuple[torch.Tensor, torch.Tensor]], norm_type: float = 2.0) -> torch.Tensor:
-    """The norm of the whole model's gradients, of (parameter, gradient) of this rank's part; the same on all ranks of the model parallel group, which call this
-    together. Parameters that are equal on all tensor parallel ranks count once."""
+    """The norm of the whole model's gradients, of (parameter, gradient) of this rank's part; the
+    same on all ranks of the model parallel group, which call this together. Parameters that are
+    equal on all tensor parallel ranks count once.
+    """
     infinite = norm_type == float("inf")
     total = torch.zeros((), dtype=torch.float32)
     sharded = torch.zeros((), dtype=torch.float32)
@@ -38,7 +40,9 @@ def norm(pairs: list[tuple[torch.Tensor, torch.Tensor]], norm_type: float = 2.0)
 
 
 def clip(parameters: list[torch.nn.Parameter], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """Scales gradients down to `max_norm`; returns their norm before. All ranks of the model parallel group call this."""
+    """Scales gradients down to `max_norm`; returns their norm before. All ranks of the model
+    parallel group call this.
+    """
     pairs = [(it, it.grad) for it in parameters if it.grad is not None]
     total = norm(pairs, norm_type)
     factor = float(torch.clamp(max_norm / (total + 1e-6), max=1.0))
@@ -50,7 +54,9 @@ def clip(parameters: list[torch.nn.Parameter], max_norm: float, norm_type: float
 
 
 def finite(grads: list[torch.Tensor]) -> bool:
-    """Whether the gradients of all ranks of the world are finite; all ranks call this, so that they take the same decision and keep equal loss scales."""
+    """Whether the gradients of all ranks of the world are finite; all ranks call this, so that
+    they take the same decision and keep equal loss scales.
+    """
     found = torch.zeros(1, dtype=torch.float32)
     for it in grads:
         local = it.to_local() if isinstance(it, DTensor) else it

@@ -1,4 +1,6 @@
-"""`smp.DistributedOptimizer`: steps on this rank's part of the model, with loss scaling and shards of the state where the configuration asks for them."""
+"""`smp.DistributedOptimizer`: steps on this rank's part of the model, with loss scaling and
+shards of the state where the configuration asks for them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ import torch
 
 from shoal.parallel import LossScale
 from smdistributed.modelparallel.torch import norms
-from smdistributed.modelparallel.torch.exceptions import DistributedModelNotWrappedError, SMPRuntimeError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import (
+    DistributedModelNotWrappedError,
+    SMPRuntimeError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.masters import Groups, Masters, Plain, Shards
 from smdistributed.modelparallel.torch.optimizer_state import exported, gathered, imported
 from smdistributed.modelparallel.torch.state_mod import state
@@ -18,13 +24,24 @@ __all__ = ["DistributedOptimizer", "LossScaler"]
 
 
 class LossScaler:
-    """The factor of losses in float16: fixed, or as large as gradients allow (`shoal.parallel.LossScale`)."""
+    """The factor of losses in float16: fixed, or as large as gradients allow
+    (`shoal.parallel.LossScale`).
+    """
 
     def __init__(self, static: float | None, dynamic: bool, options: dict[str, Any]) -> None:
-        known = {"init_scale": 2.0**32, "scale_factor": 2.0, "scale_window": 1000, "min_scale": 1.0, "delayed_shift": 1, "consecutive_hysteresis": False}
+        known = {
+            "init_scale": 2.0**32,
+            "scale_factor": 2.0,
+            "scale_window": 1000,
+            "min_scale": 1.0,
+            "delayed_shift": 1,
+            "consecutive_hysteresis": False,
+        }
         for name in options:
             if name not in known:
-                raise SMPValidationError(f"DistributedOptimizer: there is no dynamic loss argument {name!r}; there are {', '.join(known)}")
+                raise SMPValidationError(
+                    f"DistributedOptimizer: there is no dynamic loss argument {name!r}; there are {', '.join(known)}"
+                )
         known.update(options)
         self.dynamic = dynamic
         self.static = 1.0 if static is None else float(static)
@@ -68,9 +85,13 @@ class _Methods:
     _smp: _Core
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step on this rank's part, unless a gradient overflowed (`overflow`). All ranks call this."""
+        """One step on this rank's part, unless a gradient overflowed (`overflow`). All ranks
+        call this.
+        """
         if closure is not None:
-            raise SMPValidationError("DistributedOptimizer.step: closures are not offered; call the step function first, then step()")
+            raise SMPValidationError(
+                "DistributedOptimizer.step: closures are not offered; call the step function first, then step()"
+            )
         core = self._smp
         core.need_partition("step")
         if not core.before():
@@ -91,11 +112,15 @@ class _Methods:
             self.update_master_grads()
 
     def update_master_grads(self) -> None:
-        """Copies the gradients to the masters, without the loss scale, and checks whether they are finite. `step` does it, too."""
+        """Copies the gradients to the masters, without the loss scale, and checks whether they
+        are finite. `step` does it, too.
+        """
         self._smp.update()
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
-        """Clips masters' gradients by the norm of the whole model's; returns that, or -1 if one overflowed. All ranks call this before `step`."""
+        """Clips masters' gradients by the norm of the whole model's; returns that, or -1 if one
+        overflowed. All ranks call this before `step`.
+        """
         self._smp.update()
         return -1.0 if self._smp.overflow else self._smp.clip(max_norm, norm_type)
 
@@ -133,16 +158,21 @@ class _Methods:
         self._smp.groups.refresh()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the whole model, by indices in the groups as the user gave them. All ranks call this; tensors are on the CPU."""
+        """The state of the whole model, by indices in the groups as the user gave them. All
+        ranks call this; tensors are on the CPU.
+        """
         return gathered(self._smp, self.local_state_dict())
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this rank's part. Where states are shards, those of all ranks with the same part are gathered (all of them call this), unless `gather_if_shard`
-        is False."""
+        """The state of this rank's part. Where states are shards, those of all ranks with the
+        same part are gathered (all of them call this), unless `gather_if_shard` is False.
+        """
         return exported(self._smp, gather_if_shard)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state of `state_dict` or `local_state_dict`; it is kept until the model is partitioned."""
+        """Loads a state of `state_dict` or `local_state_dict`; it is kept until the model is
+        partitioned.
+        """
         imported(self._smp, state_dict)
 
     def __repr__(self) -> str:
@@ -164,7 +194,12 @@ class _Core:
         self.groups: Groups = Plain(user, [])
         model = state.model
         names = model.names
-        unknown = [tuple(it.shape) for group in self.given for it in group if id(it) not in names and id(it) not in {id(x) for x in model.parameters()}]
+        unknown = [
+            tuple(it.shape)
+            for group in self.given
+            for it in group
+            if id(it) not in names and id(it) not in {id(x) for x in model.parameters()}
+        ]
         if unknown:
             raise SMPValidationError(
                 f"DistributedOptimizer: a parameter of shape {unknown[0]} is none of the model's: make the optimizer over model.parameters() of the "
@@ -174,7 +209,9 @@ class _Core:
     def need_partition(self, what: str) -> None:
         """Raises before the model is partitioned."""
         if not self.partitioned:
-            raise SMPRuntimeError(f"DistributedOptimizer.{what}: the model is not partitioned yet; call a function under @smp.step first")
+            raise SMPRuntimeError(
+                f"DistributedOptimizer.{what}: the model is not partitioned yet; call a function under @smp.step first"
+            )
 
     def partition(self) -> None:
         """Keeps the parameters of this rank's part in the user's groups."""
@@ -251,12 +288,18 @@ class _Core:
 
 
 def DistributedOptimizer(  # noqa: N802 (SageMaker's name)
-    optimizer: torch.optim.Optimizer, static_loss_scale: float | None = 1.0, dynamic_loss_scale: bool = False, **dynamic_loss_args: Any
+    optimizer: torch.optim.Optimizer,
+    static_loss_scale: float | None = 1.0,
+    dynamic_loss_scale: bool = False,
+    **dynamic_loss_args: Any,
 ) -> torch.optim.Optimizer:
-    """The optimizer for a `smp.DistributedModel`; of the same class, with the same groups. Make the model first.
+    """The optimizer for a `smp.DistributedModel`; of the same class, with the same groups. Make the
+    model first.
 
-    In float16 losses are multiplied by `static_loss_scale`, or by a factor that grows while gradients are finite (`dynamic_loss_scale`; `init_scale`, `scale_factor`,
-    `scale_window`, `min_scale`, `delayed_shift`, `consecutive_hysteresis`). The optimizer that is given must not step by itself any more.
+    In float16 losses are multiplied by `static_loss_scale`, or by a factor that grows while
+    gradients are finite (`dynamic_loss_scale`; `init_scale`, `scale_factor`, `scale_window`,
+    `min_scale`, `delayed_shift`, `consecutive_hysteresis`). The optimizer that is given must not
+    step by itself any more.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise SMPValidationError(f"DistributedOptimizer: {type(optimizer).__name__} is no torch.optim.Optimizer")

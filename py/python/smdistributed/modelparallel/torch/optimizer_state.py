@@ -41,7 +41,11 @@ def exported(core: _Core, gather_if_shard: bool) -> dict[str, Any]:
     core.need_partition("state_dict")
     base = {"param_groups": _settings(core), "loss_scaler": core.scaler.state_dict(), PARTIAL: True}
     if isinstance(core.groups, Shards) and not gather_if_shard:
-        return {"state": [{name: _host(it) for name, it in shard.items()} for shard in core.groups.shards()], SHARD: True, **base}
+        return {
+            "state": [{name: _host(it) for name, it in shard.items()} for shard in core.groups.shards()],
+            SHARD: True,
+            **base,
+        }
     states = core.groups.states()
     return {"state": {number: {name: _host(it) for name, it in one.items()} for number, one in states.items()}, **base}
 
@@ -65,11 +69,17 @@ def gathered(core: _Core, local: dict[str, Any]) -> dict[str, Any]:
         parts: list[Any] = [None] * ranks.pp_size()
         dist.all_gather_object(parts, states, state.groups.of["pp"])
         states = {number: one for part in parts for number, one in part.items()}
-    return {"state": dict(sorted(states.items())), "param_groups": local["param_groups"], "loss_scaler": local["loss_scaler"]}
+    return {
+        "state": dict(sorted(states.items())),
+        "param_groups": local["param_groups"],
+        "loss_scaler": local["loss_scaler"],
+    }
 
 
 def imported(core: _Core, found: dict[str, Any]) -> None:
-    """Loads the state of the whole model or of this rank's part. Raises ValueError for other groups, as torch does."""
+    """Loads the state of the whole model or of this rank's part. Raises ValueError for other
+    groups, as torch does.
+    """
     if not core.partitioned:
         core.pending = found
         return
@@ -84,7 +94,9 @@ def imported(core: _Core, found: dict[str, Any]) -> None:
         core.scaler.load_state_dict(found["loss_scaler"])
     if found.get(SHARD):
         if not isinstance(core.groups, Shards):
-            raise ValueError("loaded state dict is a shard of an optimizer's state: it needs shard_optimizer_state and the same ranks")
+            raise ValueError(
+                "loaded state dict is a shard of an optimizer's state: it needs shard_optimizer_state and the same ranks"
+            )
         core.groups.put_shards(found["state"])
         core.groups.give_back()
         return

@@ -13,8 +13,9 @@ FusedAdam = torch.optim.AdamW
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020): Adam's direction, scaled to the parameter's norm. `max_grad_norm`: gradients of a group are first clipped to this norm; None
-    for no clipping."""
+    """LAMB (You et al. 2020): Adam's direction, scaled to the parameter's norm. `max_grad_norm`:
+    gradients of a group are first clipped to this norm; None for no clipping.
+    """
 
     def __init__(
         self,
@@ -32,7 +33,9 @@ class FusedLamb(torch.optim.Optimizer):
         use_nvlamb: bool = False,
     ) -> None:
         if amsgrad or not adam_w_mode:
-            raise ValueError("FusedLamb: amsgrad and adam_w_mode=False are not offered; LAMB decays weights apart from the gradient")
+            raise ValueError(
+                "FusedLamb: amsgrad and adam_w_mode=False are not offered; LAMB decays weights apart from the gradient"
+            )
         defaults = {
             "lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "grad_averaging": grad_averaging, "max_grad_norm": max_grad_norm, "use_nvlamb": use_nvlamb,
@@ -74,7 +77,9 @@ FusedLAMB = FusedLamb
 
 
 class FusedNovoGrad(torch.optim.Optimizer):
-    """NovoGrad (Ginsburg et al. 2019): the second moment is one number for each parameter tensor."""
+    """NovoGrad (Ginsburg et al. 2019): the second moment is one number for each parameter
+    tensor.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Partitioning of modules into the stages of the pipeline: decided on rank 0 of a pipeline, which broadcasts it."""
+"""Partitioning of modules into the stages of the pipeline: decided on rank 0 of a pipeline,
+which broadcasts it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["automatic", "manual", "measure"]
 
 
 def measure(module: nn.Module, run: Any, times: bool, memory: bool) -> dict[str, tuple[float, int]]:
-    """Seconds and bytes of outputs of each module in one forward pass, without those of its children. Buffers and random numbers stay as they are."""
+    """Seconds and bytes of outputs of each module in one forward pass, without those of its
+    children. Buffers and random numbers stay as they are.
+    """
     names = {id(it): name for name, it in module.named_modules()}
     found: dict[str, list[float]] = {name: [0.0, 0.0] for name in names.values()}
     stack: list[list[float]] = []
@@ -37,7 +41,11 @@ def measure(module: nn.Module, run: Any, times: bool, memory: bool) -> dict[str,
         found[names[id(it)]][0] += spent - inner
         found[names[id(it)]][1] += sum(x.numel() * x.itemsize for x in tensors)
 
-    hooks = [hook for it in module.modules() for hook in (it.register_forward_pre_hook(before), it.register_forward_hook(after))]
+    hooks = [
+        hook
+        for it in module.modules()
+        for hook in (it.register_forward_pre_hook(before), it.register_forward_hook(after))
+    ]
     buffers = {name: it.clone() for name, it in module.named_buffers()}
     state.tracing = True
     try:
@@ -53,9 +61,12 @@ def measure(module: nn.Module, run: Any, times: bool, memory: bool) -> dict[str,
     return {name: (seconds if times else 0.0, int(size) if memory else 0) for name, (seconds, size) in found.items()}
 
 
-def automatic(module: nn.Module, stages: int, memory_weight: float, costs: dict[str, tuple[float, int]]) -> dict[str, int]:
-    """The stage of each module by `shoal.parallel.tree`. Without measured times, a module's cost is its number of parameters, to which the time of dense
-    layers is proportional."""
+def automatic(
+    module: nn.Module, stages: int, memory_weight: float, costs: dict[str, tuple[float, int]]
+) -> dict[str, int]:
+    """The stage of each module by `shoal.parallel.tree`. Without measured times, a module's cost
+    is its number of parameters, to which the time of dense layers is proportional.
+    """
     parameters = {id(it): at for at, it in enumerate(module.parameters())}
     sizes = [it.numel() * it.itemsize for it in module.parameters()]
     timed = any(seconds for seconds, _ in costs.values())
@@ -68,19 +79,26 @@ def automatic(module: nn.Module, stages: int, memory_weight: float, costs: dict[
         own = [parameters[id(x)] for x in it._parameters.values() if x is not None]
         seconds, size = costs.get(name, (0.0, 0))
         amount = seconds if timed else float(sum(x.numel() for x in it._parameters.values() if x is not None))
-        children = [node(child, f"{name}.{part}" if name else part) for part, child in it.named_children() if id(child) not in seen]
+        children = [
+            node(child, f"{name}.{part}" if name else part)
+            for part, child in it.named_children()
+            if id(child) not in seen
+        ]
         return Module(time=amount, activations=size, parameters=own, children=children)
 
     root = node(module, "")
     found = dict(zip(order, tree(root, sizes, stages, memory_weight=memory_weight), strict=True))
     if _used(module, found) < stages:
-        # The tree's proportions left a stage without parameters, as happens with a few modules of unequal size.
+        # The tree's proportions left a stage without parameters, as happens with a few modules of
+        # unequal size.
         whole_bytes = sum(sizes) + sum(size for _, size in costs.values()) or 1
         whole_time = sum(costs[name][0] if timed else float(_own(it)) for name, it in module.named_modules()) or 1.0
 
         def cost(name: str, it: nn.Module) -> float:
             inside = [(f"{name}.{part}" if part else name, x) for part, x in it.named_modules()]
-            size = sum(x.numel() * x.itemsize for x in it.parameters()) + sum(costs.get(other, (0.0, 0))[1] for other, _ in inside)
+            size = sum(x.numel() * x.itemsize for x in it.parameters()) + sum(
+                costs.get(other, (0.0, 0))[1] for other, _ in inside
+            )
             spent = sum(costs[other][0] if timed else float(_own(x)) for other, x in inside)
             return memory_weight * size / whole_bytes + (1 - memory_weight) * spent / whole_time
 
@@ -99,10 +117,16 @@ def _used(module: nn.Module, stages: dict[str, int]) -> int:
 
 
 def _in_a_row(module: nn.Module, stages: int, cost: Callable[[str, nn.Module], float]) -> dict[str, int]:
-    """The outermost modules that are enough for all stages, in order, cut by `shoal.parallel.chain`."""
+    """The outermost modules that are enough for all stages, in order, cut by
+    `shoal.parallel.chain`.
+    """
     units: list[tuple[str, nn.Module]] = [("", module)]
     while sum(next(it.parameters(), None) is not None for _, it in units) < stages:
-        open_units = [(cost(name, it), name) for name, it in units if any(next(x.parameters(), None) is not None for x in it.children())]
+        open_units = [
+            (cost(name, it), name)
+            for name, it in units
+            if any(next(x.parameters(), None) is not None for x in it.children())
+        ]
         if not open_units:
             break
         dearest = max(open_units)[1]
@@ -127,7 +151,9 @@ def _in_a_row(module: nn.Module, stages: int, cost: Callable[[str, nn.Module], f
 
 
 def manual(module: nn.Module, default: int) -> dict[str, int]:
-    """The stage of each module as set by `smp.partition` and `smp.set_partition`; other modules follow the module around them."""
+    """The stage of each module as set by `smp.partition` and `smp.set_partition`; other modules
+    follow the module around them.
+    """
     found: dict[str, int] = {}
     for name, it in module.named_modules():
         around = found[name.rpartition(".")[0]] if name else default

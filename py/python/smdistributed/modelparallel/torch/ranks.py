@@ -1,6 +1,7 @@
 """Ranks and groups: the algebra of `shoal.parallel.Mesh` under SageMaker's names.
 
-A rank has a place along three axes: pipeline (pp), tensor (tp) and the rest of data parallelism (rdp). dp = tp x rdp, mp = pp x tp.
+A rank has a place along three axes: pipeline (pp), tensor (tp) and the rest of data parallelism
+(rdp). dp = tp x rdp, mp = pp x tp.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Groups:
         self.objects = dist.new_group(backend="shoal")
         #: Messages of a pipeline, on the CPU; None without a pipeline.
         self.pipeline: dist.ProcessGroup | None = None
-        #: The next task, among the tensor parallel ranks of a stage; None without a pipeline or tensor parallelism.
+        #: The next task, among the tensor parallel ranks of a stage; None without a pipeline or
+        #: tensor parallelism.
         self.turns: dist.ProcessGroup | None = None
         if mesh.size("pipeline") > 1 and mesh.size("tensor") > 1:
             for ranks in mesh.groups("tensor"):
@@ -152,7 +154,12 @@ def _place(name: str):
     count.__doc__ = f"How many ranks a {name} group has."
     listed.__doc__ = f"Global ranks of this process's {name} group."
     group.__doc__ = f"torch's group of this process's {name} ranks; needs ddp."
-    for it, title in ((place, f"{name}_rank"), (count, f"{name}_size"), (listed, f"get_{name}_group"), (group, f"get_{name}_process_group")):
+    for it, title in (
+        (place, f"{name}_rank"),
+        (count, f"{name}_size"),
+        (listed, f"get_{name}_group"),
+        (group, f"get_{name}_process_group"),
+    ):
         it.__name__ = it.__qualname__ = title
     return place, count, listed, group
 

@@ -1,4 +1,6 @@
-"""Averages gradients over data parallel ranks: small ones in buckets and large ones by themselves, as soon as they are ready or at the step's end."""
+"""Averages gradients over data parallel ranks: small ones in buckets and large ones by
+themselves, as soon as they are ready or at the step's end.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Entry:
 
 @dataclass
 class Bucket:
-    """Gradients that are sent together; what a communication hook gets, with the calls of `torch.distributed.GradBucket`."""
+    """Gradients that are sent together; what a communication hook gets, with the calls of
+    `torch.distributed.GradBucket`.
+    """
 
     number: int
     entries: list[Entry]
@@ -68,11 +72,18 @@ class Bucket:
     def fill(self, copy: bool) -> None:
         """Copies the gradients into the buffer; without `copy`, a single gradient is the buffer."""
         self.absent = [it.parameter.grad is None for it in self.entries]
-        if not copy and len(self.entries) == 1 and not self.absent[0] and self.entries[0].parameter.grad.is_contiguous():
+        if (
+            not copy
+            and len(self.entries) == 1
+            and not self.absent[0]
+            and self.entries[0].parameter.grad.is_contiguous()
+        ):
             self.flat = self.entries[0].parameter.grad.view(-1)
         else:
             first = self.entries[0].parameter
-            self.flat = torch.empty(sum(it.parameter.numel() for it in self.entries), dtype=first.dtype, device=first.device)
+            self.flat = torch.empty(
+                sum(it.parameter.numel() for it in self.entries), dtype=first.dtype, device=first.device
+            )
             for part, it in zip(self._parts(), self.entries, strict=True):
                 grad = it.parameter.grad
                 if grad is None:
@@ -96,8 +107,11 @@ class Bucket:
 
 
 class Reducer:
-    """Reduces the gradients of all local parameters. `overlap`: buckets are sent in the last microbatch, as soon as their gradients are complete: when each
-    parameter has as many contributions as in the step before, since control flow is the same in every step. The order of sending is the same on all ranks."""
+    """Reduces the gradients of all local parameters. `overlap`: buckets are sent in the last
+    microbatch, as soon as their gradients are complete: when each parameter has as many
+    contributions as in the step before, since control flow is the same in every step. The order
+    of sending is the same on all ranks.
+    """
 
     def __init__(self, entries: Iterable[Entry], cap: int, overlap: bool) -> None:
         self.hook: Callable[[Any, Bucket], torch.futures.Future] | None = None
@@ -111,7 +125,10 @@ class Reducer:
         # A gradient as large as a bucket is reduced where it lies.
         cap = max(cap // ALIGN, 1) * ALIGN
         self._plan = buckets(sizes, cap=cap, first_cap=min(1 << 20, cap), align=ALIGN) if sizes else []
-        self._buckets = [Bucket(number, [self._entries[at] for at, _ in plan.members], number == len(self._plan) - 1) for number, plan in enumerate(self._plan)]
+        self._buckets = [
+            Bucket(number, [self._entries[at] for at, _ in plan.members], number == len(self._plan) - 1)
+            for number, plan in enumerate(self._plan)
+        ]
         self._counts = [0] * len(self._entries)
         self._before: list[int] | None = None
         self._launches: Launches | None = None
@@ -119,7 +136,9 @@ class Reducer:
         self._places = {id(it.parameter): at for at, it in enumerate(self._entries)}
         self._of = {id(it.parameter): bucket for bucket in self._buckets for it in bucket.entries}
         self._active = False
-        self._hooks = [it.parameter.register_post_accumulate_grad_hook(self._ready) for it in self._entries] if overlap else []
+        self._hooks = (
+            [it.parameter.register_post_accumulate_grad_hook(self._ready) for it in self._entries] if overlap else []
+        )
 
     def begin(self, last: bool) -> None:
         """A step begins; `last`: its gradients are to be sent."""
@@ -137,7 +156,8 @@ class Reducer:
             for number in self._launches.ready(at):
                 self._send(self._buckets[number], early=True)
         elif self._counts[at] > self._before[at]:
-            # More contributions than in the step before: the bucket was sent incomplete, and is sent again at the end, on all ranks.
+            # More contributions than in the step before: the bucket was sent incomplete, and is
+            # sent again at the end, on all ranks.
             self._of[id(parameter)].stale = True
 
     def _send(self, bucket: Bucket, early: bool) -> None:

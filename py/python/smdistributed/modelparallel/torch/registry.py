@@ -47,7 +47,9 @@ def axis_of(it: torch.Tensor) -> int | None:
 
 
 def is_scaled(it: torch.Tensor) -> bool:
-    """Whether the parameter sees the samples of all ranks of its tensor parallel group, each with its own loss."""
+    """Whether the parameter sees the samples of all ranks of its tensor parallel group, each
+    with its own loss.
+    """
     return bool(getattr(it, SCALED, False)) and not state.cfg.prescaled_batch
 
 
@@ -61,14 +63,24 @@ def mark(it: torch.Tensor, axis: int | None, scaled: bool = False) -> torch.Tens
 
 
 def tp_register_with_module(
-    cls: type[nn.Module], distributed_module: type[nn.Module], init_hook: Hook | None = None, forward_hook: Hook | None = None, return_hook: Hook | None = None
+    cls: type[nn.Module],
+    distributed_module: type[nn.Module],
+    init_hook: Hook | None = None,
+    forward_hook: Hook | None = None,
+    return_hook: Hook | None = None,
 ) -> None:
     """Modules of class `cls` under `smp.tensor_parallelism` become a `distributed_module`.
 
-    `init_hook` and `forward_hook` take what `cls.__init__` and `cls.forward` take without self, and return (args, kwargs) for the distributed module's; an `init_hook`
-    that returns none leaves the module whole. `return_hook` makes of the distributed module's output what `cls.forward` returns.
+    `init_hook` and `forward_hook` take what `cls.__init__` and `cls.forward` take without self, and
+    return (args, kwargs) for the distributed module's; an `init_hook` that returns none leaves the
+    module whole. `return_hook` makes of the distributed module's output what `cls.forward` returns.
     """
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module) and isinstance(distributed_module, type) and issubclass(distributed_module, nn.Module)):
+    if not (
+        isinstance(cls, type)
+        and issubclass(cls, nn.Module)
+        and isinstance(distributed_module, type)
+        and issubclass(distributed_module, nn.Module)
+    ):
         raise SMPValidationError("tp_register: give classes of torch.nn.Module")
     _forms[cls] = _Form(distributed_module, init_hook, forward_hook, return_hook)
     plain = cls.__init__
@@ -87,7 +99,10 @@ def tp_register_with_module(
 
 
 def tp_register(
-    distributed_module: type[nn.Module], init_hook: Hook | None = None, forward_hook: Hook | None = None, return_hook: Hook | None = None
+    distributed_module: type[nn.Module],
+    init_hook: Hook | None = None,
+    forward_hook: Hook | None = None,
+    return_hook: Hook | None = None,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
     """The same as a decorator of the class."""
 
@@ -99,7 +114,9 @@ def tp_register(
 
 
 def distribute(module: nn.Module) -> nn.Module:
-    """The module with distributed forms in place of the outermost modules that were made for tensor parallelism and have one."""
+    """The module with distributed forms in place of the outermost modules that were made for
+    tensor parallelism and have one.
+    """
     if "transformers" in sys.modules:
         # Its models have distributed forms, too.
         from smdistributed.modelparallel.torch.nn.huggingface import gpt2
@@ -123,7 +140,9 @@ def _walk(module: nn.Module, shared: set[int]) -> None:
 
 
 def _shared(module: nn.Module) -> set[int]:
-    """Modules that share a parameter with a module that is not in them, and modules that stand at several places."""
+    """Modules that share a parameter with a module that is not in them, and modules that stand
+    at several places.
+    """
     owners: dict[int, list[str]] = {}
     places: dict[int, int] = {}
     for name, it in module.named_modules(remove_duplicate=False):
@@ -176,7 +195,9 @@ def _arguments(module: nn.Module) -> tuple[tuple, dict[str, Any]]:
     if isinstance(module, nn.Embedding):
         special = {name: True for name in ("max_norm", "scale_grad_by_freq", "sparse") if getattr(module, name)}
         return (module.num_embeddings, module.embedding_dim), {"padding_idx": module.padding_idx, **special}
-    raise SMPValidationError(f"tensor parallelism of {type(module).__name__}: it was made before its class was registered; call smp.tp_register first")
+    raise SMPValidationError(
+        f"tensor parallelism of {type(module).__name__}: it was made before its class was registered; call smp.tp_register first"
+    )
 
 
 def _names(cls: type[nn.Module]) -> set[str] | None:

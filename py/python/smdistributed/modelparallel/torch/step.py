@@ -11,7 +11,13 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch import ranks
-from smdistributed.modelparallel.torch.exceptions import DistributedModelNotWrappedError, MicrobatchError, SMPRuntimeError, SMPValidationError, StepOutputError
+from smdistributed.modelparallel.torch.exceptions import (
+    DistributedModelNotWrappedError,
+    MicrobatchError,
+    SMPRuntimeError,
+    SMPValidationError,
+    StepOutputError,
+)
 from smdistributed.modelparallel.torch.pipeline.engine import Engine
 from smdistributed.modelparallel.torch.pipeline.frames import Learned
 from smdistributed.modelparallel.torch.pipeline.order import Order, Turns
@@ -29,7 +35,9 @@ class StepOutput:
     def _stack(self) -> torch.Tensor:
         shapes = {tuple(it.shape) for it in self.outputs}
         if len(shapes) > 1:
-            raise StepOutputError(f"StepOutput: microbatches returned tensors of shapes {', '.join(map(str, sorted(shapes)))}; use .outputs or .concat()")
+            raise StepOutputError(
+                f"StepOutput: microbatches returned tensors of shapes {', '.join(map(str, sorted(shapes)))}; use .outputs or .concat()"
+            )
         return torch.stack(self.outputs)
 
     def reduce_mean(self) -> torch.Tensor:
@@ -56,13 +64,17 @@ class StepOutput:
 
 
 def split(value: Any, micro: int, count: int, axis: int, name: str) -> Any:
-    """A microbatch's part of an argument: of tensors, also in containers, and of objects with `smp_slice`."""
+    """A microbatch's part of an argument: of tensors, also in containers, and of objects with
+    `smp_slice`.
+    """
     if isinstance(value, torch.Tensor):
         if value.dim() == 0:
             return value
         size = value.shape[axis] if -value.dim() <= axis < value.dim() else None
         if size is None:
-            raise SMPValidationError(f"step: argument {name!r} has {value.dim()} dimensions and is to be split along {axis}")
+            raise SMPValidationError(
+                f"step: argument {name!r} has {value.dim()} dimensions and is to be split along {axis}"
+            )
         if size % count:
             less = size - size % count
             nearest = f"{less} or {less + count}" if less else f"{count}"
@@ -93,7 +105,9 @@ def _rebuilt(value: Mapping, parts: dict) -> Any:
 
 
 def gathered(results: list[Any], detach: bool) -> Any:
-    """The combined results of the microbatches: StepOutputs for tensors, lists for scalars, in the same containers."""
+    """The combined results of the microbatches: StepOutputs for tensors, lists for scalars, in
+    the same containers.
+    """
     first = results[0]
     if isinstance(first, torch.Tensor):
         return StepOutput([it.detach() if detach else it for it in results])
@@ -102,7 +116,9 @@ def gathered(results: list[Any], detach: bool) -> Any:
     # A torch.Size is a value of each microbatch, like a number.
     if isinstance(first, (list, tuple)) and not isinstance(first, torch.Size):
         # Classes of their own may not take their parts.
-        return (tuple if isinstance(first, tuple) else list)(gathered(list(it), detach) for it in zip(*results, strict=True))
+        return (tuple if isinstance(first, tuple) else list)(
+            gathered(list(it), detach) for it in zip(*results, strict=True)
+        )
     if isinstance(first, Mapping):
         parts = {key: gathered([it[key] for it in results], detach) for key in first}
         return parts if type(first) is dict else _rebuilt(first, parts)
@@ -125,7 +141,13 @@ def _running(count: int):
 class StepFunction:
     """A function under `@smp.step`."""
 
-    def __init__(self, function: Callable[..., Any], non_split_inputs: Sequence[str], input_split_axes: Mapping[str, int], detach_outputs: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        non_split_inputs: Sequence[str],
+        input_split_axes: Mapping[str, int],
+        detach_outputs: bool,
+    ) -> None:
         self._function = function
         self._whole = set(non_split_inputs or ())
         self._axes = dict(input_split_axes or {})
@@ -135,7 +157,9 @@ class StepFunction:
         takes_all = any(it.kind is it.VAR_KEYWORD for it in self._signature.parameters.values())
         for name in (*self._whole, *self._axes):
             if name not in names and not takes_all:
-                raise SMPValidationError(f"step: {function.__name__} has no argument {name!r}; it has {', '.join(sorted(names))}")
+                raise SMPValidationError(
+                    f"step: {function.__name__} has no argument {name!r}; it has {', '.join(sorted(names))}"
+                )
         update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -147,7 +171,9 @@ class StepFunction:
         count = state.cfg.microbatches
         model = state.model
         if model is None:
-            raise DistributedModelNotWrappedError("step: there is no model yet; wrap it with smp.DistributedModel before the first step")
+            raise DistributedModelNotWrappedError(
+                "step: there is no model yet; wrap it with smp.DistributedModel before the first step"
+            )
         batches = [self._arguments(args, kwargs, micro, count) for micro in range(count)]
 
         def body(micro: int) -> Any:
@@ -161,7 +187,9 @@ class StepFunction:
             model.run_late_hooks()
             state.step_count += 1
             model.begin_step()
-            results = [body(micro) for micro in range(count)] if ranks.pp_size() == 1 else self._pipeline(model, body, count)
+            results = (
+                [body(micro) for micro in range(count)] if ranks.pp_size() == 1 else self._pipeline(model, body, count)
+            )
             model.end_step()
         return gathered(results, self._detach)
 
@@ -172,7 +200,10 @@ class StepFunction:
             if name in self._whole:
                 continue
             if kind is inspect.Parameter.VAR_KEYWORD:
-                bound.arguments[name] = {key: it if key in self._whole else split(it, micro, count, self._axes.get(key, 0), key) for key, it in value.items()}
+                bound.arguments[name] = {
+                    key: it if key in self._whole else split(it, micro, count, self._axes.get(key, 0), key)
+                    for key, it in value.items()
+                }
             else:
                 bound.arguments[name] = split(value, micro, count, self._axes.get(name, 0), name)
         return bound.args, bound.kwargs
@@ -181,7 +212,9 @@ class StepFunction:
         cfg = state.cfg
         order = Order(cfg.pipeline, ranks.pp_size(), ranks.pp_rank(), count, cfg.active_microbatches)
         learned = model.learned.setdefault((id(self), torch.is_grad_enabled(), model.training), Learned())
-        state.engine = Engine(model.wire(), model, order, learned, model.workers, cfg.active_microbatches, Turns(state.groups.turns))
+        state.engine = Engine(
+            model.wire(), model, order, learned, model.workers, cfg.active_microbatches, Turns(state.groups.turns)
+        )
         results = state.engine.run(body)
         model.timeline = state.engine.baton.timeline
         return results
@@ -194,11 +227,11 @@ def step(
     input_split_axes: Mapping[str, int] | None = None,
     detach_outputs: bool = True,
 ) -> Any:
-    """Makes a function run once for each microbatch: tensor arguments are split along their first dimension (`input_split_axes` names others, `non_split_inputs` what
-    is given whole).
+    """Makes a function run once for each microbatch: tensor arguments are split along their first
+    dimension (`input_split_axes` names others, `non_split_inputs` what is given whole).
 
-    The model is called and `model.backward(loss)` runs in it; `optimizer.step()` outside. Tensors that it returns become `StepOutput`s, other values lists of one for
-    each microbatch.
+    The model is called and `model.backward(loss)` runs in it; `optimizer.step()` outside. Tensors
+    that it returns become `StepOutput`s, other values lists of one for each microbatch.
     """
 
     def wrap(it: Callable[..., Any]) -> StepFunction:

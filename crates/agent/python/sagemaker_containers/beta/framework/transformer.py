@@ -2,4 +2,6 @@
 
 
 def __getattr__(name: str):
-    raise AttributeError(f"sagemaker_containers.beta.framework.transformer.{name} serves models, and a training job of Shoal does not")
+    raise AttributeError(
+        f"sagemaker_containers.beta.framework.transformer.{name} serves models, and a training job of Shoal does not"
+    )

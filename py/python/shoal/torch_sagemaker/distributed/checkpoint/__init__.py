@@ -1,1 +1,3 @@
-"""Checkpoints that all ranks write and read together, in the format of torch.distributed.checkpoint."""
+"""Checkpoints that all ranks write and read together, in the format of
+torch.distributed.checkpoint.
+"""

@@ -22,8 +22,10 @@ class _Call(NamedTuple):
 
 
 class AsyncCallsQueue:
-    """Calls of `async_save` that are not over, oldest first. A thread writes; only the calling thread talks to other ranks, so that collectives of
-    the training and of checkpoints keep one order."""
+    """Calls of `async_save` that are not over, oldest first. A thread writes; only the calling
+    thread talks to other ranks, so that collectives of the training and of checkpoints keep one
+    order.
+    """
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -32,7 +34,9 @@ class AsyncCallsQueue:
         atexit.register(self._warn)
 
     def schedule(self, ranks: _DistWrapper, write: Callable[[], Any], finish: Callable[[list[Any]], Any]) -> int:
-        """Starts to write on this rank; gives the call's index, from 1. `finish` gets all ranks' results, on the coordinator, when the call is finalised."""
+        """Starts to write on this rank; gives the call's index, from 1. `finish` gets all ranks'
+        results, on the coordinator, when the call is finalised.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._count += 1
@@ -43,10 +47,14 @@ class AsyncCallsQueue:
         """How many there are."""
         return len(self._calls)
 
-    def maybe_finalize_async_calls(self, blocking: bool = False, process_group: dist.ProcessGroup | None = None) -> list[int]:
-        """Completes the calls that all their ranks have written, or with `blocking` all calls; the ranks that have saved call this alike. Gives
-        their indices. Each call is finalised by the ranks that made it, whatever `process_group` is. Raises torch's `CheckpointException` on all of
-        them if one could not write."""
+    def maybe_finalize_async_calls(
+        self, blocking: bool = False, process_group: dist.ProcessGroup | None = None
+    ) -> list[int]:
+        """Completes the calls that all their ranks have written, or with `blocking` all calls;
+        the ranks that have saved call this alike. Gives their indices. Each call is finalised by
+        the ranks that made it, whatever `process_group` is. Raises torch's `CheckpointException`
+        on all of them if one could not write.
+        """
         finalized = []
         while self._calls:
             call = self._calls[0]

@@ -1,4 +1,6 @@
-"""Kinds of state dicts: FSDP's own, and a local one that has each rank's shards as they lie in memory."""
+"""Kinds of state dicts: FSDP's own, and a local one that has each rank's shards as they lie in
+memory.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,8 @@ __all__ = ["SMStateDictType", "init_optim_state", "sm_state_dict_type"]
 class SMStateDictType(Enum):
     """Kinds on top of FSDP's."""
 
-    #: A rank's own shards. They fit the same number of shards only; each shard needs a checkpoint of its own, saved by the ranks that have a copy of it.
+    #: A rank's own shards. They fit the same number of shards only; each shard needs a checkpoint
+    #: of its own, saved by the ranks that have a copy of it.
     SM_LOCAL_STATE_DICT = auto()
 
 
@@ -28,8 +31,10 @@ def sm_state_dict_type(
     state_dict_config: Any = None,
     optim_state_dict_config: Any = None,
 ) -> Iterator[None]:
-    """Within it, `model.state_dict()` and `model.load_state_dict()` are of this kind, as with FSDP.state_dict_type. Local tensors are the
-    parameters' own memory, so that what is loaded into them is loaded into the model."""
+    """Within it, `model.state_dict()` and `model.load_state_dict()` are of this kind, as with
+    FSDP.state_dict_type. Local tensors are the parameters' own memory, so that what is loaded
+    into them is loaded into the model.
+    """
     if not isinstance(state_dict_type, SMStateDictType):
         with FSDP.state_dict_type(model, state_dict_type, state_dict_config, optim_state_dict_config):
             yield
@@ -42,12 +47,16 @@ def sm_state_dict_type(
         own = _local_tensors(model)
         missing, unexpected = sorted(set(own) - set(given)), sorted(set(given) - set(own))
         if strict and (missing or unexpected):
-            raise RuntimeError(f"load_state_dict: a local state dict without {missing} and with {unexpected} on top; was it saved with as many shards?")
+            raise RuntimeError(
+                f"load_state_dict: a local state dict without {missing} and with {unexpected} on top; was it saved with as many shards?"
+            )
         with torch.no_grad():
             for name, it in own.items():
                 if name in given:
                     if it.shape != given[name].shape:
-                        raise RuntimeError(f"load_state_dict: {name} has {list(given[name].shape)}, this rank's shard {list(it.shape)}; it was saved with another number of shards")
+                        raise RuntimeError(
+                            f"load_state_dict: {name} has {list(given[name].shape)}, this rank's shard {list(it.shape)}; it was saved with another number of shards"
+                        )
                     it.copy_(given[name])
         return nn.modules.module._IncompatibleKeys(missing, unexpected)
 
@@ -81,8 +90,10 @@ def _local_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def init_optim_state(optimizer: torch.optim.Optimizer, skip_empty_param: bool = True) -> None:
-    """Makes the optimizer's state as it is before its first step, so that there are tensors to load into. Parameters stay as they are. Does nothing if it has
-    state already or there are gradients. `skip_empty_param`: leaves parameters without elements on this rank out."""
+    """Makes the optimizer's state as it is before its first step, so that there are tensors to
+    load into. Parameters stay as they are. Does nothing if it has state already or there are
+    gradients. `skip_empty_param`: leaves parameters without elements on this rank out.
+    """
     parameters = [it for group in optimizer.param_groups for it in group["params"]]
     if optimizer.state or any(it.grad is not None for it in parameters):
         return

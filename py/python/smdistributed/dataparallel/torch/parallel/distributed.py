@@ -16,11 +16,13 @@ BUCKET_MB = 25
 
 
 class DistributedDataParallel(_Torch):
-    """Averages gradients during the backward pass, bucket by bucket (`bucket_cap_mb`, MiB; 25 if not given); parameters and buffers are rank 0's at
-    first, and with `broadcast_buffers` buffers are at each forward pass.
+    """Averages gradients during the backward pass, bucket by bucket (`bucket_cap_mb`, MiB; 25 if
+    not given); parameters and buffers are rank 0's at first, and with `broadcast_buffers` buffers
+    are at each forward pass.
 
-    `device_ids` is the one local device; for a module on the CPU its number is not looked at. Keys of `state_dict()` begin with `module.`. Raises
-    `SMDDPNotInitializedError` without a process group and `SMDDPConfigError` for several devices.
+    `device_ids` is the one local device; for a module on the CPU its number is not looked at. Keys
+    of `state_dict()` begin with `module.`. Raises `SMDDPNotInitializedError` without a process
+    group and `SMDDPConfigError` for several devices.
     """
 
     def __init__(
@@ -34,9 +36,13 @@ class DistributedDataParallel(_Torch):
         **more,
     ):
         if not dist.is_initialized():
-            raise SMDDPNotInitializedError("DistributedDataParallel: there is no process group; call init_process_group() first")
+            raise SMDDPNotInitializedError(
+                "DistributedDataParallel: there is no process group; call init_process_group() first"
+            )
         if device_ids is not None and len(device_ids) > 1:
-            raise SMDDPConfigError(f"DistributedDataParallel: device_ids={device_ids}; a rank has one device, give [{environment.local_rank()}]")
+            raise SMDDPConfigError(
+                f"DistributedDataParallel: device_ids={device_ids}; a rank has one device, give [{environment.local_rank()}]"
+            )
         if all(it.device.type == "cpu" for it in module.parameters()):
             device_ids = output_device = None
         with warnings.catch_warnings():

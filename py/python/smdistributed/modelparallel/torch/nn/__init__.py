@@ -18,7 +18,11 @@ from smdistributed.modelparallel.torch.registry import tp_register_with_module a
 DistributedLayerNorm = FusedLayerNorm
 
 _register(_nn.Linear, DistributedLinear)
-_register(_nn.Embedding, DistributedEmbedding, lambda *args, **kwargs: None if set(kwargs) - {"padding_idx"} or len(args) > 3 else (args, kwargs))
+_register(
+    _nn.Embedding,
+    DistributedEmbedding,
+    lambda *args, **kwargs: None if set(kwargs) - {"padding_idx"} or len(args) > 3 else (args, kwargs),
+)
 
 __all__ = [
     "DistributedAttentionLayer",

@@ -16,8 +16,10 @@ __all__ = ["DistributedAttentionLayer", "FlashAttentionLayer"]
 
 
 class DistributedAttentionLayer(Block):
-    """Attention over the heads of this rank. `hidden` is [N, S, H], the additive mask [N, 1, 1, S]; `forward((hidden, mask))` returns [N, S, H], and with
-    `cross_attention` it takes (hidden, cross_states, cross_mask)."""
+    """Attention over the heads of this rank. `hidden` is [N, S, H], the additive mask [N, 1, 1,
+    S]; `forward((hidden, mask))` returns [N, S, H], and with `cross_attention` it takes (hidden,
+    cross_states, cross_mask).
+    """
 
     def __init__(
         self,
@@ -41,7 +43,14 @@ class DistributedAttentionLayer(Block):
         **settings: Any,
     ) -> None:
         check_settings(self, settings)
-        super().__init__(hidden_size, layernorm_epsilon, pre_layernorm, post_layernorm, initializer_range if use_normal_initialization else None, inner)
+        super().__init__(
+            hidden_size,
+            layernorm_epsilon,
+            pre_layernorm,
+            post_layernorm,
+            initializer_range if use_normal_initialization else None,
+            inner,
+        )
         inside = num_attention_heads * attention_head_size
         self.heads, self.head_size = divided(num_attention_heads, "num_attention_heads"), attention_head_size
         self.query, self.key, self.value = (self._linear(hidden_size, inside, 0) for _ in range(3))
@@ -50,7 +59,8 @@ class DistributedAttentionLayer(Block):
         self.cross_attention, self.causal_mask_size = cross_attention, causal_mask_size
         self.attention_in_fp32 = attention_in_fp32
         self.scale = (1.0 / math.sqrt(attention_head_size)) if scale_attention_scores else 1.0
-        #: Scores are divided by it before the product and multiplied in float32 after it, which matters in half precision only.
+        #: Scores are divided by it before the product and multiplied in float32 after it, which
+        #: matters in half precision only.
         self.layer_scale = float(layer_idx + 1) if query_key_layer_scaling and layer_idx is not None else 1.0
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
@@ -66,7 +76,9 @@ class DistributedAttentionLayer(Block):
             scores = scores.masked_fill(later, torch.finfo(scores.dtype).min)
         return scores if mask is None else scores + mask.to(scores.dtype)
 
-    def attend(self, hidden: torch.Tensor, mask: torch.Tensor | None, states: torch.Tensor | None = None) -> torch.Tensor:
+    def attend(
+        self, hidden: torch.Tensor, mask: torch.Tensor | None, states: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Attention, residual connection and normalizations."""
         x = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
         x = self.begin(x)
@@ -77,7 +89,10 @@ class DistributedAttentionLayer(Block):
         weights = torch.softmax(self._scores(query, key, mask), -1).to(value.dtype)
         weights = collectives.dropout(weights, self.attention_dropout_prob, self.training, split=True)
         found = (weights @ value).transpose(1, 2).flatten(2)
-        found = collectives.dropout(self.end(found, self.dense), self.hidden_dropout_prob, self.training, split=False) + hidden
+        found = (
+            collectives.dropout(self.end(found, self.dense), self.hidden_dropout_prob, self.training, split=False)
+            + hidden
+        )
         return found if self.layernorm is None else self.layernorm(found)
 
     def forward(self, inputs: tuple) -> torch.Tensor:
@@ -90,7 +105,9 @@ class DistributedAttentionLayer(Block):
 
 
 class FlashAttentionLayer(nn.Module):
-    """Attention of one rank by PyTorch's fused kernels. `qkv`: [N, S, 3, heads, head size]; returns [N, S, heads, head size]."""
+    """Attention of one rank by PyTorch's fused kernels. `qkv`: [N, S, 3, heads, head size];
+    returns [N, S, heads, head size].
+    """
 
     def __init__(
         self,
@@ -106,7 +123,13 @@ class FlashAttentionLayer(nn.Module):
         super().__init__()
         check_settings(self, {"use_alibi": use_alibi})
         self.attention_dropout_prob = attention_dropout_prob
-        base = 1.0 if not scale_attention_scores else None if attention_head_size is None else 1.0 / math.sqrt(attention_head_size)
+        base = (
+            1.0
+            if not scale_attention_scores
+            else None
+            if attention_head_size is None
+            else 1.0 / math.sqrt(attention_head_size)
+        )
         self.scale = scale if scale is not None else base
         if scale_attn_by_layer_idx and layer_idx is not None and self.scale is not None:
             self.scale /= layer_idx + 1
@@ -119,5 +142,7 @@ class FlashAttentionLayer(nn.Module):
             later = torch.full((rows, rows), float("-inf"), dtype=query.dtype, device=query.device).triu(1)
             attn_mask, causal = attn_mask.to(query.dtype) + later, False
         p = self.attention_dropout_prob if self.training else 0.0
-        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, p, causal, scale=self.scale)
+        found = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, p, causal, scale=self.scale
+        )
         return found.transpose(1, 2)

@@ -1,4 +1,6 @@
-"""The common part of attention and feed-forward layers: their begin, their end and their settings."""
+"""The common part of attention and feed-forward layers: their begin, their end and their
+settings.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +33,33 @@ FUSED = {
 
 
 def check_settings(owner: object, settings: dict[str, Any]) -> None:
-    """Raises for unknown settings, and for settings that would change results and are not offered."""
+    """Raises for unknown settings, and for settings that would change results and are not
+    offered.
+    """
     for name, value in settings.items():
         if name in ("use_alibi", "rotary_dim", "gptj_residual", "window_size") and value:
-            raise SMPValidationError(f"{type(owner).__name__}: {name} is not offered; use a module of your own with smp.nn.DistributedLinear")
+            raise SMPValidationError(
+                f"{type(owner).__name__}: {name} is not offered; use a module of your own with smp.nn.DistributedLinear"
+            )
         if name not in FUSED and name not in ("use_alibi", "rotary_dim", "gptj_residual", "window_size"):
             raise TypeError(f"{type(owner).__name__}.__init__() got an unexpected keyword argument {name!r}")
 
 
 class Block(Distributed):
-    """A product whose first half has its outputs in parts, and whose second half its inputs (Shoeybi et al. 2019), with a residual connection and normalizations.
+    """A product whose first half has its outputs in parts, and whose second half its inputs
+    (Shoeybi et al. 2019), with a residual connection and normalizations.
 
     `inner`: it stands in a larger distributed module, which has gathered the samples already.
     """
 
-    def __init__(self, hidden: int, epsilon: float, pre_layernorm: bool, post_layernorm: bool, normal: float | None, inner: bool) -> None:
+    def __init__(
+        self, hidden: int, epsilon: float, pre_layernorm: bool, post_layernorm: bool, normal: float | None, inner: bool
+    ) -> None:
         super().__init__()
         if not (pre_layernorm or post_layernorm):
-            raise SMPValidationError(f"{type(self).__name__}: at least one of pre_layernorm and post_layernorm must be True")
+            raise SMPValidationError(
+                f"{type(self).__name__}: at least one of pre_layernorm and post_layernorm must be True"
+            )
         self.hidden_size, self.inner, self._normal = hidden, inner, normal
         self.pre_layernorm = self._layernorm(epsilon) if pre_layernorm else None
         self.layernorm = self._layernorm(epsilon) if post_layernorm else None
@@ -60,19 +71,27 @@ class Block(Distributed):
         return made
 
     def _linear(self, inputs: int, outputs: int, axis: int) -> nn.ParameterDict:
-        """Weight [outputs, inputs] in parts along `axis`; a bias of parts of outputs is in parts, too."""
+        """Weight [outputs, inputs] in parts along `axis`; a bias of parts of outputs is in
+        parts, too.
+        """
         normal = self._normal
         fill = uniform(inputs) if normal is None else (lambda it: it.normal_(0.0, normal))
         zero = uniform(inputs) if normal is None else nn.init.zeros_
         divided(outputs if axis == 0 else inputs, "features")
-        bias = part((outputs,), 0, zero) if axis == 0 else part((outputs,), None, zero, scaled=collectives.mode() == "whole")
+        bias = (
+            part((outputs,), 0, zero)
+            if axis == 0
+            else part((outputs,), None, zero, scaled=collectives.mode() == "whole")
+        )
         made = _Linear()
         made.weight, made.bias = part((outputs, inputs), axis, fill), bias
         return made
 
     def begin(self, x: torch.Tensor) -> torch.Tensor:
         """The tensor before the first half: of all samples that this rank sees."""
-        return {"own": collectives.gather_batch, "whole": collectives.enter, "same": collectives.enter}[collectives.mode()](x)
+        return {"own": collectives.gather_batch, "whole": collectives.enter, "same": collectives.enter}[
+            collectives.mode()
+        ](x)
 
     def end(self, x: torch.Tensor, linear: nn.Module) -> torch.Tensor:
         """The second half."""
@@ -81,10 +100,19 @@ class Block(Distributed):
         return found + linear.bias
 
     def outside(self, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-        """Gathers all ranks' samples, if this is the outermost distributed module and the mode is `whole`."""
+        """Gathers all ranks' samples, if this is the outermost distributed module and the mode
+        is `whole`.
+        """
         if self.inner or collectives.mode() != "whole":
             return list(tensors)
-        return [it if it is None else collectives.gather_same(it) if it.is_floating_point() else collectives.gather_plain(it) for it in tensors]
+        return [
+            it
+            if it is None
+            else collectives.gather_same(it)
+            if it.is_floating_point()
+            else collectives.gather_plain(it)
+            for it in tensors
+        ]
 
     def inside(self, x: torch.Tensor) -> torch.Tensor:
         """Own samples of the result, where `outside` gathered all ranks'."""

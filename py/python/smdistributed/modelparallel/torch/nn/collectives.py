@@ -1,6 +1,8 @@
-"""Collectives of tensor parallel ranks, as functions of autograd. t ranks with B samples each, x is [B, .., d].
+"""Collectives of tensor parallel ranks, as functions of autograd. t ranks with B samples each, x is
+[B, .., d].
 
-The gradient that arrives at a rank is that of its own samples' loss where ranks have samples of their own, and that of the common loss where they have the same.
+The gradient that arrives at a rank is that of its own samples' loss where ranks have samples of
+their own, and that of the common loss where they have the same.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ __all__ = [
 
 
 def mode() -> str:
-    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its own, and activations outside of the products are of `own`
-    samples (optimize memory) or of all ranks' samples (`whole`, optimize speed)."""
+    """`same`: ranks of a group have the same samples (prescaled_batch). Otherwise each has its
+    own, and activations outside of the products are of `own` samples (optimize memory) or of all
+    ranks' samples (`whole`, optimize speed).
+    """
     cfg = state.cfg
     return "same" if cfg.prescaled_batch else "own" if cfg.optimize == "memory" else "whole"
 
@@ -113,7 +117,9 @@ def _pair(name: str, there: Any, back: Any, doc: str) -> Any:
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         return back(grad)
 
-    made = type(name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    made = type(
+        name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    )
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return x if ranks.tp_size() == 1 else made.apply(x)
@@ -127,14 +133,21 @@ def _same(x: torch.Tensor) -> torch.Tensor:
 
 
 gather_batch = _pair("gather_batch", _gather, _reduce_scatter, "[B, ..] to [tB, ..]; gradients of all ranks are added.")
-scatter_batch = _pair("scatter_batch", _reduce_scatter, _gather, "Sums of [tB, ..] over ranks, of which each gets its samples' [B, ..].")
+scatter_batch = _pair(
+    "scatter_batch", _reduce_scatter, _gather, "Sums of [tB, ..] over ranks, of which each gets its samples' [B, ..]."
+)
 gather_same = _pair("gather_same", _gather, _own, "[B, ..] to [tB, ..], where all ranks do the same from here on.")
 own_batch = _pair("own_batch", _own, _gather, "Of [tB, ..] this rank's [B, ..].")
 enter = _pair("enter", _same, _reduce, "The same tensor on all ranks before a product of parts; gradients are added.")
 leave = _pair("leave", _reduce, _same, "The sum over ranks.")
 slice_last = _pair("slice_last", _last, _gather_last, "Of the last dimension this rank's part.")
 gather_last = _pair("gather_last", _gather_last, _last, "All ranks' parts of the last dimension.")
-to_slices = _pair("to_slices", _to_slices, _from_slices, "[B, .., d] to [tB, .., d/t]: all ranks' samples, of each this rank's features.")
+to_slices = _pair(
+    "to_slices",
+    _to_slices,
+    _from_slices,
+    "[B, .., d] to [tB, .., d/t]: all ranks' samples, of each this rank's features.",
+)
 from_slices = _pair("from_slices", _from_slices, _to_slices, "The reverse.")
 
 
@@ -157,8 +170,10 @@ class _Dropout(torch.autograd.Function):
 
 
 def dropout(x: torch.Tensor, p: float, training: bool, split: bool) -> torch.Tensor:
-    """Random numbers of each rank's own where activations are parts (`split`) or of own samples, the same on all ranks where activations are the same. Drawn from
-    torch's generator, so that activations can be computed again."""
+    """Random numbers of each rank's own where activations are parts (`split`) or of own samples,
+    the same on all ranks where activations are the same. Drawn from torch's generator, so that
+    activations can be computed again.
+    """
     if not training or p == 0.0:
         return x
     if split or mode() == "own" or ranks.tp_size() == 1:

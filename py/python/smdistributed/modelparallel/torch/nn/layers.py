@@ -29,8 +29,12 @@ def divided(number: int, what: str) -> int:
     return number // degree
 
 
-def part(shape: tuple[int, ...], axis: int | None, fill: Callable[[torch.Tensor], Any], scaled: bool = True) -> nn.Parameter:
-    """This rank's part of a parameter that is initialized as a whole, by the same random numbers on all ranks."""
+def part(
+    shape: tuple[int, ...], axis: int | None, fill: Callable[[torch.Tensor], Any], scaled: bool = True
+) -> nn.Parameter:
+    """This rank's part of a parameter that is initialized as a whole, by the same random numbers
+    on all ranks.
+    """
     whole = torch.empty(shape)
     with torch.no_grad():
         fill(whole)
@@ -47,13 +51,21 @@ def uniform(fan_in: int) -> Callable[[torch.Tensor], Any]:
 
 
 class DistributedLinear(Distributed):
-    """`nn.Linear` with input features in parts: weight [out, in/t]. x is [.., in], the result [.., out]. The bias is whole on each rank."""
+    """`nn.Linear` with input features in parts: weight [out, in/t]. x is [.., in], the result
+    [.., out]. The bias is whole on each rank.
+    """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, init: Callable[[torch.Tensor], Any] | None = None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, init: Callable[[torch.Tensor], Any] | None = None
+    ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = part((out_features, in_features), 1, init or uniform(in_features))
-        self.bias = part((out_features,), None, uniform(in_features) if init is None else nn.init.zeros_, scaled=False) if bias else None
+        self.bias = (
+            part((out_features,), None, uniform(in_features) if init is None else nn.init.zeros_, scaled=False)
+            if bias
+            else None
+        )
 
     @classmethod
     def fits(cls, degree: int, in_features: int, out_features: int, bias: bool = True, **_: Any) -> bool:
@@ -78,11 +90,15 @@ class DistributedLinear(Distributed):
 
 
 def by_features(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """x times the weight whose input features are in parts; of own samples, or of those that all ranks have."""
+    """x times the weight whose input features are in parts; of own samples, or of those that all
+    ranks have.
+    """
     if collectives.mode() == "same":
         return collectives.leave(functional.linear(collectives.slice_last(input), weight))
     if input.dim() == 1:
-        raise SMPValidationError("DistributedLinear: an input without a dimension of samples; give [samples, .., features]")
+        raise SMPValidationError(
+            "DistributedLinear: an input without a dimension of samples; give [samples, .., features]"
+        )
     return collectives.scatter_batch(functional.linear(collectives.to_slices(input), weight))
 
 
@@ -125,7 +141,9 @@ class DistributedEmbedding(Distributed):
         """Vectors of this rank's samples."""
         if collectives.mode() == "same":
             return collectives.gather_last(functional.embedding(input, self.weight, self.padding_idx))
-        return collectives.from_slices(functional.embedding(collectives.gather_plain(input), self.weight, self.padding_idx))
+        return collectives.from_slices(
+            functional.embedding(collectives.gather_plain(input), self.weight, self.padding_idx)
+        )
 
     def extra_repr(self) -> str:
         """For people."""

@@ -1,4 +1,6 @@
-"""Transformers in parts: the feed-forward layer, a layer, a stack of layers, and a language model."""
+"""Transformers in parts: the feed-forward layer, a layer, a stack of layers, and a language
+model.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,18 @@ from smdistributed.modelparallel.torch.nn.blocks import ACTIVATIONS, Block, chec
 from smdistributed.modelparallel.torch.nn.layers import DistributedEmbedding, by_features
 from smdistributed.modelparallel.torch.registry import Distributed, mark
 
-__all__ = ["DistributedTransformer", "DistributedTransformerLMHead", "DistributedTransformerLayer", "DistributedTransformerOutputLayer"]
+__all__ = [
+    "DistributedTransformer",
+    "DistributedTransformerLMHead",
+    "DistributedTransformerLayer",
+    "DistributedTransformerOutputLayer",
+]
 
 
 class DistributedTransformerOutputLayer(Block):
-    """The feed-forward layer: hidden to intermediate features in parts, and back. x is [N, S, H]."""
+    """The feed-forward layer: hidden to intermediate features in parts, and back. x is [N, S,
+    H].
+    """
 
     def __init__(
         self,
@@ -39,11 +48,24 @@ class DistributedTransformerOutputLayer(Block):
     ) -> None:
         check_settings(self, settings)
         if activation not in ACTIVATIONS:
-            raise SMPValidationError(f"{type(self).__name__}: activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
-        super().__init__(hidden_size, layernorm_epsilon, pre_layernorm, post_layernorm, initializer_range if use_normal_initialization else None, inner)
+            raise SMPValidationError(
+                f"{type(self).__name__}: activation {activation!r} is none of {', '.join(ACTIVATIONS)}"
+            )
+        super().__init__(
+            hidden_size,
+            layernorm_epsilon,
+            pre_layernorm,
+            post_layernorm,
+            initializer_range if use_normal_initialization else None,
+            inner,
+        )
         self.dense1 = self._linear(hidden_size, intermediate_size, 0)
         self.dense2 = self._linear(intermediate_size, hidden_size, 1)
-        self.activation, self.hidden_dropout_prob, self.fp32_residual_addition = ACTIVATIONS[activation], hidden_dropout_prob, fp32_residual_addition
+        self.activation, self.hidden_dropout_prob, self.fp32_residual_addition = (
+            ACTIVATIONS[activation],
+            hidden_dropout_prob,
+            fp32_residual_addition,
+        )
 
     def transform(self, hidden: torch.Tensor) -> torch.Tensor:
         """The layer, residual connection and normalizations."""
@@ -60,8 +82,10 @@ class DistributedTransformerOutputLayer(Block):
 
 
 class DistributedTransformerLayer(Distributed):
-    """A layer. It takes ONE tuple (hidden [N, S, H], additive mask [N, 1, 1, S]) and returns (hidden, mask); with `add_cross_attention` both have (hidden,
-    cross_states, mask, cross_mask)."""
+    """A layer. It takes ONE tuple (hidden [N, S, H], additive mask [N, 1, 1, S]) and returns
+    (hidden, mask); with `add_cross_attention` both have (hidden, cross_states, mask,
+    cross_mask).
+    """
 
     def __init__(
         self,
@@ -99,18 +123,38 @@ class DistributedTransformerLayer(Distributed):
         }  # fmt: skip
         sizes = (num_attention_heads, attention_head_size, hidden_size)
         self.attention = DistributedAttentionLayer(*sizes, causal_mask_size=causal_mask_size, **attention, **common)
-        self.cross_attention = DistributedAttentionLayer(*sizes, cross_attention=True, **attention, **common) if add_cross_attention else None
-        self.output = DistributedTransformerOutputLayer(hidden_size, intermediate_size, activation=activation, fp32_residual_addition=fp32_residual_addition, **common)
+        self.cross_attention = (
+            DistributedAttentionLayer(*sizes, cross_attention=True, **attention, **common)
+            if add_cross_attention
+            else None
+        )
+        self.output = DistributedTransformerOutputLayer(
+            hidden_size,
+            intermediate_size,
+            activation=activation,
+            fp32_residual_addition=fp32_residual_addition,
+            **common,
+        )
         self.inner = inner
 
     @classmethod
-    def fits(cls, degree: int, num_attention_heads: int = 32, attention_head_size: int = 32, hidden_size: int = 1024, intermediate_size: int = 4096, **_: Any) -> bool:
+    def fits(
+        cls,
+        degree: int,
+        num_attention_heads: int = 32,
+        attention_head_size: int = 32,
+        hidden_size: int = 1024,
+        intermediate_size: int = 4096,
+        **_: Any,
+    ) -> bool:
         """Whether the degree divides heads and features."""
         return num_attention_heads % degree == 0 and intermediate_size % degree == 0 and hidden_size % degree == 0
 
     def forward(self, inputs: tuple) -> tuple:
         """A tuple of the same tensors, with new hidden states."""
-        gather, back = (_nothing, _nothing) if self.inner or collectives.mode() != "whole" else (_gather, collectives.own_batch)
+        gather, back = (
+            (_nothing, _nothing) if self.inner or collectives.mode() != "whole" else (_gather, collectives.own_batch)
+        )
         if self.cross_attention is None:
             hidden, mask = inputs
             hidden = self.output.transform(self.attention.attend(gather(hidden), gather(mask)))
@@ -137,12 +181,16 @@ _LAYER = [
 
 
 class DistributedTransformer(Distributed):
-    """`num_layers` layers one after the other, in `seq_layers`; arguments and tuples are those of DistributedTransformerLayer."""
+    """`num_layers` layers one after the other, in `seq_layers`; arguments and tuples are those
+    of DistributedTransformerLayer.
+    """
 
     def __init__(self, num_layers: int = 12, *args: Any, inner: bool = False, **kwargs: Any) -> None:
         super().__init__()
         self.inner = inner
-        self.seq_layers = nn.Sequential(*(DistributedTransformerLayer(*args, layer_idx=at, inner=True, **kwargs) for at in range(num_layers)))
+        self.seq_layers = nn.Sequential(
+            *(DistributedTransformerLayer(*args, layer_idx=at, inner=True, **kwargs) for at in range(num_layers))
+        )
 
     @classmethod
     def fits(cls, degree: int, num_layers: int = 12, *args: Any, **kwargs: Any) -> bool:
@@ -158,11 +206,13 @@ class DistributedTransformer(Distributed):
 
 
 class DistributedTransformerLMHead(Distributed):
-    """A language model. It takes one tuple (input_ids, attention_mask, token_type_ids, position_ids, labels), of which all but the first may be none; the mask is [N,
-    S], 1 where MASKED. The language model's head is the word embedding and has no bias.
+    """A language model. It takes one tuple (input_ids, attention_mask, token_type_ids,
+    position_ids, labels), of which all but the first may be none; the mask is [N, S], 1 where
+    MASKED. The language model's head is the word embedding and has no bias.
 
-    Returns logits [N, S, vocabulary], with labels (loss, logits), and hidden states [N, S, H] without `add_lm_head`. Labels of -100 do not count; with
-    `causal_mask_size` the label of a place is predicted from the place before it.
+    Returns logits [N, S, vocabulary], with labels (loss, logits), and hidden states [N, S, H]
+    without `add_lm_head`. Labels of -100 do not count; with `causal_mask_size` the label of a place
+    is predicted from the place before it.
     """
 
     def __init__(
@@ -205,7 +255,11 @@ class DistributedTransformerLMHead(Distributed):
         self.transformer = DistributedTransformer(num_layers, **given)
         self.layernorm = nn.LayerNorm(hidden_size, layernorm_epsilon)
         self.final = pre_layernorm and not post_layernorm
-        self.embedding_dropout_prob, self.add_lm_head, self.causal = embedding_dropout_prob, add_lm_head, causal_mask_size is not None
+        self.embedding_dropout_prob, self.add_lm_head, self.causal = (
+            embedding_dropout_prob,
+            add_lm_head,
+            causal_mask_size is not None,
+        )
         self.add_cross_attention, self.vocab_size = add_cross_attention, vocab_size
         for it in self.layernorm.parameters():
             mark(it, None)
@@ -243,5 +297,7 @@ class DistributedTransformerLMHead(Distributed):
         if labels is None:
             return logits
         scores, wanted = (logits[:, :-1], labels[:, 1:]) if self.causal else (logits, labels)
-        loss = functional.cross_entropy(scores.float().reshape(-1, self.vocab_size), wanted.reshape(-1), ignore_index=-100)
+        loss = functional.cross_entropy(
+            scores.float().reshape(-1, self.vocab_size), wanted.reshape(-1), ignore_index=-100
+        )
         return loss, logits

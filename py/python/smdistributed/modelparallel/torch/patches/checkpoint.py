@@ -13,7 +13,9 @@ __all__ = ["checkpoint", "checkpoint_sequential"]
 
 
 def checkpoint(module: nn.Module, *args: Any, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
-    """The module's output; its activations are computed again in the backward pass. Modules only."""
+    """The module's output; its activations are computed again in the backward pass. Modules
+    only.
+    """
     if not isinstance(module, nn.Module):
         raise SMPValidationError("checkpoint: only torch.nn.Module can be checkpointed; put the function into a module")
     if isinstance(module, nn.Sequential):
@@ -21,8 +23,16 @@ def checkpoint(module: nn.Module, *args: Any, preserve_rng_state: bool = True, *
     return recompute.again(module, *args, preserve_rng_state=preserve_rng_state, **kwargs)
 
 
-def checkpoint_sequential(sequential: nn.Sequential, input: Any, strategy: str = "each", preserve_rng_state: bool = True, pack_args_as_tuple: bool = False) -> Any:
-    """The Sequential's output; `strategy` (each, contiguous or group_N) says what is recomputed together."""
+def checkpoint_sequential(
+    sequential: nn.Sequential,
+    input: Any,
+    strategy: str = "each",
+    preserve_rng_state: bool = True,
+    pack_args_as_tuple: bool = False,
+) -> Any:
+    """The Sequential's output; `strategy` (each, contiguous or group_N) says what is recomputed
+    together.
+    """
     if not isinstance(sequential, nn.Sequential):
         raise SMPValidationError("checkpoint_sequential: give an nn.Sequential")
     recompute.set_activation_checkpointing(sequential, preserve_rng_state, pack_args_as_tuple, strategy)

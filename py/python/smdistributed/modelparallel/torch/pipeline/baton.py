@@ -1,4 +1,6 @@
-"""Threads of which one computes at a time: the one that has the baton, until it waits or is done."""
+"""Threads of which one computes at a time: the one that has the baton, until it waits or is
+done.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Abandoned(BaseException):
 class Task:
     """Work that may wait in the middle. `turn`: its priority; the lowest gets the baton first."""
 
-    def __init__(self, run: Callable[[], None], turn: tuple[int, ...], label: tuple[str, int], name: tuple[int, ...]) -> None:
+    def __init__(
+        self, run: Callable[[], None], turn: tuple[int, ...], label: tuple[str, int], name: tuple[int, ...]
+    ) -> None:
         self.run = run
         #: The same on all ranks of a tensor parallel group.
         self.name = name
@@ -81,10 +85,13 @@ class Baton:
         self._autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds if torch.is_autocast_enabled(kind)]
 
     def surroundings(self) -> ExitStack:
-        """Gives a thread the modes of the thread that called the step: gradients, autocast, device."""
+        """Gives a thread the modes of the thread that called the step: gradients, autocast,
+        device.
+        """
         stack = ExitStack()
         stack.enter_context(torch.set_grad_enabled(self._grad))
-        # Backward passes run on the thread that asks for them, so that a wait in one holds up nothing else.
+        # Backward passes run on the thread that asks for them, so that a wait in one holds up
+        # nothing else.
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         for kind, dtype in self._autocast:
             stack.enter_context(torch.autocast(kind, dtype))
@@ -109,7 +116,9 @@ class Baton:
         if task.over:
             self.idle.append(worker)
 
-    def wait(self, until: Callable[[], bool], label: tuple[str, int] | None = None, turn: tuple[int, ...] | None = None) -> None:
+    def wait(
+        self, until: Callable[[], bool], label: tuple[str, int] | None = None, turn: tuple[int, ...] | None = None
+    ) -> None:
         """The running task waits; it may go on with another turn and under another label."""
         task = self.current
         if label is not None:

@@ -1,4 +1,6 @@
-"""One step of a pipeline on one rank: the server of its modules, and the bodies of the microbatches."""
+"""One step of a pipeline on one rank: the server of its modules, and the bodies of the
+microbatches.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ __all__ = ["Engine"]
 class Engine:
     """Runs the bodies of one step with the other ranks of the pipeline."""
 
-    def __init__(self, wire: Wire, model: Any, order: Order, learned: Learned, workers: list, active: int, turns: Turns) -> None:
+    def __init__(
+        self, wire: Wire, model: Any, order: Order, learned: Learned, workers: list, active: int, turns: Turns
+    ) -> None:
         self.wire, self.model, self.order, self.learned = wire, model, order, learned
         self.stage, self.owner = wire.stage, model.stage_of_root
         self.baton = Baton(workers)
@@ -47,7 +51,12 @@ class Engine:
         """Runs `body` for every microbatch; the results in order."""
         results: list[Any] = [None] * len(self.bodies)
         for it in self.bodies:
-            it.task = Task(self._body(body, it, results), self.order.turn(it.micro, FORWARD), ("forward", it.micro), (0, it.micro, 0, 0, 0))
+            it.task = Task(
+                self._body(body, it, results),
+                self.order.turn(it.micro, FORWARD),
+                ("forward", it.micro),
+                (0, it.micro, 0, 0, 0),
+            )
             it.task.until = self._may_begin(it)
             self.tasks.append(it.task)
         self.wire.open()
@@ -145,9 +154,18 @@ class Engine:
         values, kind = message.values, message.kind
         if kind == "call":
             turn = self.order.turn(values["key"][1], FORWARD, values["key"])
-            self.tasks.append(Task(lambda: self._serve_call(message), turn, ("forward", values["key"][1]), (1, *values["key"], values["hop"])))
+            self.tasks.append(
+                Task(
+                    lambda: self._serve_call(message),
+                    turn,
+                    ("forward", values["key"][1]),
+                    (1, *values["key"], values["hop"]),
+                )
+            )
         elif kind == "result":
-            self.answers[values["key"]].append(Answer(message.source, values["structure"], message.tensors, values["needs_grad"]))
+            self.answers[values["key"]].append(
+                Answer(message.source, values["structure"], message.tensors, values["needs_grad"])
+            )
         elif kind == "gradient":
             frame = self.frames[values["key"], values["hop"]]
             frame.sent = message.tensors
@@ -191,9 +209,21 @@ class Engine:
             self.given.setdefault(micro, {})[id(it)] = (it, key, place, answer.stage)
         return unpack(answer.structure, tensors)
 
-    def _request(self, key: Key, segments: list[Segment], hop: int, previous: int, packed: Packed, needs: list[bool], grad: bool) -> None:
-        values = {"key": key, "segments": segments, "hop": hop, "previous": previous, "arguments": packed.values, "needs_grad": needs, "grad": grad}
-        values["autocast"] = [(kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    def _request(
+        self, key: Key, segments: list[Segment], hop: int, previous: int, packed: Packed, needs: list[bool], grad: bool
+    ) -> None:
+        values = {
+            "key": key,
+            "segments": segments,
+            "hop": hop,
+            "previous": previous,
+            "arguments": packed.values,
+            "needs_grad": needs,
+            "grad": grad,
+        }
+        values["autocast"] = [
+            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+        ]
         self.wire.send(segments[hop].stage, Message("call", values, list(packed.tensors)))
 
     def _serve_call(self, message: Message) -> None:
@@ -245,7 +275,12 @@ class Engine:
             return
         frame.queued = True
         micro = frame.key[1]
-        task = Task(lambda: self._serve_backward(frame), self.order.turn(micro, "backward", frame.key), ("backward", micro), (2, *frame.key, frame.hop))
+        task = Task(
+            lambda: self._serve_backward(frame),
+            self.order.turn(micro, "backward", frame.key),
+            ("backward", micro),
+            (2, *frame.key, frame.hop),
+        )
         task.until = self._may_backward
         self.tasks.append(task)
 
@@ -270,7 +305,9 @@ class Engine:
     # The model's outputs
 
     def outputs(self, output: Any = None) -> Any:
-        """The model's outputs in this rank's body: the owner gives them, the others wait for them."""
+        """The model's outputs in this rank's body: the owner gives them, the others wait for
+        them.
+        """
         body = self.bodies[self.baton.current.label[1]]
         call = body.calls
         body.calls += 1
@@ -299,8 +336,17 @@ class Engine:
         for stage in range(self.wire.stages):
             if stage == self.stage:
                 continue
-            tensors = [None if source is not None and source[0] == stage else it for it, source in zip(packed.tensors, sources, strict=True)]
-            values = {"micro": body.micro, "call": call, "structure": packed.values, "sources": sources, "needs_grad": needs}
+            tensors = [
+                None if source is not None and source[0] == stage else it
+                for it, source in zip(packed.tensors, sources, strict=True)
+            ]
+            values = {
+                "micro": body.micro,
+                "call": call,
+                "structure": packed.values,
+                "sources": sources,
+                "needs_grad": needs,
+            }
             self.wire.send(stage, Message("outputs", values, tensors))
 
     def _outputs_came(self, message: Message) -> None:
@@ -324,7 +370,9 @@ class Engine:
         body.arrived[call] = (values["structure"], tensors, sources)
         # A number beside the tensors may be another one in the next step.
         shown = (pickle.dumps(values["structure"]), sources) if is_empty(values["structure"]) else (b"", [])
-        if (self.learned.steps == 0 or call in self.learned.outputs) and self.learned.outputs.setdefault(call, shown) != shown:
+        if (self.learned.steps == 0 or call in self.learned.outputs) and self.learned.outputs.setdefault(
+            call, shown
+        ) != shown:
             self.learned.outputs[call] = (b"", [])
 
     def _frame(self, source: Source, micro: int) -> Frame | None:
@@ -371,8 +419,12 @@ class Engine:
             else:
                 self._own_backward(micro, box.take(), sources)
 
-    def _owner_backward(self, micro: int, grads: list[torch.Tensor | None], sources: list, graph: list[torch.Tensor]) -> None:
-        """From the model's outputs through the owner's graph; outputs of other stages get their gradients there."""
+    def _owner_backward(
+        self, micro: int, grads: list[torch.Tensor | None], sources: list, graph: list[torch.Tensor]
+    ) -> None:
+        """From the model's outputs through the owner's graph; outputs of other stages get their
+        gradients there.
+        """
         starts: list[torch.Tensor] = []
         gradients: list[torch.Tensor] = []
         known = self.tokens.get(micro, {})

@@ -1,4 +1,6 @@
-"""The records of a pipeline's work: calls, frames that wait for their backward pass, bodies of microbatches."""
+"""The records of a pipeline's work: calls, frames that wait for their backward pass, bodies of
+microbatches.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from smdistributed.modelparallel.torch.pipeline.remote import Box
 
 __all__ = ["Answer", "Body", "Frame", "Key", "Learned", "Segment", "Source"]
 
-#: Where an output of the model was computed: stage, caller, its call, and which of the call's outputs.
+#: Where an output of the model was computed: stage, caller, its call, and which of the call's
+#: outputs.
 Source = tuple[int, int, int, int]
-#: Who called, in which microbatch, and which of its calls: the same on every rank and, but for the microbatch, in every microbatch.
+#: Who called, in which microbatch, and which of its calls: the same on every rank and, but for the
+#: microbatch, in every microbatch.
 Key = tuple[int, int, int]
 
 
@@ -38,7 +42,8 @@ class Frame:
     outputs: list[torch.Tensor]
     #: Outputs' gradients that the next stage or the caller has sent; none so far.
     sent: list[torch.Tensor | None] | None = None
-    #: Gradients of outputs that are the model's, from this rank's own body, and whether they are awaited.
+    #: Gradients of outputs that are the model's, from this rank's own body, and whether they are
+    #: awaited.
     own: dict[int, torch.Tensor | None] = field(default_factory=dict)
     awaits_own: bool = False
     queued: bool = False
@@ -50,9 +55,12 @@ class Frame:
 
 @dataclass
 class Learned:
-    """Facts that a step function's first call has shown, for later calls; the same in every microbatch."""
+    """Facts that a step function's first call has shown, for later calls; the same in every
+    microbatch.
+    """
 
-    #: (model call) -> structure of the model's outputs and, for each tensor, (stage, caller, serial, output) or none where the owner computed it.
+    #: (model call) -> structure of the model's outputs and, for each tensor, (stage, caller,
+    #: serial, output) or none where the owner computed it.
     outputs: dict[int, tuple[bytes, list[Source | None]]] = field(default_factory=dict)
     #: (caller, serial) of calls whose outputs get no gradient from their caller.
     silent: set[tuple[int, int]] = field(default_factory=set)
@@ -80,7 +88,8 @@ class Body:
         self.calls = 0
         self.at_backward = False
         self.over = False
-        #: Of each call of the model: its outputs as this body has them, and where each was computed.
+        #: Of each call of the model: its outputs as this body has them, and where each was
+        #: computed.
         self.outputs: list[tuple[Box, list[Source | None], list[torch.Tensor]]] = []
         self.arrived: dict[int, tuple[Any, list[torch.Tensor], list[Source | None]]] = {}
         self.predicted: set[int] = set()

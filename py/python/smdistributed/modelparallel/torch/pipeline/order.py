@@ -16,12 +16,16 @@ FORWARD, BACKWARD = "forward", "backward"
 
 @lru_cache(maxsize=64)
 def _turns(kind: str, stages: int, stage: int, microbatches: int, active: int) -> dict[tuple[int, str], int]:
-    made = schedule("gpipe" if kind == "simple" else "dynamic", stages, microbatches, active=None if kind == "simple" else active)
+    made = schedule(
+        "gpipe" if kind == "simple" else "dynamic", stages, microbatches, active=None if kind == "simple" else active
+    )
     return {(it.micro, it.work): at for at, it in enumerate(made.ranks[stage])}
 
 
 class Order:
-    """Priorities of one rank's actions: their indices in its list of the schedule, so that of all that can run, the first in the list does."""
+    """Priorities of one rank's actions: their indices in its list of the schedule, so that of
+    all that can run, the first in the list does.
+    """
 
     def __init__(self, kind: str, stages: int, stage: int, microbatches: int, active: int) -> None:
         self.simple = kind == "simple"
@@ -34,7 +38,9 @@ class Order:
 
 
 class Turns:
-    """Keeps tasks in the same order on the ranks of a tensor parallel group, whose modules wait for each other: the first rank decides which is next."""
+    """Keeps tasks in the same order on the ranks of a tensor parallel group, whose modules wait
+    for each other: the first rank decides which is next.
+    """
 
     END = (-1, 0, 0, 0, 0)
 
@@ -63,7 +69,9 @@ class Turns:
         """No task is left; all ranks of the group call this."""
         if self.follows:
             if self.next() != self.END:
-                raise RuntimeError(f"tensor parallel ranks differ: task {self._wanted} is next on the first rank, and here is none left")
+                raise RuntimeError(
+                    f"tensor parallel ranks differ: task {self._wanted} is next on the first rank, and here is none left"
+                )
             self._wanted = None
         elif self._group is not None:
             dist.broadcast(torch.tensor(self.END), group=self._group, group_src=0)

@@ -23,7 +23,9 @@ class Box:
     def put(self, places: list[int], grads: tuple[torch.Tensor | None, ...]) -> None:
         """Adds gradients."""
         if self.spent:
-            raise SMPRuntimeError("model.backward: a second call for the same outputs of the model, whose gradients went to the stages already; add the losses and call it once")
+            raise SMPRuntimeError(
+                "model.backward: a second call for the same outputs of the model, whose gradients went to the stages already; add the losses and call it once"
+            )
         self.filled = True
         for place, grad in zip(places, grads, strict=True):
             if grad is not None:
@@ -38,10 +40,14 @@ class Box:
 
 
 class _Feed(torch.autograd.Function):
-    """Tensors from outside as the beginning of a graph. They are not leaves, so that modules may change them in place, as in a graph that is not cut."""
+    """Tensors from outside as the beginning of a graph. They are not leaves, so that modules may
+    change them in place, as in a graph that is not cut.
+    """
 
     @staticmethod
-    def forward(ctx: Any, start: torch.Tensor, box: Box, places: list[int], tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, start: torch.Tensor, box: Box, places: list[int], tensors: list[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.box, ctx.places = box, places
         return tuple(tensors)
@@ -66,14 +72,26 @@ def feed(tensors: list[torch.Tensor], needs: list[bool]) -> tuple[list[torch.Ten
 
 
 class Remote(torch.autograd.Function):
-    """Outputs that came from another stage. Behind the outputs stands a token, by whose gradient the backward pass is begun where no output's gradient is the
-    caller's."""
+    """Outputs that came from another stage. Behind the outputs stands a token, by whose gradient
+    the backward pass is begun where no output's gradient is the caller's.
+    """
 
     @staticmethod
-    def forward(ctx: Any, engine: Any, key: tuple, answer: Any, hop: int, needs: list[bool], start: torch.Tensor, *inputs: torch.Tensor) -> tuple:
+    def forward(
+        ctx: Any,
+        engine: Any,
+        key: tuple,
+        answer: Any,
+        hop: int,
+        needs: list[bool],
+        start: torch.Tensor,
+        *inputs: torch.Tensor,
+    ) -> tuple:
         ctx.set_materialize_grads(False)
         ctx.engine, ctx.key, ctx.hop, ctx.stage, ctx.needs = engine, key, hop, answer.stage, needs
-        ctx.mark_non_differentiable(*[it for it, need in zip(answer.tensors, answer.needs_grad, strict=True) if not need])
+        ctx.mark_non_differentiable(
+            *[it for it, need in zip(answer.tensors, answer.needs_grad, strict=True) if not need]
+        )
         return (*answer.tensors, torch.zeros(()))
 
     @staticmethod

@@ -54,7 +54,9 @@ def unpack(values: Any, tensors: list[torch.Tensor]) -> Any:
 
 def is_empty(values: Any) -> bool:
     """Whether nothing is left of packed values but their containers."""
-    return all(it is None or isinstance(it, Slot) for it in pytree.tree_leaves(values, is_leaf=lambda it: isinstance(it, Slot)))
+    return all(
+        it is None or isinstance(it, Slot) for it in pytree.tree_leaves(values, is_leaf=lambda it: isinstance(it, Slot))
+    )
 
 
 @dataclass
@@ -84,7 +86,9 @@ class Wire:
     def _start(self, kind: str, tensor: torch.Tensor, peer: int, tag: int) -> Any:
         address, length = tensor.data_ptr(), tensor.numel() * tensor.itemsize
         send, receive = (address, 0) if kind == "send" else (0, address)
-        return self.native.start(Operation(kind, "u8", send, receive, length, peer=peer, tag=tag, deadline=self.deadline), tensor)
+        return self.native.start(
+            Operation(kind, "u8", send, receive, length, peer=peer, tag=tag, deadline=self.deadline), tensor
+        )
 
     def send(self, to: int, message: Message) -> None:
         """Sends a message to a stage; its tensors must not change any more."""
@@ -145,7 +149,9 @@ class Wire:
             self._next = self._start("recv_any", self._slot, 0, HEAD)
 
     def flush(self, seconds: float) -> None:
-        """Waits, up to a limit, until all sent messages have arrived: the process may end right after."""
+        """Waits, up to a limit, until all sent messages have arrived: the process may end right
+        after.
+        """
         end = time.monotonic() + seconds
         while any(not it.done() for it in self._sent) and time.monotonic() < end:
             time.sleep(0.001)

@@ -1,5 +1,6 @@
-"""GPT-2: weights of transformers' GPT2LMHeadModel as those of DistributedTransformerLMHead, and back, and the model in its distributed form under
-`smp.tensor_parallelism`."""
+"""GPT-2: weights of transformers' GPT2LMHeadModel as those of DistributedTransformerLMHead, and
+back, and the model in its distributed form under `smp.tensor_parallelism`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +12,16 @@ import torch
 from smdistributed.modelparallel.torch import registry
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformerLMHead
 
-__all__ = ["DistributedGPT2LMHead", "register", "translate_hf_state_dict_to_smdistributed", "translate_hf_state_dict_to_smdistributed_gpt2", "translate_state_dict_to_hf_gpt2"]
+__all__ = [
+    "DistributedGPT2LMHead",
+    "register",
+    "translate_hf_state_dict_to_smdistributed",
+    "translate_hf_state_dict_to_smdistributed_gpt2",
+    "translate_state_dict_to_hf_gpt2",
+]
 
-#: Names in a layer: theirs and ours, and whether theirs is the transposed matrix (their Conv1D has [in, out]).
+#: Names in a layer: theirs and ours, and whether theirs is the transposed matrix (their Conv1D has
+#: [in, out]).
 _LAYER = [
     ("ln_1.weight", "attention.pre_layernorm.weight", False),
     ("ln_1.bias", "attention.pre_layernorm.bias", False),
@@ -36,13 +44,17 @@ _PARTS = ("query", "key", "value")
 
 
 def _layers(state_dict: dict[str, Any], pattern: str) -> int:
-    """The number of layers whose names the pattern matches, which has a layer's number as its group."""
+    """The number of layers whose names the pattern matches, which has a layer's number as its
+    group.
+    """
     return 1 + max((int(it[1]) for name in state_dict if (it := re.match(pattern, name))), default=-1)
 
 
 def translate_state_dict_to_hf_gpt2(state_dict: dict[str, Any], max_seq_len: int | None = None) -> dict[str, Any]:
-    """A whole state of DistributedTransformerLMHead under the names of transformers. With `max_seq_len` the causal masks that older versions store are there, too. A
-    state that has their names already stays as it is."""
+    """A whole state of DistributedTransformerLMHead under the names of transformers. With
+    `max_seq_len` the causal masks that older versions store are there, too. A state that has
+    their names already stays as it is.
+    """
     if "word_embedding.weight" not in state_dict:
         return dict(state_dict)
     found = {theirs: state_dict[ours] for theirs, ours in _ROOT}
@@ -52,19 +64,28 @@ def translate_state_dict_to_hf_gpt2(state_dict: dict[str, Any], max_seq_len: int
         for their_name, our_name, transposed in _LAYER:
             it = state_dict[ours + our_name]
             found[theirs + their_name] = it.t().contiguous() if transposed else it
-        found[f"{theirs}attn.c_attn.weight"] = torch.cat([state_dict[f"{ours}attention.{part}.weight"] for part in _PARTS]).t().contiguous()
+        found[f"{theirs}attn.c_attn.weight"] = (
+            torch.cat([state_dict[f"{ours}attention.{part}.weight"] for part in _PARTS]).t().contiguous()
+        )
         found[f"{theirs}attn.c_attn.bias"] = torch.cat([state_dict[f"{ours}attention.{part}.bias"] for part in _PARTS])
         if max_seq_len is not None:
-            found[f"{theirs}attn.bias"] = torch.ones(max_seq_len, max_seq_len, dtype=torch.uint8).tril().view(1, 1, max_seq_len, max_seq_len)
+            found[f"{theirs}attn.bias"] = (
+                torch.ones(max_seq_len, max_seq_len, dtype=torch.uint8).tril().view(1, 1, max_seq_len, max_seq_len)
+            )
             found[f"{theirs}attn.masked_bias"] = torch.tensor(-1e4)
     return found
 
 
-def translate_hf_state_dict_to_smdistributed(state_dict: dict[str, Any], max_seq_len: int | None = None) -> dict[str, Any]:
+def translate_hf_state_dict_to_smdistributed(
+    state_dict: dict[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
     """The reverse: a whole state of transformers' GPT-2 for DistributedTransformerLMHead."""
     if "word_embedding.weight" in state_dict:
         return dict(state_dict)
-    given = {name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": it for name, it in state_dict.items()}
+    given = {
+        name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": it
+        for name, it in state_dict.items()
+    }
     found = {ours: given[theirs] for theirs, ours in _ROOT}
     for layer in range(_layers(given, r"transformer\.h\.(\d+)\.")):
         ours, theirs = f"transformer.seq_layers.{layer}.", f"transformer.h.{layer}."
@@ -74,7 +95,10 @@ def translate_hf_state_dict_to_smdistributed(state_dict: dict[str, Any], max_seq
         weights = given[f"{theirs}attn.c_attn.weight"].t().chunk(3)
         biases = given[f"{theirs}attn.c_attn.bias"].chunk(3)
         for part, weight, bias in zip(_PARTS, weights, biases, strict=True):
-            found[f"{ours}attention.{part}.weight"], found[f"{ours}attention.{part}.bias"] = weight.contiguous(), bias.contiguous()
+            found[f"{ours}attention.{part}.weight"], found[f"{ours}attention.{part}.bias"] = (
+                weight.contiguous(),
+                bias.contiguous(),
+            )
     return found
 
 
@@ -133,8 +157,10 @@ class DistributedGPT2LMHead(DistributedTransformerLMHead):
 
 
 def register(cls: type[torch.nn.Module] | None = None) -> None:
-    """Makes transformers' GPT2LMHeadModel a DistributedGPT2LMHead under `smp.tensor_parallelism`, or `cls`, a class with its configuration and arguments; outputs
-    are a dict of `loss` and `logits`."""
+    """Makes transformers' GPT2LMHeadModel a DistributedGPT2LMHead under
+    `smp.tensor_parallelism`, or `cls`, a class with its configuration and arguments; outputs are
+    a dict of `loss` and `logits`.
+    """
     if cls is None:
         from transformers import GPT2LMHeadModel as cls
 
