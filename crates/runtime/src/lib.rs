@@ -8,6 +8,7 @@
 //! brings the answers as events. Every event is legal in every state; one that is too late is
 //! ignored.
 
+pub mod control;
 pub mod file_receiver;
 pub mod host_link;
 pub mod ingestion;
@@ -17,6 +18,7 @@ mod now;
 pub mod recovery;
 pub mod warm_pool;
 
+pub use control::Control;
 pub use file_receiver::FileReceiver;
 pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
 pub use ingestion::Ingestion;

@@ -15,7 +15,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
+use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
+use shoal_runtime::{
+    Control, Mono, Now,
+    control::{Fold, FoldError, Folded, REFUSED_PAUSE},
+};
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use shoal_wire::Stored;
 use tokio::sync::{oneshot, watch};
@@ -31,13 +35,8 @@ mod tunings;
 
 /// Most commands that one append carries.
 const BATCH: usize = 512;
-/// After a start agents get this long to say what happened meanwhile, before deadlines that passed
-/// meanwhile are looked at.
-const LISTEN_FIRST: Duration = Duration::from_secs(3);
-/// After the journal could not be written.
-const PAUSE: Duration = Duration::from_millis(200);
-/// Events between two snapshots.
-const SNAPSHOT_EVERY: u64 = 10_000;
+/// Before the journal is read again that could not be.
+const RECOVER_PAUSE: Duration = Duration::from_millis(500);
 
 /// Milliseconds since the epoch.
 pub(crate) fn now_ms() -> u64 {
@@ -195,95 +194,57 @@ struct Loop {
     rows: Arc<dyn Rows>,
     capacity: Capacity,
     catalog: Catalog,
-    state: State,
-    version: u64,
-    snapshot_at: u64,
-    last: Time,
-    /// Until when no deadline counts; `None` once that has passed and one tick has taken up what
-    /// changed while we were away.
-    listening: Option<Instant>,
+    control: Control,
+    /// Origin of monotonic time.
+    started: Instant,
     snapshotting: Option<thread::JoinHandle<()>>,
     act: Box<dyn Fn(Effects) + Send>,
     changed: watch::Sender<u64>,
-}
-
-/// What the journal says at a start.
-pub(crate) struct Recovered {
-    pub(crate) state: State,
-    version: u64,
 }
 
 /// Folds the journal.
 ///
 /// # Errors
 /// The store fails, holds an event that this version cannot read, or has a gap.
-pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Recovered, ServerError> {
-    let (mut state, mut version) = match journal.snapshot()? {
-        Some((version, bytes)) => {
-            let state = State::from_snapshot(&bytes, capacity.clone(), catalog.clone())
-                .map_err(|error| unreadable("snapshot", &error))?;
-            (state, version)
-        }
-        None => (State::new(capacity.clone(), catalog.clone()), 0),
-    };
+pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Folded, ServerError> {
+    let snapshot = journal.snapshot()?;
+    let snapshot = snapshot.as_ref().map(|(version, bytes)| (*version, &bytes[..]));
+    let mut fold = Fold::new(snapshot, capacity.clone(), catalog.clone()).map_err(unreadable)?;
     let mut failure = None;
-    journal.events_after(version, &mut |at, bytes| {
-        match Event::decode(bytes) {
-            _ if failure.is_some() => {}
-            _ if at != version + 1 => failure = Some(missing(version, at)),
-            Ok(event) => {
-                apply(&mut state, &event);
-            }
-            Err(error) => failure = Some(unreadable(&format!("event {at}"), &error)),
+    journal.events_after(fold.version(), &mut |at, bytes| {
+        if failure.is_none() {
+            failure = fold.event(at, bytes).err();
         }
-        version = at;
         Ok(())
     })?;
     match failure {
-        Some(error) => Err(error),
-        None => match journal.version()? {
-            end if end == version => Ok(Recovered { state, version }),
-            end => Err(missing(version, end)),
-        },
+        Some(error) => Err(unreadable(error)),
+        None => fold.finish(journal.version()?).map_err(unreadable),
     }
 }
 
-/// A state without what some events did is worse than none.
-fn missing(known: u64, next: u64) -> ServerError {
-    ServerError::Journal(format!(
-        "the journal's snapshot and events end at event {known} and go on at {next}: what lies between is missing; are all files of the data directory of the same age?"
-    ))
-}
-
-fn unreadable(what: &str, error: &impl ToString) -> ServerError {
-    ServerError::Journal(format!(
-        "{what} of the journal cannot be read ({}); was it written by a newer shoal?",
-        error.to_string()
-    ))
+fn unreadable(error: FoldError) -> ServerError {
+    ServerError::Journal(error.to_string())
 }
 
 /// Starts the loop on a thread of its own. `act` must not block.
 pub(crate) fn start(
     journal: Box<dyn Journal>,
     rows: Arc<dyn Rows>,
-    recovered: Recovered,
+    folded: Folded,
     capacity: Capacity,
     catalog: Catalog,
     act: Box<dyn Fn(Effects) + Send>,
 ) -> Result<(Core, thread::JoinHandle<()>), std::io::Error> {
     let (inbox, messages) = mpsc::channel();
-    let (changed, version) = watch::channel(recovered.version);
-    let last = recovered.state.clock();
+    let (changed, version) = watch::channel(folded.version);
     let mut core = Loop {
         journal,
         rows,
         capacity,
         catalog,
-        state: recovered.state,
-        version: recovered.version,
-        snapshot_at: recovered.version,
-        last,
-        listening: Some(Instant::now() + LISTEN_FIRST),
+        control: Control::new(folded, Mono::default()),
+        started: Instant::now(),
         snapshotting: None,
         act,
         changed,
@@ -314,7 +275,8 @@ impl Loop {
             match self.wait(messages) {
                 Ok(first) => batch.push(first),
                 Err(RecvTimeoutError::Timeout) => {
-                    let tick = Envelope { command: Command::Tick, opaque: None, children: Vec::new(), reply: None };
+                    let command = self.control.timeout();
+                    let tick = Envelope { command, opaque: None, children: Vec::new(), reply: None };
                     batch.push(Message::Do(vec![tick]));
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -329,10 +291,10 @@ impl Loop {
                     Message::View { job, reply } => views.push((job, reply)),
                     Message::Edit(edit) => edits.push(edit),
                     Message::MemoryOrder { reply } => {
-                        let _ = reply.send(self.state.memory_order());
+                        let _ = reply.send(self.control.state().memory_order());
                     }
                     Message::Freeze { reply } => {
-                        let _ = reply.send((self.state.freeze(), self.version));
+                        let _ = reply.send((self.control.state().freeze(), self.control.version()));
                     }
                     Message::Stop => stop = true,
                 }
@@ -340,40 +302,24 @@ impl Loop {
             self.step(commands);
             self.edit(edits);
             for (job, reply) in views {
-                let _ = reply.send(self.state.view(&job));
+                let _ = reply.send(self.control.state().view(&job));
             }
         }
     }
 
     fn wait(&mut self, messages: &mpsc::Receiver<Message>) -> Result<Message, RecvTimeoutError> {
-        if let Some(until) = self.listening {
-            let message = messages.recv_timeout(until.saturating_duration_since(Instant::now()));
-            if matches!(message, Err(RecvTimeoutError::Timeout)) {
-                self.listening = None;
-            }
-            return message;
-        }
-        match self.state.next_deadline() {
+        match self.control.sleep(Now { mono: Mono(self.started.elapsed()), wall: Time(now_ms()) }) {
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => {
-                messages.recv_timeout(Duration::from_millis(deadline.0.saturating_sub(now_ms()).min(60_000)))
-            }
+            Some(sleep) => messages.recv_timeout(sleep),
         }
-    }
-
-    /// Time as the core sees it never goes back.
-    fn now(&mut self) -> Time {
-        self.last = self.last.max(Time(now_ms()));
-        self.last
     }
 
     fn step(&mut self, commands: Vec<Envelope>) {
-        let now = self.now();
-        let mut turn = Turn::default();
+        let (turn, answers) = self.control.decide(commands.iter().map(|it| &it.command), Time(now_ms()));
         let mut created = Created::default();
         let mut replies = Vec::with_capacity(commands.len());
-        for Envelope { command, opaque, children, reply } in commands {
-            let answer = turn.take(&mut self.state, &command, now).map_err(Refusal::Rejected);
+        for (Envelope { command, opaque, children, reply }, answer) in commands.into_iter().zip(answers) {
+            let answer = answer.map_err(Refusal::Rejected);
             if answer.is_ok() {
                 created.note(command, opaque, children);
             }
@@ -391,8 +337,7 @@ impl Loop {
             }
             Err(error) => {
                 tracing::error!("journal: {error}");
-                // Deadlines that are due would be decided again at once.
-                thread::sleep(PAUSE);
+                thread::sleep(REFUSED_PAUSE);
                 for (reply, _) in replies {
                     let _ = reply.send(Err(Refusal::Journal(error.to_string())));
                 }
@@ -415,23 +360,22 @@ impl Loop {
         }
         rows.extend(tunings::records(turn));
         let events = turn.events.iter().map(Event::encode).collect();
-        self.version = self.journal.append(&Batch { events, rows })?;
-        self.changed.send_replace(self.version);
-        if self.version >= self.snapshot_at + SNAPSHOT_EVERY {
-            let began = Instant::now();
-            self.snapshot();
+        let version = self.journal.append(&Batch { events, rows })?;
+        self.changed.send_replace(version);
+        let began = Instant::now();
+        if let Some(frozen) = self.control.appended(version) {
+            self.snapshot(frozen, version);
             stood_still(began);
         }
         Ok(())
     }
 
-    /// The state as it is now is written beside the loop, which goes on.
-    fn snapshot(&mut self) {
-        self.snapshot_at = self.version;
+    /// The state is written beside the loop, which goes on.
+    fn snapshot(&mut self, frozen: Frozen, version: u64) {
         if self.snapshotting.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        let (frozen, version, snapshots) = (self.state.freeze(), self.version, self.journal.snapshots());
+        let snapshots = self.journal.snapshots();
         let spawned = thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
             if let Err(error) = snapshots.put(version, &frozen.encode()) {
                 tracing::warn!("snapshot not written: {error}");
@@ -446,14 +390,13 @@ impl Loop {
         self.await_snapshot();
         loop {
             match recover(&*self.journal, &self.capacity, &self.catalog) {
-                Ok(recovered) => {
-                    self.state = recovered.state;
-                    self.version = recovered.version;
+                Ok(folded) => {
+                    self.control.rewind(folded);
                     return;
                 }
                 Err(error) => {
                     tracing::error!("{error}; trying again");
-                    thread::sleep(Duration::from_millis(500));
+                    thread::sleep(RECOVER_PAUSE);
                 }
             }
         }

@@ -1,11 +1,15 @@
 //! The simulated server's core: commands to events, the journal first, then effects and answers;
 //! and its start.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
-use shoal_plane::{Catalog, Command, Event, Rejection, State, Time, Turn, apply};
+use shoal_plane::{Catalog, Command, Rejection, Turn};
 use shoal_runtime::{
-    WarmPool,
+    Control, WarmPool,
+    control::{Fold, FoldError, Folded, REFUSED_PAUSE},
     lanes::Lanes,
     recovery::{Found, FoundPlan, recover},
     warm_pool::AllocationId,
@@ -33,18 +37,9 @@ mod driver;
 mod elastic;
 mod warm;
 
-/// After a start agents get this long to say what happened meanwhile.
-const RECONNECT_GRACE_MS: u64 = 3000;
-/// The loop looks at the clock at least so often.
-const LONGEST_SLEEP_MS: u64 = 60_000;
-/// Before a deadline is looked at again that the journal did not let through.
-const REFUSED_PAUSE_MS: u64 = 500;
-
 /// What a server has in memory.
 pub(crate) struct Server {
-    pub(crate) state: State,
-    last: Time,
-    listening_until: Option<u64>,
+    pub(crate) control: Control,
     /// Numbers timeouts, so that one that was set again is known to be stale.
     timer: u64,
     pub(crate) turns: u64,
@@ -94,15 +89,11 @@ impl Simulation {
     pub(crate) fn execute_all(&mut self, commands: &[Command], asked: bool) -> Step<CommandResult> {
         let (wall, bug) = (self.wall(), self.bug);
         let server = self.server();
-        server.last = server.last.max(wall);
         server.turns += 1;
         let is_odd_turn = server.turns.is_multiple_of(37);
-        let (mut turn, now, mut answer) = (Turn::default(), server.last, Ok(()));
-        for command in commands {
-            if let Err(rejection) = turn.take(&mut server.state, command, now) {
-                answer = Err(Refusal::Rejected(rejection));
-            }
-        }
+        let (turn, answers) = server.control.decide(commands, wall);
+        let refused = answers.into_iter().filter_map(Result::err).next_back();
+        let answer = refused.map_or(Ok(()), |rejection| Err(Refusal::Rejected(rejection)));
         if answer.is_err() && turn.events.is_empty() {
             return Ok(CommandResult { answer, kinds: Vec::new() });
         }
@@ -113,9 +104,10 @@ impl Simulation {
             if self.strikes(&kinds, Point::Refused) || self.now < self.full_until {
                 self.say(|| format!("refused: {commands:?}"));
                 if bug != Some(Bug::RefusalForgotten) {
-                    self.server().state = self.fold()?;
+                    let folded = self.fold()?;
+                    self.server().control.rewind(folded);
                 }
-                self.set_timer(REFUSED_PAUSE_MS);
+                self.set_timer(REFUSED_PAUSE);
                 return Ok(CommandResult { answer: Err(Refusal::Journal), kinds });
             }
             if !(bug == Some(Bug::SkippedAppend) && is_odd_turn) {
@@ -133,7 +125,7 @@ impl Simulation {
             }
         }
         self.dispatch(turn.effects);
-        self.set_timer(0);
+        self.set_timer(Duration::ZERO);
         if asked {
             self.passes(&kinds, Point::BeforeReply)?;
         }
@@ -149,52 +141,51 @@ impl Simulation {
         if !self.disk.append(turn, rows, !loses_records) {
             return broken("a record of a study has not the next number");
         }
+        let version = self.disk.events.len() as u64;
+        if self.server().control.appended(version).is_some() {
+            return broken("a history is too short for a snapshot to be due");
+        }
         self.journalled(&turn.events)
     }
 
     fn snapshot(&mut self) -> (usize, Vec<u8>) {
         let ahead = usize::from(self.bug == Some(Bug::SnapshotAhead));
-        (self.disk.events.len() + ahead, self.server().state.snapshot())
+        (self.disk.events.len() + ahead, self.server().control.state().snapshot())
     }
 
     /// The state of what is durable.
-    fn fold(&self) -> Step<State> {
-        let mut state = State::new(scenario::capacity(), Catalog::default());
-        let mut version = 0;
-        if let Some((at, bytes)) = &self.disk.snapshot {
-            state = State::from_snapshot(bytes, scenario::capacity(), Catalog::default())
-                .or_else(|error| broken(error.to_string()))?;
-            version = *at;
-        }
-        for bytes in self.disk.events.iter().skip(version) {
-            apply(&mut state, &Event::decode(bytes).or_else(|error| broken(error.to_string()))?);
-        }
-        Ok(state)
+    fn fold(&self) -> Step<Folded> {
+        let snapshot = self.disk.snapshot.as_ref().map(|(version, bytes)| (*version as u64, &bytes[..]));
+        let folded = || -> Result<Folded, FoldError> {
+            let mut fold = Fold::new(snapshot, scenario::capacity(), Catalog::default())?;
+            let after = fold.version();
+            for (at, bytes) in (1..).zip(&self.disk.events).filter(|(at, _)| *at > after) {
+                fold.event(at, bytes)?;
+            }
+            fold.finish(self.disk.events.len() as u64)
+        };
+        folded().or_else(|error| broken(error.to_string()))
     }
 
-    /// When the loop wakes by itself, not before so many milliseconds.
-    fn set_timer(&mut self, at_least: u64) {
-        let (wall, now, epoch) = (self.wall(), self.now, self.epoch);
+    /// When the loop wakes by itself, not before so long.
+    fn set_timer(&mut self, at_least: Duration) {
+        let (now, epoch) = (self.clocks(), self.epoch);
         let server = self.server();
-        let sleep = match (server.listening_until, server.state.next_deadline()) {
-            (Some(until), _) => until.saturating_sub(now),
-            (None, Some(deadline)) => deadline.0.saturating_sub(wall.0).min(LONGEST_SLEEP_MS),
-            (None, None) => return,
-        };
+        let Some(sleep) = server.control.sleep(now) else { return };
         server.timer += 1;
-        let timer = server.timer;
-        self.after(sleep.max(at_least), SimEvent::Timeout { epoch, timer });
+        let (timer, ms) = (server.timer, sleep.max(at_least).as_millis());
+        self.after(u64::try_from(ms).expect("a short history"), SimEvent::Timeout { epoch, timer });
     }
 
     pub(crate) fn time_out(&mut self, timer: u64) -> Step {
         if self.server().timer != timer {
             return Ok(());
         }
-        self.server().listening_until = None;
-        let result = self.execute(&Command::Tick, false)?;
-        let server = self.server();
-        let (last, next) = (server.last, server.state.next_deadline());
-        if result.answer.is_ok() && next.is_some_and(|deadline| deadline <= last) {
+        let command = self.server().control.timeout();
+        let result = self.execute(&command, false)?;
+        let control = &self.server().control;
+        let deadline = control.state().next_deadline();
+        if result.answer.is_ok() && deadline.is_some_and(|deadline| deadline <= control.clock()) {
             return broken("a tick leaves a deadline behind");
         }
         Ok(())
@@ -207,8 +198,8 @@ impl Simulation {
         self.epoch += 1;
         self.served_since = self.now;
         self.say(|| "a server starts".to_owned());
-        let state = self.fold()?;
-        let pending = state.pending();
+        let control = Control::new(self.fold()?, self.clocks().mono);
+        let (pending, state) = (control.pending(), control.state());
         let live: BTreeSet<String> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
         let found = |attempt: &String| Found {
             attempt: attempt.clone(),
@@ -225,9 +216,7 @@ impl Simulation {
             _ => {}
         }
         self.server = Some(Server {
-            state,
-            last: Time(0),
-            listening_until: Some(self.now + RECONNECT_GRACE_MS),
+            control,
             timer: 0,
             turns: 0,
             decisions: 0,
@@ -252,7 +241,7 @@ impl Simulation {
         if self.bug != Some(Bug::ForgottenActions) {
             self.dispatch(pending);
         }
-        self.set_timer(0);
+        self.set_timer(Duration::ZERO);
         self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         Ok(())
     }

@@ -233,7 +233,7 @@ impl Simulation {
                 Err(Halt::Broken(what)) => return Err(what),
             }
         }
-        if self.server.as_ref().is_some_and(|server| server.state.jobs().next().is_some()) {
+        if self.server.as_ref().is_some_and(|server| server.control.state().jobs().next().is_some()) {
             return Err("capacity is still held".to_owned());
         }
         self.check_clients()?;
@@ -392,7 +392,7 @@ impl Simulation {
             && self.checked != (self.epoch, server.turns / IDLE_TURNS + server.decisions)
         {
             self.checked = (self.epoch, server.turns / IDLE_TURNS + server.decisions);
-            if server.state != self.mirror {
+            if *server.control.state() != self.mirror {
                 return broken("the server's state is not the fold of its journal");
             }
             self.check_clients().map_err(Halt::Broken)?;

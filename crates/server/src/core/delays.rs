@@ -3,9 +3,10 @@
 use std::{path::Path, sync::Arc, thread, time::Duration, time::Instant};
 
 use shoal_plane::{Capacity, Catalog, Command, Packing, TrainingSpec};
+use shoal_runtime::control::SNAPSHOT_INTERVAL;
 use shoal_store::{Journal, SqliteJournal};
 
-use super::{Opaque, SNAPSHOT_EVERY, recover, start};
+use super::{Opaque, recover, start};
 use crate::ServerError;
 
 /// Delays around a snapshot, each of a command that was decided, applied and made durable.
@@ -71,7 +72,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         }
         Ok((worst, answered))
     };
-    let few = usize::try_from(SNAPSHOT_EVERY / 20).unwrap_or(usize::MAX);
+    let few = usize::try_from(SNAPSHOT_INTERVAL / 20).unwrap_or(usize::MAX);
     thread::sleep(Duration::from_secs(2));
     let (worst_without, _) = worst(&|answered| answered >= few)?;
 

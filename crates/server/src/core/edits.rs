@@ -75,7 +75,7 @@ impl Loop {
                 }
                 return;
             }
-            self.changed.send_replace(self.version);
+            self.changed.send_replace(self.control.version());
         }
         for (reply, answer) in replies {
             let _ = reply.send(answer);

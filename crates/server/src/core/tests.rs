@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Action, Packing, TrainingSpec};
+use shoal_plane::{Action, Packing, State, TrainingSpec, apply};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;

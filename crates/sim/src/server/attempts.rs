@@ -143,7 +143,7 @@ impl Simulation {
     }
 
     fn stop_kind(&mut self, attempt: &str) -> &'static str {
-        let state = &self.server().state;
+        let state = self.server().control.state();
         let view = state.job_of(attempt).and_then(|job| state.view(job));
         match view.map(|view| (view.status, view.secondary)) {
             Some((JobStatus::Stopping, _)) => "stop_requested",
