@@ -384,5 +384,5 @@ fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
 
 /// Our own fault, told to the client as such.
 pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
-    Error::new(ErrorCode::InternalFailure, crate::effects::describe(error))
+    Error::new(ErrorCode::InternalFailure, crate::error_chain::describe(error))
 }

@@ -19,8 +19,9 @@ use shoal_wire::S3Uri;
 use crate::{
     agents::read_some,
     attempts::{AgentSender, Attempt},
-    effects::{World, describe},
-    keys::hex,
+    effects::World,
+    error_chain::describe,
+    hex::hex,
 };
 
 /// Bytes of the longest key in S3.

@@ -12,7 +12,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
@@ -20,7 +20,7 @@ use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use shoal_wire::Stored;
 use tokio::sync::{oneshot, watch};
 
-use crate::{ServerError, tuning::NewChild};
+use crate::{ServerError, clock::now_ms, tuning::NewChild};
 use edits::RowEdit;
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
@@ -38,11 +38,6 @@ const LISTEN_FIRST: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Events between two snapshots.
 const SNAPSHOT_EVERY: u64 = 10_000;
-
-/// Milliseconds since the epoch.
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
 
 /// Why a command had no effect.
 #[derive(Debug, thiserror::Error)]

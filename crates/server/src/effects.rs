@@ -27,8 +27,10 @@ use crate::{
     Images, NetworkOptions, RemoveTree,
     attempts::{Attempt, Attempts, Plan, inputs_of, run_dir},
     channels::Trees,
-    core::{Core, now_ms},
+    clock::now_ms,
+    core::Core,
     driver::Machines,
+    error_chain::describe,
     exporter::Exporter,
     keys::AccessKeys,
     memory::Ranked,
@@ -430,18 +432,4 @@ impl World {
             tracing::error!("{error}");
         }
     }
-}
-
-/// An error with its sources in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -9,7 +9,7 @@ use shoal_link::{
 use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm};
+use crate::{Builtin, Image, attempts::Plan, checkpoints, clock::now_ms, effects::World, options::image_of, warm};
 
 /// `shoal_plane::Action::Launch`.
 pub(crate) struct Launch {

@@ -34,7 +34,7 @@ use crate::{
     error::io_error,
     exporter::Exporter,
     http::Front,
-    keys::KeyRing,
+    key_ring::KeyRing,
     listeners::{self, Listeners},
     recovery, requests, retention,
     search::Indexes,

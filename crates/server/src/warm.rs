@@ -25,8 +25,9 @@ use shoal_wire::CreateTrainingJob;
 use crate::{
     agents::read_some,
     attempts::{AgentSender, Attempt, NETWORK_FILE, Plan, run_dir},
-    effects::{World, describe},
-    keys::sha256_hex,
+    effects::World,
+    error_chain::describe,
+    hex::sha256_hex,
     plans::Prepared,
 };
 

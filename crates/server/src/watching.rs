@@ -15,10 +15,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use crate::{
-    attempts::Attempt,
-    effects::{World, describe},
-};
+use crate::{attempts::Attempt, effects::World, error_chain::describe};
 
 /// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches
 /// that are queued, and ends that no event reported.

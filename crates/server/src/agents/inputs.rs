@@ -18,7 +18,7 @@ use super::read_some;
 use crate::{
     attempts::{AgentSender, Attempt, inputs_of},
     effects::World,
-    keys::hex,
+    hex::hex,
 };
 
 /// An agent's disk may be slow; one that takes nothing for so long is as good as gone.

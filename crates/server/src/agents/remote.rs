@@ -39,7 +39,7 @@ use crate::{
     RemoteAgents, ServerError, TlsError,
     effects::World,
     error::io_error,
-    keys::hex,
+    hex::hex,
     options::Route,
     ports::at_the_same_port,
     tls::{certified, provider},

@@ -22,9 +22,10 @@ use super::{
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, now_ms, secondary_status},
+    clock::now_ms,
+    core::{Opaque, Refusal, secondary_status},
     effects::World,
-    keys::random_hex,
+    hex::random_hex,
     plans::training_spec,
     requests,
     warm_status::{AVAILABLE, IN_USE},

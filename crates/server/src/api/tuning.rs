@@ -19,9 +19,10 @@ use super::{
 };
 use crate::{
     admission::{self, internal},
-    core::{Opaque, Refusal, now_ms},
+    clock::now_ms,
+    core::{Opaque, Refusal},
     effects::World,
-    keys::random_hex,
+    hex::random_hex,
     requests, tuning,
 };
 

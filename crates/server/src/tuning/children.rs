@@ -7,7 +7,7 @@ use shoal_tuner::{Config, Space};
 use shoal_wire::{CreateTuningJob, arn};
 
 use super::searches::Trouble;
-use crate::{core::Opaque, keys::sha256_hex};
+use crate::{core::Opaque, hex::sha256_hex};
 
 /// A trial's training job, with what the core does not know of it.
 #[derive(Debug, Clone)]

@@ -15,10 +15,7 @@ use shoal_plane::{Command, TunerRequest};
 use shoal_store::ResourceKind;
 
 use super::searches::{Searches, Surroundings, Told, Trouble};
-use crate::{
-    core::Refusal,
-    effects::{World, describe},
-};
+use crate::{core::Refusal, effects::World, error_chain::describe};
 
 /// Requests of one tuning job that are answered together: what they come to becomes durable
 /// together.
