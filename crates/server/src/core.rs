@@ -6,7 +6,6 @@
 //! change seen by readers (they read rows, which the same transaction writes).
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -17,14 +16,16 @@ use std::{
 
 use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, State, Time, Turn, apply};
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
-use shoal_wire::Stored;
 use tokio::sync::{oneshot, watch};
 
-use crate::{ServerError, clock::now_ms, tuning::NewChild};
+use crate::{ServerError, clock::now_ms};
+use created::Created;
+pub(crate) use created::{NewChild, Opaque};
 use edits::RowEdit;
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
 
+mod created;
 mod edits;
 mod rows;
 mod tunings;
@@ -54,25 +55,6 @@ pub(crate) enum Refusal {
     /// A row's edit says no.
     #[error(transparent)]
     Edit(#[from] shoal_wire::Error),
-}
-
-/// The part of a new job's row that the core does not know: a training job's or a tuning job's.
-#[derive(Debug, Clone)]
-pub(crate) struct Opaque {
-    pub(crate) uid: String,
-    pub(crate) arn: String,
-    pub(crate) request: Vec<u8>,
-    pub(crate) spec: Vec<u8>,
-    pub(crate) tags: Vec<u8>,
-}
-
-impl Opaque {
-    pub(crate) fn new(uid: String, arn: String, request: &impl Stored) -> Self {
-        let raw = request.raw();
-        let (received, tags) = (serde_json::to_vec(raw), serde_json::to_vec(&raw.get("Tags")));
-        let written = "JSON always serialises";
-        Self { uid, arn, request: received.expect(written), spec: request.to_stored(), tags: tags.expect(written) }
-    }
 }
 
 struct Envelope {
@@ -451,31 +433,6 @@ impl Loop {
                     thread::sleep(Duration::from_millis(500));
                 }
             }
-        }
-    }
-}
-
-/// What is new in a turn beside what the core knows of it.
-#[derive(Default)]
-struct Created {
-    /// Training jobs by name.
-    jobs: HashMap<String, Opaque>,
-    /// Tuning jobs by name.
-    tunings: HashMap<String, Opaque>,
-    /// What was tuned, by training job.
-    tuned: HashMap<String, Vec<u8>>,
-}
-
-impl Created {
-    fn note(&mut self, command: Command, opaque: Option<Opaque>, children: Vec<NewChild>) {
-        match (command, opaque) {
-            (Command::CreateTrainingJob { name, .. }, Some(opaque)) => drop(self.jobs.insert(name, opaque)),
-            (Command::CreateTuningJob { name, .. }, Some(opaque)) => drop(self.tunings.insert(name, opaque)),
-            _ => {}
-        }
-        for NewChild { child, opaque, tuned } in children {
-            self.tuned.insert(child.name.clone(), tuned);
-            self.jobs.insert(child.name, opaque);
         }
     }
 }

@@ -24,11 +24,11 @@ use crate::{
     artifacts,
     clock::now_ms,
     core::{Opaque, Refusal, secondary_status},
-    effects::World,
     hex::random_hex,
-    plans::training_spec,
     requests,
+    training_spec::training_spec,
     warm_status::{AVAILABLE, IN_USE},
+    world::World,
 };
 
 /// The newest first; in an order that is given, ascending.

@@ -21,9 +21,9 @@ use crate::{
     admission::{self, internal},
     clock::now_ms,
     core::{Opaque, Refusal},
-    effects::World,
     hex::random_hex,
     requests, tuning,
+    world::World,
 };
 
 /// By name.
