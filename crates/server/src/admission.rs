@@ -11,10 +11,11 @@ use shoal_wire::{
 use crate::{
     Builtin, BuiltinObjective, Image, Images,
     channels::{self, ChannelError},
-    effects::World,
+    error_chain::describe,
     options::{image_of, known_image_of},
     requests,
     tuning::Design,
+    world::World,
 };
 
 /// Refuses what could only fail later. Blocks on the store.
@@ -384,5 +385,5 @@ fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
 
 /// Our own fault, told to the client as such.
 pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
-    Error::new(ErrorCode::InternalFailure, crate::effects::describe(error))
+    Error::new(ErrorCode::InternalFailure, describe(error))
 }

@@ -12,8 +12,7 @@ mod strangers;
 
 use std::{
     collections::HashMap,
-    fs,
-    io::{self, Read},
+    fs, io,
     os::unix::net::{UnixListener, UnixStream},
     sync::{
         Arc,
@@ -34,11 +33,12 @@ use shoal_runtime::{
 use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
 use crate::{
-    attempts::{AgentSender, Attempt, Attempts},
+    agent_stream::{AgentSender, read_some},
+    attempts::{Attempt, Attempts},
     checkpoints,
-    driver::Machines,
-    effects::World,
+    machines::Machines,
     parts::{self, PartsWriter},
+    world::World,
 };
 
 pub(crate) use self::remote::RemoteListener;
@@ -427,18 +427,6 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
         return Err("wrong token".to_owned());
     }
     Ok(attempt)
-}
-
-pub(crate) fn read_some(stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<()> {
-    // As much as a socket holds: what comes together shares a transaction.
-    let mut buffer = vec![0; 256 << 10];
-    match stream.read(&mut buffer)? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        read => {
-            decoder.push(&buffer[..read]);
-            Ok(())
-        }
-    }
 }
 
 /// Lets [`serve`] see that it is to end.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use shoal_wire::{Error, ErrorCode, Operation, Reply};
 
-use crate::{admission::internal, effects::World, keys::Holder, search::Indexes};
+use crate::{admission::internal, key_ring::Holder, search::Indexes, world::World};
 
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;

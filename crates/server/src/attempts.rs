@@ -4,10 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
-    io::{self, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -20,14 +17,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
-use shoal_link::{Assignment, Frame, Input, Order, Program, ToAgent, Visit, encode};
+use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
     warm_pool::ReusePolicy,
 };
 
-use crate::{clock, keys::AccessKeys};
+use crate::{agent_stream::AgentSender, clock, keys::AccessKeys};
 
 /// How long what a lost agent had sent may take to be stored.
 const LAST_STORED: Duration = Duration::from_secs(10);
@@ -119,30 +116,6 @@ pub(crate) struct Attempt {
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does
     /// not connect, the attempt gets a new instance.
     awaits_instance: AtomicBool,
-}
-
-/// Sends to an agent. Messages arrive unmixed, from whatever thread they are sent.
-#[derive(Clone)]
-pub(crate) struct AgentSender(Arc<Mutex<UnixStream>>);
-
-impl AgentSender {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Self(Arc::new(Mutex::new(stream)))
-    }
-
-    pub(crate) fn send(&self, message: ToAgent) -> io::Result<()> {
-        self.send_frame(&Frame::Message(message))
-    }
-
-    pub(crate) fn send_frame(&self, frame: &Frame<ToAgent>) -> io::Result<()> {
-        let bytes = encode(frame).map_err(io::Error::other)?;
-        self.0.lock().expect("no holder of this lock panics").write_all(&bytes)
-    }
-
-    pub(crate) fn close(&self) {
-        // A connection that is closed already needs nothing more.
-        let _ = self.0.lock().expect("no holder of this lock panics").shutdown(Shutdown::Both);
-    }
 }
 
 /// Drives one host's link: the machine and its sockets.
@@ -421,6 +394,13 @@ impl Attempts {
 
     pub(crate) fn remove(&self, attempt: &str) {
         self.lock().remove(attempt);
+    }
+
+    /// Gives all hosts of an attempt an order that stands until it is released.
+    pub(crate) fn order_all(&self, attempt: &str, order: &Order) {
+        if let Some(running) = self.get(attempt) {
+            (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Attempt>> {

@@ -12,7 +12,7 @@ use shoal_link::{Input, ManifestEntry, ObjectTree};
 use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
-use crate::{checkpoints, keys::hex};
+use crate::{error_chain::describe, hex::hex};
 
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
@@ -52,8 +52,7 @@ pub(crate) fn objects_of(objects: &Objects, channel: &Channel) -> Result<Vec<(St
 
 /// The objects of a checkpoint location, with their paths below the checkpoint directory.
 pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
-    let (bucket, prefix) = checkpoints::place(uri);
-    below(objects, &S3Uri { bucket, prefix })
+    below(objects, &S3Uri { bucket: uri.bucket.clone(), prefix: uri.folder() })
 }
 
 fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
@@ -183,8 +182,7 @@ impl Trees {
     /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for
     /// the failure reason.
     pub(crate) fn prepare(&self, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
-        let fail =
-            |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, crate::effects::describe(error));
+        let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, describe(error));
         let made = of_newest(|| {
             let all = objects_of(&self.objects, channel)?;
             if all.is_empty() {
@@ -230,7 +228,7 @@ impl Trees {
             Ok(None) | Err(ChannelError::Store(StoreError::NoSuchBucket(_))) => {
                 Err(format!("ClientError: there is no object {uri} any more"))
             }
-            Err(error) => Err(format!("{uri}: {}", crate::effects::describe(&error))),
+            Err(error) => Err(format!("{uri}: {}", describe(&error))),
         }
     }
 
@@ -244,7 +242,7 @@ impl Trees {
             Err(StoreError::NoSuchBucket(_)) => Ok(None),
             found => Ok(Some(self.tree(attempt, &found?)?)),
         });
-        found.map_err(|error| format!("checkpoints below {uri}: {}", crate::effects::describe(&error)))
+        found.map_err(|error| format!("checkpoints below {uri}: {}", describe(&error)))
     }
 
     fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {

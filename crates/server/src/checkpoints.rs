@@ -14,23 +14,17 @@ use shoal_runtime::{
     host_link,
 };
 use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
-use shoal_wire::S3Uri;
 
 use crate::{
-    agents::read_some,
-    attempts::{AgentSender, Attempt},
-    effects::{World, describe},
-    keys::hex,
+    agent_stream::{AgentSender, read_some},
+    attempts::Attempt,
+    error_chain::describe,
+    hex::hex,
+    world::World,
 };
 
 /// Bytes of the longest key in S3.
 const LONGEST_KEY: usize = 1024;
-
-/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
-/// written with a `/` at its end.
-pub(crate) fn place(uri: &S3Uri) -> (String, String) {
-    (uri.bucket.clone(), uri.folder())
-}
 
 /// Receives files of one kind until the connection ends.
 #[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]

@@ -1,14 +1,20 @@
 //! The process's two clocks, as the machines of [`shoal_runtime`] take them.
 
-use std::{sync::LazyLock, time::Instant};
+use std::{
+    sync::LazyLock,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
 
 use shoal_plane::Time;
 use shoal_runtime::{Mono, Now};
 
-use crate::core::now_ms;
-
 /// Origin of the process's monotonic time: early enough that no machine measures from before it.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
 
 pub(crate) fn now() -> Now {
     Now { mono: Mono(ORIGIN.elapsed()), wall: Time(now_ms()) }

@@ -11,9 +11,9 @@ use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, WarmP
 use crate::{
     Image,
     api::{Api, best_model, spec_kind},
-    effects::World,
     requests,
     tuning::{self, Design},
+    world::World,
 };
 
 /// The console of this server.

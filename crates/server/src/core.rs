@@ -6,13 +6,12 @@
 //! change seen by readers (they read rows, which the same transaction writes).
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
@@ -21,14 +20,16 @@ use shoal_runtime::{
     control::{Fold, FoldError, Folded, REFUSED_PAUSE},
 };
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
-use shoal_wire::Stored;
 use tokio::sync::{oneshot, watch};
 
-use crate::{ServerError, tuning::NewChild};
+use crate::{ServerError, clock::now_ms};
+use created::Created;
+pub(crate) use created::{NewChild, Opaque};
 use edits::RowEdit;
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
 
+mod created;
 mod edits;
 mod rows;
 mod tunings;
@@ -37,11 +38,6 @@ mod tunings;
 const BATCH: usize = 512;
 /// Before the journal is read again that could not be.
 const RECOVER_PAUSE: Duration = Duration::from_millis(500);
-
-/// Milliseconds since the epoch.
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
 
 /// Why a command had no effect.
 #[derive(Debug, thiserror::Error)]
@@ -58,25 +54,6 @@ pub(crate) enum Refusal {
     /// A row's edit says no.
     #[error(transparent)]
     Edit(#[from] shoal_wire::Error),
-}
-
-/// The part of a new job's row that the core does not know: a training job's or a tuning job's.
-#[derive(Debug, Clone)]
-pub(crate) struct Opaque {
-    pub(crate) uid: String,
-    pub(crate) arn: String,
-    pub(crate) request: Vec<u8>,
-    pub(crate) spec: Vec<u8>,
-    pub(crate) tags: Vec<u8>,
-}
-
-impl Opaque {
-    pub(crate) fn new(uid: String, arn: String, request: &impl Stored) -> Self {
-        let raw = request.raw();
-        let (received, tags) = (serde_json::to_vec(raw), serde_json::to_vec(&raw.get("Tags")));
-        let written = "JSON always serialises";
-        Self { uid, arn, request: received.expect(written), spec: request.to_stored(), tags: tags.expect(written) }
-    }
 }
 
 struct Envelope {
@@ -399,31 +376,6 @@ impl Loop {
                     thread::sleep(RECOVER_PAUSE);
                 }
             }
-        }
-    }
-}
-
-/// What is new in a turn beside what the core knows of it.
-#[derive(Default)]
-struct Created {
-    /// Training jobs by name.
-    jobs: HashMap<String, Opaque>,
-    /// Tuning jobs by name.
-    tunings: HashMap<String, Opaque>,
-    /// What was tuned, by training job.
-    tuned: HashMap<String, Vec<u8>>,
-}
-
-impl Created {
-    fn note(&mut self, command: Command, opaque: Option<Opaque>, children: Vec<NewChild>) {
-        match (command, opaque) {
-            (Command::CreateTrainingJob { name, .. }, Some(opaque)) => drop(self.jobs.insert(name, opaque)),
-            (Command::CreateTuningJob { name, .. }, Some(opaque)) => drop(self.tunings.insert(name, opaque)),
-            _ => {}
-        }
-        for NewChild { child, opaque, tuned } in children {
-            self.tuned.insert(child.name.clone(), tuned);
-            self.jobs.insert(child.name, opaque);
         }
     }
 }

@@ -1,102 +1,29 @@
 //! Performs the core's actions in the steps that [`shoal_runtime::lanes`] requests; every action
 //! may be repeated after a crash.
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::Value;
-use shoal_console::JobChanges;
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
-use shoal_link::{Endpoint, Order};
-use shoal_plane::{Action, Capacity, Catalog, Command};
+use shoal_launch::{AllocationStatus, LauncherExt};
+use shoal_link::Order;
+use shoal_plane::{Action, Command};
 use shoal_runtime::{
     host_link,
     lanes::{self, Outcome, Step, WritePolicy},
     recovery::{KnownPlan, Relaunch, relaunch, serves_another},
     warm_pool::Grant,
 };
-use shoal_store::{DataDir, LogLines, Objects, ResourceKind, Rows, Telemetry};
+use shoal_store::LogLines;
 use shoal_wire::{CreateTrainingJob, Service, no_effect};
 
 use crate::{
-    Images, NetworkOptions, RemoveTree,
-    attempts::{Attempt, Attempts, Plan, inputs_of, run_dir},
-    channels::Trees,
-    core::{Core, now_ms},
-    driver::Machines,
-    exporter::Exporter,
-    keys::AccessKeys,
-    memory::Ranked,
-    options::Route,
+    attempts::{Attempt, Plan, inputs_of, run_dir},
+    clock::now_ms,
+    error_chain::describe,
+    launches::{Launch, Prepared},
     parts,
-    plans::{Launch, Prepared},
-    requests,
-    sweeps::Sweeps,
-    tuning::Looks,
-    visits::Visits,
-    warm::IdleAgents,
+    world::World,
 };
-
-/// Everything that effects touch.
-pub(crate) struct World {
-    pub(crate) core: Core,
-    pub(crate) rows: Arc<dyn Rows>,
-    pub(crate) objects: Arc<Objects>,
-    pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) trees: Trees,
-    pub(crate) attempts: Arc<Attempts>,
-    pub(crate) visits: Visits,
-    pub(crate) machines: Machines,
-    pub(crate) idle_agents: IdleAgents,
-    /// Launches between their preparation and their start, by attempt.
-    pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
-    pub(crate) looks: Looks,
-    pub(crate) job_changes: Arc<JobChanges>,
-    pub(crate) exporter: Arc<Exporter>,
-    pub(crate) launcher: Arc<dyn Launcher>,
-    pub(crate) images: Arc<dyn Images>,
-    pub(crate) keys: AccessKeys,
-    pub(crate) sweeps: Sweeps,
-    pub(crate) remove_tree: RemoveTree,
-    pub(crate) region: String,
-    pub(crate) account: String,
-    pub(crate) program: PathBuf,
-    pub(crate) agent_env: Vec<(String, String)>,
-    pub(crate) data_id: String,
-    /// Locked for as long as anything may still be done in it.
-    pub(crate) data_dir: DataDir,
-    pub(crate) runs: PathBuf,
-    pub(crate) socket: PathBuf,
-    /// How agents on other machines connect.
-    pub(crate) route: Option<Route>,
-    pub(crate) server_address: String,
-    pub(crate) lease_s: Option<u64>,
-    pub(crate) grace_s: u32,
-    pub(crate) silence: Duration,
-    pub(crate) capacity: Capacity,
-    pub(crate) ranked: Mutex<Ranked>,
-    pub(crate) catalog: Catalog,
-    /// Bytes of log lines, and of metric points, that a training job may store.
-    pub(crate) log_quota: u64,
-    pub(crate) network: NetworkOptions,
-}
-
-impl World {
-    /// Whether agents share no files with this server.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.route.is_some() && self.launcher.is_remote()
-    }
-
-    /// A text for clients, who need not know where the server keeps its files.
-    pub(crate) fn without_paths(&self, text: &str) -> String {
-        text.replace(&self.data_dir.root().display().to_string(), "DATA_DIR")
-    }
-}
 
 impl World {
     /// Performs an action, or its first step.
@@ -133,12 +60,6 @@ impl World {
         }
     }
 
-    pub(crate) fn order_all(&self, attempt: &str, order: &Order) {
-        if let Some(running) = self.attempts.get(attempt) {
-            (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
-        }
-    }
-
     fn launch(&self, launch: &Launch) -> Outcome {
         // A full disk must not fail each job of the queue in turn.
         if let Err(error) = self.data_dir.ensure_room_to_start() {
@@ -154,15 +75,6 @@ impl World {
             return Outcome::Done;
         }
         Outcome::Commit(Command::LaunchFailed { attempt: attempt.to_owned(), reason: self.without_paths(reason) })
-    }
-
-    pub(crate) fn request(&self, job: &str) -> Result<CreateTrainingJob, String> {
-        let row = self
-            .rows
-            .resource(ResourceKind::TRAINING_JOB, job)
-            .map_err(|error| error.to_string())?
-            .ok_or_else(|| format!("no row of training job {job}"))?;
-        requests::training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
     }
 
     /// Prepares the channels. Repeated after a crash it adopts agents that run.
@@ -241,12 +153,6 @@ impl World {
         self.launcher.submit(&self.with_token(plan)).map_err(|error| describe(&error))
     }
 
-    fn with_token(&self, plan: &Plan) -> AllocationSpec {
-        let mut spec = self.allocation_of(plan);
-        spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(&plan.attempt)));
-        spec
-    }
-
     /// Starts instances of an attempt that can live with fewer: those that a crash left unstarted,
     /// or others in the places of lost ones.
     fn add_instances(&self, plan: &Plan, launch: &Launch) -> Result<(), String> {
@@ -293,10 +199,6 @@ impl World {
         Outcome::Commit(Command::InstancesCleared { attempt, hosts })
     }
 
-    pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Prepared>> {
-        self.prepared.lock().expect("no holder of this lock panics")
-    }
-
     /// What a plan on disk, its agents and their reports say.
     fn known(&self, plan: &Plan) -> KnownPlan {
         let mut hosts = (1..).take(plan.assignments.len());
@@ -316,56 +218,6 @@ impl World {
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
     }
 
-    /// The agents that serve an attempt.
-    pub(crate) fn allocation_of(&self, plan: &Plan) -> AllocationSpec {
-        self.allocation(plan.allocation_id(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
-    }
-
-    /// The same for the same attempt, whenever it is asked for.
-    pub(crate) fn allocation(&self, attempt: &str, instances: u32) -> AllocationSpec {
-        let dir = run_dir(&self.runs, attempt);
-        let arg = |text: &str| text.to_owned();
-        // An agent that shares no files with this machine has directories of its own.
-        let mut args = match &self.route {
-            Some(route) if self.is_remote() => {
-                vec![
-                    arg("agent"),
-                    arg("--server"),
-                    route.address.clone(),
-                    arg("--fingerprint"),
-                    route.fingerprint.clone(),
-                ]
-            }
-            _ => vec![
-                arg("agent"),
-                arg("--socket"),
-                self.socket.display().to_string(),
-                arg("--run-dir"),
-                dir.display().to_string(),
-            ],
-        };
-        args.extend([arg("--attempt"), attempt.to_owned(), arg("--data-id"), self.data_id.clone()]);
-        AllocationSpec {
-            id: format!("{}-{attempt}", self.data_id),
-            instances,
-            program: self.program.clone(),
-            args,
-            env: self.agent_env.clone(),
-            dir,
-        }
-    }
-
-    /// The endpoint of an attempt: derived, so that no secret stands in a file.
-    pub(crate) fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
-        let keys = attempt.keys.clone();
-        (!attempt.plan.isolated).then(|| Endpoint {
-            server_address: (!self.is_remote()).then(|| self.server_address.clone()),
-            access_key_id: keys.access_key_id,
-            secret_access_key: keys.secret_access_key,
-            session_token: keys.session_token.unwrap_or_default(),
-        })
-    }
-
     /// Begins to release an attempt.
     fn release(&self, attempt: String) -> Outcome {
         self.prepared().remove(&attempt);
@@ -378,7 +230,7 @@ impl World {
         if let Some(running) = self.attempts.get(attempt) {
             self.release_claims(running.plan.allocation_id());
             self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
-            self.order_all(attempt, &Order::Release);
+            self.attempts.order_all(attempt, &Order::Release);
         }
         Outcome::Leaving
     }
@@ -423,25 +275,4 @@ impl World {
         let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
         self.end_allocation(plan.as_ref().map_or(attempt, Plan::allocation_id), &allocation);
     }
-
-    /// Removes the numbers up to which the server has an attempt's reports.
-    pub(crate) fn forget_reports(&self, attempt: &str) {
-        if let Err(error) = self.telemetry.forget(attempt) {
-            tracing::error!("{error}");
-        }
-    }
-}
-
-/// An error with its sources in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

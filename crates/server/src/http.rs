@@ -25,11 +25,12 @@ use crate::{
     api::{Api, Caller, read},
     attempts::Attempts,
     bodies::{PacedBody, Unverified, collect_verified},
+    clock::now_ms,
     connections::{Answering, Connection, Signer},
-    core::now_ms,
     expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process},
-    keys::{Holder, KeyRing, random_hex},
+    hex::random_hex,
+    key_ring::{Holder, KeyRing},
 };
 
 /// Everything that answers.

@@ -3,11 +3,14 @@
 //!
 //! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or
 //! a read; `core` is the one loop that decides, journals and applies; `effects` does what the core
-//! asks for; `agents` is where the instances report. Left out on purpose: what runs on an instance,
-//! and which algorithm an image name means ([`Images`] is given by the caller).
+//! asks for; `agents` is where the instances report. They share a `world`; `serve` makes it and
+//! knows them all. Left out on purpose: what runs on an instance, and which algorithm an image name
+//! means ([`Images`] is given by the caller).
 
 mod admission;
+mod agent_stream;
 mod agents;
+mod allocations;
 mod api;
 mod artifacts;
 mod attempts;
@@ -22,11 +25,17 @@ mod driver;
 mod dry_run;
 mod effects;
 mod error;
+mod error_chain;
 mod expectations;
 mod exporter;
+mod hex;
 mod http;
+mod idle_agents;
+mod key_ring;
 mod keys;
+mod launches;
 mod listeners;
+mod machines;
 mod memory;
 mod network;
 mod options;
@@ -44,11 +53,13 @@ mod statistics;
 mod storing;
 mod sweeps;
 mod tls;
+mod training_spec;
 mod tuning;
 mod visits;
 mod warm;
 mod warm_status;
 mod watching;
+mod world;
 
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use dry_run::check_tuning_request;

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fs, sync::Arc};
 use shoal_plane::{Command, Packing};
 use shoal_runtime::warm_pool;
 
-use crate::{attempts::Attempt, effects::World};
+use crate::{attempts::Attempt, world::World};
 
 /// Of all memory for instances, a sixteenth is the margin in which attempts are ended before there
 /// is none.
@@ -22,7 +22,7 @@ const MARGIN_PART: u64 = 16;
 
 impl World {
     /// Measures what attempts use, and has the core end some if the machine lacks memory.
-    pub(crate) fn weigh(&self) {
+    pub(crate) fn weigh(&self, ranked: &mut Ranked) {
         let attempts = self.attempts.all();
         if self.capacity.packing == Packing::Promise || attempts.is_empty() {
             return;
@@ -45,13 +45,12 @@ impl World {
         if let Err(refusal) = self.core.tell(Command::MemoryMeasured { used, lacking }) {
             tracing::warn!("{refusal}");
         }
-        self.rank(self.core.memory_order());
+        self.rank(self.core.memory_order(), ranked);
     }
 
     /// Has the kernel end them in this order, if it must. Said twice, since a process that began
     /// while it was said may have missed it.
-    fn rank(&self, order: Vec<String>) {
-        let mut ranked = self.ranked.lock().expect("no holder of this lock panics");
+    fn rank(&self, order: Vec<String>, ranked: &mut Ranked) {
         if ranked.order != order {
             *ranked = Ranked { order, times: 0 };
         }

@@ -6,33 +6,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
-use shoal_plane::{Packing, Placement, TrainingSpec, TrialLaunch};
+use shoal_plane::{Packing, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Builtin, Image, attempts::Plan, checkpoints, core::now_ms, effects::World, options::image_of, warm};
-
-/// `shoal_plane::Action::Launch`.
-pub(crate) struct Launch {
-    pub(crate) job: String,
-    pub(crate) attempt: String,
-    /// Its number among the job's, from 1.
-    pub(crate) number: u32,
-    pub(crate) placement: Placement,
-    pub(crate) instances: u32,
-    /// Those to start.
-    pub(crate) hosts: Vec<u32>,
-    /// They are added to others that run.
-    pub(crate) joins: bool,
-    pub(crate) lease_s: u64,
-    pub(crate) trial: Option<TrialLaunch>,
-}
-
-/// A launch whose channels are ready.
-pub(crate) struct Prepared {
-    pub(crate) plan: Plan,
-    /// For the job's log.
-    pub(crate) notes: Vec<String>,
-}
+use crate::{Builtin, Image, attempts::Plan, clock::now_ms, launches::Launch, options::image_of, warm, world::World};
 
 impl World {
     /// What an attempt's agents are told; makes their channels ready.
@@ -175,8 +152,8 @@ impl World {
             reads: reads(request),
             writes: writes(request),
             isolated: request.enable_network_isolation,
-            checkpoints: request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri)),
-            intermediate: mirrored.as_ref().map(checkpoints::place),
+            checkpoints: request.checkpoint.as_ref().map(|config| folder(&config.uri)),
+            intermediate: mirrored.as_ref().map(folder),
             assignments,
             reuse: None,
             allocation_id: None,
@@ -220,24 +197,6 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
     }
 }
 
-/// The core's part of a request.
-pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
-    let others = request.resources.types().into_iter().skip(1);
-    let group =
-        |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
-    TrainingSpec {
-        instance_type: request.resources.instance_type.clone(),
-        instances: request.resources.instance_count,
-        other_groups: others.map(group).collect(),
-        max_runtime_s: request.stopping.max_runtime_s,
-        max_pending_s: request.stopping.max_pending_s,
-        max_wait_s: request.stopping.max_wait_s,
-        grace_s,
-        retries: request.retries,
-        min_instances: request.min_instances,
-    }
-}
-
 /// The request's instance groups, with their hosts.
 fn groups(resources: &Resources) -> Vec<InstanceGroup> {
     let mut hosts = 1..=resources.instance_count;
@@ -270,12 +229,12 @@ fn intermediate(request: &CreateTrainingJob) -> Option<S3Uri> {
 fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
     let output = place(&arn::output(&request.output.s3_output_path, &request.name, ""));
     let others = [request.checkpoint.as_ref().map(|config| config.uri.clone()), intermediate(request)];
-    [output].into_iter().chain(others.iter().flatten().map(checkpoints::place)).collect()
+    [output].into_iter().chain(others.iter().flatten().map(folder)).collect()
 }
 
 /// What a job's temporary keys may read: its channels, its checkpoints and its submitted source.
 fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
-    let checkpoints = request.checkpoint.as_ref().map(|config| checkpoints::place(&config.uri));
+    let checkpoints = request.checkpoint.as_ref().map(|config| folder(&config.uri));
     let source = request.script.as_ref().and_then(|script| script.source.as_ref());
     request.channels.iter().map(|channel| place(&channel.uri)).chain(source.map(place)).chain(checkpoints).collect()
 }
@@ -287,4 +246,10 @@ fn objective(request: &CreateTrainingJob) -> Option<String> {
 
 fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
+}
+
+/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
+/// written with a `/` at its end.
+fn folder(uri: &S3Uri) -> (String, String) {
+    (uri.bucket.clone(), uri.folder())
 }

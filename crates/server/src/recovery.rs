@@ -11,7 +11,7 @@ use shoal_runtime::{
     warm_pool::AllocationId,
 };
 
-use crate::{attempts::Plan, effects::World};
+use crate::{attempts::Plan, world::World};
 
 /// Attempts that the journal says are live.
 pub(crate) fn attempts(state: &State) -> BTreeSet<String> {

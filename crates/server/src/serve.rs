@@ -29,19 +29,20 @@ use crate::{
     connections::Connections,
     console,
     core::{self, Core},
-    driver::{self, Machines},
-    effects::World,
+    driver,
     error::io_error,
     exporter::Exporter,
     http::Front,
-    keys::KeyRing,
+    idle_agents::IdleAgents,
+    key_ring::KeyRing,
     listeners::{self, Listeners},
+    machines::Machines,
     recovery, requests, retention,
     search::Indexes,
     sweeps::Sweeps,
-    tuning::{self, Looks, Tuner},
+    tuning::{self, Looks, ServerDesk, Tuner},
     visits::Visits,
-    warm::IdleAgents,
+    world::World,
 };
 
 /// Between two looks at whether the disk still takes what is written.
@@ -164,7 +165,6 @@ impl Server {
             grace_s: options.grace_s,
             silence: Duration::from_secs(options.silence_s),
             capacity: options.capacity,
-            ranked: Mutex::default(),
             catalog: options.catalog,
             log_quota: options.telemetry.job_bytes,
             network: options.network,
@@ -182,7 +182,15 @@ impl Server {
 
         let mut background = JoinSet::new();
         let tuner = Tuner::default();
-        let tuner_threads = tuning::start(&tuner, &world).map_err(io_error("start the tuner's threads"))?;
+        let desk = ServerDesk {
+            core: core.clone(),
+            rows: world.rows.clone(),
+            images: world.images.clone(),
+            exporter: exporter.clone(),
+            region: options.region.clone(),
+            account: options.account.clone(),
+        };
+        let tuner_threads = tuning::start(&tuner, desk).map_err(io_error("start the tuner's threads"))?;
         background.spawn(driver::run(world.clone(), tuner.clone(), effects, events, pending, keys_of_instances));
         background.extend(remote.map(|remote| remote.serve(world.clone(), callers, agents_stopping.clone())));
         background.spawn(world.clone().watch());

@@ -5,7 +5,10 @@ use std::io;
 
 use shoal_s3::KeyFault;
 
-use crate::keys::{AccessKeys, hex, random_hex, text_of_hex};
+use crate::{
+    hex::{hex, random_hex, text_of_hex},
+    keys::AccessKeys,
+};
 
 /// Hexadecimal digits of an id that are chance, and of its seal.
 const CHANCE: usize = 10;

@@ -5,11 +5,7 @@ use shoal_plane::Command;
 use shoal_runtime::lanes::{Outcome, WritePolicy};
 use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
 
-use crate::{
-    artifacts,
-    attempts::run_dir,
-    effects::{World, describe},
-};
+use crate::{artifacts, attempts::run_dir, error_chain::describe, world::World};
 
 impl World {
     pub(crate) fn store_artifacts(

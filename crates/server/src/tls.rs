@@ -30,7 +30,7 @@ use tokio_rustls::{
 };
 
 use self::{self_made::SelfMade, source::Source};
-use crate::effects::describe;
+use crate::error_chain::describe;
 
 /// How long a client has from its connection to the end of its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);

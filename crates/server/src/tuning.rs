@@ -19,10 +19,9 @@ mod strategy;
 pub(crate) mod tests;
 mod worker;
 
-pub(crate) use children::NewChild;
 pub(crate) use looks::Looks;
 pub use near::near_misses;
 pub(crate) use searches::seed;
 pub(crate) use specs::tuning_spec;
 pub(crate) use strategy::{Design, designs};
-pub(crate) use worker::{Tuner, start};
+pub(crate) use worker::{ServerDesk, Tuner, start};

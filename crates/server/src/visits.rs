@@ -19,7 +19,7 @@ use std::{
 use shoal_link::{Decoder, Frame, Hello, Stream, ToAgent, ToServer, VisitEnd};
 use tokio::sync::Notify;
 
-use crate::{agents::read_some, attempts::AgentSender};
+use crate::agent_stream::{AgentSender, read_some};
 
 /// How long a visit lives without its client.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

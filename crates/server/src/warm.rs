@@ -4,16 +4,9 @@
 //! long as it runs. Its agents exit with their connections, so nothing of the pool outlives the
 //! server.
 
-use std::{
-    collections::HashMap,
-    fs, io,
-    os::unix::net::UnixStream,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde_json::Value;
-use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
 use shoal_runtime::{
     ConnId,
@@ -23,11 +16,11 @@ use shoal_store::ResourceKind;
 use shoal_wire::CreateTrainingJob;
 
 use crate::{
-    agents::read_some,
-    attempts::{AgentSender, Attempt, NETWORK_FILE, Plan, run_dir},
-    effects::{World, describe},
-    keys::sha256_hex,
-    plans::Prepared,
+    agent_stream::{AgentSender, read_some},
+    attempts::{Attempt, NETWORK_FILE, Plan, run_dir},
+    hex::sha256_hex,
+    launches::Prepared,
+    world::World,
 };
 
 /// How long an instance waits for another trial of its tuning job; it also ends when that job has
@@ -81,26 +74,12 @@ fn policy(plan: &Plan, owner: String, idle: Duration, shape: &str) -> ReusePolic
     ReusePolicy { owner, idle_s: idle.as_secs(), key, is_loaded }
 }
 
-/// Agents that serve no attempt, by connection.
-#[derive(Default)]
-pub(crate) struct IdleAgents(Mutex<HashMap<ConnId, AgentSender>>);
-
-impl IdleAgents {
-    fn get(&self, conn: ConnId) -> Option<AgentSender> {
-        self.lock().get(&conn).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConnId, AgentSender>> {
-        self.0.lock().expect("no holder of this lock panics")
-    }
-}
-
 impl World {
     /// Performs an output of the pool; returns its answer, if it has one.
     pub(crate) fn perform_for_pool(&self, io: Io) -> Option<Event> {
         match io {
             Io::Park { attempt } => {
-                self.order_all(&attempt, &Order::Park);
+                self.attempts.order_all(&attempt, &Order::Park);
                 None
             }
             Io::ReadKeepAlive { job } => {
@@ -191,11 +170,6 @@ impl World {
         Some(Retention { allocation, job: plan.job.clone(), policy, hosts: running.allocation.instances })
     }
 
-    /// Whether all instances of an allocation run.
-    pub(crate) fn is_complete(&self, allocation: &AllocationSpec) -> bool {
-        matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
-    }
-
     /// Whether a tuning job may start more trials.
     fn has_more_trials(&self, tuning: &str) -> bool {
         self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_some_and(|row| !row.ended))
@@ -232,27 +206,6 @@ impl World {
             instances.iter().map(|it| (&*it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
         self.end_allocations(allocations.iter().map(|(id, allocation)| (*id, allocation)));
         allocations.iter().for_each(|(id, _)| self.release_claims(id));
-    }
-
-    /// Ends and removes what there is of an allocation.
-    pub(crate) fn end_allocation(&self, id: &str, allocation: &AllocationSpec) {
-        self.end_allocations([(id, allocation)]);
-    }
-
-    fn end_allocations<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a AllocationSpec)>) {
-        let stopped = all.into_iter().inspect(|(_, allocation)| {
-            if let Err(error) = self.launcher.stop(allocation) {
-                tracing::error!("{}", describe(&error));
-            }
-        });
-        let ids: Vec<&str> = stopped.map(|(id, _)| id).collect();
-        self.sweeps.clear(ids.iter().map(|id| format!("{}-{id}-", self.data_id)));
-        for id in ids {
-            let dir = run_dir(&self.runs, id);
-            if let Err(error) = (self.remove_tree)(&dir) {
-                tracing::error!("{}: {error}", dir.display());
-            }
-        }
     }
 
     /// Removes what the server has of an attempt whose instance stays, but the numbers of its
@@ -293,11 +246,11 @@ impl World {
             return sender.send(ToAgent::Refused { reason: "wrong token".to_owned() });
         }
         let allocation = AllocationId(hello.attempt.clone());
-        self.idle_agents.lock().insert(conn, sender.clone());
+        self.idle_agents.insert(conn, sender.clone());
         self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: hello.host, conn });
         // The agent sends nothing; what ends this is the end of the connection.
         let ended = stream.set_read_timeout(None).map(|()| while read_some(&mut stream, &mut decoder).is_ok() {});
-        self.idle_agents.lock().remove(&conn);
+        self.idle_agents.remove(conn);
         self.machines.send(Event::AgentClosed { allocation, conn });
         ended
     }

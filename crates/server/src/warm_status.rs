@@ -9,7 +9,7 @@ use shoal_runtime::warm_pool::ReusePolicy;
 use shoal_store::{StoreError, WarmPoolRow};
 use shoal_wire::WarmPool;
 
-use crate::{attempts::Plan, core::now_ms, effects::World};
+use crate::{attempts::Plan, clock::now_ms, world::World};
 
 pub(crate) const IN_USE: &str = "InUse";
 pub(crate) const AVAILABLE: &str = "Available";

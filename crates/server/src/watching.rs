@@ -15,10 +15,7 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use crate::{
-    attempts::Attempt,
-    effects::{World, describe},
-};
+use crate::{attempts::Attempt, error_chain::describe, memory::Ranked, world::World};
 
 /// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches
 /// that are queued, and ends that no event reported.
@@ -37,13 +34,14 @@ struct Agents {
     queued: HashMap<String, String>,
     /// A server before this one may have reported launches as queued.
     is_first_look: bool,
+    ranked: Ranked,
 }
 
 impl World {
     /// Reports agents that end or fall silent, for as long as the server runs.
     pub(crate) async fn watch(self: Arc<Self>) {
         let (ended, mut ends) = mpsc::unbounded_channel();
-        let mut agents = Agents { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true };
+        let mut agents = Agents::unknown(ended);
         let mut before = Instant::now();
         let mut next = tokio::time::Instant::now() + LOOK_INTERVAL;
         loop {
@@ -55,7 +53,7 @@ impl World {
                     before = Instant::now();
                     let looked = tokio::task::spawn_blocking(move || {
                         world.look_at_all(&mut agents, passed);
-                        world.weigh();
+                        world.weigh(&mut agents.ranked);
                         world.looks.drop_idle();
                         agents
                     })
@@ -82,7 +80,7 @@ impl World {
                     tracing::error!("the watch panicked: {error}");
                     let (ended, new_ends) = mpsc::unbounded_channel();
                     ends = new_ends;
-                    Agents { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true }
+                    Agents::unknown(ended)
                 }
             };
         }
@@ -194,6 +192,10 @@ fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<u32> {
 }
 
 impl Agents {
+    fn unknown(ended: mpsc::UnboundedSender<String>) -> Self {
+        Self { watches: HashMap::new(), ended, queued: HashMap::new(), is_first_look: true, ranked: Ranked::default() }
+    }
+
     fn forget_all_but(&mut self, attempts: &[Arc<Attempt>]) {
         self.watches.retain(|id, _| attempts.iter().any(|attempt| attempt.allocation.id == *id));
         self.queued.retain(|id, _| attempts.iter().any(|attempt| attempt.plan.attempt == *id));

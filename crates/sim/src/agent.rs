@@ -2,179 +2,26 @@
 //! saved, a lease, stops, uploads, and instances that serve several attempts, as the real ones do
 //! it.
 
-use std::{collections::VecDeque, time::Duration};
-
-use shoal_link::{Frame, Order, Phase, Report, ReportBody, ToServer};
-use shoal_plane::Time;
+use shoal_link::{Frame, Order, Phase, ReportBody, ToServer};
 use shoal_runtime::sign_interval;
 
 use crate::{
-    events::SimEvent,
-    network::Purpose,
-    processes::Process,
     scenario::Program,
-    tuning::Units,
+    state::{
+        agent::{Agent, Doing, SILENCE, Units},
+        events::SimEvent,
+        network::{Down, Purpose, Up},
+        processes::Process,
+    },
     world::{Simulation, Step, broken},
 };
 
 mod elastic;
 mod files;
-pub(crate) mod program;
+mod program;
 
-use files::Mirror;
-
-/// An agent that sends nothing for so long is taken for lost.
-pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Without a server for so long, an agent ends its program and leaves.
 const LEASE_MS: u64 = 90_000;
-/// From an agent to the server.
-#[derive(Debug, Clone)]
-pub(crate) enum Up {
-    /// First on each connection, whatever its purpose.
-    Hello,
-    /// They arrive together.
-    Frames(Vec<Frame<ToServer>>),
-}
-
-/// From the server to an agent.
-#[derive(Debug, Clone)]
-pub(crate) enum Down {
-    Welcome {
-        acked: u64,
-    },
-    Refused,
-    Ack(u64),
-    Order(Order),
-    /// An idle agent is to serve this attempt.
-    Serve {
-        attempt: String,
-    },
-    /// Files may come.
-    Ready,
-    FileSaved(String),
-    FileRefused,
-    /// Nothing more comes.
-    Closed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    /// Not welcomed yet.
-    Nothing,
-    Downloading,
-    /// So many steps are done.
-    Training(u32),
-    /// Ordered to end.
-    Ending,
-    /// So many parts are sent.
-    Uploading(u32),
-    /// Only the release is awaited.
-    Waiting,
-    /// Released; its instance stays if it is parked.
-    Leaving {
-        parks: bool,
-    },
-    /// It serves no attempt.
-    Idle,
-    Gone,
-}
-
-#[derive(Debug)]
-pub(crate) struct Agent {
-    /// What it serves; none while it is idle.
-    pub(crate) attempt: Option<String>,
-    pub(crate) program: Program,
-    /// For a trial.
-    pub(crate) units: Option<Units>,
-    /// It waits at the end of a step for the leave to go on.
-    stands: bool,
-    /// How often it was started though it ran: never.
-    pub(crate) twins: u32,
-    /// How often its instance was started, with this time.
-    life: u32,
-    /// Its instance is taken away.
-    leaves: bool,
-    /// Hosts that make up the attempt, as far as it knows.
-    members: Vec<u32>,
-    doing: Doing,
-    /// Numbers what it does, so that a step of something else is known to be stale.
-    step: u64,
-    stop: bool,
-    lines: u32,
-    has_uploaded: bool,
-    spool: VecDeque<(u64, Frame<ToServer>)>,
-    next: u64,
-    connection: Option<u64>,
-    welcomed: bool,
-    /// Highest number sent on this connection.
-    sent: u64,
-    /// When something was last sent on it.
-    sent_at: u64,
-    /// When it last had a connection.
-    seen: u64,
-    /// Files that are not answered.
-    files: VecDeque<String>,
-    mirror: Option<Mirror>,
-    /// What happens to it while its process is stopped.
-    stalled: Option<Vec<SimEvent>>,
-}
-
-impl Agent {
-    /// Its lease begins at its start, whether a server is there or not.
-    fn new(attempt: String, program: Program, units: Option<Units>, now: u64) -> Self {
-        Self {
-            attempt: Some(attempt),
-            program,
-            units,
-            stands: false,
-            twins: 0,
-            life: 1,
-            leaves: false,
-            members: Vec::new(),
-            doing: Doing::Nothing,
-            step: 0,
-            stop: false,
-            lines: 0,
-            has_uploaded: false,
-            spool: VecDeque::new(),
-            next: 1,
-            connection: None,
-            welcomed: false,
-            sent: 0,
-            sent_at: 0,
-            seen: now,
-            files: VecDeque::new(),
-            mirror: None,
-            stalled: None,
-        }
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.doing == Doing::Gone
-    }
-
-    /// Its program has ended.
-    fn is_over(&self) -> bool {
-        matches!(self.doing, Doing::Uploading(_) | Doing::Waiting | Doing::Leaving { .. })
-    }
-
-    fn report(&mut self, at: Time, body: ReportBody) {
-        let report = Report { seq: self.next, at_ms: at.0, body };
-        self.spool.push_back((self.next, Frame::Message(ToServer::Report(report))));
-        self.next += 1;
-    }
-
-    fn acknowledged(&mut self, seq: u64) {
-        self.spool.retain(|(number, _)| *number > seq);
-        self.next = self.next.max(seq + 1);
-    }
-
-    fn next_step(&mut self, doing: Doing) -> u64 {
-        self.doing = doing;
-        self.step += 1;
-        self.step
-    }
-}
 
 impl Simulation {
     fn agent(&mut self, process: &Process) -> Option<&mut Agent> {

@@ -4,28 +4,11 @@ use shoal_plane::{Command, Form, GangSpec, Rejection};
 
 use crate::{
     Bug,
-    events::SimEvent,
     scenario::{Job, Kind},
     server::Refusal,
+    state::events::SimEvent,
     world::{Simulation, Step, broken},
 };
-
-/// What a job's client knows.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Client {
-    /// It has asked before, and was not answered.
-    asked: bool,
-    pub(crate) created: bool,
-    pub(crate) stopped: bool,
-    /// Something has happened to the job that its outcome may depend on.
-    pub(crate) touched: bool,
-}
-
-impl Client {
-    pub(crate) fn is_done(&self, job: &Job) -> bool {
-        self.created && (self.stopped || job.stop_after_ms.is_none())
-    }
-}
 
 impl Simulation {
     fn again(&mut self, event: SimEvent) {

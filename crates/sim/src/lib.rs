@@ -15,33 +15,34 @@
 //! left. The outcome must be that of the same seed without faults; `outcome` says what may differ
 //! where somebody died.
 //!
-//! Where to look: `scenario` has the jobs, `faults` what goes wrong, `server` the core's turns and
-//! what performs the requests of the machines, `agent` the agents, `place_checks` what must hold of
-//! gangs that lose and gain instances, `processes`, `network`, `disk` and `memory` the rest of the
-//! environment, `bug` the errors of a driver that the simulation must find. Nothing here decides
-//! what machines decide.
+//! Where to look: `scenario` has the jobs, `faults` what goes wrong, `state` what there is, as
+//! data, `world` all of it at one moment. Above it, `server` has the core's turns and what performs
+//! the requests of the machines, `agent` the agents, `network`, `clients` and `tuning` the rest of
+//! what acts, `place_checks` what must hold of gangs that lose and gain instances, `memory` how
+//! much is used and what must hold of that; `history` hands each event to whom it concerns. `bug`
+//! has the errors of a driver that the simulation must find. Nothing here decides what machines
+//! decide.
 
 mod agent;
 mod bug;
 mod clients;
 mod coverage;
-mod disk;
-mod events;
 mod faults;
+mod history;
+mod marks;
 mod memory;
 mod network;
 mod outcome;
 mod place_checks;
-mod places;
-mod processes;
 mod random;
 mod scenario;
 mod seed;
 mod server;
+mod state;
 mod tuning;
 mod world;
 
 pub use bug::Bug;
 pub use coverage::Coverage;
+pub use outcome::SimRun;
 pub use seed::{check, found};
-pub use world::SimRun;

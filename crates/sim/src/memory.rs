@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Command, Event, Fact, SecondaryStatus, Time};
+use shoal_plane::{Command, Event, Fact, SecondaryStatus};
 
 use crate::{
     Bug,
     random::Random,
     scenario::{self, GIB},
+    state::memory::Launched,
     world::{Simulation, Step, broken},
 };
 
@@ -18,30 +19,6 @@ const GROWS_MS: u64 = 5000;
 /// grace, and an agent that does not answer its orders is taken for dead 30 s later. Not counted
 /// while a clock that jumped back has not caught up, since the core's deadlines wait for it.
 const MAX_SHORT_MS: u64 = 60_000;
-
-#[derive(Debug)]
-struct Launched {
-    attempt: String,
-    /// By the journal, whose clock may stand still.
-    at: Time,
-    /// By the history.
-    since_ms: u64,
-    instances: u64,
-}
-
-/// What the history knows of memory.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    /// Attempts that are not released.
-    launched: Vec<Launched>,
-    /// Attempts whose programs are told to end, or are over.
-    leaving: Vec<String>,
-    /// Attempts that were ended for want of memory.
-    pub(crate) evicted: Vec<String>,
-    short_ms: u64,
-    /// The latest time that the machine's clock has shown.
-    latest: Time,
-}
 
 impl Simulation {
     /// An attempt that was ended was not the oldest one.

@@ -2,32 +2,13 @@
 //! loses nothing but by breaking.
 
 use crate::{
-    agent::{Down, Up},
-    disk::Host,
-    events::SimEvent,
-    processes::Process,
+    state::{
+        events::SimEvent,
+        network::{Connection, Down, Purpose, Up},
+        processes::Process,
+    },
     world::{Simulation, Step},
 };
-
-/// What a connection is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Reports of a host.
-    Reports(Host),
-    /// Checkpoint files of a host.
-    Files(Host),
-    /// The agent serves no attempt.
-    Idle,
-}
-
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) process: Process,
-    pub(crate) purpose: Purpose,
-    /// When what was last sent in each direction arrives.
-    up_at: u64,
-    down_at: u64,
-}
 
 impl Simulation {
     /// An agent calls; gives the connection's number.

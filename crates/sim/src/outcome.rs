@@ -1,15 +1,32 @@
 //! What became of a job, and whether that is what would have become of it without faults.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{JobStatus, SecondaryStatus};
+use shoal_plane::{JobStatus, SecondaryStatus, StudyRecord};
 
 use crate::{
-    SimRun,
-    agent::program::are_whole,
+    Coverage,
+    marks::are_whole,
     scenario::{End, Job, Kind},
     world::Simulation,
 };
+
+/// A history that came to its end.
+#[derive(Debug)]
+pub struct SimRun {
+    /// By job.
+    pub(crate) outcomes: BTreeMap<String, Outcome>,
+    /// Of the tuning job that runs its trials one after the other.
+    pub(crate) sequence: Vec<StudyRecord>,
+    /// Events in the journal.
+    pub events: usize,
+    /// Attempts of services that had served and were replaced.
+    pub replaced: u32,
+    /// Attempts that a warm instance has served.
+    pub reused: u32,
+    /// Where it was cut.
+    pub coverage: Coverage,
+}
 
 /// What a client sees in the end, without its times.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shoal_plane::{Action, Event, Fact, InstancePhase, JobStatus};
 
 use crate::{
-    places::{Place, Places},
+    state::places::{Place, Places},
     world::{Simulation, Step, broken},
 };
 

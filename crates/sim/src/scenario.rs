@@ -4,6 +4,8 @@ use shoal_plane::{Capacity, Packing, TrainingSpec};
 
 use crate::random::Random;
 
+pub(crate) mod tunings;
+
 pub(crate) const GIB: u64 = 1 << 30;
 
 /// One GPU, so that one job can keep another waiting; memory that the attempts which run together

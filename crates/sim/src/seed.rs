@@ -1,6 +1,6 @@
 //! One seed: undisturbed, and then with faults.
 
-use crate::{Bug, SimRun, faults::Severity, outcome::compare, world::run};
+use crate::{Bug, SimRun, faults::Severity, history::run, outcome::compare};
 
 /// Least events and jobs of a seed: fewer would say little.
 const MIN_EVENTS: usize = 200;

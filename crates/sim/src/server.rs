@@ -2,7 +2,7 @@
 //! and its start.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -14,53 +14,25 @@ use shoal_runtime::{
     recovery::{Found, FoundPlan, recover},
     warm_pool::AllocationId,
 };
-use shoal_tuner::Study;
 
 use crate::{
     Bug,
     coverage::{Point, kind},
-    disk::Plan,
-    events::SimEvent,
     scenario,
-    tuning::TunerTask,
+    state::{
+        events::SimEvent,
+        server::{Attempt, Server},
+    },
     world::{Halt, Simulation, Step, broken},
 };
 
-pub(crate) use driver::{MachineEvent, MachineIo};
-
-use attempts::Attempt;
-use connections::{ServerEnd, WATCH_MS};
+use connections::WATCH_MS;
 
 mod attempts;
 mod connections;
 mod driver;
 mod elastic;
 mod warm;
-
-/// What a server has in memory.
-pub(crate) struct Server {
-    pub(crate) control: Control,
-    /// Numbers timeouts, so that one that was set again is known to be stale.
-    timer: u64,
-    pub(crate) turns: u64,
-    /// Turns that had events.
-    pub(crate) decisions: u64,
-    pub(crate) lanes: Lanes,
-    pub(crate) pool: WarmPool,
-    /// When they are due, and a number that tells a timer that was set again.
-    pub(crate) machines_wake: Option<(u64, u64)>,
-    pub(crate) attempts: BTreeMap<String, Attempt>,
-    /// Launches between their preparation and their start, by attempt.
-    pub(crate) prepared: BTreeMap<String, Plan>,
-    /// Attempts whose launch is to end early.
-    pub(crate) cancelled: BTreeSet<String>,
-    /// Connections of agents, by number.
-    pub(crate) ends: BTreeMap<u64, ServerEnd>,
-    /// By tuning job, what its tuner is to do.
-    pub(crate) requests: BTreeMap<String, VecDeque<TunerTask>>,
-    /// As far as they were needed.
-    pub(crate) studies: BTreeMap<String, Study>,
-}
 
 #[derive(Debug)]
 pub(crate) enum Refusal {

@@ -1,185 +1,25 @@
-//! Tuning jobs of a scenario, and their tuner: real studies, rebuilt from what is stored.
+//! The clients of tuning jobs, and their tuner: real studies, rebuilt from what is stored.
 
 use std::collections::VecDeque;
 
-use shoal_plane::{
-    Child, Command, DefinitionSpec, Event, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec,
-    TunerRequest, TuningSpec, TuningStatus,
-};
-use shoal_tuner::{
-    Ask, Direction, Domain, Parameter, Record, Scaling, SchedulerSpec, SearcherSpec, Space, Study, StudySpec,
-    schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, PbtOptions, RoundRobinOptions},
-};
+use shoal_plane::{Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningStatus};
+use shoal_tuner::{Ask, Record, Study};
 
 use crate::{
     Bug,
     coverage::Point,
-    events::SimEvent,
     faults::Severity,
-    random::Random,
-    scenario::{End, Program},
+    scenario::{
+        Program,
+        tunings::{Change, Tuning, UNITS},
+    },
     server::Refusal,
+    state::{agent::Units, events::SimEvent, server::TunerTask},
     world::{Simulation, Step, broken},
 };
 
 /// Delay before an answer is submitted to the core again.
 const COMMIT_RETRY_MS: u64 = 1000;
-/// Units of resource of a trial that runs to its end.
-const UNITS: u32 = 9;
-
-/// A tuning job of the scenario.
-#[derive(Debug, Clone)]
-pub(crate) struct Tuning {
-    pub(crate) name: String,
-    uid: String,
-    pub(crate) spec: TuningSpec,
-    study: StudySpec,
-    /// Of each trial.
-    program: Program,
-    pub(crate) at_ms: u64,
-    pub(crate) stop_after_ms: Option<u64>,
-    /// So long after its creation its user lets so many trials run, or stops one of them.
-    changes: Vec<(u64, Change)>,
-}
-
-/// What a user does to a tuning job that runs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Change {
-    Parallel(u32),
-    StopTrial,
-}
-
-/// What the tuner of a tuning job does next.
-#[derive(Debug)]
-pub(crate) enum TunerTask {
-    Answer(TunerRequest),
-    Commit(Command),
-}
-
-/// What a tuning job's client knows.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tuner {
-    asked: bool,
-    pub(crate) created: bool,
-    pub(crate) stopped: bool,
-}
-
-impl Tuner {
-    pub(crate) fn is_done(self, tuning: &Tuning) -> bool {
-        self.created && (self.stopped || tuning.stop_after_ms.is_none())
-    }
-}
-
-/// One that runs its trials one after the other, so that the order of all that its study sees is
-/// forced, and one or two that do not.
-pub(crate) fn tunings(seed: u64) -> Vec<Tuning> {
-    let mut random = Random::new(seed, 3);
-    let others = random.between(1, 2);
-    (0..=others).map(|index| tuning(&mut random, seed, index)).collect()
-}
-
-fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
-    let is_sequential = index == 0;
-    let few = |number| u32::try_from(number).expect("few");
-    let asha = |form| SchedulerSpec::Asha(AshaOptions { form, ..AshaOptions::up_to(UNITS) });
-    let scheduler = match random.below(7) {
-        0 => SchedulerSpec::None,
-        1 => SchedulerSpec::Median(MedianOptions { min_resource: 1, min_trials: 2, min_completed: 1 }),
-        2 => asha(Form::Stopping),
-        3 => asha(Form::Promotion),
-        4 => SchedulerSpec::Hyperband(HyperbandOptions::up_to(UNITS)),
-        5 => SchedulerSpec::Pbt(PbtOptions { population: 4, interval: 2, ..PbtOptions::up_to(UNITS) }),
-        _ => SchedulerSpec::RoundRobin(RoundRobinOptions { width: 3, rule: Box::new(asha(Form::Stopping)) }),
-    };
-    let max_jobs = few(random.between(4, if matches!(scheduler, SchedulerSpec::Pbt(_)) { 24 } else { 9 }));
-    let domain = Domain::Continuous { min: 0.001, max: 1.0, scaling: Scaling::Logarithmic };
-    let space = Space::new(vec![Parameter { name: "eta".to_owned(), domain, condition: None }]).expect("a space");
-    let searcher = if random.one_in(2) { SearcherSpec::Random } else { SearcherSpec::Sobol };
-    let objectives = vec![Direction::Minimize];
-    let study = StudySpec { space, objectives, searcher, scheduler, seed, max_trials: Some(max_jobs) };
-    let training = TrainingSpec {
-        // Large ones make those that rest frozen leave.
-        instance_type: random.pick(&["ml.m5.large", "ml.m5.2xlarge", "ml.m5.4xlarge"]).to_owned(),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 86_400,
-        max_pending_s: None,
-        max_wait_s: random.one_in(2).then_some(40 * 86_400),
-        grace_s: 20,
-        retries: random.pick(&[0, 1, 3]),
-        min_instances: None,
-    };
-    let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
-    let definition = DefinitionSpec {
-        objectives: vec![objective],
-        training,
-        checkpoints: !random.one_in(4),
-        pause: if random.one_in(3) { Pause::Park } else { Pause::Freeze },
-        max_resource: study.scheduler.max_resource(&study.space),
-    };
-    let change = |random: &mut Random| match random.below(3) {
-        0 => Change::StopTrial,
-        _ => Change::Parallel(few(random.between(1, 5))),
-    };
-    let changes = if is_sequential { 0 } else { random.between(0, 3) };
-    let changes = (0..changes).map(|_| (random.between(1, 20_000), change(random))).collect();
-    Tuning {
-        name: format!("tuning-{index}"),
-        uid: format!("q{index}"),
-        spec: TuningSpec {
-            max_jobs: Some(max_jobs),
-            max_parallel: if is_sequential { 1 } else { few(random.between(2, 4)) },
-            max_runtime_s: (!is_sequential && random.one_in(5)).then(|| random.between(5, 60)),
-            target: (!is_sequential && random.one_in(5)).then_some(0.2),
-            not_improving: (!is_sequential && random.one_in(5)).then(|| few(random.between(1, 3))),
-            complete_on_convergence: !is_sequential && random.one_in(3),
-            definitions: vec![definition],
-        },
-        study,
-        program: Program {
-            download_ms: random.between(1, 300),
-            steps: UNITS,
-            step_ms: random.between(20, 400),
-            saves_every: 1,
-            end: End::Exit(0),
-            term_ms: random.between(1, 500),
-            parts: 1,
-        },
-        at_ms: random.below(20_000),
-        stop_after_ms: (!is_sequential && random.one_in(3)).then(|| random.between(1, 40_000)),
-        changes,
-    }
-}
-
-/// What a trial reports after so many units: better from unit to unit, and different from trial to
-/// trial.
-fn value(uid: &str, unit: u32) -> f64 {
-    let hash = uid.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-    f64::from(hash % 1000) / 1000.0 + 1.0 / f64::from(unit)
-}
-
-/// A trial's part of an agent.
-#[derive(Debug, Clone)]
-pub(crate) struct Units {
-    uid: String,
-    /// Behind it when the attempt began.
-    pub(crate) from: u32,
-    /// It stands still there.
-    pub(crate) to: Option<u32>,
-    pub(crate) frozen: bool,
-}
-
-impl Units {
-    /// What it says after the attempt's line of this number.
-    pub(crate) fn value_after(&self, line: u32) -> f64 {
-        value(&self.uid, self.from + line)
-    }
-
-    /// It may begin another unit after so many steps.
-    pub(crate) fn may_step(&self, steps: u32) -> bool {
-        !self.frozen && self.to.is_none_or(|to| self.from + steps < to)
-    }
-}
 
 impl Simulation {
     /// What runs in an attempt of a trial.

@@ -16,8 +16,6 @@ const EXCEPTIONS: &[(&str, usize)] = &[
     ("comm::wireup", 5),
     ("s3", 18),
     ("sandbox", 9),
-    ("server", 21),
-    ("sim", 9),
     ("store", 9),
     ("store", 5),
     ("wire", 13),

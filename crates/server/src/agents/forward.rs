@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use shoal_link::ToAgent;
 
-use crate::attempts::AgentSender;
+use crate::agent_stream::AgentSender;
 
 const STACK_BYTES: usize = 128 << 10;
 /// Where programs of jobs come from, as those of agents on this machine do: what is counted by

@@ -14,11 +14,11 @@ use std::{
 use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Frame, Input, ManifestEntry, ToAgent, ToServer};
 
-use super::read_some;
 use crate::{
-    attempts::{AgentSender, Attempt, inputs_of},
-    effects::World,
-    keys::hex,
+    agent_stream::{AgentSender, read_some},
+    attempts::{Attempt, inputs_of},
+    hex::hex,
+    world::World,
 };
 
 /// An agent's disk may be slow; one that takes nothing for so long is as good as gone.

@@ -37,12 +37,12 @@ use tokio_rustls::{
 use super::{Callers, strangers::HELLO_TIMEOUT};
 use crate::{
     RemoteAgents, ServerError, TlsError,
-    effects::World,
     error::io_error,
-    keys::hex,
+    hex::hex,
     options::Route,
     ports::at_the_same_port,
     tls::{certified, provider},
+    world::World,
 };
 
 /// Bytes that are copied at a time.

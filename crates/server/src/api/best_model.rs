@@ -5,7 +5,7 @@ use shoal_plane::TuningView;
 use shoal_store::{ResourceKind, StoreError};
 use shoal_wire::{Error, OutputCompression, arn};
 
-use crate::{admission::internal, artifacts, effects::World, requests};
+use crate::{admission::internal, artifacts, requests, world::World};
 
 /// What its user should know if the best training job has an empty model artifact or none. One that
 /// was deleted is not looked for.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::core::now_ms;
+use crate::clock::now_ms;
 
 /// How long an answer waits. Less than any sensible time-out of a client.
 const HOLD: Duration = Duration::from_secs(3);

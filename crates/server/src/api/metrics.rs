@@ -10,7 +10,7 @@ use shoal_wire::{
 use super::{Api, blocking, token};
 use crate::{
     admission::internal,
-    core::now_ms,
+    clock::now_ms,
     statistics::{periods, statistic},
 };
 

@@ -5,7 +5,7 @@ use shoal_plane::{TuningEnd, TuningView};
 use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
 use shoal_wire::Error;
 
-use crate::{admission::internal, effects::World, requests, tuning};
+use crate::{admission::internal, requests, tuning, world::World};
 
 /// Lines at the end of a log that are looked through.
 const LINES: usize = 2000;

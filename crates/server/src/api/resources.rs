@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Api, Caller, blocking, token};
 use crate::{
     admission::{self, internal},
-    effects::World,
+    world::World,
 };
 
 impl Api {

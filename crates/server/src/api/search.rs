@@ -5,7 +5,7 @@ use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
 use super::{Api, blocking, resources::found, token, training, tuning};
-use crate::{admission::internal, effects::World, search::Place};
+use crate::{admission::internal, search::Place, world::World};
 
 type Record = fn(&World, &ResourceRow) -> Result<Value, Error>;
 

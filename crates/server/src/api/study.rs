@@ -15,9 +15,9 @@ use shoal_wire::{
 use super::{Api, best_model, blocking, resources::place, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
-    effects::World,
     requests,
     tuning::{self, Design},
+    world::World,
 };
 
 /// Trials of one page.

@@ -5,7 +5,7 @@ use shoal_wire::Error;
 
 use crate::{
     admission::internal,
-    keys::{hex, sha256_hex, text_of_hex},
+    hex::{hex, sha256_hex, text_of_hex},
 };
 
 /// Hexadecimal digits of the seal.

@@ -22,12 +22,13 @@ use super::{
 use crate::{
     admission::{self, internal},
     artifacts,
-    core::{Opaque, Refusal, now_ms, secondary_status},
-    effects::World,
-    keys::random_hex,
-    plans::training_spec,
+    clock::now_ms,
+    core::{Opaque, Refusal, secondary_status},
+    hex::random_hex,
     requests,
+    training_spec::training_spec,
     warm_status::{AVAILABLE, IN_USE},
+    world::World,
 };
 
 /// The newest first; in an order that is given, ascending.

@@ -12,7 +12,7 @@ use shoal_wire::{
 use super::{Api, blocking};
 use crate::{
     admission::internal,
-    keys::Holder,
+    key_ring::Holder,
     statistics::{deviation, periods, statistic},
 };
 

@@ -19,10 +19,11 @@ use super::{
 };
 use crate::{
     admission::{self, internal},
-    core::{Opaque, Refusal, now_ms},
-    effects::World,
-    keys::random_hex,
+    clock::now_ms,
+    core::{Opaque, Refusal},
+    hex::random_hex,
     requests, tuning,
+    world::World,
 };
 
 /// By name.

@@ -7,17 +7,10 @@ use shoal_tuner::{Config, Space};
 use shoal_wire::{CreateTuningJob, arn};
 
 use super::searches::Trouble;
-use crate::{core::Opaque, keys::sha256_hex};
-
-/// A trial's training job, with what the core does not know of it.
-#[derive(Debug, Clone)]
-pub(crate) struct NewChild {
-    pub(crate) child: Child,
-    pub(crate) opaque: Opaque,
-    /// Names and texts of the tuned hyperparameters, as a JSON list of pairs in the order of the
-    /// space.
-    pub(crate) tuned: Vec<u8>,
-}
+use crate::{
+    core::{NewChild, Opaque},
+    hex::sha256_hex,
+};
 
 /// Which trial it is.
 #[derive(Debug, Clone)]

@@ -12,13 +12,13 @@ use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, TrialId, Verdict};
 use shoal_wire::CreateTuningJob;
 
 use super::{
-    Design, NewChild,
+    Design,
     children::{Newborn, Nursery},
     designs,
     origins::has_checkpoint,
     parents::{Finished, finished},
 };
-use crate::{Images, core::now_ms, effects::describe, keys::sha256_hex, requests};
+use crate::{Images, clock::now_ms, core::NewChild, error_chain::describe, hex::sha256_hex, requests};
 
 /// An answer goes out after so much computing, with what it has: the first trials start while the
 /// rest are still suggested, and others' searches are not kept waiting.

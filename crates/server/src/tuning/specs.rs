@@ -4,7 +4,7 @@ use shoal_plane::{DefinitionSpec, TuningSpec};
 use shoal_wire::CreateTuningJob;
 
 use super::Design;
-use crate::plans::training_spec;
+use crate::training_spec::training_spec;
 
 /// The core's part of a request.
 pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s: u32) -> TuningSpec {

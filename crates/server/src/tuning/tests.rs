@@ -9,10 +9,10 @@ use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, SearcherSpec};
 use shoal_wire::{CreateTuningJob, Stored as _};
 
 use super::{
-    Looks, NewChild, designs,
+    Looks, designs,
     searches::{Searches, Surroundings, Told},
 };
-use crate::{Image, ImageError, Images};
+use crate::{Image, ImageError, Images, core::NewChild};
 
 /// Every image is the host.
 pub(crate) struct Host;

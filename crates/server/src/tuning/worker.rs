@@ -12,12 +12,14 @@ use std::{
 };
 
 use shoal_plane::{Command, TunerRequest};
-use shoal_store::ResourceKind;
+use shoal_store::{ResourceKind, Rows};
 
 use super::searches::{Searches, Surroundings, Told, Trouble};
 use crate::{
-    core::Refusal,
-    effects::{World, describe},
+    Images,
+    core::{Core, Refusal},
+    error_chain::describe,
+    exporter::Exporter,
 };
 
 /// Requests of one tuning job that are answered together: what they come to becomes durable
@@ -146,7 +148,17 @@ trait Desk {
     fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal>;
 }
 
-impl Desk for World {
+/// Of a server.
+pub(crate) struct ServerDesk {
+    pub(crate) core: Core,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) exporter: Arc<Exporter>,
+    pub(crate) region: String,
+    pub(crate) account: String,
+}
+
+impl Desk for ServerDesk {
     fn is_over(&self, tuning: &str) -> bool {
         self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_none_or(|row| row.ended))
     }
@@ -157,7 +169,7 @@ impl Desk for World {
         searches: &mut Option<Searches>,
         left: &mut Vec<TunerRequest>,
     ) -> Result<(), Trouble> {
-        let mut turn = Turn { world: self, tuning, searches: searches.take() };
+        let mut turn = Turn { desk: self, tuning, searches: searches.take() };
         let outcome = turn.answer(left);
         *searches = turn.searches;
         outcome
@@ -172,12 +184,13 @@ impl Desk for World {
 ///
 /// # Errors
 /// The system has no threads.
-pub(crate) fn start(tuner: &Tuner, world: &Arc<World>) -> std::io::Result<Vec<thread::JoinHandle<()>>> {
+pub(crate) fn start(tuner: &Tuner, desk: ServerDesk) -> std::io::Result<Vec<thread::JoinHandle<()>>> {
     // Two at least: a long suggestion must not hold up other tuning jobs' decisions.
     let threads = thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, MOST_THREADS);
+    let desk = Arc::new(desk);
     let one = |number: usize| {
-        let (tuner, world) = (tuner.clone(), world.clone());
-        thread::Builder::new().name(format!("tuner {number}")).spawn(move || work(&tuner, &*world))
+        let (tuner, desk) = (tuner.clone(), desk.clone());
+        thread::Builder::new().name(format!("tuner {number}")).spawn(move || work(&tuner, &*desk))
     };
     (1..=threads).map(one).collect()
 }
@@ -237,17 +250,17 @@ fn give_up(desk: &impl Desk, tuning: &str, left: &[TunerRequest], trouble: Troub
 }
 
 struct Turn<'a> {
-    world: &'a World,
+    desk: &'a ServerDesk,
     tuning: &'a str,
     searches: Option<Searches>,
 }
 
 impl Turn<'_> {
     fn answer(&mut self, left: &mut Vec<TunerRequest>) -> Result<(), Trouble> {
-        let world = self.world;
+        let desk = self.desk;
         if let Some(searches) = &self.searches {
             // A tuning job may have been deleted, and its name be another one's.
-            let row = world
+            let row = desk
                 .rows
                 .resource(ResourceKind::TUNING_JOB, self.tuning)
                 .map_err(|error| Trouble::Again(describe(&error)))?;
@@ -273,15 +286,13 @@ impl Turn<'_> {
                     TunerRequest::Tell { seq, definition, trial, what, .. } => {
                         ("judge", searches.observe(*seq, *definition, *trial, what))
                     }
-                    TunerRequest::Ask { seq, wanted, .. } => {
-                        ("suggest", searches.suggest(&*world.rows, *seq, *wanted)?)
-                    }
+                    TunerRequest::Ask { seq, wanted, .. } => ("suggest", searches.suggest(&*desk.rows, *seq, *wanted)?),
                 };
                 told.push(answer);
-                world.exporter.searched(kind, began.elapsed());
+                desk.exporter.searched(kind, began.elapsed());
             }
             let commands = told.into_iter().map(|told| (told.command, told.children)).collect();
-            match world.core.tell_searched(commands) {
+            match desk.core.tell_searched(commands) {
                 Ok(()) => drop(left.drain(..together)),
                 Err(Refusal::Stopping) => return Err(Trouble::Stopping),
                 Err(refusal) => return Err(Trouble::Again(describe(&refusal))),
@@ -292,9 +303,9 @@ impl Turn<'_> {
 
     fn open(&mut self) -> Result<Option<&mut Searches>, Trouble> {
         if self.searches.is_none() {
-            let row = self.world.rows.resource(ResourceKind::TUNING_JOB, self.tuning)?;
+            let row = self.desk.rows.resource(ResourceKind::TUNING_JOB, self.tuning)?;
             let Some(row) = row.filter(|row| !row.ended) else { return Ok(None) };
-            let World { rows, images, region, account, .. } = self.world;
+            let ServerDesk { rows, images, region, account, .. } = self.desk;
             let around = Surroundings { rows: &**rows, images: &**images, region, account };
             self.searches = Some(Searches::open(&row, &around)?);
         }

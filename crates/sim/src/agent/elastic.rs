@@ -1,16 +1,10 @@
 //! Agents of attempts that lose and gain instances: they leave after a notice, and know the
 //! members.
 
-use super::Agent;
-use crate::{events::SimEvent, processes::Process, world::Simulation};
-
-impl Agent {
-    /// Whom it takes for the members, if it has been connected since then.
-    pub(crate) fn known_members(&self, since: u64) -> Option<&Vec<u32>> {
-        let is_served = self.connection.is_some() && self.welcomed && self.seen < since && self.stalled.is_none();
-        (is_served && !self.is_gone() && !self.is_over()).then_some(&self.members)
-    }
-}
+use crate::{
+    state::{events::SimEvent, processes::Process},
+    world::Simulation,
+};
 
 impl Simulation {
     /// Its instance is taken away.

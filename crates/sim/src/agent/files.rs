@@ -3,36 +3,16 @@
 
 use shoal_link::{Frame, ToServer};
 
-use super::{Doing, Down, Up};
 use crate::{
-    disk::Host,
-    events::SimEvent,
-    network::Purpose,
-    processes::Process,
+    state::{
+        agent::{Doing, Mirror},
+        disk::Host,
+        events::SimEvent,
+        network::{Down, Purpose, Up},
+        processes::Process,
+    },
     world::{Simulation, Step, broken},
 };
-
-/// An agent that has sent a file not longer ago is not ended before it is answered, if it has been
-/// connected for as long as it takes until what a release has learnt of it reaches the processes.
-const SENT_MS: u64 = 5000;
-const KNOWN_MS: u64 = 7000;
-
-/// A connection for files.
-#[derive(Debug)]
-pub(super) struct Mirror {
-    pub(super) connection: u64,
-    ready_at: Option<u64>,
-    /// Of the files that are not answered, how many were sent on it.
-    sent: usize,
-    sent_at: u64,
-}
-
-impl Mirror {
-    /// A release has to wait for it.
-    pub(super) fn is_sending(&self, now: u64) -> bool {
-        self.ready_at.is_some_and(|at| now.saturating_sub(at) > KNOWN_MS) && now.saturating_sub(self.sent_at) < SENT_MS
-    }
-}
 
 impl Simulation {
     /// A program has written a checkpoint.

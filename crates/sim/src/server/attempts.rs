@@ -3,7 +3,7 @@
 use shoal_link::Order;
 use shoal_plane::{Action, Command, JobStatus, SecondaryStatus, TrialLaunch};
 use shoal_runtime::{
-    HostLink, host_link as link,
+    host_link as link,
     lanes::{Event, Io, Outcome, Step as LaneStep, WritePolicy, orders},
     recovery::{KnownPlan, Relaunch, relaunch, serves_another},
     warm_pool::{AllocationId, Grant, Retention},
@@ -12,22 +12,11 @@ use shoal_runtime::{
 use super::Refusal;
 use crate::{
     Bug,
-    agent::program::part_of,
     coverage::Point,
-    disk::Plan,
-    events::SimEvent,
+    marks::part_of,
+    state::{disk::Plan, events::SimEvent, server::Attempt},
     world::{Halt, Simulation, Step, broken},
 };
-
-/// An attempt that runs, as a server has it in memory.
-#[derive(Debug)]
-pub(crate) struct Attempt {
-    pub(crate) plan: Plan,
-    /// By host number - 1.
-    pub(crate) hosts: Vec<HostLink>,
-    /// Not watched for lost agents meanwhile.
-    pub(crate) awaits_instance: bool,
-}
 
 struct Launch {
     job: String,
@@ -36,27 +25,6 @@ struct Launch {
     hosts: Vec<u32>,
     joins: bool,
     trial: Option<TrialLaunch>,
-}
-
-impl Attempt {
-    pub(crate) fn new(plan: Plan) -> Self {
-        let hosts = (0..plan.instances).map(|_| HostLink::default()).collect();
-        Self { plan, hosts, awaits_instance: false }
-    }
-
-    /// One that waits for a warm instance.
-    pub(crate) fn awaiting_instance(plan: Plan) -> Self {
-        let hosts = (0..plan.instances).map(|_| HostLink::awaiting_instance()).collect();
-        Self { plan, hosts, awaits_instance: true }
-    }
-
-    pub(crate) fn host(&mut self, host: u32) -> Option<&mut HostLink> {
-        self.hosts.get_mut((host as usize).checked_sub(1)?)
-    }
-
-    pub(crate) fn connected(&self) -> usize {
-        self.hosts.iter().filter(|link| link.connected().is_some()).count()
-    }
 }
 
 impl Simulation {

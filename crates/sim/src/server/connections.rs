@@ -1,8 +1,6 @@
 //! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and
 //! file receivers, and performs what they request.
 
-use std::collections::VecDeque;
-
 use shoal_link::{Artifact, Frame, Order, ToAgent, ToServer};
 use shoal_plane::{Command, InstanceReport};
 use shoal_runtime::{
@@ -15,37 +13,19 @@ use shoal_runtime::{
 use super::Refusal;
 use crate::{
     Bug,
-    agent::{Down, SILENCE, Up},
     coverage::Point,
-    disk::Host,
-    events::SimEvent,
-    network::Purpose,
+    state::{
+        agent::SILENCE,
+        disk::Host,
+        events::SimEvent,
+        network::{Down, Purpose, Up},
+        server::ServerEnd,
+    },
     world::{Simulation, Step, broken},
 };
 
 /// Between two looks at whether agents live.
 pub(crate) const WATCH_MS: u64 = 500;
-
-/// A connection of an agent that has shown whom it serves.
-#[derive(Debug)]
-pub(crate) struct ServerEnd {
-    pub(super) purpose: Purpose,
-    allocation: String,
-    /// What has arrived and is not handled.
-    inbox: VecDeque<Vec<Frame<ToServer>>>,
-    /// It is served.
-    is_admitted: bool,
-    /// Nothing more arrives.
-    has_ended: bool,
-    /// It is read later.
-    is_busy: bool,
-    ingestion: Option<Ingestion>,
-    files: Option<FileReceiver>,
-    /// The file that is arriving.
-    incoming: String,
-    /// Highest number of a report that arrived.
-    last: u64,
-}
 
 impl Simulation {
     pub(crate) fn up(&mut self, number: u64, message: Up) -> Step {
@@ -394,22 +374,5 @@ impl Simulation {
     pub(crate) fn lose(&mut self, attempt: &str, host: u32, reason: String) -> Step {
         let report = InstanceReport::Lost { reason };
         self.execute(&Command::InstanceReported { attempt: attempt.to_owned(), host, report }, true).map(drop)
-    }
-}
-
-impl ServerEnd {
-    fn new(purpose: Purpose, allocation: String) -> Self {
-        Self {
-            purpose,
-            allocation,
-            inbox: VecDeque::new(),
-            is_admitted: false,
-            has_ended: false,
-            is_busy: false,
-            ingestion: None,
-            files: None,
-            incoming: String::new(),
-            last: 0,
-        }
     }
 }

@@ -8,35 +8,12 @@ use shoal_runtime::{Mono, Now, lanes, warm_pool};
 
 use crate::{
     Bug,
-    events::SimEvent,
+    state::{
+        events::SimEvent,
+        server::{MachineEvent, MachineIo},
+    },
     world::{Simulation, Step},
 };
-
-/// Of one of the machines.
-#[derive(Debug)]
-pub(crate) enum MachineEvent {
-    Lane(lanes::Event),
-    Pool(warm_pool::Event),
-}
-
-impl From<lanes::Event> for MachineEvent {
-    fn from(event: lanes::Event) -> Self {
-        Self::Lane(event)
-    }
-}
-
-impl From<warm_pool::Event> for MachineEvent {
-    fn from(event: warm_pool::Event) -> Self {
-        Self::Pool(event)
-    }
-}
-
-/// What a machine requests.
-#[derive(Debug)]
-pub(crate) enum MachineIo {
-    Lane(lanes::Io),
-    Pool(warm_pool::Io),
-}
 
 impl Simulation {
     pub(crate) fn clocks(&self) -> Now {

@@ -9,9 +9,11 @@ use shoal_runtime::{
 use crate::{
     Bug,
     coverage::Point,
-    disk::{Host, Plan},
-    events::SimEvent,
-    network::Purpose,
+    state::{
+        disk::{Host, Plan},
+        events::SimEvent,
+        network::Purpose,
+    },
     world::{Simulation, Step},
 };
 

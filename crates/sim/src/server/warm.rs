@@ -7,11 +7,9 @@ use shoal_runtime::{
     warm_pool::{AllocationId, Event, Io, ReusePolicy},
 };
 
-use super::attempts::Attempt;
 use crate::{
     Bug,
-    agent::Down,
-    disk::Plan,
+    state::{disk::Plan, network::Down, server::Attempt},
     world::{Simulation, Step, broken},
 };
 

@@ -14,8 +14,9 @@ use crate::{
         listing::{DefaultOrder, Listing},
         training::refused,
     },
-    core::{Core, now_ms},
-    keys::random_hex,
+    clock::now_ms,
+    core::Core,
+    hex::random_hex,
 };
 
 /// Descending, whatever the order is by.

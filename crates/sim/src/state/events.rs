@@ -1,0 +1,107 @@
+//! What happens at its time.
+
+use super::{
+    disk::Host,
+    network::{Down, Up},
+    processes::Process,
+    server::{MachineEvent, MachineIo},
+};
+use crate::{faults::Fault, scenario::tunings::Change};
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum SimEvent {
+    /// A client asks for a job, or to stop one, unless it has been answered already.
+    Create(usize),
+    Stop(usize),
+    /// The same for tuning jobs.
+    CreateTuning(usize),
+    StopTuning(usize),
+    ChangeTuning(usize, Change),
+    Fault(Fault),
+    ServerStart,
+    /// The loop's timeout; stale if it has been set again since.
+    Timeout {
+        epoch: u64,
+        timer: u64,
+    },
+    /// A machine's deadline; stale if another one was set since.
+    MachinesDue {
+        epoch: u64,
+        at: u64,
+        number: u64,
+    },
+    /// What a machine has requested is performed.
+    Perform {
+        epoch: u64,
+        io: MachineIo,
+    },
+    /// And it is notified of that.
+    Completed {
+        epoch: u64,
+        event: MachineEvent,
+    },
+    /// The tuner of a tuning job continues.
+    TunerDue {
+        epoch: u64,
+        tuning: String,
+    },
+    /// The launcher reports the end of a process.
+    ProcessEnded {
+        epoch: u64,
+        allocation: String,
+        host: u32,
+    },
+    /// The server reads from a connection that it has not read from for a while.
+    Served {
+        epoch: u64,
+        connection: u64,
+    },
+    /// A checkpoint file is an object at last, by [`crate::bug::Bug::EarlyReceipt`].
+    Written {
+        epoch: u64,
+        file: (Host, String),
+    },
+    /// The server checks that agents are alive.
+    CheckAgents {
+        epoch: u64,
+    },
+    /// The server checks that all is stored that instances had sent which are being removed.
+    ClearingDue {
+        epoch: u64,
+        attempt: String,
+        hosts: Vec<u32>,
+    },
+    SnapshotWritten {
+        epoch: u64,
+        version: usize,
+        bytes: Vec<u8>,
+    },
+    Connect(Process),
+    /// An agent has files to send.
+    ConnectFiles(Process),
+    /// An agent continues what it does; stale if it does something else since.
+    AgentStep {
+        process: Process,
+        step: u64,
+    },
+    /// An instance is taken away from now on; stale if it is another one since.
+    NoticeOver {
+        process: Process,
+        life: u32,
+    },
+    /// An agent shows that it lives.
+    Sign {
+        connection: u64,
+    },
+    /// An agent's process runs again.
+    Continued(Process),
+    Up {
+        connection: u64,
+        message: Up,
+    },
+    Down {
+        connection: u64,
+        message: Down,
+    },
+}

@@ -1,0 +1,27 @@
+//! What the history knows of memory.
+
+use shoal_plane::Time;
+
+/// An attempt that uses memory.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) attempt: String,
+    /// By the journal, whose clock may stand still.
+    pub(crate) at: Time,
+    /// By the history.
+    pub(crate) since_ms: u64,
+    pub(crate) instances: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Attempts that are not released.
+    pub(crate) launched: Vec<Launched>,
+    /// Attempts whose programs are told to end, or are over.
+    pub(crate) leaving: Vec<String>,
+    /// Attempts that were ended for want of memory.
+    pub(crate) evicted: Vec<String>,
+    pub(crate) short_ms: u64,
+    /// The latest time that the machine's clock has shown.
+    pub(crate) latest: Time,
+}
