@@ -1,4 +1,4 @@
-//! The objects and the settings that all operations share, and the checks of a request against both.
+//! The objects and the settings that all operations share, and the checks of requests against both.
 
 use std::sync::Arc;
 use std::time::Duration;
