@@ -19,6 +19,7 @@ use shoal_environments::{EnvironmentError, Prepared};
 use shoal_link::{Assignment, Order, OutputCompression, Phase, RankOutcome, ReportBody};
 use shoal_sandbox::{Isolation, Network, SandboxError, SandboxSpec, Support, Zygote};
 
+use crate::attempt_error::AttemptError;
 use crate::causes::{self, with_causes};
 use crate::events::Event;
 use crate::hints::Hints;
@@ -32,7 +33,6 @@ use crate::output::Said;
 use crate::own_log::say;
 use crate::relay::Relay;
 use crate::support::support;
-use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::Wishes;
 use crate::{Options, connection, gpus, package, script, shared_disk, volume};
@@ -135,7 +135,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
             return End::Exit(ABANDONED);
         }
     };
-    let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, probe) };
+    let served = if acked > 0 { Err(AttemptError::Successor) } else { agent.instance(&assignment, probe) };
     agent.finish(&assignment, served)
 }
 
@@ -177,7 +177,7 @@ struct Agent<'a> {
 
 impl Agent<'_> {
     /// One instance, up to the last thing that there is to say about it.
-    fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), Trouble> {
+    fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), AttemptError> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
         if let Some(probe) = probe {
             let notes = self.support.insert(probe.join().unwrap_or_else(|_| Support::processes_only())).notes.clone();
@@ -243,7 +243,7 @@ impl Agent<'_> {
                 .tell(&program.notes)
                 .and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
-            self.attach(assignment, program).map_err(Trouble::Watch)?;
+            self.attach(assignment, program).map_err(AttemptError::Watch)?;
             let running = Arc::new(());
             if let Some(limit) = assignment.limits.disk_bytes {
                 let watched = volume::watch(
@@ -253,12 +253,12 @@ impl Agent<'_> {
                     Arc::downgrade(&running),
                     self.events.clone(),
                 );
-                watched.map_err(Trouble::Watch)?;
+                watched.map_err(AttemptError::Watch)?;
             }
             let (ended, said) = self.supervise(assignment, &control, &spec)?;
             drop(running);
             self.zygote = ended.zygote;
-            let exit = ended.exit.map_err(Trouble::Wait)?;
+            let exit = ended.exit.map_err(AttemptError::Wait)?;
             if ended.unborn && kept && !self.is_to_stop() {
                 // What an earlier attempt had left was of no use: this one has an instance of its
                 // own then.
@@ -283,7 +283,7 @@ impl Agent<'_> {
                 && self.wishes.overfull.is_none()
                 && let Some(reason) = shared_disk::failure(&said.stderr_tail, &self.home.ml())
             {
-                return Err(Trouble::NoSpace(reason));
+                return Err(AttemptError::NoSpace(reason));
             }
             let stderr_tail = match outcome {
                 RankOutcome::Exited(code) if code != SUCCESS && exit.out_of_memory.is_none() => {
@@ -312,11 +312,11 @@ impl Agent<'_> {
     }
 
     /// Says what went wrong if something did, and waits to be let go.
-    fn finish(mut self, assignment: &Assignment, mut served: Result<(), Trouble>) -> End {
+    fn finish(mut self, assignment: &Assignment, mut served: Result<(), AttemptError>) -> End {
         let is_well = served.is_ok();
         loop {
-            if let Err(trouble) = std::mem::replace(&mut served, Ok(())) {
-                let reason = with_causes(&trouble);
+            if let Err(error) = std::mem::replace(&mut served, Ok(())) {
+                let reason = with_causes(&error);
                 say(&reason);
                 self.has_uploaded = true;
                 // If nobody takes it, that is the next event.

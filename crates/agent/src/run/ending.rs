@@ -9,10 +9,10 @@ use shoal_link::{LogLine, Phase, RankEnd, RankOutcome, ReportBody};
 use shoal_sandbox::OutOfMemory;
 
 use super::Agent;
+use crate::attempt_error::AttemptError;
 use crate::clock::now_ms;
 use crate::outcome::{SIGTERM, was_killed};
 use crate::output::Said;
-use crate::trouble::Trouble;
 use crate::{artifacts, causes, inside, volume};
 
 /// How long the end of a failed program waits for its last checkpoints and other files, so that
@@ -26,7 +26,7 @@ impl Agent<'_> {
         outcome: RankOutcome,
         out_of_memory: Option<OutOfMemory>,
         said: Said,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let file = inside::read_start(&self.home.ml(), Path::new("output/failure"), 4 * MAX_CHARACTERS as u64);
         // A failure file that is not one is the program's own affair; its exit code says enough.
         let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
@@ -65,12 +65,12 @@ impl Agent<'_> {
         if is_wanted { self.upload() } else { Ok(()) }
     }
 
-    pub(super) fn never_started(&mut self) -> Result<(), Trouble> {
+    pub(super) fn never_started(&mut self) -> Result<(), AttemptError> {
         self.ended(RankOutcome::Signaled(SIGTERM), None, Said::default())
     }
 
     /// The user's mistake, told as a shell would: on stderr and by the exit code.
-    pub(super) fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
+    pub(super) fn not_startable(&mut self, message: &str, code: i32) -> Result<(), AttemptError> {
         let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
         self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
         self.ended(RankOutcome::Exited(code), None, Said { stderr_tail: causes::reason(message), ..Said::default() })

@@ -1,4 +1,4 @@
-//! The program while it runs: its start, its output, and the wishes that it is told of until its
+//! The program while it runs: its start, its output, and the wishes that are passed on until its
 //! end.
 
 use std::time::Instant;
@@ -8,12 +8,12 @@ use shoal_link::{Assignment, Program as Kind};
 use shoal_sandbox::{Control, Isolation, SandboxError, SandboxSpec, Support, give};
 
 use super::{Agent, tell};
+use crate::attempt_error::AttemptError;
 use crate::events::{Event, next_event};
 use crate::hints::Hints;
 use crate::output::{self, Said};
 use crate::own_log::say;
 use crate::program::{Ended, Program};
-use crate::trouble::Trouble;
 use crate::{forward, proxy, visit};
 
 impl Agent<'_> {
@@ -68,7 +68,7 @@ impl Agent<'_> {
         assignment: &Assignment,
         control: &Control,
         spec: &SandboxSpec,
-    ) -> Result<(Ended, Said), Trouble> {
+    ) -> Result<(Ended, Said), AttemptError> {
         let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
         self.frozen = false;
