@@ -12,6 +12,7 @@
 //! server's affair.
 
 mod artifacts;
+mod attempt_error;
 mod causes;
 mod clock;
 mod connection;
@@ -51,7 +52,6 @@ mod spool;
 mod stacks;
 mod support;
 mod toolkit;
-mod trouble;
 mod visit;
 mod volume;
 mod warm;

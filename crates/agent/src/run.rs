@@ -1,54 +1,44 @@
 //! The life of an agent: one loop over [`Event`]s, from the assignment to the release.
 
 mod elsewhere;
+mod ending;
 mod joining;
 mod mirrors;
 mod pacing;
 mod packing;
+mod supervising;
 mod surroundings;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
-use shoal_contract::{
-    Definition, Expressions, FAILURE, MAX_CHARACTERS, Resource, SUCCESS, Scraper, escape_line, failure_text,
-};
+use shoal_contract::{Expressions, FAILURE, Resource, SUCCESS};
 use shoal_environments::{EnvironmentError, Prepared};
-use shoal_link::{Assignment, LogLine, Order, OutputCompression, Phase, RankEnd, RankOutcome, ReportBody};
-use shoal_sandbox::{Control, Isolation, Network, OutOfMemory, SandboxError, SandboxSpec, Support, Zygote, give};
+use shoal_link::{Assignment, Order, OutputCompression, Phase, RankOutcome, ReportBody};
+use shoal_sandbox::{Isolation, Network, SandboxError, SandboxSpec, Support, Zygote};
 
+use crate::attempt_error::AttemptError;
 use crate::causes::{self, with_causes};
-use crate::clock::now_ms;
-use crate::events::{Event, next_event};
+use crate::events::Event;
 use crate::hints::Hints;
 use crate::image::Tree;
 use crate::inputs::InputError;
 use crate::instance::{self, Home, InstanceError};
 use crate::mirror::Mirror;
 use crate::outbox::{Closed, Outbox};
-use crate::outcome::{SIGTERM, outcome, was_killed};
-use crate::output::{self, Said};
+use crate::outcome::outcome;
+use crate::output::Said;
 use crate::own_log::say;
-use crate::program::{Ended, Program};
 use crate::relay::Relay;
 use crate::support::support;
-use crate::trouble::Trouble;
 use crate::warm::{self, Kept};
 use crate::wishes::Wishes;
-use crate::{
-    Options, artifacts, connection, forward, gpus, inside, package, proxy, script, shared_disk, visit, volume,
-};
+use crate::{Options, connection, gpus, package, script, shared_disk, volume};
 
 /// Bytes of reports and artifact parts that may wait for the server.
 const SPOOL_BYTES: u64 = 64 << 20;
-
-/// How long the end of a failed program waits for its last checkpoints and other files, so that
-/// whoever hears of it finds them.
-const LAST_FILES: Duration = Duration::from_secs(1);
 
 /// Exit codes of the agent's own process.
 const RELEASED: i32 = 0;
@@ -145,7 +135,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
             return End::Exit(ABANDONED);
         }
     };
-    let served = if acked > 0 { Err(Trouble::Successor) } else { agent.instance(&assignment, probe) };
+    let served = if acked > 0 { Err(AttemptError::Successor) } else { agent.instance(&assignment, probe) };
     agent.finish(&assignment, served)
 }
 
@@ -187,7 +177,7 @@ struct Agent<'a> {
 
 impl Agent<'_> {
     /// One instance, up to the last thing that there is to say about it.
-    fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), Trouble> {
+    fn instance(&mut self, assignment: &Assignment, probe: Option<JoinHandle<Support>>) -> Result<(), AttemptError> {
         self.outbox.report(ReportBody::Phase { phase: Phase::Downloading })?;
         if let Some(probe) = probe {
             let notes = self.support.insert(probe.join().unwrap_or_else(|_| Support::processes_only())).notes.clone();
@@ -253,7 +243,7 @@ impl Agent<'_> {
                 .tell(&program.notes)
                 .and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
-            self.attach(assignment, program).map_err(Trouble::Watch)?;
+            self.attach(assignment, program).map_err(AttemptError::Watch)?;
             let running = Arc::new(());
             if let Some(limit) = assignment.limits.disk_bytes {
                 let watched = volume::watch(
@@ -263,12 +253,12 @@ impl Agent<'_> {
                     Arc::downgrade(&running),
                     self.events.clone(),
                 );
-                watched.map_err(Trouble::Watch)?;
+                watched.map_err(AttemptError::Watch)?;
             }
             let (ended, said) = self.supervise(assignment, &control, &spec)?;
             drop(running);
             self.zygote = ended.zygote;
-            let exit = ended.exit.map_err(Trouble::Wait)?;
+            let exit = ended.exit.map_err(AttemptError::Wait)?;
             if ended.unborn && kept && !self.is_to_stop() {
                 // What an earlier attempt had left was of no use: this one has an instance of its
                 // own then.
@@ -293,7 +283,7 @@ impl Agent<'_> {
                 && self.wishes.overfull.is_none()
                 && let Some(reason) = shared_disk::failure(&said.stderr_tail, &self.home.ml())
             {
-                return Err(Trouble::NoSpace(reason));
+                return Err(AttemptError::NoSpace(reason));
             }
             let stderr_tail = match outcome {
                 RankOutcome::Exited(code) if code != SUCCESS && exit.out_of_memory.is_none() => {
@@ -304,27 +294,6 @@ impl Agent<'_> {
                 _ => said.stderr_tail.clone(),
             };
             return self.ended(outcome, exit.out_of_memory, Said { stderr_tail, ..said });
-        }
-    }
-
-    fn start(
-        &mut self,
-        assignment: &Assignment,
-        spec: &SandboxSpec,
-        support: &Support,
-    ) -> Result<Program, SandboxError> {
-        let network = self.network.as_ref().expect("there is one before anything starts");
-        if let Some(zygote) = self.zygote.take() {
-            give(&self.home.ml(), support)
-                .map_err(|source| SandboxError::Io { what: "give the program its files".to_owned(), source })?;
-            if let Some(program) = Program::run(zygote, spec) {
-                return Ok(program);
-            }
-        }
-        let is_ours = matches!(assignment.program, shoal_link::Program::Builtin { .. });
-        match support.isolation {
-            Isolation::Full { .. } if is_ours && assignment.warm => Program::start_zygote(spec, network, support),
-            _ => Program::start(spec, network, support),
         }
     }
 
@@ -342,141 +311,12 @@ impl Agent<'_> {
         self.wishes.is_to_stop()
     }
 
-    /// Connects the program's output with the outbox, and its endpoint with the server, and waits
-    /// for its end.
-    fn attach(&mut self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
-        let definitions = assignment.metric_definitions.iter();
-        let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
-        let scraper = Scraper::new(&Vec::from_iter(definitions), &mut self.expressions);
-        let events = self.events.clone();
-        // If nobody listens the agent has ended, and with it the program.
-        let at_end = move |said| drop(events.send(Event::Said(said)));
-        let is_isolated =
-            self.support.as_ref().is_some_and(|support| matches!(support.isolation, Isolation::Full { .. }));
-        let hints = Hints::new(assignment, is_isolated);
-        let (stdout, stderr) = (program.stdout.take(), program.stderr.take());
-        output::start(stdout, stderr, scraper, assignment.objective.clone(), hints, self.outbox.clone(), at_end)?;
-        if let (Some(listener), Some(endpoint)) = (program.listener.take(), &assignment.endpoint) {
-            forward::start(listener, endpoint.server_address.clone().unwrap_or_default())?;
-        }
-        if let (Some(listener), Some(egress)) = (program.proxy_listener.take(), &assignment.egress) {
-            let server = assignment.endpoint.as_ref().and_then(|endpoint| endpoint.server_address.as_deref());
-            proxy::start(listener, egress, server, self.outbox.clone())?;
-        }
-        program.watch(self.events.clone())
-    }
-
-    /// Passes on wishes until the program has ended and all that it said is on its way.
-    fn supervise(
-        &mut self,
-        assignment: &Assignment,
-        control: &Control,
-        spec: &SandboxSpec,
-    ) -> Result<(Ended, Said), Trouble> {
-        let (mut ended, mut said) = (None, None);
-        let (mut terminated, mut killed) = (None, false);
-        self.frozen = false;
-        loop {
-            match (ended, said) {
-                (Some(ended), Some(said)) => return Ok((ended, said)),
-                other => (ended, said) = other,
-            }
-            if let Some(pause) = self.wishes.pause.take().filter(|_| self.wishes.stop.is_none()) {
-                self.pause(&pause, control);
-            }
-            if let Some(members) = self.wishes.members.take()
-                && let Err(error) = self.home.write_members(&assignment.hosts, &members, self.processes)
-            {
-                say(format_args!("the program's list of hosts cannot be written: {error}"));
-            }
-            self.wishes.leave_by(Instant::now());
-            for (id, visit) in std::mem::take(&mut self.wishes.visits) {
-                visit::start(self.options.clone(), id, visit, control.clone(), spec);
-            }
-            if self.wishes.overfull.is_some() && !killed {
-                // What it writes until it would have ended by itself is what others need.
-                control.kill();
-                killed = true;
-            }
-            if let (Some(_), None) = (self.wishes.stop, terminated) {
-                terminated = Some(terminate(control));
-                if std::mem::take(&mut self.frozen) {
-                    tell(control.thaw());
-                }
-            }
-            let kill_at = self.wishes.stop.and_then(|grace| Some(terminated? + grace));
-            // Without an order to stop, the next moment is the end of a notice.
-            let notice = self.wishes.leave.filter(|_| self.wishes.stop.is_none()).map(|(at, _)| at);
-            match next_event(&self.arriving, kill_at.filter(|_| !killed).or(notice)) {
-                Some(Event::Exited(how)) => ended = Some(how),
-                Some(Event::Said(all)) => said = Some(all),
-                Some(other) => self.wishes.note(other),
-                None if notice.is_some() => {}
-                None => {
-                    control.kill();
-                    killed = true;
-                }
-            }
-        }
-    }
-
-    /// The program is over (or never was): says how, and sends what it left if that is wanted.
-    fn ended(&mut self, outcome: RankOutcome, out_of_memory: Option<OutOfMemory>, said: Said) -> Result<(), Trouble> {
-        let file = inside::read_start(&self.home.ml(), Path::new("output/failure"), 4 * MAX_CHARACTERS as u64);
-        // A failure file that is not one is the program's own affair; its exit code says enough.
-        let failure_file = file.ok().flatten().and_then(|bytes| failure_text(&bytes));
-        let failure_file = self.wishes.overfull.take().map(volume::too_much).or(failure_file);
-        let crowded_out = out_of_memory.and_then(|why| match why {
-            OutOfMemory::Own => None,
-            OutOfMemory::Together { used_bytes } => Some(used_bytes),
-        });
-        let is_own = out_of_memory == Some(OutOfMemory::Own);
-        let end = RankEnd { outcome, out_of_memory: is_own, crowded_out, failure_file, stderr_tail: said.stderr_tail };
-        let at_ms = now_ms();
-        self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory.is_some())));
-        // Asked first: the server may answer this report with a release, which is no wish for
-        // artifacts.
-        let is_wanted = outcome == RankOutcome::Exited(SUCCESS) || self.is_to_stop();
-        if !is_wanted {
-            self.await_mirrors(Some(Instant::now() + LAST_FILES));
-        }
-        let ended = ReportBody::RankEnded { end, final_metrics: said.final_metrics };
-        if is_wanted && self.mirrors.is_empty() && artifacts::are_small(&self.home.ml()) {
-            // Sent in no time, so that one report of the end and all that follows are one thing for
-            // the server.
-            self.has_uploaded = true;
-            let sent = artifacts::send(&self.home.ml(), self.most_stored, &AtomicBool::new(false), &|item| {
-                item.post(self.outbox)
-            });
-            let is_sent = sent.is_ok();
-            let mut last = vec![ended];
-            if is_sent {
-                last.extend([ReportBody::Phase { phase: Phase::Uploading }, ReportBody::Uploaded]);
-            }
-            self.outbox.report_together(at_ms, last)?;
-            return Ok(sent?);
-        }
-        self.outbox.report_at(at_ms, ended)?;
-        if is_wanted { self.upload() } else { Ok(()) }
-    }
-
-    fn never_started(&mut self) -> Result<(), Trouble> {
-        self.ended(RankOutcome::Signaled(SIGTERM), None, Said::default())
-    }
-
-    /// The user's mistake, told as a shell would: on stderr and by the exit code.
-    fn not_startable(&mut self, message: &str, code: i32) -> Result<(), Trouble> {
-        let line = LogLine { at_ms: now_ms(), text: escape_line(message.as_bytes()) };
-        self.outbox.report(ReportBody::Logs { lines: vec![line] })?;
-        self.ended(RankOutcome::Exited(code), None, Said { stderr_tail: causes::reason(message), ..Said::default() })
-    }
-
     /// Says what went wrong if something did, and waits to be let go.
-    fn finish(mut self, assignment: &Assignment, mut served: Result<(), Trouble>) -> End {
+    fn finish(mut self, assignment: &Assignment, mut served: Result<(), AttemptError>) -> End {
         let is_well = served.is_ok();
         loop {
-            if let Err(trouble) = std::mem::replace(&mut served, Ok(())) {
-                let reason = with_causes(&trouble);
+            if let Err(error) = std::mem::replace(&mut served, Ok(())) {
+                let reason = with_causes(&error);
                 say(&reason);
                 self.has_uploaded = true;
                 // If nobody takes it, that is the next event.
@@ -529,11 +369,4 @@ fn tell(told: Result<(), SandboxError>) {
     if let Err(error) = told {
         say(with_causes(&error));
     }
-}
-
-/// When the program was told to end.
-fn terminate(control: &Control) -> Instant {
-    // The kill after the grace needs no cooperation.
-    tell(control.terminate());
-    Instant::now()
 }

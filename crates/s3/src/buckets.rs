@@ -12,8 +12,8 @@ use s3s::dto::{
 use s3s::{S3ErrorCode, S3Response, S3Result, s3_error};
 
 use crate::attributes::timestamp;
+use crate::backend::Backend;
 use crate::errors::{self, blocking};
-use crate::operations::Operations;
 
 /// The region whose buckets have no location constraint, and where making one's own bucket again is
 /// no error.
@@ -25,10 +25,10 @@ const LARGEST_CONFIGURATION: usize = 64 << 10;
 const TAGS: &[u8] = b"<Tags>";
 
 pub(crate) async fn list_buckets(
-    front: &Operations,
+    backend: &Backend,
     input: ListBucketsInput,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let mut buckets = blocking(move || objects.buckets()).await?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = input.continuation_token.unwrap_or_default();
@@ -37,13 +37,13 @@ pub(crate) async fn list_buckets(
     let more = buckets.len() > most;
     buckets.truncate(most);
     let continuation_token = if more { buckets.last().map(|bucket| bucket.name.clone()) } else { None };
-    let region = &front.options.region;
+    let region = &backend.options.region;
     let listed = buckets.into_iter().map(|bucket| Bucket {
         bucket_region: Some(region.clone()),
         creation_date: Some(timestamp(bucket.created_ms)),
         name: Some(bucket.name),
     });
-    let account = front.options.account.clone();
+    let account = backend.options.account.clone();
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(listed.collect()),
         continuation_token,
@@ -53,12 +53,12 @@ pub(crate) async fn list_buckets(
 }
 
 pub(crate) async fn create_bucket(
-    front: &Operations,
+    backend: &Backend,
     input: CreateBucketInput,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     let asked =
         input.create_bucket_configuration.as_ref().and_then(|configuration| configuration.location_constraint.as_ref());
-    check_location(&front.options.region, asked.map(BucketLocationConstraint::as_str))?;
+    check_location(&backend.options.region, asked.map(BucketLocationConstraint::as_str))?;
     if input
         .create_bucket_configuration
         .as_ref()
@@ -66,11 +66,11 @@ pub(crate) async fn create_bucket(
     {
         return Err(s3_error!(NotImplemented, "There are no directory buckets: leave out Bucket and Location."));
     }
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let location = format!("/{}", input.bucket);
     match blocking(move || objects.create_bucket(&input.bucket)).await {
-        Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou && front.options.region == FIRST_REGION => {
-        }
+        Err(error)
+            if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou && backend.options.region == FIRST_REGION => {}
         result => result?,
     }
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
@@ -120,32 +120,32 @@ fn check_location(region: &str, asked: Option<&str>) -> S3Result<()> {
     }
 }
 
-pub(crate) async fn head_bucket(front: &Operations, input: HeadBucketInput) -> S3Result<S3Response<HeadBucketOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    front.check_bucket(&input.bucket).await?;
+pub(crate) async fn head_bucket(backend: &Backend, input: HeadBucketInput) -> S3Result<S3Response<HeadBucketOutput>> {
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_bucket(&input.bucket).await?;
     Ok(S3Response::new(HeadBucketOutput {
-        bucket_region: Some(front.options.region.clone()),
+        bucket_region: Some(backend.options.region.clone()),
         ..HeadBucketOutput::default()
     }))
 }
 
 pub(crate) async fn delete_bucket(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteBucketInput,
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let objects = Arc::clone(&front.objects);
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.delete_bucket(&input.bucket)).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
 pub(crate) async fn get_bucket_location(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketLocationInput,
 ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    front.check_bucket(&input.bucket).await?;
-    let region = front.options.region.clone();
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_bucket(&input.bucket).await?;
+    let region = backend.options.region.clone();
     let location_constraint = (region != FIRST_REGION).then(|| BucketLocationConstraint::from(region));
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }

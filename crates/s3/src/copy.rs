@@ -13,29 +13,28 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{Attributes, StoreError};
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::checksums;
-use crate::download::{Conditions, find};
+use crate::conditions::{Conditions, put_condition};
 use crate::errors::blocking;
 use crate::multipart;
-use crate::operations::Operations;
 use crate::refusals;
 use crate::storage_class;
-use crate::upload::put_condition;
 
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
 pub(crate) async fn copy_object(
-    front: &Operations,
+    backend: &Backend,
     req: S3Request<CopyObjectInput>,
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let S3Request { input, headers, .. } = req;
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    front.check_owner(input.expected_source_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let condition = put_condition(condition(&headers, &IF_MATCH)?, condition(&headers, &IF_NONE_MATCH)?)?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let (source_bucket, source_key) = source_of(input.copy_source)?;
-    let source = find(front, source_bucket.clone(), source_key.clone()).await?;
+    let source = backend.object(source_bucket.clone(), source_key.clone()).await?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
         if_none_match: input.copy_source_if_none_match,
@@ -66,7 +65,7 @@ pub(crate) async fn copy_object(
     let asked = checksums::for_upload(input.checksum_algorithm.as_ref(), None)?.map(|checksum| checksum.algorithm);
     // A checksum of the parts' checksums is none of the content.
     let asked = asked.filter(|name| attributes.checksums.get(name).is_none_or(|sum| sum.contains('-')));
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (bucket, key) = (input.bucket, input.key);
     let meta = blocking(move || {
         let mut attributes = attributes;
@@ -102,15 +101,15 @@ pub(crate) async fn copy_object(
 }
 
 pub(crate) async fn upload_part_copy(
-    front: &Operations,
+    backend: &Backend,
     input: UploadPartCopyInput,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    front.check_owner(input.expected_source_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_source_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
-    let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
     let (bucket, key) = source_of(input.copy_source)?;
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (source, mut file) = blocking(move || objects.read(&bucket, &key)).await?;
     let conditions = Conditions {
         if_match: input.copy_source_if_match,
@@ -129,7 +128,7 @@ pub(crate) async fn upload_part_copy(
             })?
         }
     };
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let part = blocking(move || {
         let mut writer = objects.part_writer(&input.upload_id, number, Some(chosen.end - chosen.start))?;
         let mut hasher = checksums::hasher_of(upload.checksum.as_ref().map(|checksum| checksum.algorithm.as_str()));

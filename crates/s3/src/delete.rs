@@ -9,8 +9,8 @@ use s3s::dto::{
 use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::{DeleteCondition, Objects};
 
+use crate::backend::Backend;
 use crate::errors::{blocking, from_store};
-use crate::operations::Operations;
 use crate::refusals;
 
 /// S3 never removes more at once.
@@ -20,32 +20,32 @@ const LARGEST_BATCH: usize = 1000;
 const LONGEST_KEY: usize = 1024;
 
 pub(crate) async fn delete_object(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteObjectInput,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let condition = DeleteCondition {
         exists: input.if_match.is_some(),
         etag: input.if_match.as_ref().and_then(ETagCondition::as_etag).map(|etag| etag.value().to_owned()),
         size: input.if_match_size.map(size_of).transpose()?,
         modified_s: input.if_match_last_modified_time.as_ref().map(seconds_of),
     };
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.delete_if(&input.bucket, &input.key, &condition)).await?;
     Ok(S3Response::new(DeleteObjectOutput::default()))
 }
 
 pub(crate) async fn delete_objects(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteObjectsInput,
 ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    front.check_bucket(&input.bucket).await?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_bucket(&input.bucket).await?;
     if !(1..=LARGEST_BATCH).contains(&input.delete.objects.len()) {
         return Err(s3_error!(MalformedXML, "1 to 1000 objects can be removed at once"));
     }
     let quiet = input.delete.quiet.unwrap_or_default();
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (deleted, errors) = blocking(move || {
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {

@@ -7,18 +7,19 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{
-    ChecksumMode, ETagCondition, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
-    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range,
-    StorageClass, StreamingBlob, Timestamp,
+    ChecksumMode, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectAttributes, ObjectPart, Range, StorageClass,
+    StreamingBlob,
 };
-use s3s::{Body, S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
-use shoal_store::{ObjectMeta, ObjectReader, StoreError};
+use s3s::{Body, S3Response, S3Result, s3_error};
+use shoal_store::{ObjectMeta, ObjectReader};
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::checksums;
+use crate::conditions::Conditions;
 use crate::errors::{self, blocking};
 use crate::multipart;
-use crate::operations::Operations;
 use crate::storage_class;
 
 /// Objects up to this length are read at once, in the step that finds them.
@@ -27,9 +28,9 @@ const SMALL: u64 = 64 * 1024;
 /// Parts of an object that are described at a time.
 const LARGEST_PAGE: i32 = 1000;
 
-pub(crate) async fn head_object(front: &Operations, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let meta = find(front, input.bucket, input.key).await?;
+pub(crate) async fn head_object(backend: &Backend, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let meta = backend.object(input.bucket, input.key).await?;
     let conditions = Conditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
@@ -47,9 +48,9 @@ pub(crate) async fn head_object(front: &Operations, input: HeadObjectInput) -> S
     Ok(response)
 }
 
-pub(crate) async fn get_object(front: &Operations, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let objects = Arc::clone(&front.objects);
+pub(crate) async fn get_object(backend: &Backend, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&backend.objects);
     let (reader, content) = blocking(move || {
         let reader = objects.reader(&input.bucket, &input.key)?;
         let content = if reader.meta.size <= SMALL { Some(reader.read_all()?) } else { None };
@@ -79,11 +80,11 @@ pub(crate) async fn get_object(front: &Operations, input: GetObjectInput) -> S3R
 }
 
 pub(crate) async fn get_object_attributes(
-    front: &Operations,
+    backend: &Backend,
     input: GetObjectAttributesInput,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let meta = find(front, input.bucket, input.key).await?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let meta = backend.object(input.bucket, input.key).await?;
     // Some clients send a header each, others one with all.
     let asked = |name: &str| {
         input.object_attributes.iter().flat_map(|all| all.as_str().split(',')).any(|one| one.trim() == name)
@@ -136,11 +137,6 @@ fn part_sizes(meta: &ObjectMeta) -> impl Iterator<Item = u64> {
         .into_iter()
         .chain(meta.attributes.parts.iter().copied())
         .flat_map(|(count, size)| std::iter::repeat_n(size, count as usize))
-}
-
-pub(crate) async fn find(front: &Operations, bucket: String, key: String) -> S3Result<ObjectMeta> {
-    let objects = Arc::clone(&front.objects);
-    blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await
 }
 
 /// How much of an object a reader wants.
@@ -204,54 +200,6 @@ fn select(head: &mut HeadObjectOutput, meta: &ObjectMeta, wanted: Wanted) -> S3R
         head.content_range = Some(format!("bytes {}-{}/{}", chosen.start, chosen.end - 1, meta.size));
     }
     Ok(chosen)
-}
-
-/// When a reader wants the object at all.
-#[derive(Debug, Default)]
-pub(crate) struct Conditions {
-    pub(crate) if_match: Option<ETagCondition>,
-    pub(crate) if_none_match: Option<ETagCondition>,
-    pub(crate) if_modified_since: Option<Timestamp>,
-    pub(crate) if_unmodified_since: Option<Timestamp>,
-}
-
-impl Conditions {
-    /// In the order of RFC 9110, section 13.2.2: an entity tag decides where both it and a date are
-    /// given.
-    pub(crate) fn check(self, meta: &ObjectMeta) -> S3Result<()> {
-        let matches = |condition: &ETagCondition| condition.as_etag().is_none_or(|etag| etag.value() == meta.etag);
-        let modified = attributes::timestamp(meta.modified_ms);
-        let holds = match (&self.if_match, &self.if_unmodified_since) {
-            (Some(condition), _) => matches(condition),
-            (None, Some(since)) => modified <= *since,
-            (None, None) => true,
-        };
-        if !holds {
-            return Err(s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"));
-        }
-        let unchanged = match (&self.if_none_match, &self.if_modified_since) {
-            (Some(condition), _) => matches(condition),
-            (None, Some(since)) => modified <= *since,
-            (None, None) => false,
-        };
-        if unchanged { Err(not_modified(meta)) } else { Ok(()) }
-    }
-
-    /// The same for the source of a copy, where an unchanged object is a failed condition.
-    pub(crate) fn check_copy(self, source: &ObjectMeta) -> S3Result<()> {
-        self.check(source)
-            .map_err(|_| s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
-    }
-}
-
-fn not_modified(meta: &ObjectMeta) -> S3Error {
-    let mut error = S3Error::new(S3ErrorCode::NotModified);
-    if let Ok(etag) = attributes::etag(meta).to_http_header() {
-        let mut headers = HeaderMap::new();
-        headers.insert(http::header::ETAG, etag);
-        error.set_headers(headers);
-    }
-    error
 }
 
 /// These bytes of an object, a piece at a time and only as fast as the client takes them. The first

@@ -5,8 +5,8 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, Response};
 use s3s::Body;
 
-use crate::access::percent_decode;
 use crate::errors;
+use crate::percent;
 
 /// Longest error document that is completed; the framework's are a few hundred bytes.
 const MAX_BYTES: usize = 64 << 10;
@@ -35,12 +35,12 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        let resource = percent_decode(request.uri().path()).unwrap_or_default();
+        let resource = percent::decode(request.uri().path()).unwrap_or_default();
         let (bucket, key) =
             resource.trim_start_matches('/').split_once('/').unwrap_or((resource.trim_start_matches('/'), ""));
         let pairs = request.uri().query().unwrap_or_default().split('&');
         let upload =
-            pairs.into_iter().find_map(|pair| percent_decode(pair.strip_prefix("uploadId=")?)).unwrap_or_default();
+            pairs.into_iter().find_map(|pair| percent::decode(pair.strip_prefix("uploadId=")?)).unwrap_or_default();
         let text = |headers: &HeaderMap, name: &str| {
             headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
@@ -104,7 +104,7 @@ fn escaped(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
-            _ if !crate::list::in_xml(letter) => escaped.push('\u{fffd}'),
+            _ if !crate::key_encoding::in_xml(letter) => escaped.push('\u{fffd}'),
             _ => escaped.push(letter),
         }
     }

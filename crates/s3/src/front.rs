@@ -1,7 +1,6 @@
 //! The door: an HTTP request in, an HTTP response out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_RANGE};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -10,27 +9,14 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use shoal_store::Objects;
 
-use crate::KeyStore;
-use crate::access::{Keys, ScopedAccess, percent_decode};
+use crate::access::{KeyStore, Keys, ScopedAccess};
+use crate::backend::{Backend, Options};
 use crate::error_document::{Subject, complete};
 use crate::operations::Operations;
-use crate::{attributes, buckets, chunked, errors, ranges, refusals};
+use crate::{attributes, buckets, chunked, errors, percent, ranges, refusals};
 
 /// A form upload is gathered in memory before its key's scope is known.
 const LARGEST_FORM_UPLOAD: u64 = 16 << 20;
-
-/// What the front says of itself and what it tolerates.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Region that buckets claim to be in.
-    pub region: String,
-    /// Account that owns all buckets, twelve digits.
-    pub account: String,
-    /// How far a request's time may be from ours.
-    pub max_skew: Duration,
-    /// Refuse requests with headers that have no effect, instead of naming them in the answer.
-    pub strict: bool,
-}
 
 /// The S3 service over a data directory's objects. Clones are cheap and share everything.
 #[derive(Clone)]
@@ -47,13 +33,13 @@ impl S3Front {
         // The name says less than it does: header signatures are held to it, too.
         config.presigned_url_max_skew_time_secs = u32::try_from(options.max_skew.as_secs()).unwrap_or(u32::MAX);
         config.post_object_max_file_size = LARGEST_FORM_UPLOAD;
-        let operations = Operations { objects, options };
-        let mut checked = S3ServiceBuilder::new(operations.clone());
+        let backend = Backend { objects, options };
+        let mut checked = S3ServiceBuilder::new(Operations(backend.clone()));
         checked.set_access(ranges::AlreadyChecked);
-        let mut builder = S3ServiceBuilder::new(operations.clone());
+        let mut builder = S3ServiceBuilder::new(Operations(backend.clone()));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         builder.set_auth(Keys(Arc::clone(&keys)));
-        builder.set_access(ScopedAccess { keys, operations });
+        builder.set_access(ScopedAccess { keys, backend });
         Self { service: builder.build(), checked: checked.build() }
     }
 
@@ -127,7 +113,7 @@ fn restore_amz_headers(request: &mut Request<Body>) {
         .split('&')
         .filter_map(|pair| pair.split_once('='))
         .filter(|(name, _)| name.to_ascii_lowercase().starts_with("x-amz-"))
-        .filter_map(|(name, value)| Some((name.parse().ok()?, percent_decode(value)?.parse().ok()?)))
+        .filter_map(|(name, value)| Some((name.parse().ok()?, percent::decode(value)?.parse().ok()?)))
         .collect();
     for (name, value) in moved {
         request.headers_mut().entry(name).or_insert(value);

@@ -8,19 +8,23 @@
 
 mod access;
 mod attributes;
+mod backend;
 mod buckets;
 mod checksums;
 mod chunked;
+mod conditions;
 mod copy;
 mod delete;
 mod download;
 mod error_document;
 mod errors;
 mod front;
+mod key_encoding;
 mod list;
 mod list_uploads;
 mod multipart;
 mod operations;
+mod percent;
 mod presigned;
 mod ranges;
 mod refusals;
@@ -32,8 +36,9 @@ mod upload;
 mod versions;
 
 pub use access::{KeyFault, KeyStore, OnVerified, Scope};
+pub use backend::Options;
 pub use errors::{slow_down, tls_only};
-pub use front::{Options, S3Front};
+pub use front::S3Front;
 pub use refusals::{NO_EFFECT, NoEffect};
 /// The body of a response; an [`http` body](https://docs.rs/http-body) of `Bytes`.
 pub use s3s::Body;

@@ -2,33 +2,32 @@
 
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
-    CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
-    ObjectStorageClass, Owner,
+    ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, Owner,
 };
 use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::{Listing, ObjectMeta};
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::errors::blocking;
-use crate::operations::Operations;
+use crate::key_encoding::Encoding;
 use crate::storage_class;
 
 /// S3 never lists more at once.
 const LARGEST_PAGE: i32 = 1000;
 
 pub(crate) async fn list_objects(
-    front: &Operations,
+    backend: &Backend,
     input: ListObjectsInput,
 ) -> S3Result<S3Response<ListObjectsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
     let max_keys = page_size(input.max_keys)?;
     let marker = input.marker.clone().filter(|marker| !marker.is_empty());
     let listing =
-        read(front, &input.bucket, input.prefix.as_deref(), marker, input.delimiter.as_deref(), max_keys).await?;
-    let owner = front.options.account.clone();
+        read(backend, &input.bucket, input.prefix.as_deref(), marker, input.delimiter.as_deref(), max_keys).await?;
+    let owner = backend.options.account.clone();
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
         prefix: Some(encoding.text(input.prefix.unwrap_or_default())),
@@ -37,7 +36,7 @@ pub(crate) async fn list_objects(
         is_truncated: Some(listing.next.is_some()),
         // Without a delimiter the last key is the next marker, and AWS leaves the element out.
         next_marker: listing.next.filter(|_| input.delimiter.is_some()).map(|next| encoding.text(next)),
-        contents: Some(listing.objects.into_iter().map(|meta| encoding.object(meta, Some(owner.clone()))).collect()),
+        contents: Some(listing.objects.into_iter().map(|meta| object(encoding, meta, Some(owner.clone()))).collect()),
         common_prefixes: Some(encoding.common(listing.common_prefixes)),
         delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
         encoding_type: encoding.named(),
@@ -46,10 +45,10 @@ pub(crate) async fn list_objects(
 }
 
 pub(crate) async fn list_objects_v2(
-    front: &Operations,
+    backend: &Backend,
     input: ListObjectsV2Input,
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
     let max_keys = page_size(input.max_keys)?;
     let start = match &input.continuation_token {
@@ -57,8 +56,8 @@ pub(crate) async fn list_objects_v2(
         None => input.start_after.clone().filter(|start| !start.is_empty()),
     };
     let listing =
-        read(front, &input.bucket, input.prefix.as_deref(), start, input.delimiter.as_deref(), max_keys).await?;
-    let owner = input.fetch_owner.unwrap_or_default().then(|| front.options.account.clone());
+        read(backend, &input.bucket, input.prefix.as_deref(), start, input.delimiter.as_deref(), max_keys).await?;
+    let owner = input.fetch_owner.unwrap_or_default().then(|| backend.options.account.clone());
     let count = listing.objects.len() + listing.common_prefixes.len();
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
@@ -68,7 +67,7 @@ pub(crate) async fn list_objects_v2(
         continuation_token: input.continuation_token,
         is_truncated: Some(listing.next.is_some()),
         next_continuation_token: listing.next.as_deref().map(token_of),
-        contents: Some(listing.objects.into_iter().map(|meta| encoding.object(meta, owner.clone())).collect()),
+        contents: Some(listing.objects.into_iter().map(|meta| object(encoding, meta, owner.clone())).collect()),
         common_prefixes: Some(encoding.common(listing.common_prefixes)),
         delimiter: input.delimiter.map(|delimiter| encoding.text(delimiter)),
         encoding_type: encoding.named(),
@@ -78,14 +77,14 @@ pub(crate) async fn list_objects_v2(
 }
 
 async fn read(
-    front: &Operations,
+    backend: &Backend,
     bucket: &str,
     prefix: Option<&str>,
     start_after: Option<String>,
     delimiter: Option<&str>,
     max_keys: i32,
 ) -> S3Result<Listing> {
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (bucket, prefix) = (bucket.to_owned(), prefix.unwrap_or_default().to_owned());
     let delimiter = delimiter.map(str::to_owned);
     let most = usize::try_from(max_keys).expect("a page size is not negative");
@@ -101,6 +100,18 @@ pub(crate) fn page_size(asked: Option<i32>) -> S3Result<i32> {
     }
 }
 
+fn object(encoding: Encoding, meta: ObjectMeta, owner: Option<String>) -> Object {
+    Object {
+        e_tag: Some(attributes::etag(&meta)),
+        last_modified: Some(attributes::timestamp(meta.modified_ms)),
+        size: Some(attributes::signed(meta.size)),
+        storage_class: Some(ObjectStorageClass::from(storage_class::of(&meta.attributes))),
+        owner: owner.map(|id| Owner { display_name: None, id: Some(id) }),
+        key: Some(encoding.text(meta.key)),
+        ..Object::default()
+    }
+}
+
 /// Keys may hold what neither XML nor a URL can.
 fn token_of(place: &str) -> String {
     base64_simd::URL_SAFE_NO_PAD.encode_to_string(place)
@@ -112,81 +123,9 @@ fn place_of(token: &str) -> S3Result<String> {
     place.ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
 }
 
-/// How keys are written in the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Encoding {
-    Plain,
-    Url,
-}
-
-impl Encoding {
-    pub(crate) fn of(asked: Option<EncodingType>) -> S3Result<Self> {
-        match asked {
-            None => Ok(Self::Plain),
-            Some(kind) if kind.as_str() == EncodingType::URL => Ok(Self::Url),
-            Some(_) => Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request")),
-        }
-    }
-
-    pub(crate) fn named(self) -> Option<EncodingType> {
-        match self {
-            Self::Plain => None,
-            Self::Url => Some(EncodingType::from_static(EncodingType::URL)),
-        }
-    }
-
-    pub(crate) fn text(self, text: String) -> String {
-        match self {
-            Self::Plain if text.contains(|letter| !in_xml(letter)) => {
-                text.replace(|letter| !in_xml(letter), "\u{fffd}")
-            }
-            Self::Plain => text,
-            Self::Url => url_encode(&text),
-        }
-    }
-
-    fn object(self, meta: ObjectMeta, owner: Option<String>) -> Object {
-        Object {
-            e_tag: Some(attributes::etag(&meta)),
-            last_modified: Some(attributes::timestamp(meta.modified_ms)),
-            size: Some(attributes::signed(meta.size)),
-            storage_class: Some(ObjectStorageClass::from(storage_class::of(&meta.attributes))),
-            owner: owner.map(|id| Owner { display_name: None, id: Some(id) }),
-            key: Some(self.text(meta.key)),
-            ..Object::default()
-        }
-    }
-
-    pub(crate) fn common(self, prefixes: Vec<String>) -> Vec<CommonPrefix> {
-        prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(self.text(prefix)) }).collect()
-    }
-}
-
-/// XML 1.0 has no way to write other characters; clients whose keys may have them ask for the
-/// encoding.
-pub(crate) fn in_xml(letter: char) -> bool {
-    letter >= ' ' && !matches!(letter, '\u{fffe}' | '\u{ffff}') || matches!(letter, '\t' | '\n' | '\r')
-}
-
-/// What stays as it is in an encoded key. A space is `%20`: some clients read a `+` as a space and
-/// some do not.
-const PLAIN: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'*');
-
-fn url_encode(text: &str) -> String {
-    utf8_percent_encode(text, PLAIN).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_encoded_for_xml() {
-        for (key, expected) in [("a/b.c-d_e~f", "a/b.c-d_e~f"), ("a b+c", "a%20b%2Bc"), ("ö\n%", "%C3%B6%0A%25")] {
-            assert_eq!(url_encode(key), expected);
-        }
-    }
 
     #[test]
     fn a_token_is_its_place() {

@@ -10,20 +10,20 @@ use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::UploadMeta;
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::checksums;
 use crate::errors::blocking;
-use crate::list::Encoding;
+use crate::key_encoding::Encoding;
 use crate::multipart::{LAST_PART, check_upload, named};
-use crate::operations::Operations;
 use crate::storage_class;
 
 /// S3 never lists more at once.
 const LARGEST_PAGE: i32 = 1000;
 
-pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3Result<S3Response<ListPartsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let upload = check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
-    let (objects, id) = (Arc::clone(&front.objects), input.upload_id.clone());
+pub(crate) async fn list_parts(backend: &Backend, input: ListPartsInput) -> S3Result<S3Response<ListPartsOutput>> {
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let upload = check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
+    let (objects, id) = (Arc::clone(&backend.objects), input.upload_id.clone());
     let mut parts = blocking(move || objects.parts(&id)).await?;
     let after = input.part_number_marker.and_then(|marker| u32::try_from(marker).ok()).unwrap_or(0);
     parts.retain(|part| part.number > after);
@@ -60,20 +60,20 @@ pub(crate) async fn list_parts(front: &Operations, input: ListPartsInput) -> S3R
         is_truncated: Some(more),
         checksum_algorithm,
         checksum_type,
-        initiator: Some(Initiator { display_name: None, id: Some(front.options.account.clone()) }),
-        owner: Some(owner(front)),
+        initiator: Some(Initiator { display_name: None, id: Some(backend.options.account.clone()) }),
+        owner: Some(owner(backend)),
         storage_class: Some(StorageClass::from(storage_class::of(&upload.attributes))),
         ..ListPartsOutput::default()
     }))
 }
 
 pub(crate) async fn list_multipart_uploads(
-    front: &Operations,
+    backend: &Backend,
     input: ListMultipartUploadsInput,
 ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
-    let (objects, bucket) = (Arc::clone(&front.objects), input.bucket.clone());
+    let (objects, bucket) = (Arc::clone(&backend.objects), input.bucket.clone());
     let prefix = input.prefix.clone().unwrap_or_default();
     let (max_uploads, most) = page_size(input.max_uploads, "max-uploads")?;
     let uploads = blocking(move || objects.uploads(&bucket, &prefix)).await?;
@@ -93,8 +93,8 @@ pub(crate) async fn list_multipart_uploads(
             initiated: Some(attributes::timestamp(upload.created_ms)),
             checksum_algorithm,
             checksum_type,
-            initiator: Some(Initiator { display_name: None, id: Some(front.options.account.clone()) }),
-            owner: Some(owner(front)),
+            initiator: Some(Initiator { display_name: None, id: Some(backend.options.account.clone()) }),
+            owner: Some(owner(backend)),
             storage_class: Some(StorageClass::from(storage_class::of(&upload.attributes))),
         }
     });
@@ -121,8 +121,8 @@ pub(crate) async fn list_multipart_uploads(
     }))
 }
 
-fn owner(front: &Operations) -> Owner {
-    Owner { display_name: None, id: Some(front.options.account.clone()) }
+fn owner(backend: &Backend) -> Owner {
+    Owner { display_name: None, id: Some(backend.options.account.clone()) }
 }
 
 fn page_size(asked: Option<i32>, name: &str) -> S3Result<(i32, usize)> {

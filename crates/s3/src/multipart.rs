@@ -12,10 +12,10 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, uploaded_etag};
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::checksums;
+use crate::conditions::put_condition;
 use crate::errors::{blocking, from_store};
-use crate::operations::Operations;
-use crate::upload::put_condition;
 
 /// S3's limit.
 pub(crate) const LAST_PART: i32 = 10_000;
@@ -32,8 +32,8 @@ pub(crate) fn part_number(number: i32) -> S3Result<u32> {
 
 /// An upload's id opens that upload only under its own bucket and key, which the scope was checked
 /// for.
-pub(crate) async fn check_upload(front: &Operations, upload: &str, bucket: &str, key: &str) -> S3Result<UploadMeta> {
-    let (objects, id) = (Arc::clone(&front.objects), upload.to_owned());
+pub(crate) async fn check_upload(backend: &Backend, upload: &str, bucket: &str, key: &str) -> S3Result<UploadMeta> {
+    let (objects, id) = (Arc::clone(&backend.objects), upload.to_owned());
     let meta = blocking(move || objects.upload(&id)).await?;
     if meta.bucket != bucket || meta.key != key {
         return Err(from_store(StoreError::NoSuchUpload(upload.to_owned())));
@@ -42,16 +42,16 @@ pub(crate) async fn check_upload(front: &Operations, upload: &str, bucket: &str,
 }
 
 pub(crate) async fn create_multipart_upload(
-    front: &Operations,
+    backend: &Backend,
     req: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let S3Request { input, headers, .. } = req;
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     let checksum = checksums::for_upload(input.checksum_algorithm.as_ref(), input.checksum_type.as_ref())?;
     let (algorithm, kind) = named(checksum.as_ref());
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
     let upload = blocking(move || objects.create_upload(&bucket, &key, &attributes, checksum.as_ref())).await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
@@ -76,16 +76,16 @@ pub(crate) fn named(checksum: Option<&UploadChecksum>) -> (Option<ChecksumAlgori
 /// Joins an upload's parts. Said again, as clients do that have not heard the answer, it is
 /// answered again.
 pub(crate) async fn complete_multipart_upload(
-    front: &Operations,
+    backend: &Backend,
     input: CompleteMultipartUploadInput,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let (bucket, key) = (input.bucket.clone(), input.key.clone());
     let listed = input.multipart_upload.as_ref().and_then(|upload| upload.parts.as_deref()).unwrap_or_default();
     let chosen = listed.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
-    match join(front, input).await {
+    match join(backend, input).await {
         Err(error) if *error.code() == S3ErrorCode::NoSuchUpload => {
-            let (objects, place) = (Arc::clone(&front.objects), (bucket.clone(), key.clone()));
+            let (objects, place) = (Arc::clone(&backend.objects), (bucket.clone(), key.clone()));
             // The same parts in the same order have the same entity tag, and no other content has
             // it.
             let there = blocking(move || objects.get(&place.0, &place.1)).await?;
@@ -99,10 +99,10 @@ pub(crate) async fn complete_multipart_upload(
 }
 
 async fn join(
-    front: &Operations,
+    backend: &Backend,
     input: CompleteMultipartUploadInput,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-    let upload = check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
     if listed.is_empty() {
@@ -110,7 +110,7 @@ async fn join(
     }
     let chosen = listed.iter().map(chosen_part).collect::<S3Result<Vec<_>>>()?;
 
-    let (objects, id) = (Arc::clone(&front.objects), input.upload_id.clone());
+    let (objects, id) = (Arc::clone(&backend.objects), input.upload_id.clone());
     let stored = blocking(move || objects.parts(&id)).await?;
     let parts = parts_of(&stored, listed)?;
     if let Some(asked) = input.mpu_object_size
@@ -147,7 +147,7 @@ async fn join(
         return Err(s3_error!(BadDigest, "The checksum that you specified did not match the calculated checksum."));
     }
 
-    let (objects, upload, checksums) = (Arc::clone(&front.objects), input.upload_id, whole);
+    let (objects, upload, checksums) = (Arc::clone(&backend.objects), input.upload_id, whole);
     let meta = blocking(move || objects.complete_upload(&upload, &chosen, &checksums, &condition)).await?;
     Ok(S3Response::new(completed(input.bucket, input.key, &meta)))
 }
@@ -210,12 +210,12 @@ fn checksums_of(part: CompletedPart) -> BTreeMap<String, String> {
 }
 
 pub(crate) async fn abort_multipart_upload(
-    front: &Operations,
+    backend: &Backend,
     input: AbortMultipartUploadInput,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
-    let objects = Arc::clone(&front.objects);
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.abort_upload(&input.upload_id)).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }

@@ -5,7 +5,7 @@
 use http::{HeaderMap, Method, StatusCode};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use crate::access::percent_decode;
+use crate::percent;
 
 /// The id of the only version that an object has in a bucket without versioning.
 pub(crate) const ONLY_VERSION: &str = "null";
@@ -155,7 +155,7 @@ pub(crate) fn check(operation: &str, method: &Method, headers: &HeaderMap, query
     headers.keys().try_for_each(|name| header(name.as_str(), headers, method))?;
     let named = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("versionId="));
     match named {
-        Some(version) => version_of(percent_decode(version).as_deref()),
+        Some(version) => version_of(percent::decode(version).as_deref()),
         None => Ok(()),
     }
 }

@@ -10,51 +10,51 @@ use s3s::{S3Response, S3Result, s3_error};
 use shoal_store::StoreError;
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::errors::blocking;
-use crate::operations::Operations;
 
-async fn check(front: &Operations, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
-    front.check_owner(expected_owner)?;
-    front.check_bucket(bucket).await
+async fn check(backend: &Backend, bucket: &str, expected_owner: Option<&str>) -> S3Result<()> {
+    backend.check_owner(expected_owner)?;
+    backend.check_bucket(bucket).await
 }
 
 pub(crate) async fn get_bucket_cors(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketCorsInput,
 ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Err(s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist"))
 }
 
 pub(crate) async fn delete_bucket_cors(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteBucketCorsInput,
 ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(DeleteBucketCorsOutput::default()))
 }
 
 pub(crate) async fn get_bucket_policy(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketPolicyInput,
 ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Err(s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))
 }
 
 pub(crate) async fn delete_bucket_policy(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteBucketPolicyInput,
 ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(DeleteBucketPolicyOutput::default()))
 }
 
 pub(crate) async fn put_bucket_encryption(
-    front: &Operations,
+    backend: &Backend,
     input: PutBucketEncryptionInput,
 ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let rules = input.server_side_encryption_configuration.rules;
     let defaults = rules.iter().filter_map(|rule| rule.apply_server_side_encryption_by_default.as_ref());
     if defaults.into_iter().any(|default| default.sse_algorithm != attributes::at_rest()) {
@@ -73,10 +73,10 @@ pub(crate) async fn put_bucket_encryption(
 }
 
 pub(crate) async fn get_bucket_encryption(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketEncryptionInput,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let default = ServerSideEncryptionByDefault { kms_master_key_id: None, sse_algorithm: attributes::at_rest() };
     let rule = ServerSideEncryptionRule {
         apply_server_side_encryption_by_default: Some(default),
@@ -87,27 +87,27 @@ pub(crate) async fn get_bucket_encryption(
 }
 
 pub(crate) async fn delete_bucket_encryption(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteBucketEncryptionInput,
 ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     // Back to SSE-S3, which the bucket has.
     Ok(S3Response::new(DeleteBucketEncryptionOutput::default()))
 }
 
 pub(crate) async fn get_bucket_versioning(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketVersioningInput,
 ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
 }
 
 pub(crate) async fn put_public_access_block(
-    front: &Operations,
+    backend: &Backend,
     input: PutPublicAccessBlockInput,
 ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let PublicAccessBlockConfiguration {
         block_public_acls,
         block_public_policy,
@@ -121,10 +121,10 @@ pub(crate) async fn put_public_access_block(
 }
 
 pub(crate) async fn get_public_access_block(
-    front: &Operations,
+    backend: &Backend,
     input: GetPublicAccessBlockInput,
 ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let blocked = PublicAccessBlockConfiguration {
         block_public_acls: Some(true),
         block_public_policy: Some(true),
@@ -135,70 +135,70 @@ pub(crate) async fn get_public_access_block(
 }
 
 pub(crate) async fn get_bucket_ownership_controls(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketOwnershipControlsInput,
 ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     let object_ownership = ObjectOwnership::from_static(ObjectOwnership::BUCKET_OWNER_ENFORCED);
     let ownership_controls = Some(OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] });
     Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
 }
 
 pub(crate) async fn get_bucket_logging(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketLoggingInput,
 ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketLoggingOutput::default()))
 }
 
 pub(crate) async fn get_bucket_notification_configuration(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketNotificationConfigurationInput,
 ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketNotificationConfigurationOutput::default()))
 }
 
 pub(crate) async fn get_bucket_accelerate_configuration(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketAccelerateConfigurationInput,
 ) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
 }
 
 pub(crate) async fn get_bucket_request_payment(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketRequestPaymentInput,
 ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
     Ok(S3Response::new(GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) }))
 }
 
 pub(crate) async fn get_bucket_acl(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketAclInput,
 ) -> S3Result<S3Response<GetBucketAclOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    let (owner, grants) = owners_alone(front);
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let (owner, grants) = owners_alone(backend);
     Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
 }
 
 pub(crate) async fn get_object_acl(
-    front: &Operations,
+    backend: &Backend,
     input: GetObjectAclInput,
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
-    check(front, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
-    let (objects, bucket, key) = (Arc::clone(&front.objects), input.bucket, input.key);
+    check(backend, &input.bucket, input.expected_bucket_owner.as_deref()).await?;
+    let (objects, bucket, key) = (Arc::clone(&backend.objects), input.bucket, input.key);
     blocking(move || objects.get(&bucket, &key)?.ok_or(StoreError::NoSuchKey { bucket, key })).await?;
-    let (owner, grants) = owners_alone(front);
+    let (owner, grants) = owners_alone(backend);
     Ok(S3Response::new(GetObjectAclOutput { grants: Some(grants), owner: Some(owner), request_charged: None }))
 }
 
 /// The access control list of everything: the account has full control, and nobody else has any.
-fn owners_alone(front: &Operations) -> (Owner, Grants) {
-    let id = Some(front.options.account.clone());
+fn owners_alone(backend: &Backend) -> (Owner, Grants) {
+    let id = Some(backend.options.account.clone());
     let grantee = Grantee {
         display_name: None,
         email_address: None,

@@ -5,6 +5,8 @@
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
+use crate::percent;
+
 /// # Errors
 /// `AccessDenied` that names the headers which are not signed, `SignatureDoesNotMatch` for one that
 /// is signed and not there.
@@ -34,7 +36,7 @@ fn signed(headers: &HeaderMap, query: Option<&str>) -> Option<String> {
         return parts.into_iter().find_map(|part| part.trim().strip_prefix("SignedHeaders=")).map(str::to_owned);
     }
     let value = query?.split('&').find_map(|pair| pair.strip_prefix("X-Amz-SignedHeaders="))?;
-    crate::access::percent_decode(value)
+    percent::decode(value)
 }
 
 #[cfg(test)]

@@ -11,10 +11,9 @@ use s3s::dto::{
 };
 use s3s::{S3Response, S3Result, s3_error};
 
-use crate::access::percent_decode;
-use crate::download::find;
+use crate::backend::Backend;
 use crate::errors::{blocking, custom};
-use crate::operations::Operations;
+use crate::percent;
 
 /// S3's limits; lengths are counted in characters.
 const MAX_OBJECT_TAGS: usize = 10;
@@ -23,44 +22,44 @@ const LONGEST_KEY: usize = 128;
 const LONGEST_VALUE: usize = 256;
 
 pub(crate) async fn get_object_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: GetObjectTaggingInput,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let tags = find(front, input.bucket, input.key).await?.attributes.tags;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let tags = backend.object(input.bucket, input.key).await?.attributes.tags;
     let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
 }
 
 pub(crate) async fn put_object_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: PutObjectTaggingInput,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let pairs =
         input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs, MAX_OBJECT_TAGS)?;
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.set_tags(&input.bucket, &input.key, &tags)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
 pub(crate) async fn delete_object_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteObjectTaggingInput,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let objects = Arc::clone(&front.objects);
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.set_tags(&input.bucket, &input.key, &BTreeMap::new())).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 
 pub(crate) async fn get_bucket_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: GetBucketTaggingInput,
 ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    let objects = Arc::clone(&front.objects);
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    let objects = Arc::clone(&backend.objects);
     let tags = blocking(move || objects.bucket_tags(&input.bucket)).await?;
     if tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
@@ -70,28 +69,28 @@ pub(crate) async fn get_bucket_tagging(
 }
 
 pub(crate) async fn put_bucket_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: PutBucketTaggingInput,
 ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let pairs =
         input.tagging.tag_set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()));
     let tags = checked(pairs, MAX_BUCKET_TAGS)?;
-    set_bucket_tags(front, input.bucket, tags).await?;
+    set_bucket_tags(backend, input.bucket, tags).await?;
     Ok(S3Response::new(PutBucketTaggingOutput::default()))
 }
 
 pub(crate) async fn delete_bucket_tagging(
-    front: &Operations,
+    backend: &Backend,
     input: DeleteBucketTaggingInput,
 ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
-    set_bucket_tags(front, input.bucket, BTreeMap::new()).await?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
+    set_bucket_tags(backend, input.bucket, BTreeMap::new()).await?;
     Ok(S3Response::new(DeleteBucketTaggingOutput::default()))
 }
 
-async fn set_bucket_tags(front: &Operations, bucket: String, tags: BTreeMap<String, String>) -> S3Result<()> {
-    let objects = Arc::clone(&front.objects);
+async fn set_bucket_tags(backend: &Backend, bucket: String, tags: BTreeMap<String, String>) -> S3Result<()> {
+    let objects = Arc::clone(&backend.objects);
     blocking(move || objects.set_bucket_tags(&bucket, &tags)).await
 }
 
@@ -99,7 +98,7 @@ async fn set_bucket_tags(front: &Operations, bucket: String, tags: BTreeMap<Stri
 pub(crate) fn of_header(header: Option<&str>) -> S3Result<BTreeMap<String, String>> {
     let pairs = header.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| percent_decode(&text.replace('+', " "));
+        let decode = |text: &str| percent::decode(&text.replace('+', " "));
         decode(key).zip(decode(value)).ok_or_else(|| {
             s3_error!(
                 InvalidArgument,

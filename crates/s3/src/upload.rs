@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use s3s::dto::{
-    Checksum, ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput,
-};
+use s3s::dto::{Checksum, ETag, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
-use shoal_store::{Attributes, ObjectFile, ObjectWriter, Objects, PutCondition, StoreError};
+use shoal_store::{Attributes, ObjectFile, ObjectWriter, Objects, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::checksums::{self, Promise};
 use crate::chunked;
+use crate::conditions::put_condition;
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
 use crate::multipart;
-use crate::operations::Operations;
 
 /// Pieces of a body that wait for the disk. hyper's are at most some hundred kilobytes each.
 const QUEUE: usize = 64;
@@ -26,20 +25,20 @@ const QUEUE: usize = 64;
 const SMALL: usize = 64 * 1024;
 
 pub(crate) async fn put_object(
-    front: &Operations,
+    backend: &Backend,
     req: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
     let S3Request { input, headers, trailing_headers, .. } = req;
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let server_side_encryption = attributes::encryption(input.server_side_encryption)?;
     let condition = put_condition(input.if_match, input.if_none_match)?;
     let attributes = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let open = move || objects.writer();
     let received =
-        Received::of(open, input.body, Promise::of(&headers), trailing_headers, front.check_bucket(&bucket)).await?;
-    let objects = Arc::clone(&front.objects);
+        Received::of(open, input.body, Promise::of(&headers), trailing_headers, backend.check_bucket(&bucket)).await?;
+    let objects = Arc::clone(&backend.objects);
     let meta = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
         let attributes = Attributes { checksums, ..attributes };
@@ -63,20 +62,20 @@ pub(crate) async fn put_object(
 }
 
 pub(crate) async fn upload_part(
-    front: &Operations,
+    backend: &Backend,
     req: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
     let S3Request { input, headers, trailing_headers, .. } = req;
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let number = multipart::part_number(input.part_number)?;
-    let upload = multipart::check_upload(front, &input.upload_id, &input.bucket, &input.key).await?;
+    let upload = multipart::check_upload(backend, &input.upload_id, &input.bucket, &input.key).await?;
 
     let promise = Promise::of(&headers).and(upload.checksum.as_ref());
     let (objects, id, length) =
-        (Arc::clone(&front.objects), input.upload_id.clone(), chunked::content_length(&headers));
+        (Arc::clone(&backend.objects), input.upload_id.clone(), chunked::content_length(&headers));
     let open = move || objects.part_writer(&id, number, length);
     let received = Received::of(open, input.body, promise, trailing_headers, async { Ok(()) }).await?;
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let part = blocking_s3(move || {
         let (writer, checksums) = received.file(&objects)?;
         objects.commit_part(writer, &input.upload_id, number, &checksums).map_err(from_store)
@@ -94,19 +93,6 @@ pub(crate) async fn upload_part(
         checksum_sha256,
         ..UploadPartOutput::default()
     }))
-}
-
-/// Which present object, if any, may be replaced.
-pub(crate) fn put_condition(
-    if_match: Option<ETagCondition>,
-    if_none_match: Option<ETagCondition>,
-) -> S3Result<PutCondition> {
-    match (if_match, if_none_match) {
-        (None, None) => Ok(PutCondition::Always),
-        (None, Some(ETagCondition::Any)) => Ok(PutCondition::Absent),
-        (Some(ETagCondition::ETag(etag)), None) => Ok(PutCondition::Matches(etag.into_value())),
-        _ => Err(s3_error!(NotImplemented, "Only `If-None-Match: *` and `If-Match: <ETag>` are supported on writes.")),
-    }
 }
 
 /// A body that has come in.

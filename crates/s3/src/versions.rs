@@ -6,17 +6,18 @@ use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput, ObjectVersion,
 use s3s::{S3Response, S3Result, s3_error};
 
 use crate::attributes;
+use crate::backend::Backend;
 use crate::errors::blocking;
-use crate::list::{Encoding, page_size};
-use crate::operations::Operations;
+use crate::key_encoding::Encoding;
+use crate::list::page_size;
 use crate::refusals::ONLY_VERSION;
 use crate::storage_class;
 
 pub(crate) async fn list_object_versions(
-    front: &Operations,
+    backend: &Backend,
     input: ListObjectVersionsInput,
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-    front.check_owner(input.expected_bucket_owner.as_deref())?;
+    backend.check_owner(input.expected_bucket_owner.as_deref())?;
     let encoding = Encoding::of(input.encoding_type)?;
     let max_keys = page_size(input.max_keys)?;
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -24,13 +25,13 @@ pub(crate) async fn list_object_versions(
     if given(&input.version_id_marker).is_some() && marker.is_none() {
         return Err(s3_error!(InvalidArgument, "A version-id marker cannot be specified without a key marker."));
     }
-    let objects = Arc::clone(&front.objects);
+    let objects = Arc::clone(&backend.objects);
     let (bucket, prefix, delimiter) =
         (input.bucket.clone(), input.prefix.clone().unwrap_or_default(), input.delimiter.clone());
     let most = usize::try_from(max_keys).expect("a page size is not negative");
     // A key has no version after its only one, so both markers together lead past the key, too.
     let page = blocking(move || objects.list(&bucket, &prefix, marker.as_deref(), delimiter.as_deref(), most)).await?;
-    let owner = Owner { display_name: None, id: Some(front.options.account.clone()) };
+    let owner = Owner { display_name: None, id: Some(backend.options.account.clone()) };
     let last_is_key = page.next.as_ref().is_some_and(|next| page.objects.last().is_some_and(|last| last.key == *next));
     let versions = page.objects.into_iter().map(|meta| ObjectVersion {
         e_tag: Some(attributes::etag(&meta)),

@@ -1,5 +1,5 @@
-//! The real boto3 against the front over real HTTP. What is expected stands in `client.py` and
-//! `answers.py`, a function per test.
+//! The real boto3 against the front over real HTTP. What is expected stands in `client.py`,
+//! `access.py` and `answers.py`, a function per test.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -9,6 +9,10 @@ use support::Server;
 
 fn check(case: &str) {
     Server::start().check("client.py", case);
+}
+
+fn check_access(case: &str) {
+    Server::start().check("access.py", case);
 }
 
 fn check_answers(case: &str) {
@@ -118,15 +122,15 @@ fn as_aws_answers() {
 
 #[test]
 fn presigned_urls() {
-    check("presigned_urls");
+    check_access("presigned_urls");
 }
 
 #[test]
 fn signatures_are_verified() {
-    check("signatures_are_verified");
+    check_access("signatures_are_verified");
 }
 
 #[test]
 fn job_keys_open_only_the_job() {
-    check("job_keys_open_only_the_job");
+    check_access("job_keys_open_only_the_job");
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
 use crate::clock::now_ms;
 use crate::multipart::remove_upload;
-use crate::object_rows::{file_column, from_json, to_json};
+use crate::object_rows::{bucket_id, file_column, from_json, to_json};
 use crate::{Objects, StoreError};
 
 /// A bucket.
@@ -97,14 +97,6 @@ impl Objects {
             Ok(buckets.collect::<rusqlite::Result<_>>()?)
         })
     }
-}
-
-pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
-    let id = connection
-        .prepare_cached("SELECT id FROM bucket WHERE name = ?")?
-        .query_row([bucket], |row| row.get(0))
-        .optional()?;
-    id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 
 use crate::block_sums;
+use crate::chosen_parts::{Placed, placed, runs};
 use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::multipart::{remove_upload, upload_row};
@@ -14,9 +15,6 @@ use crate::object_writer::{Written, copy_bytes, copy_data, file_path};
 use crate::part_places::{Closed, punch};
 use crate::unsynced;
 use crate::{Attributes, ObjectMeta, Objects, PartMeta, PutCondition, StoreError, uploaded_etag};
-
-/// A part that the object has, and where.
-type Placed<'a> = (u64, &'a PartMeta);
 
 /// The file of the object to be.
 enum Whole {
@@ -165,35 +163,6 @@ impl Whole {
             }
         }
     }
-}
-
-/// The chosen parts in their order, with the places that they have in the object.
-fn placed<'a>(stored: &'a [PartMeta], chosen: &[(u32, String)]) -> Result<Vec<Placed<'a>>, StoreError> {
-    let by_number: BTreeMap<u32, &PartMeta> = stored.iter().map(|part| (part.number, part)).collect();
-    let (mut parts, mut at, mut last) = (Vec::with_capacity(chosen.len()), 0, 0);
-    for (number, etag) in chosen {
-        if *number <= last {
-            return Err(StoreError::InvalidPartOrder(*number));
-        }
-        last = *number;
-        let part =
-            by_number.get(number).copied().filter(|part| part.etag == *etag).ok_or(StoreError::InvalidPart(*number))?;
-        parts.push((at, part));
-        at += part.size;
-    }
-    Ok(parts)
-}
-
-/// Runs of parts of one length: how many, and bytes each.
-fn runs(parts: &[Placed<'_>]) -> Vec<(u32, u64)> {
-    let mut runs: Vec<(u32, u64)> = Vec::new();
-    for (_, part) in parts {
-        match runs.last_mut() {
-            Some((count, size)) if *size == part.size => *count += 1,
-            _ => runs.push((1, part.size)),
-        }
-    }
-    runs
 }
 
 /// The file with most of the object's bytes in their places. One that also has a part that would

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::{OptionalExtension, params};
 
 use crate::block_sums;
-use crate::buckets::bucket_id;
 use crate::error::io_at;
-use crate::object_rows::file_column;
+use crate::object_rows::{bucket_id, file_column};
 use crate::{Objects, StoreError, object_writer};
 
 /// What must hold for an object to be deleted; all of what is given. Without anything given, an

@@ -2,8 +2,7 @@
 
 use rusqlite::params;
 
-use crate::buckets::bucket_id;
-use crate::object_rows::{OBJECT_COLUMNS, object_of};
+use crate::object_rows::{OBJECT_COLUMNS, bucket_id, object_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// One page of a bucket. Objects and common prefixes are each in the order of their UTF-8 bytes.

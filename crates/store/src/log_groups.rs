@@ -3,8 +3,8 @@
 use rusqlite::{OptionalExtension, params};
 
 use crate::clock::now_ms;
+use crate::log_append::Stream;
 use crate::log_deletions::remove_stream;
-use crate::telemetry::Stream;
 use crate::{StoreError, Telemetry};
 
 /// A log group.

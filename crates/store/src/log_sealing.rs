@@ -12,9 +12,10 @@ use std::thread;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::log_block::{Block, BlockWriter, read_block};
+use crate::log_line::counted;
 use crate::log_segments::Segments;
 use crate::sqlite::Database;
-use crate::{LINE_OVERHEAD, LogEvent, StoreError};
+use crate::{LogEvent, StoreError};
 
 /// Encoded lines of a stream that are worth a file.
 pub(crate) const SEGMENT_BYTES: u64 = 4 << 20;
@@ -28,31 +29,6 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// Lines of the first layout that are moved in one transaction.
 const MOVED_LINES: usize = 20_000;
-
-/// `log_block.body` or (`segment`, `offset`, `length`) has the lines. `line` held them, one row
-/// each, up to format 3 and is emptied by [`move_old_lines`]; streams were in one log group.
-pub(crate) const TABLES: &str = "
-    CREATE TABLE log_stream (
-        id INTEGER PRIMARY KEY, log_group TEXT NOT NULL, name TEXT NOT NULL, created_ms INTEGER NOT NULL,
-        lines INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, tail_bytes INTEGER NOT NULL DEFAULT 0,
-        dropped INTEGER NOT NULL DEFAULT 0, dropped_points INTEGER NOT NULL DEFAULT 0,
-        first_ms INTEGER, last_ms INTEGER, ingested_ms INTEGER, UNIQUE (log_group, name));
-    CREATE INDEX log_stream_to_seal ON log_stream (id) WHERE tail_bytes >= 65536;
-    CREATE TABLE log_segment (
-        id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL, last_ms INTEGER NOT NULL,
-        ingested_ms INTEGER NOT NULL);
-    CREATE INDEX log_segment_by_stream ON log_segment (stream);
-    CREATE INDEX log_segment_by_age ON log_segment (ingested_ms);
-    CREATE TABLE log_block (
-        stream INTEGER NOT NULL, position INTEGER NOT NULL, lines INTEGER NOT NULL, first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL,
-        ingested_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, segment INTEGER, offset INTEGER, length INTEGER, body BLOB,
-        PRIMARY KEY (stream, position));
-    CREATE INDEX log_block_by_segment ON log_block (segment) WHERE segment IS NOT NULL;
-    CREATE TABLE log_group (name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, retention_days INTEGER) WITHOUT ROWID;
-    INSERT INTO log_stream (id, log_group, name, created_ms, lines, first_ms, last_ms, ingested_ms)
-        SELECT id, '/aws/sagemaker/TrainingJobs', name, created_ms, lines, first_ms, last_ms, ingested_ms FROM stream;
-    DROP TABLE stream;
-    ";
 
 /// Removes segments that no row names.
 pub(crate) fn sweep(database: &Database, segments: &Segments) -> Result<(), StoreError> {
@@ -193,7 +169,7 @@ pub(crate) fn move_old_lines(database: &Database, segments: &Segments) -> Result
         Ok(of)
     })?;
     let Some(stream) = stream else { return Ok(false) };
-    let bytes: usize = events.iter().map(|event| event.text.len() + LINE_OVERHEAD).sum();
+    let bytes: u64 = events.iter().map(|event| counted(&event.text)).sum();
     replace(database, segments, stream, &events, |tx, first, last| {
         let delete = "DELETE FROM line WHERE stream = ? AND position BETWEEN ? AND ?";
         let lines = tx.prepare_cached(delete)?.execute(params![stream, first, last])?;
@@ -219,7 +195,7 @@ fn replace(
     let (mut position, mut bytes) = (first.position, 0);
     for (at, event) in events.iter().enumerate() {
         block.push(event.at_ms, event.ingested_ms, &event.text);
-        bytes += (event.text.len() + LINE_OVERHEAD) as u64;
+        bytes += counted(&event.text);
         if (block.len() >= BLOCK_BYTES || at + 1 == events.len())
             && let Some(mut complete) = block.take()
         {

@@ -1,46 +1,14 @@
-//! Log streams: reading them.
+//! Log streams: reading their lines.
 
 use std::ops::ControlFlow;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::log_block::read_block;
-use crate::{StoreError, TRAINING_JOBS, Telemetry};
+use crate::{LINE_OVERHEAD, LogEvent, StoreError, TRAINING_JOBS, Telemetry};
 
 /// How often a read begins again because a segment was removed under it.
 const MAX_TRIES: usize = 5;
-
-/// A log stream. Times are milliseconds since the epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamInfo {
-    /// Its name.
-    pub name: String,
-    /// When its first line came in.
-    pub created_ms: u64,
-    /// Number of lines.
-    pub lines: u64,
-    /// Time of its earliest line; `None` if it has none.
-    pub first_ms: Option<u64>,
-    /// Bytes of its lines, each with [`LINE_OVERHEAD`] more.
-    pub bytes: u64,
-    /// Time of its latest line.
-    pub last_ms: Option<u64>,
-    /// When its last line came in.
-    pub ingested_ms: Option<u64>,
-}
-
-/// A line of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogEvent {
-    /// When it was written, in milliseconds since the epoch, as its writer says.
-    pub at_ms: u64,
-    /// When it came in.
-    pub ingested_ms: u64,
-    /// The line.
-    pub text: String,
-    /// Lines before it in its stream.
-    pub position: u64,
-}
 
 /// Which lines to read. A *position* is a place between two lines: `n` has `n` lines before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,9 +31,6 @@ pub struct LogQuery {
     /// comes alone.
     pub max_bytes: usize,
 }
-
-/// Bytes that a line counts beside its text, as at AWS.
-pub const LINE_OVERHEAD: usize = 26;
 
 /// Which way to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,56 +70,6 @@ pub struct LogPage {
 }
 
 impl Telemetry {
-    /// At most `limit` streams of training jobs whose name starts with `prefix` and comes after
-    /// `after`, by name.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn streams(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<StreamInfo>, StoreError> {
-        self.streams_of(TRAINING_JOBS, prefix, after, limit)
-    }
-
-    /// The same of another log group.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn streams_of(
-        &self,
-        group: &str,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<StreamInfo>, StoreError> {
-        self.database.read(|connection| {
-            let sql = "SELECT name, created_ms, lines, first_ms, last_ms, ingested_ms, bytes FROM log_stream
-                WHERE log_group = ? AND name >= ? AND name > ? ORDER BY name LIMIT ?";
-            let mut select = connection.prepare_cached(sql)?;
-            let mut rows = select.query(params![
-                group,
-                prefix,
-                after.unwrap_or_default(),
-                i64::try_from(limit).unwrap_or(i64::MAX)
-            ])?;
-            let mut streams = Vec::new();
-            while let Some(row) = rows.next()? {
-                let name: String = row.get(0)?;
-                if !name.starts_with(prefix) {
-                    break;
-                }
-                streams.push(StreamInfo {
-                    name,
-                    created_ms: row.get(1)?,
-                    lines: row.get(2)?,
-                    first_ms: row.get(3)?,
-                    last_ms: row.get(4)?,
-                    ingested_ms: row.get(5)?,
-                    bytes: row.get(6)?,
-                });
-            }
-            Ok(streams)
-        })
-    }
-
     /// Lines of a stream; `None` if there is no such stream.
     ///
     /// # Errors

@@ -7,10 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
-use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::data_dir::{hex, random_hex};
-use crate::object_rows::{file_column, from_json, to_json};
+use crate::object_rows::{bucket_id, file_column, from_json, to_json};
 use crate::object_writer::ObjectWriter;
 use crate::part_places::Place;
 use crate::unsynced;

@@ -1,11 +1,18 @@
-//! Objects as rows of `objects.db`.
+//! Buckets and objects as rows of `objects.db`.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
-use crate::buckets::bucket_id;
 use crate::{ObjectMeta, PutCondition, StoreError};
+
+pub(crate) fn bucket_id(connection: &Connection, bucket: &str) -> Result<i64, StoreError> {
+    let id = connection
+        .prepare_cached("SELECT id FROM bucket WHERE name = ?")?
+        .query_row([bucket], |row| row.get(0))
+        .optional()?;
+    id.ok_or_else(|| StoreError::NoSuchBucket(bucket.to_owned()))
+}
 
 pub(crate) fn file_column(
     connection: &Connection,

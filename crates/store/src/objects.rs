@@ -8,20 +8,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
-use serde::{Deserialize, Serialize};
 
 use crate::block_sums;
-use crate::buckets::bucket_id;
 use crate::clock::now_ms;
 use crate::error::io_at;
 use crate::integrity::Verified;
-use crate::object_rows::{OBJECT_COLUMNS, from_json, object_of, put_row, to_json};
+use crate::object_rows::{OBJECT_COLUMNS, bucket_id, from_json, object_of, put_row, to_json};
 use crate::object_writer::{self, ObjectWriter};
 use crate::part_places::{self, Places};
 use crate::reserve::Reserve;
 use crate::sqlite::{Database, Schema};
 use crate::unsynced::{self, Unsynced};
-use crate::{DataDir, StoreError};
+use crate::{Attributes, DataDir, ObjectMeta, PutCondition, StoreError};
 
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
@@ -61,60 +59,6 @@ pub struct Objects {
     pub(crate) verified: Verified,
     pub(crate) places: Places,
     pub(crate) reserve: Reserve,
-}
-
-/// An object as of its last commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectMeta {
-    /// Its key.
-    pub key: String,
-    /// Bytes.
-    pub size: u64,
-    /// Entity tag without quotes: the MD5 in hexadecimal, or `<MD5 of the parts' MD5s>-<parts>`.
-    pub etag: String,
-    /// When it was committed, in milliseconds since the epoch.
-    pub modified_ms: u64,
-    /// Names the file. A new object of the same key has another id.
-    pub id: String,
-    /// What the writer said about it.
-    pub attributes: Attributes,
-}
-
-/// What a writer says about an object. Kept and given back, never interpreted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Attributes {
-    /// `Content-Type`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub content_type: Option<String>,
-    /// Other HTTP headers that come back with the object, by lower-case name (`content-encoding`,
-    /// `cache-control`).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
-    /// User metadata, by name without `x-amz-meta-`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub user: BTreeMap<String, String>,
-    /// Checksums of the whole content, base64 by lower-case algorithm (`crc32`).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub checksums: BTreeMap<String, String>,
-    /// Tags, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub tags: BTreeMap<String, String>,
-    /// The parts that it came in, runs of equal ones as (count, bytes each); empty for an object
-    /// that came in one piece.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<(u32, u64)>,
-}
-
-/// What must hold for an object to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PutCondition {
-    /// Nothing.
-    Always,
-    /// No object has the key.
-    Absent,
-    /// The key's present object has this ETag.
-    Matches(String),
 }
 
 impl Objects {
@@ -309,6 +253,15 @@ impl Objects {
                 file => return Ok((meta, file?)),
             }
         }
+    }
+
+    /// Compares an object's file with what was written, unless that was done lately.
+    pub(crate) fn ensure_sound(&self, meta: &ObjectMeta, file: &File, sums: Option<&[u8]>) -> Result<(), StoreError> {
+        self.verified.ensure(meta, file, sums, || self.path(meta))
+    }
+
+    pub(crate) fn sums(&self, meta: &ObjectMeta) -> Result<Option<Vec<u8>>, StoreError> {
+        self.index.read(|connection| block_sums::of_file(connection, &meta.id))
     }
 
     /// Where the object's file is. Others may link or read it, never write it.

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::points::value;
 use crate::series_growth::first_ms;
-use crate::{Point, SeriesPosition, StoreError, Telemetry};
+use crate::{Point, Sample, SeriesPosition, StoreError, Telemetry};
 
 /// Points of a block for each host that has some in it.
 const BLOCK_POINTS: usize = 256;
@@ -22,28 +23,6 @@ const MOST_TURNS: usize = 64;
 const LEAST_BLOCKS: usize = 200;
 /// Stands for a point without host.
 const NO_HOST: i64 = -1;
-
-pub(crate) const TABLES: &str = "
-    ALTER TABLE series ADD COLUMN rolled_points INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE series ADD COLUMN rolled_ms INTEGER;
-    CREATE TABLE roll_up (
-        series INTEGER NOT NULL, since_ms INTEGER NOT NULL, since_position INTEGER NOT NULL, host INTEGER NOT NULL,
-        until_ms INTEGER NOT NULL, until_position INTEGER NOT NULL, points INTEGER NOT NULL,
-        low_step INTEGER NOT NULL, low_ms INTEGER NOT NULL, low REAL, high_step INTEGER NOT NULL, high_ms INTEGER NOT NULL, high REAL,
-        last_ms INTEGER NOT NULL, last REAL,
-        PRIMARY KEY (series, since_ms, since_position, host)) WITHOUT ROWID;
-    ";
-
-/// A point of a host's series and its number there, from 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// The number.
-    pub step: u64,
-    /// Milliseconds since the epoch.
-    pub at_ms: u64,
-    /// The value.
-    pub value: f64,
-}
 
 /// Consecutive points of a host's series: one, or some of which only these are known.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -239,11 +218,6 @@ fn count_again(tx: &Connection, series: i64) -> Result<(), StoreError> {
         (SELECT coalesce(sum(points), 0), max(until_ms) FROM roll_up WHERE series = ?1) WHERE id = ?1";
     tx.prepare_cached(update)?.execute([series])?;
     Ok(())
-}
-
-fn value(row: &Row<'_>, column: usize) -> rusqlite::Result<f64> {
-    // SQLite keeps a value that is not a number as NULL.
-    Ok(row.get::<_, Option<f64>>(column)?.unwrap_or(f64::NAN))
 }
 
 /// Points after and up to these places.

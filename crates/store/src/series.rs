@@ -2,28 +2,15 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::point_quota::fitting;
+use crate::points::value;
 use crate::roll_ups::forget_until;
-use crate::telemetry::insert_points;
-use crate::{MetricPoint, StoreError, Telemetry};
+use crate::{Point, StoreError, Telemetry};
 
 /// Points that one transaction deletes.
 const DELETED_POINTS: usize = 20_000;
 
 /// Points among which one of a certain host is looked for.
 const NEAR_POINTS: usize = 64;
-
-/// A value at a time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    /// Milliseconds since the epoch.
-    pub at_ms: u64,
-    /// The value.
-    pub value: f64,
-    /// The instance that said it; `None` when a program put it itself, and for points of a version
-    /// that kept no host.
-    pub host: Option<u32>,
-}
 
 /// Which series to name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,34 +46,6 @@ impl Telemetry {
         })
     }
 
-    /// Appends points that come from no report, each with the step (iteration) that it is of, if
-    /// any; as many as the job's quota permits. Returns of each whether it was stored.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn append_steps(
-        &self,
-        job: &str,
-        points: &[MetricPoint],
-        steps: &[Option<u32>],
-        quota_bytes: u64,
-    ) -> Result<Vec<bool>, StoreError> {
-        self.database.write_beside_reserve(|tx| {
-            let fits = fitting(tx, job, quota_bytes, points)?;
-            // The point that went in last has the position that its series counts.
-            let insert =
-                "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
-            let mut insert = tx.prepare_cached(insert)?;
-            for ((point, step), _) in points.iter().zip(steps).zip(&fits).filter(|(_, fits)| **fits) {
-                insert_points(tx, job, None, [point])?;
-                if let Some(step) = step {
-                    insert.execute(params![step, point.at_ms, job, point.metric])?;
-                }
-            }
-            Ok(fits)
-        })
-    }
-
     /// The values of a job's metric that have a step from `from` to `to`, both inclusive, as (step,
     /// value): by step, then by time.
     ///
@@ -98,8 +57,8 @@ impl Telemetry {
             let sql = "SELECT step, value FROM step JOIN point USING (series, at_ms, position)
                 WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?) AND step BETWEEN ? AND ? ORDER BY step, at_ms, position";
             let mut select = connection.prepare_cached(sql)?;
-            let value = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN)));
-            let values = select.query_map(params![job, metric, bound(from), bound(to)], value)?;
+            let step = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, value(row, 1)?));
+            let values = select.query_map(params![job, metric, bound(from), bound(to)], step)?;
             Ok(values.collect::<rusqlite::Result<_>>()?)
         })
     }
@@ -247,13 +206,13 @@ impl Telemetry {
 }
 
 fn point(row: &rusqlite::Row<'_>) -> rusqlite::Result<Point> {
-    // SQLite keeps a value that is not a number as NULL.
-    Ok(Point { at_ms: row.get(0)?, value: row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN), host: row.get(2)? })
+    Ok(Point { at_ms: row.get(0)?, value: value(row, 1)?, host: row.get(2)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MetricPoint;
 
     #[test]
     fn points_come_by_time_and_arrival() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::points::value;
 use crate::{Sample, StoreError, Telemetry};
 
 /// How far a host's points may be behind those of others, in milliseconds, to be read as new ones.
@@ -94,8 +95,7 @@ fn growth(connection: &Connection, position: &SeriesPosition, points: u64) -> Re
         && let Some(row) = rows.next()?
     {
         let (at_ms, host): (u64, Option<u32>) = (row.get(0)?, row.get(2)?);
-        // SQLite keeps a value that is not a number as NULL.
-        let value = row.get::<_, Option<f64>>(1)?.unwrap_or(f64::NAN);
+        let value = value(row, 1)?;
         let Some((total, last_ms)) = next.hosts.get_mut(&host).filter(|(_, last_ms)| *last_ms <= at_ms) else {
             return Ok(SeriesGrowth::Changed);
         };

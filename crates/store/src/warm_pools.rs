@@ -20,12 +20,6 @@ pub struct WarmPoolRow {
     pub reused_by: Option<String>,
 }
 
-pub(crate) const TABLES: &str = "
-    CREATE TABLE warm_pool (
-        job TEXT PRIMARY KEY, status TEXT NOT NULL, since_ms INTEGER, retained_s INTEGER, reused_by TEXT) WITHOUT ROWID;
-    CREATE INDEX warm_pool_by_status ON warm_pool (status);
-    ";
-
 impl Telemetry {
     /// Keeps rows in place of those of the same jobs, all or none.
     ///

@@ -207,7 +207,7 @@ struct Worker {
 }
 
 /// Why a file was not sent to its end.
-enum Trouble {
+enum SendError {
     /// It cannot be read.
     File(io::Error),
     /// The connection is lost.
@@ -222,18 +222,18 @@ impl Worker {
             match self.changes.next(self.connections, self.unanswered.len()) {
                 Step::Send(path, why) => match self.send(&path, why) {
                     Ok(()) => {}
-                    Err(Trouble::File(error)) if is_gone(&error) => {}
-                    Err(Trouble::File(error)) => {
+                    Err(SendError::File(error)) if is_gone(&error) => {}
+                    Err(SendError::File(error)) => {
                         self.complain(&format!("{} {} cannot be read: {error}", self.what.file(), path.display()));
                         // Who could make it readable has ended.
                         if self.changes.has_ended() { self.unsaved.push(path) } else { self.again(path) }
                     }
-                    Err(Trouble::Line(error)) => {
+                    Err(SendError::Line(error)) => {
                         say(format_args!("the connection for {} files is lost: {error}", self.what.file()));
                         self.changes.add(path, why);
                         self.lose_line();
                     }
-                    Err(Trouble::Unwanted) => return,
+                    Err(SendError::Unwanted) => return,
                 },
                 Step::Rescan => self.rescan(),
                 Step::Answer(Some(answer)) => self.answered(answer),
@@ -245,9 +245,9 @@ impl Worker {
     }
 
     /// Sends a file, unless there is nothing new in it or somebody is writing it.
-    fn send(&mut self, path: &Path, why: Why) -> Result<(), Trouble> {
-        let mut file = self.tree.open_inside(path).map_err(Trouble::File)?;
-        let metadata = file.metadata().map_err(Trouble::File)?;
+    fn send(&mut self, path: &Path, why: Why) -> Result<(), SendError> {
+        let mut file = self.tree.open_inside(path).map_err(SendError::File)?;
+        let metadata = file.metadata().map_err(SendError::File)?;
         if !metadata.is_file() {
             return Ok(());
         }
@@ -285,14 +285,14 @@ impl Worker {
             .is_some_and(|age| age > CLOCK_STEP);
         let is_last = self.changes.has_ended();
         let line = self.line()?;
-        line.say(ToServer::FileBegins { path: name.to_owned(), is_last }).map_err(Trouble::Line)?;
+        line.say(ToServer::FileBegins { path: name.to_owned(), is_last }).map_err(SendError::Line)?;
         let changes = self.changes.clone();
         let line = self.line()?;
         let sent = send_content(line, &mut file, stamp.size, &changes);
         let is_whole = match sent {
-            Err(Trouble::File(error)) => {
-                line.say(ToServer::FileDropped).map_err(Trouble::Line)?;
-                return Err(Trouble::File(error));
+            Err(SendError::File(error)) => {
+                line.say(ToServer::FileDropped).map_err(SendError::Line)?;
+                return Err(SendError::File(error));
             }
             Err(other) => return Err(other),
             Ok(bytes) => bytes == stamp.size && file.metadata().is_ok_and(|now| Stamp::of(&now) == stamp),
@@ -301,13 +301,13 @@ impl Worker {
         let is_here = matches!(why, Why::Placed) || self.tree.look(path).is_ok_and(|now| Stamp::of(&now) == stamp);
         let line = self.line()?;
         if !(is_whole && is_here) {
-            line.say(ToServer::FileDropped).map_err(Trouble::Line)?;
+            line.say(ToServer::FileDropped).map_err(SendError::Line)?;
             if self.tree.look(path).is_ok() {
                 self.changes.add_later(path.to_owned(), SETTLE);
             }
             return Ok(());
         }
-        line.say(ToServer::FileEnds { bytes: stamp.size }).map_err(Trouble::Line)?;
+        line.say(ToServer::FileEnds { bytes: stamp.size }).map_err(SendError::Line)?;
         self.unanswered.push_back((path.to_owned(), Saved { stamp, sure, holes }));
         Ok(())
     }
@@ -329,7 +329,7 @@ impl Worker {
     }
 
     /// The connection; made if there is none, for as long as that takes.
-    fn line(&mut self) -> Result<&mut Line, Trouble> {
+    fn line(&mut self) -> Result<&mut Line, SendError> {
         let mut pause = Duration::from_millis(50);
         while self.line.is_none() {
             let number = self.connections + 1;
@@ -340,11 +340,11 @@ impl Worker {
                 }
                 Ok(Met::Refused(reason)) => {
                     say(format_args!("the server takes no {} files: {reason}", self.what.file()));
-                    return Err(Trouble::Unwanted);
+                    return Err(SendError::Unwanted);
                 }
                 Err(_) => {
                     if self.changes.pause(pause) {
-                        return Err(Trouble::Unwanted);
+                        return Err(SendError::Unwanted);
                     }
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
@@ -462,22 +462,22 @@ impl Worker {
 }
 
 /// Sends as much as the file was long when it was opened; says how much there was.
-fn send_content(line: &mut Line, file: &mut File, size: u64, changes: &Changes) -> Result<u64, Trouble> {
+fn send_content(line: &mut Line, file: &mut File, size: u64, changes: &Changes) -> Result<u64, SendError> {
     let mut left = size;
     while left > 0 {
         if changes.has_given_up() {
-            return Err(Trouble::Unwanted);
+            return Err(SendError::Unwanted);
         }
         let mut chunk = vec![0; usize::try_from(left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES)];
         let count = match file.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Trouble::File(error)),
+            Err(error) => return Err(SendError::File(error)),
         };
         chunk.truncate(count);
         left -= count as u64;
-        line.chunk(chunk).map_err(Trouble::Line)?;
+        line.chunk(chunk).map_err(SendError::Line)?;
     }
     Ok(size - left)
 }

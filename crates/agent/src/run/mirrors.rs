@@ -5,13 +5,13 @@ use std::time::Instant;
 use shoal_link::{Assignment, Checkpoint};
 
 use super::Agent;
+use crate::attempt_error::AttemptError;
 use crate::events::next_event;
 use crate::mirror::{self, Mirror, Place, What};
-use crate::trouble::Trouble;
 
 impl Agent<'_> {
     /// Begins to mirror what the assignment wants mirrored.
-    pub(super) fn mirror(&mut self, assignment: &Assignment) -> Result<(), Trouble> {
+    pub(super) fn mirror(&mut self, assignment: &Assignment) -> Result<(), AttemptError> {
         if let Some(checkpoint) = &assignment.checkpoint {
             let place = self.home.checkpoints(&checkpoint.local_path);
             self.restore(checkpoint, &place)?;
@@ -36,10 +36,10 @@ impl Agent<'_> {
     }
 
     /// Puts what was saved before into the checkpoint directory.
-    fn restore(&mut self, checkpoint: &Checkpoint, place: &Place) -> Result<(), Trouble> {
+    fn restore(&mut self, checkpoint: &Checkpoint, place: &Place) -> Result<(), AttemptError> {
         let Some(tree) = &checkpoint.tree else { return Ok(()) };
         let failed =
-            |source| Trouble::Mirror { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
+            |source| AttemptError::Mirror { what: format!("restore the checkpoints of {}", checkpoint.uri), source };
         let files = mirror::restore(tree.directory(), &place.directory(), &mut || self.is_to_stop()).map_err(failed)?;
         Ok(self.tell(&[format!("{files} checkpoint files from {} are in {}", checkpoint.uri, checkpoint.local_path)])?)
     }
@@ -51,9 +51,9 @@ impl Agent<'_> {
         place: &Place,
         path: &str,
         most: Option<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let mirror = Mirror::start(self.options, what, uri, place, most, self.outbox, &self.events);
-        let failed = |source| Trouble::Mirror { what: format!("mirror {path}"), source };
+        let failed = |source| AttemptError::Mirror { what: format!("mirror {path}"), source };
         self.mirrors.push(mirror.map_err(failed)?);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::pack::PackError;
 
 /// Why an instance does not go its way to the end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum AttemptError {
     /// It could not be made.
     #[error(transparent)]
     Instance(#[from] InstanceError),
@@ -48,7 +48,7 @@ pub(crate) enum Trouble {
     Closed(#[from] Closed),
 }
 
-impl From<PackError> for Trouble {
+impl From<PackError> for AttemptError {
     fn from(error: PackError) -> Self {
         match error {
             PackError::Closed(closed) => Self::Closed(closed),

@@ -1,0 +1,59 @@
+//! What is known of an object: what the store says of it, and what its writer does.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An object as of its last commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Its key.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// Entity tag without quotes: the MD5 in hexadecimal, or `<MD5 of the parts' MD5s>-<parts>`.
+    pub etag: String,
+    /// When it was committed, in milliseconds since the epoch.
+    pub modified_ms: u64,
+    /// Names the file. A new object of the same key has another id.
+    pub id: String,
+    /// What the writer said about it.
+    pub attributes: Attributes,
+}
+
+/// What a writer says about an object. Kept and given back, never interpreted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attributes {
+    /// `Content-Type`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// Other HTTP headers that come back with the object, by lower-case name (`content-encoding`,
+    /// `cache-control`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// User metadata, by name without `x-amz-meta-`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub user: BTreeMap<String, String>,
+    /// Checksums of the whole content, base64 by lower-case algorithm (`crc32`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub checksums: BTreeMap<String, String>,
+    /// Tags, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The parts that it came in, runs of equal ones as (count, bytes each); empty for an object
+    /// that came in one piece.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(u32, u64)>,
+}
+
+/// What must hold for an object to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PutCondition {
+    /// Nothing.
+    Always,
+    /// No object has the key.
+    Absent,
+    /// The key's present object has this ETag.
+    Matches(String),
+}
