@@ -20,7 +20,6 @@ const EXCEPTIONS: &[(&str, usize)] = &[
     ("sim", 9),
     ("store", 9),
     ("store", 5),
-    ("wire", 13),
 ];
 
 /// A module as its path in the crate; the root is empty.
