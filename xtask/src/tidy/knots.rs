@@ -15,7 +15,6 @@ const EXCEPTIONS: &[(&str, usize)] = &[
     ("comm::named", 5),
     ("comm::wireup", 5),
     ("s3", 18),
-    ("sandbox", 9),
     ("server", 21),
     ("sim", 9),
     ("store", 9),
