@@ -49,6 +49,8 @@ mod dtype;
 mod error;
 mod ext;
 mod front;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod group;
 mod guard;
 mod memory;
@@ -58,6 +60,8 @@ mod op;
 mod reduce;
 pub mod rendezvous;
 pub mod server;
+mod staging;
+mod threads;
 pub mod timeline;
 mod transport;
 mod watch;
@@ -74,7 +78,7 @@ pub use crate::{
     group::ProcessGroup,
     memory::Memory,
     op::{Kind, ReduceOp},
-    transport::{local::threads, shm::shared_memory},
+    threads::{shared_memory, threads},
     wireup::join,
     work::Work,
 };
