@@ -89,14 +89,14 @@ impl Choice {
         }
     }
 
-    /// What the owner said.
-    fn fixed(said: Fixed) -> Self {
+    /// The owner's.
+    fn fixed(fixed: Fixed) -> Self {
         let staging = Staging {
-            stage: said.stage.unwrap_or(KNOWN.stage),
-            room: said.room.unwrap_or(KNOWN.room),
-            writing: said.writing.unwrap_or(KNOWN.writing),
+            stage: fixed.stage.unwrap_or(KNOWN.stage),
+            room: fixed.room.unwrap_or(KNOWN.room),
+            writing: fixed.writing.unwrap_or(KNOWN.writing),
         };
-        Self { short: staging, long: staging, large: said.large.map_or(Large::ByCache, Large::Always) }
+        Self { short: staging, long: staging, large: fixed.large.map_or(Large::ByCache, Large::Always) }
     }
 
     /// What a trial found.
