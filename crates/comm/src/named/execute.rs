@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{Call, DType, Kind, Memory, ProcessGroup};
 
-/// Whose operations are executed, by which group, and who is told of those that are done.
+/// Whose operations are executed, by which group, and what takes those that are done.
 pub(super) struct Site<'a> {
     pub(super) set: &'a Membership,
     pub(super) group: &'a dyn ProcessGroup,
