@@ -5,5 +5,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    shoal_comm::rendezvous::read_anything(input);
+    shoal_comm::fuzzing::read_anything(input);
 });

@@ -141,12 +141,10 @@ fn table(version: &str, service: &str, model: &Value, operations: &BTreeSet<Stri
         let visible = if records.contains(&name.as_str()) { "pub(super) " } else { "" };
         write!(source, "\n{visible}static {}: Shape = {};\n", identifier(name), shape(&shapes[name])?)?;
     }
-    let mut imports = "use super::Shape; use crate::{Operation, Service};".to_owned();
-    for name in ["Member", "Pattern"] {
-        if source.contains(&format!("{name} {{")) || source.contains(&format!("{name}::")) {
-            imports.insert_str(0, &format!("use super::{name};"));
-        }
-    }
+    let needs = |name: &str| source.contains(&format!("{name} {{")) || source.contains(&format!("{name}::"));
+    let pattern = if needs("Pattern") { "pattern::Pattern, " } else { "" };
+    let shape = if needs("Member") { "shape::{Member, Shape}" } else { "shape::Shape" };
+    let imports = format!("use crate::{{Operation, Service, {pattern}{shape}}};");
     Ok(source.replacen("IMPORTS", &imports, 1))
 }
 

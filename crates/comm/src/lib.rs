@@ -29,8 +29,9 @@
 //! `front` gives a group its order: operations wait for their turn, those that progress by
 //! themselves have a thread, and receives get the messages that they name. It knows no medium.
 //! `transport` moves data, one implementation a folder; `guard` is what all their wait loops ask:
-//! is everybody there, is there time left? `reduce` has the kernels. The suite of feature
-//! `conformance` holds every transport to one naive reference.
+//! is everybody there, is there time left? `reduce` has the kernels. `wireup` makes groups of
+//! processes, each of which is a `node` among the others; `threads` makes groups of threads. The
+//! suite of feature `conformance` holds every transport to one naive reference.
 //!
 //! On the seam only, over any transport: [`compress`] sends less; [`server`] is a parameter server;
 //! [`named`] does operations by name, in whatever order each rank submits them. [`timeline`] says
@@ -49,15 +50,20 @@ mod dtype;
 mod error;
 mod ext;
 mod front;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod group;
 mod guard;
 mod memory;
 pub mod named;
+mod node;
 mod observer;
 mod op;
 mod reduce;
 pub mod rendezvous;
 pub mod server;
+mod staging;
+mod threads;
 pub mod timeline;
 mod transport;
 mod watch;
@@ -74,7 +80,7 @@ pub use crate::{
     group::ProcessGroup,
     memory::Memory,
     op::{Kind, ReduceOp},
-    transport::{local::threads, shm::shared_memory},
+    threads::{shared_memory, threads},
     wireup::join,
     work::Work,
 };

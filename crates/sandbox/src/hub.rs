@@ -10,10 +10,12 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, setresgid, setresuid};
 
+use crate::SandboxError;
 use crate::netlink::Netlink;
 use crate::talk::{Order, Report, receive, send};
 use crate::users::PROGRAM_ID;
-use crate::{SandboxError, network};
+
+const BRIDGE_NAME: &str = "br0";
 
 pub(crate) fn run(stream: &UnixStream, _id: &str) -> ! {
     let report = match build(stream) {
@@ -37,9 +39,7 @@ fn build(stream: &UnixStream) -> Result<(), SandboxError> {
     }
     become_root_of_namespace().map_err(SandboxError::io("become root of the new user namespace"))?;
     let links = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
-    links
-        .add_bridge(network::BRIDGE_NAME)
-        .map_err(SandboxError::io("add a bridge (is the kernel's bridge module there?)"))?;
+    links.add_bridge(BRIDGE_NAME).map_err(SandboxError::io("add a bridge (is the kernel's bridge module there?)"))?;
 
     unshare(CloneFlags::CLONE_NEWUSER).map_err(SandboxError::io("make the program's user namespace"))?;
     write_inner_maps().map_err(SandboxError::io("map the program's user"))?;

@@ -9,9 +9,9 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, setgroups};
 
+use crate::addresses::{PREFIX, private_address};
 use crate::init::{Reaper, supervise};
 use crate::netlink::{ETH0, LOOPBACK, Netlink};
-use crate::network::{PREFIX, private_address};
 use crate::privileges::{self, Fork, become_program, fork_sibling, parent_namespace};
 use crate::program::{self, NotStarted};
 use crate::root::{self, Builder, Shortfalls};

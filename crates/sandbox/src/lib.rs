@@ -23,6 +23,7 @@
 //! says where), names do not resolve, ports are shared. What remains: limits, where control groups
 //! can be made; an end of the whole tree; output and exit.
 
+mod addresses;
 mod cgroup;
 mod confined;
 mod error;
@@ -35,12 +36,14 @@ mod netlink;
 mod network;
 mod plain;
 mod privileges;
+mod probe;
 mod program;
 mod reexec;
 mod remove;
 mod root;
 mod sandbox;
 mod seccomp;
+mod spawn;
 mod spec;
 mod support;
 mod sweep;
@@ -48,6 +51,7 @@ mod talk;
 mod users;
 mod writers;
 mod zygote;
+mod zygote_talk;
 
 pub use cgroup::CgroupLayout;
 pub use confined::Confined;

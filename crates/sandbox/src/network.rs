@@ -4,13 +4,11 @@ use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::reexec::{self, Helper};
+use crate::addresses::private_address;
+use crate::spawn::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
 use crate::{Isolation, SandboxError, Support, users};
 
-pub(crate) const BRIDGE_NAME: &str = "br0";
-/// Of the network's addresses, 10.77.0.0/16.
-pub(crate) const PREFIX: u8 = 16;
 /// A bridge has no more ports (BR_MAX_PORTS).
 const MOST_HOSTS: u32 = 1023;
 /// Loopback addresses that plain processes get: 127.0.1.K.
@@ -64,7 +62,7 @@ impl Network {
             return Err(SandboxError::TooManyHosts { hosts, most });
         }
         let Isolation::Full { rootless } = support.isolation else { return Ok(Network { kind: Kind::Loopback }) };
-        let helper = reexec::start(reexec::NETWORK, id, None)?;
+        let helper = spawn::start(spawn::NETWORK, id, None)?;
         let owner = Owner(helper);
         let Helper { name, stream, child } = &owner.0;
         loop {
@@ -134,11 +132,6 @@ impl Network {
     }
 }
 
-/// 10.77.0.1 for the first instance.
-pub(crate) fn private_address(host: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 0)) + host)
-}
-
 impl Namespaces {
     fn of(pid: u32) -> Result<Namespaces, SandboxError> {
         let open = |kind: &str| {
@@ -176,12 +169,6 @@ fn start_time(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_go_on_after_255() {
-        assert_eq!(private_address(1).to_string(), "10.77.0.1");
-        assert_eq!(private_address(300).to_string(), "10.77.1.44");
-    }
 
     #[test]
     fn a_start_time_is_found_whatever_the_name() {

@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use crate::addresses::private_address;
 use crate::mounts::{Access, Piece, make_read_only};
-use crate::network::private_address;
 use crate::talk::Mode;
 use crate::users::{HOME, PROGRAM_ID, UNPRIVILEGED_ID, USER};
 use crate::{Mount, SandboxError, SandboxSpec, Support};

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 
 use crate::cgroup::{Cgroup, Place};
 use crate::guest::{Guest, Terminal};
-use crate::reexec::{self, Helper};
+use crate::spawn::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
-use crate::{Exit, Network, OutOfMemory, SandboxError, SandboxSpec, Support, sweep, zygote};
+use crate::zygote_talk::Run;
+use crate::{Exit, Network, OutOfMemory, SandboxError, SandboxSpec, Support, sweep};
 
 /// A running instance. It ends with its program, when it is dropped, and when the process that owns
 /// it dies of whatever.
@@ -39,14 +40,6 @@ pub struct Sandbox {
 /// Ends an instance from any thread, while its owner waits for it.
 #[derive(Debug, Clone)]
 pub struct Control(Arc<Line>, Option<Arc<Run>>);
-
-/// What a zygote does.
-#[derive(Debug)]
-pub(crate) struct Run {
-    pub stream: UnixStream,
-    /// It has forked.
-    pub began: AtomicBool,
-}
 
 #[derive(Debug)]
 struct Line {
@@ -114,8 +107,7 @@ impl Control {
     /// The instance cannot be told.
     pub fn terminate(&self) -> Result<(), SandboxError> {
         match self.1.as_ref().filter(|run| run.began.load(Ordering::Acquire)) {
-            // A zygote that is gone has no run either.
-            Some(run) => drop(send(&run.stream, &zygote::Order::Terminate, &[])),
+            Some(run) => run.terminate(),
             None => self.tell(&Order::Terminate, "terminate")?,
         }
         Ok(())
@@ -204,7 +196,7 @@ impl Sandbox {
         };
         let pipe = || io::pipe().map_err(SandboxError::io("make a pipe"));
         let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
-        let helper = reexec::start(reexec::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
+        let helper = spawn::start(spawn::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
         let first = Process { pid: Pid::from_raw(helper.child.id() as i32), reaped: false };
         let Helper { name, stream, .. } = helper;
         let (mode, namespaces) = match network.namespaces() {

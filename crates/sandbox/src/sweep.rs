@@ -6,7 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{cgroup, plain, reexec};
+use crate::spawn::{INSTANCE, NETWORK};
+use crate::{cgroup, plain};
 
 /// Kills every instance and network whose id begins with one of these, and removes their control
 /// groups. For a caller whose own are all ended: those of living ones are killed as well. Says what
@@ -54,7 +55,7 @@ fn processes(is_meant: &mut impl FnMut(&str) -> bool) -> Vec<(Pid, String)> {
             continue;
         }
         let name = strings("cmdline").swap_remove(0);
-        let helper = name.strip_prefix(reexec::INSTANCE).or_else(|| name.strip_prefix(reexec::NETWORK));
+        let helper = name.strip_prefix(INSTANCE).or_else(|| name.strip_prefix(NETWORK));
         let variables = if helper.is_none() { strings("environ") } else { Vec::new() };
         let mark = variables.iter().find_map(|variable| variable.strip_prefix(plain::MARK)?.strip_prefix('='));
         if helper.or(mark).is_some_and(&mut *is_meant) {

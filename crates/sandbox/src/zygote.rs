@@ -25,37 +25,19 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, execv, getppid, setsid};
-use serde::{Deserialize, Serialize};
 
 use crate::privileges::{Fork, fork_child};
 use crate::program::LINE;
 use crate::root::OWN_PLACES;
-use crate::sandbox::{Control, Run, open_process};
+use crate::sandbox::{Control, open_process};
 use crate::talk::{receive, send};
+use crate::zygote_talk::{Order, Report, Run};
 use crate::{Exit, Network, Sandbox, SandboxError, SandboxSpec, Support, remove_tree};
 
 /// How long the killed may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What a shell would say of a program that panicked.
 const PANICKED: i32 = 101;
-
-/// To a zygote.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// Run once, with this environment. The descriptors are the run's standard output and error.
-    Run { env: Vec<(String, String)> },
-    /// SIGTERM to the run.
-    Terminate,
-}
-
-/// From a zygote.
-#[derive(Debug, Serialize, Deserialize)]
-enum Report {
-    /// The run has begun.
-    Began,
-    /// The run has ended, and no process of it is left.
-    Ended { code: Option<i32>, signal: Option<i32> },
-}
 
 /// An instance whose program is a zygote.
 #[derive(Debug)]

@@ -1,16 +1,9 @@
-//! A request's body becomes a call, and a call a typed input.
+//! Calls of operations, and how they become typed inputs.
 
-use http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{
-    CreateTuningJob, Error, ErrorCode, Operation, Protocol, Service, operation, operations, query, tuning_job,
-    validate::validate,
-};
-
-/// Bytes of the largest request that is read; the constraint table allows no request near it.
-pub const MAX_REQUEST_BYTES: usize = 4 << 20;
+use crate::{Error, ErrorCode, Operation};
 
 /// A call of an operation whose input keeps the constraints of the table.
 #[derive(Debug, Clone)]
@@ -64,44 +57,6 @@ macro_rules! plain_inputs {
     };
 }
 pub(crate) use plain_inputs;
-
-/// Finds the operation that a request calls, and checks its input. The signature is
-/// [`crate::sigv4::verify`]'s business.
-///
-/// # Errors
-/// The operation is not served, the body cannot be read, or the input violates constraints, all of
-/// which are reported together.
-pub fn parse(service: Service, head: &Parts, body: &[u8]) -> Result<Call, Error> {
-    if body.len() > MAX_REQUEST_BYTES {
-        return Err(Error::new(
-            ErrorCode::RequestTooLarge,
-            format!("The request has {} bytes; {MAX_REQUEST_BYTES} are allowed.", body.len()),
-        ));
-    }
-    let operation = operation(service, head, body)?;
-    let mut input = match (Protocol::of(service, head), operation.input) {
-        (Protocol::Query, Some(shape)) => query::input(shape, &query::request_pairs(head, body)?),
-        _ => serde_json::from_slice(if body.is_empty() { b"{}" } else { body }).map_err(|error| {
-            Error::new(ErrorCode::SerializationException, format!("The request's body is not valid JSON: {error}"))
-        })?,
-    };
-    if let Some(shape) = operation.input {
-        validate(shape, &mut input)?;
-    }
-    Ok(Call { operation, input })
-}
-
-/// A CreateHyperParameterTuningJob request as [`parse`] has it, for clients that want to know
-/// before they send it.
-///
-/// # Errors
-/// Those of [`parse`].
-pub fn check_tuning_job(mut input: Value) -> Result<CreateTuningJob, Error> {
-    if let Some(shape) = operations::input(Service::SageMaker, "CreateHyperParameterTuningJob") {
-        validate(shape, &mut input)?;
-    }
-    tuning_job::create_tuning_job(input)
-}
 
 /// A validated input as its request's type.
 pub(crate) fn read<T: DeserializeOwned>(input: Value) -> Result<T, Error> {

@@ -8,8 +8,7 @@ mod sagemaker;
 mod sagemaker_metrics;
 mod sts;
 
-pub(crate) use crate::pattern::Pattern;
-use crate::{Operation, Service, operations::input};
+use crate::{Operation, Service, pattern::Pattern, shape::Shape};
 
 /// What is served of each service model.
 pub(crate) static TABLES: [&[Operation]; 6] = [
@@ -21,43 +20,10 @@ pub(crate) static TABLES: [&[Operation]; 6] = [
     sts::OPERATIONS,
 ];
 
-/// A shape of a service model, with its limits. Sizes and lengths are inclusive.
-#[derive(Debug)]
-pub(crate) enum Shape {
-    Structure(&'static [Member]),
-    String {
-        min: u64,
-        max: u64,
-        pattern: Option<Pattern>,
-    },
-    Enum(&'static [&'static str]),
-    List {
-        min: u64,
-        max: u64,
-        member: &'static Self,
-    },
-    Map {
-        min: u64,
-        max: u64,
-        key: &'static Self,
-        value: &'static Self,
-    },
-    /// Whole numbers of so many bits; any number without.
-    Number {
-        bits: Option<u8>,
-        min: f64,
-        max: f64,
-    },
-    Boolean,
-    Timestamp,
-}
-
-/// A member of a structure.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) name: &'static str,
-    pub(crate) required: bool,
-    pub(crate) shape: &'static Shape,
+/// The input of an operation of AWS's; `None` if it is not served.
+pub(crate) fn input(service: Service, name: &str) -> Option<&'static Shape> {
+    let of = |operation: &&Operation| operation.service == service && operation.name == name;
+    TABLES.iter().copied().flatten().find(of).and_then(|operation| operation.input)
 }
 
 /// A member that a structure of an operation's input does not have.

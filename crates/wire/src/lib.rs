@@ -4,9 +4,9 @@
 //! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`] -> [`Input`], and a
 //! [`Reply`] or an [`Error`] goes back through [`respond`] or [`respond_error`]. One table has the
 //! [`Operation`]s that are served with the constraints of their inputs and the members of their
-//! outputs; it is generated from AWS's service models. What a table cannot say is in `semantics`.
-//! S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here reads a clock or
-//! does I/O.
+//! outputs; it is generated from AWS's service models. What a table cannot say stands beside the
+//! inputs' types. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here
+//! reads a clock or does I/O.
 
 pub mod arn;
 mod call;
@@ -23,15 +23,18 @@ mod interruption;
 mod log_changes;
 mod logs;
 pub mod no_effect;
+mod operation;
 mod operations;
+mod parse;
 mod pattern;
 pub mod proof;
 mod query;
+mod refusal;
 mod reply;
 mod route;
 mod s3_uri;
 mod search;
-mod semantics;
+mod shape;
 pub mod sigv4;
 mod stored;
 mod study;
@@ -44,7 +47,7 @@ mod validate;
 mod visits;
 mod xml;
 
-pub use call::{Call, Input, MAX_REQUEST_BYTES, check_tuning_job, parse};
+pub use call::{Call, Input};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic,
@@ -58,7 +61,9 @@ pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Pagi
 pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
-pub use operations::{Operation, operation, operations};
+pub use operation::Operation;
+pub use operations::{operation, operations};
+pub use parse::{MAX_REQUEST_BYTES, check_tuning_job, parse};
 pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};

@@ -10,7 +10,7 @@ mod table;
 
 use serde_json::Value;
 
-use crate::{Call, Error, Service, constraints::Shape, operations::input};
+use crate::{Call, Error, Service, constraints::input, shape::Shape};
 
 pub use table::TABLE;
 

@@ -5,60 +5,9 @@
 use http::request::Parts;
 
 use crate::{
-    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Protocol, READ_VISIT,
-    START_VISIT, Service, UPDATE_TUNING_JOB,
-    constraints::{self, Member, Shape},
-    query,
+    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Operation, Protocol,
+    READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
 };
-
-/// An operation that is served.
-#[derive(Debug)]
-pub struct Operation {
-    /// Whose signature opens it.
-    pub service: Service,
-    /// Unique among its service's.
-    pub name: &'static str,
-    /// `X-Amz-Target` in awsJson: `SageMaker.ListTags`; empty in other protocols.
-    pub target: &'static str,
-    /// Method and path.
-    pub http: (&'static str, &'static str),
-    /// None: the typed input checks all.
-    pub(crate) input: Option<&'static Shape>,
-    /// Members of the output, each with those of its items if it is a list of structures. None: the
-    /// response has no body.
-    pub output: Option<&'static [(&'static str, &'static [&'static str])]>,
-    /// Names of the errors that are its own, beside those that all operations have.
-    pub errors: &'static [&'static str],
-}
-
-impl Operation {
-    /// Members of the input, in the model's order.
-    pub fn input_members(&self) -> impl Iterator<Item = &'static str> {
-        self.members().iter().map(|member| member.name)
-    }
-
-    /// Whether the input must have this member.
-    pub fn requires(&self, member: &str) -> bool {
-        self.members().iter().any(|it| it.name == member && it.required)
-    }
-
-    /// The output's member of this name.
-    pub fn output_member(&self, member: &str) -> Option<&'static (&'static str, &'static [&'static str])> {
-        self.output?.iter().find(|(name, _)| *name == member)
-    }
-
-    /// The member of the output that is a list of structures, and their members.
-    pub fn output_list(&self) -> Option<&'static (&'static str, &'static [&'static str])> {
-        self.output?.iter().find(|(_, items)| !items.is_empty())
-    }
-
-    fn members(&self) -> &'static [Member] {
-        match self.input {
-            Some(Shape::Structure(members)) => members,
-            _ => &[],
-        }
-    }
-}
 
 /// Operations of our own, which no service model has.
 static OURS: [Operation; 7] = [
@@ -105,11 +54,6 @@ const fn ours(target: &'static str, output: &'static [(&'static str, &'static [&
 /// All operations that are served.
 pub fn operations() -> impl Iterator<Item = &'static Operation> {
     constraints::TABLES.iter().copied().flatten().chain(&OURS)
-}
-
-/// The input of an operation of AWS's; `None` if it is not served.
-pub(crate) fn input(service: Service, name: &str) -> Option<&'static Shape> {
-    named(service, name).and_then(|operation| operation.input)
 }
 
 /// Whether this is the target of an operation of our own.

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::{
     Error, ErrorCode,
-    constraints::{Member, Shape},
+    shape::{Member, Shape},
     sigv4::percent_decoded,
     timestamp,
 };

@@ -7,10 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Call, Error, Input, Reply, SortOrder, Tag, TrainingJobDescription,
-    call::read,
-    constraints::{self, Shape},
-    tags, timestamp, training_job,
+    Call, Error, Input, Reply, SortOrder, Tag, TrainingJobDescription, call::read, constraints, refusal::refuse,
+    shape::Shape, tags, timestamp, training_job,
 };
 use properties::Kind;
 pub use properties::{PropertyValue, properties};
@@ -449,10 +447,6 @@ fn wanted(operator: &str, name: &str, kind: Kind, value: String) -> Result<Wante
             Ok(Wanted::Number { comparison, value: ms as f64 / 1000.0, whole: equality && ms % 1000 == 0 })
         }
     }
-}
-
-fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
-    Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, semantics, tuning_job};
+use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, training_job, tuning_job};
 
 /// Version of the stored form. A member that is added has a default and keeps the version; any
 /// other change is the next version, and `tests/golden/v<version>` keeps examples of each.
@@ -75,7 +75,7 @@ impl Stored for CreateTrainingJob {
     }
 
     fn from_raw(raw: Value) -> Result<Self, Error> {
-        semantics::create_training_job(raw)
+        training_job::create_training_job(raw)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Training jobs as the rest of the house sees them: what was asked for and what is told.
 
+mod check;
 mod describe;
 pub(crate) mod request;
 mod update;
@@ -8,10 +9,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs, semantics};
+use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs};
 
+pub(crate) use check::{CHECKPOINTS, create_training_job, names_script, resources, script};
 pub(crate) use describe::describe;
-pub(crate) use request::CreateTrainingJobRequest;
 pub use update::UpdateTrainingJob;
 
 /// The input of calls that name a training job and nothing else.
@@ -39,7 +40,7 @@ plain_inputs!(InterruptTrainingJob);
 
 impl Input for CreateTrainingJob {
     fn read(call: Call) -> Result<Self, Error> {
-        semantics::create_training_job(call.input)
+        create_training_job(call.input)
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     Error, ErrorCode,
-    constraints::{Member, Shape},
+    shape::{Member, Shape},
 };
 
 /// Violations told in one message; the rest is counted.
@@ -272,7 +272,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::constraints::Pattern;
+    use crate::pattern::Pattern;
 
     static NAME: Shape = Shape::String { min: 1, max: 4, pattern: Some(Pattern::new("[a-z]*")) };
     static FREE: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{
     negotiate,
-    process_set::Buffer,
     request::{Action, Part, Reduction, Request},
+    submission::Buffer,
 };
 use crate::DType;
 

@@ -10,15 +10,16 @@ use std::{
 };
 
 use super::{
-    Settings,
     error::{Failure, quoted, ranks},
-    execute,
+    execute::{self, Pending, Site},
+    membership::Membership,
     negotiate::{Item, Table},
-    process_set::{ProcessSet, Submission},
     request::Action,
+    settings::Settings,
+    submission::Submission,
     timeline::label,
 };
-use crate::{Call, DType, Error, Kind, Memory, ProcessGroup, observer};
+use crate::{Call, DType, Error, Kind, ProcessGroup, observer};
 
 /// Bytes per rank of a cycle's first all-gather: as many as shared memory carries in the cache line
 /// that announces a call. The first four are the announcement's length.
@@ -35,11 +36,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// State that is kept between cycles.
 pub(super) struct Driver {
-    pub(super) table: Table,
-    /// This rank's announced operations that are not done.
-    pub(super) mine: HashMap<Arc<str>, Submission>,
-    /// The fusion buffer.
-    pub(super) fusion: Option<Memory>,
+    table: Table,
+    pending: Pending,
     out: Vec<u8>,
     all: Vec<u8>,
     rest: Vec<u8>,
@@ -49,13 +47,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(members: &[usize], settings: &Settings) -> Self {
+    pub(super) fn new(set: &Membership) -> Self {
         Self {
-            table: Table::new(members, settings.cache),
-            mine: HashMap::new(),
-            fusion: None,
+            table: Table::new(&set.members, set.settings.cache),
+            pending: Pending::default(),
             out: Vec::new(),
-            all: vec![0; SLOT * members.len()],
+            all: vec![0; SLOT * set.members.len()],
             rest: Vec::new(),
             looked: Instant::now(),
             said: HashMap::new(),
@@ -64,54 +61,50 @@ impl Driver {
 
     /// Takes all operations that are not done, after the engine has failed.
     pub(super) fn abandon(&mut self) -> Vec<Submission> {
-        self.mine.drain().map(|(_, it)| it).collect()
+        self.pending.mine.drain().map(|(_, it)| it).collect()
     }
 
     /// Gives memory back.
     pub(super) fn forget(&mut self) {
-        self.fusion = None;
+        self.pending.fusion = None;
     }
 
     /// Runs one cycle. True if no rank announced anything.
-    pub(super) fn cycle(
-        &mut self,
-        process_set: &ProcessSet,
-        group: &dyn ProcessGroup,
-        new: Vec<Submission>,
-    ) -> Result<bool, Failure> {
-        let timeline = process_set.timeline.is_active();
+    pub(super) fn cycle(&mut self, on: &Site<'_>, new: Vec<Submission>) -> Result<bool, Failure> {
+        let Site { set, group, .. } = *on;
+        let timeline = set.timeline.is_active();
         if timeline {
-            process_set.timeline.cycle();
+            set.timeline.cycle();
         }
         self.out.clear();
         let mut left = INLINE_IN_ALL;
         for submission in new {
-            let known = self.table.known(process_set.rank, &submission.request);
-            let data = execute::inline_data(process_set, &submission, left.min(INLINE));
+            let known = self.table.known(set.rank, &submission.request);
+            let data = execute::inline_data(set, &submission, left.min(INLINE));
             left -= data.as_ref().map_or(0, Vec::len);
             Item::write(&submission.request, known, data.as_deref(), &mut self.out);
-            self.mine.insert(Arc::clone(&submission.request.name), submission);
+            self.pending.mine.insert(Arc::clone(&submission.request.name), submission);
         }
-        let announced = self.exchange(process_set, group)?;
+        let announced = self.exchange(set, group)?;
         let is_empty = announced.iter().all(Vec::is_empty);
         if timeline {
-            self.announce_in_timeline(process_set, &announced);
+            self.announce_in_timeline(set, &announced);
         }
         let ready = self.table.cycle(announced).map_err(|malformed| {
             let problem = format!(
                 "rank {} announced what this rank does not know: use the same Shoal on all ranks",
-                process_set.members[malformed.rank]
+                set.members[malformed.rank]
             );
             group.give_up(&problem);
             Failure::config(problem)
         })?;
-        execute::perform(process_set, group, self, ready)?;
-        self.look(process_set, group)?;
+        execute::perform(on, &mut self.pending, ready)?;
+        self.look(set, group)?;
         Ok(is_empty)
     }
 
     /// What each rank has announced, by rank.
-    fn exchange(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
+    fn exchange(&mut self, set: &Membership, group: &dyn ProcessGroup) -> Result<Vec<Vec<Item>>, Failure> {
         let size = group.size();
         let mut slot = [0_u8; SLOT];
         let length = u32::try_from(self.out.len())
@@ -120,8 +113,8 @@ impl Driver {
         let first = self.out.len().min(SLOT - HEAD);
         slot[HEAD..HEAD + first].copy_from_slice(&self.out[..first]);
         let call = Call::new(Kind::AllGather, DType::U8, slot.as_ptr(), self.all.as_mut_ptr(), SLOT);
-        let watch = Rc::new(Watch::new(process_set, self));
-        // The process_set outlives the call, which is why the watch may look at it.
+        let watch = Rc::new(Watch::new(set, self));
+        // The set outlives the call, which is why the watch may look at it.
         let told = Rc::clone(&watch);
         run(group, &call, told)?;
         let lengths: Vec<_> = self
@@ -157,7 +150,7 @@ impl Driver {
             };
             announced.push(items.ok_or_else(|| {
                 let problem =
-                    format!("rank {} sent no announcement: use the same Shoal on all ranks", process_set.members[rank]);
+                    format!("rank {} sent no announcement: use the same Shoal on all ranks", set.members[rank]);
                 group.give_up(&problem);
                 Failure::config(problem)
             })?);
@@ -165,7 +158,7 @@ impl Driver {
         Ok(announced)
     }
 
-    fn announce_in_timeline(&self, process_set: &ProcessSet, announced: &[Vec<Item>]) {
+    fn announce_in_timeline(&self, set: &Membership, announced: &[Vec<Item>]) {
         for (rank, items) in announced.iter().enumerate() {
             for item in items {
                 let (name, action) = match item {
@@ -179,9 +172,9 @@ impl Driver {
                 if self.table.missing(name).is_none()
                     && announced[..rank].iter().flatten().all(|item| self.is_other(item, name))
                 {
-                    process_set.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
+                    set.timeline.begin(&label, &format!("NEGOTIATE_{}", action.name().to_uppercase()));
                 }
-                process_set.timeline.tick(&label, process_set.members[rank]);
+                set.timeline.tick(&label, set.members[rank]);
             }
         }
     }
@@ -195,8 +188,8 @@ impl Driver {
 
     /// Reports stalled operations, which only some ranks have submitted while all go on with
     /// others.
-    fn look(&mut self, process_set: &ProcessSet, group: &dyn ProcessGroup) -> Result<(), Failure> {
-        if self.mine.is_empty() {
+    fn look(&mut self, set: &Membership, group: &dyn ProcessGroup) -> Result<(), Failure> {
+        if self.pending.mine.is_empty() {
             self.said.clear();
             return Ok(());
         }
@@ -205,17 +198,17 @@ impl Driver {
         }
         self.looked = Instant::now();
         let mut stalled = Vec::new();
-        for (name, submission) in &self.mine {
+        for (name, submission) in &self.pending.mine {
             let age = submission.since.elapsed();
             // The table has no joins.
             let Some((missing, first)) = self.table.missing(name) else { continue };
-            if let Some(limit) = process_set.settings.stall_shutdown
+            if let Some(limit) = set.settings.stall_shutdown
                 && age >= limit
             {
                 let milliseconds = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
                 let at = crate::At { operation: format!("{} {:?}", submission.request, &**name), number: 0 };
                 // Ranks as the set numbers them, as in the group's own errors.
-                let place = |it: usize| process_set.members.iter().position(|member| *member == it);
+                let place = |it: usize| set.members.iter().position(|member| *member == it);
                 let waiting_for = missing.into_iter().filter_map(place).collect();
                 let error = Error::Deadline { waiting_for, milliseconds, at };
                 group.give_up(&error.to_string());
@@ -223,11 +216,11 @@ impl Driver {
             }
             let is_due =
                 |every: Duration| age >= every && self.said.get(name).is_none_or(|said| said.elapsed() >= every);
-            if first == process_set.members[process_set.rank] && process_set.settings.stall.is_some_and(is_due) {
+            if first == set.members[set.rank] && set.settings.stall.is_some_and(is_due) {
                 stalled.push((Arc::clone(name), missing));
             }
         }
-        if let (Some(every), false) = (process_set.settings.stall, stalled.is_empty()) {
+        if let (Some(every), false) = (set.settings.stall, stalled.is_empty()) {
             stalled.sort_unstable();
             let lines: Vec<_> = stalled.iter().map(|(name, missing)| (name.to_string(), missing.clone())).collect();
             say(every, &lines);
@@ -273,8 +266,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(process_set: &ProcessSet, driver: &Driver) -> Self {
-        let settings = Arc::clone(&process_set.settings);
+    fn new(set: &Membership, driver: &Driver) -> Self {
+        let settings = Arc::clone(&set.settings);
         let next =
             settings.stall.unwrap_or(Duration::MAX).min(settings.stall_shutdown.unwrap_or(Duration::MAX)).min(LOOK);
         let wanted = settings.stall.is_some() || settings.stall_shutdown.is_some();
@@ -284,17 +277,18 @@ impl Watch {
                 (Arc::clone(name), it.since, driver.table.missing(name).map(|it| it.0))
             };
             // A joined rank may wait as long as the others have data.
-            driver.mine.iter().filter(|(_, it)| it.request.action != Action::Join).take(MOST_LISTED).map(one).collect()
+            driver
+                .pending
+                .mine
+                .iter()
+                .filter(|(_, it)| it.request.action != Action::Join)
+                .take(MOST_LISTED)
+                .map(one)
+                .collect()
         } else {
             Vec::new()
         };
-        Self {
-            members: Arc::clone(&process_set.members),
-            settings,
-            open,
-            next: Cell::new(next),
-            rank: process_set.rank,
-        }
+        Self { members: Arc::clone(&set.members), settings, open, next: Cell::new(next), rank: set.rank }
     }
 }
 

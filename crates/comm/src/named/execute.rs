@@ -2,28 +2,39 @@
 
 #![expect(unsafe_code, reason = "tensors come as addresses")]
 
-use std::{collections::HashMap, ptr, sync::Arc};
+use std::{
+    collections::HashMap,
+    ptr,
+    sync::{Arc, PoisonError},
+};
 
 use super::{
     arithmetic::{self, Factor},
-    driver::Driver,
     error::Failure,
     handle::Outcome,
+    membership::Membership,
     negotiate::Ready,
-    process_set::{ProcessSet, Submission},
-    reduce,
+    reduce::{self, Piece, run},
     request::{Action, Part, Reduction, Request},
+    submission::{Completed, Submission},
     timeline::label,
 };
-use crate::{Call, DType, Error, Kind, Memory, ProcessGroup};
+use crate::{Call, DType, Kind, Memory, ProcessGroup};
 
-/// One tensor of a reduction: where it is sent from and received at.
-pub(super) struct Piece {
-    /// Null: zeros.
-    pub(super) send: *const u8,
-    /// Null: nowhere.
-    pub(super) recv: *mut u8,
-    pub(super) len: usize,
+/// Whose operations are executed, by which group, and what takes those that are done.
+pub(super) struct Site<'a> {
+    pub(super) set: &'a Membership,
+    pub(super) group: &'a dyn ProcessGroup,
+    pub(super) finish: &'a dyn Fn(Vec<Completed>),
+}
+
+/// What is kept between cycles.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// This rank's announced operations that are not done.
+    pub(super) mine: HashMap<Arc<str>, Submission>,
+    /// The fusion buffer.
+    pub(super) fusion: Option<Memory>,
 }
 
 /// What tensors must have in common to be fused: type, reduction, and the bits of both factors.
@@ -38,15 +49,15 @@ struct Batch {
 
 /// Data that is small enough to travel with the announcement, multiplied by the factor before the
 /// reduction.
-pub(super) fn inline_data(process_set: &ProcessSet, submission: &Submission, most: usize) -> Option<Vec<u8>> {
+pub(super) fn inline_data(set: &Membership, submission: &Submission, most: usize) -> Option<Vec<u8>> {
     let request = &submission.request;
     let gives = match request.action {
         Action::AllReduce | Action::AllGather => true,
-        Action::Broadcast => request.root == process_set.members[process_set.rank],
+        Action::Broadcast => request.root == set.members[set.rank],
         _ => false,
     };
     let bytes = request.bytes();
-    if !gives || bytes > most || process_set.members.len() == 1 {
+    if !gives || bytes > most || set.members.len() == 1 {
         return None;
     }
     let mut data = vec![0; bytes];
@@ -61,35 +72,30 @@ pub(super) fn inline_data(process_set: &ProcessSet, submission: &Submission, mos
 }
 
 /// Executes all of these.
-pub(super) fn perform(
-    process_set: &ProcessSet,
-    group: &dyn ProcessGroup,
-    driver: &mut Driver,
-    ready: Vec<Ready>,
-) -> Result<(), Failure> {
+pub(super) fn perform(on: &Site<'_>, pending: &mut Pending, ready: Vec<Ready>) -> Result<(), Failure> {
     let mut sorted = Sorted::default();
     let mut failed = None;
     for it in ready {
-        if process_set.timeline.is_active()
+        if on.set.timeline.is_active()
             && let Some(request) = it.any()
         {
-            process_set.timeline.end(
+            on.set.timeline.end(
                 &label(request.action.name(), &it.name),
                 &format!("NEGOTIATE_{}", request.action.name().to_uppercase()),
             );
         }
         if failed.is_none() {
-            failed = sort(process_set, driver, it, &mut sorted).err();
+            failed = sort(on.set, pending, it, &mut sorted).err();
         }
     }
     let Sorted { over, batches, others, .. } = sorted;
-    process_set.finish(over);
+    (on.finish)(over);
     failed.map_or(Ok(()), Err)?;
     for batch in batches {
-        all_reduce(process_set, group, driver, batch)?;
+        all_reduce(on, pending, batch)?;
     }
     for it in others {
-        one(process_set, group, driver, &it)?;
+        one(on, pending, &it)?;
     }
     Ok(())
 }
@@ -98,7 +104,7 @@ pub(super) fn perform(
 #[derive(Default)]
 struct Sorted {
     /// Completed at once: without any, or any further, communication.
-    over: Vec<(Submission, Result<Outcome, Failure>)>,
+    over: Vec<Completed>,
     /// Fused all-reduces, and the batch of each key.
     batches: Vec<Batch>,
     by_key: HashMap<Key, usize>,
@@ -107,25 +113,25 @@ struct Sorted {
 }
 
 /// Decides how an operation is done, and completes it if that needs no further communication.
-fn sort(process_set: &ProcessSet, driver: &mut Driver, it: Ready, sorted: &mut Sorted) -> Result<(), Failure> {
-    let at_once = it.refused.is_some() || it.joined.is_some() || is_inline(process_set, &it);
+fn sort(set: &Membership, pending: &mut Pending, it: Ready, sorted: &mut Sorted) -> Result<(), Failure> {
+    let at_once = it.refused.is_some() || it.joined.is_some() || is_inline(set, &it);
     if at_once {
-        let Some(mine) = driver.mine.get(&it.name) else { return Ok(()) };
+        let Some(mine) = pending.mine.get(&it.name) else { return Ok(()) };
         let result = if let Some(problem) = &it.refused {
             let tensors = mine.request.names().map(ToString::to_string).collect();
             Err(Failure::Mismatch { tensors, problem: problem.clone() })
         } else if let Some(last) = it.joined {
-            Ok(Outcome { last_joined: Some(process_set.members[last]), ..Outcome::default() })
+            Ok(Outcome { last_joined: Some(set.members[last]), ..Outcome::default() })
         } else {
-            let outcome = result_of_inline(process_set, &it, mine)?;
-            mark(process_set, &mine.request, &["QUEUE"]);
+            let outcome = result_of_inline(set, &it, mine)?;
+            mark(set, &mine.request, &["QUEUE"]);
             Ok(outcome)
         };
-        sorted.over.extend(driver.mine.remove(&it.name).map(|mine| (mine, result)));
+        sorted.over.extend(pending.mine.remove(&it.name).map(|mine| (mine, result)));
         return Ok(());
     }
     match it.any().filter(|it| it.action == Action::AllReduce && it.reduction != Reduction::Adasum).cloned() {
-        Some(request) => gather_batches(driver, &it, &request, &mut sorted.batches, &mut sorted.by_key),
+        Some(request) => gather_batches(pending, &it, &request, &mut sorted.batches, &mut sorted.by_key),
         None => {
             sorted.others.push(it);
             Ok(())
@@ -136,13 +142,13 @@ fn sort(process_set: &ProcessSet, driver: &mut Driver, it: Ready, sorted: &mut S
 /// Adds an all-reduce to the batches of its types. An operation of several types completes with the
 /// last of its batches.
 fn gather_batches(
-    driver: &Driver,
+    pending: &Pending,
     it: &Ready,
     request: &Request,
     batches: &mut Vec<Batch>,
     by_key: &mut HashMap<Key, usize>,
 ) -> Result<(), Failure> {
-    let mine = driver.mine.get(&it.name);
+    let mine = pending.mine.get(&it.name);
     let mut outcome = Outcome::default();
     let mut last = 0;
     for (place, part) in request.parts.iter().enumerate() {
@@ -187,25 +193,25 @@ fn target(
 }
 
 /// Whether all data that the operation needs came with the announcements.
-fn is_inline(process_set: &ProcessSet, it: &Ready) -> bool {
+fn is_inline(set: &Membership, it: &Ready) -> bool {
     let Some(request) = it.any() else { return false };
     match request.action {
         Action::AllReduce | Action::AllGather => {
             it.requests.iter().zip(&it.data).all(|(request, data)| request.is_none() || data.is_some())
         }
         Action::Broadcast => {
-            process_set.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some())
+            set.members.iter().position(|it| *it == request.root).is_some_and(|root| it.data[root].is_some())
         }
         _ => false,
     }
 }
 
 /// Computes an operation's result from the data that came with the announcements.
-fn result_of_inline(process_set: &ProcessSet, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
+fn result_of_inline(set: &Membership, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let request = &mine.request;
     let size = it.data.len();
-    let root = process_set.members.iter().position(|it| *it == request.root).unwrap_or(0);
+    let root = set.members.iter().position(|it| *it == request.root).unwrap_or(0);
     let mut starts = vec![0; size];
     for (place, part) in request.parts.iter().enumerate() {
         let bytes = part.bytes();
@@ -220,7 +226,7 @@ fn result_of_inline(process_set: &ProcessSet, it: &Ready, mine: &Submission) -> 
                 starts.fill(at + bytes);
             }
             Action::Broadcast => {
-                if process_set.rank != root || mine.buffers[place].send != mine.buffers[place].recv.cast_const() {
+                if set.rank != root || mine.buffers[place].send != mine.buffers[place].recv.cast_const() {
                     let recv = target(mine, place, &part.shape, part, &mut outcome)?;
                     let data = it.data[root].as_deref().unwrap_or_default();
                     // SAFETY: as above.
@@ -261,59 +267,54 @@ fn with_rows(part: &Part, rows: usize) -> Vec<usize> {
 }
 
 /// Reduces a batch and completes its operations.
-fn all_reduce(
-    process_set: &ProcessSet,
-    group: &dyn ProcessGroup,
-    driver: &mut Driver,
-    batch: Batch,
-) -> Result<(), Failure> {
+fn all_reduce(on: &Site<'_>, pending: &mut Pending, batch: Batch) -> Result<(), Failure> {
     let (dtype, reduction, before, after) = batch.key;
     let scaled =
-        reduce::ScaledReduction::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), group.size());
-    let labels: Vec<_> = if process_set.timeline.is_active() {
+        reduce::ScaledReduction::new(dtype, reduction, f64::from_bits(before), f64::from_bits(after), on.group.size());
+    let labels: Vec<_> = if on.set.timeline.is_active() {
         batch.members.iter().map(|(name, _)| label("allreduce", name)).collect()
     } else {
         Vec::new()
     };
-    labels.iter().for_each(|it| process_set.timeline.begin(it, "ALLREDUCE"));
+    labels.iter().for_each(|it| on.set.timeline.begin(it, "ALLREDUCE"));
     let phase = |name: &str, begins: bool| {
         for it in &labels {
-            if begins { process_set.timeline.begin(it, name) } else { process_set.timeline.end(it, name) }
+            if begins { on.set.timeline.begin(it, name) } else { on.set.timeline.end(it, name) }
         }
     };
     // SAFETY: the submitters promised the tensors until they are done.
-    unsafe { reduce::all(&scaled, group, &process_set.settings, &mut driver.fusion, &batch.pieces, &phase)? };
-    labels.iter().for_each(|it| process_set.timeline.end(it, "ALLREDUCE"));
+    unsafe { reduce::all(&scaled, on.group, &on.set.settings, &mut pending.fusion, &batch.pieces, &phase)? };
+    labels.iter().for_each(|it| on.set.timeline.end(it, "ALLREDUCE"));
     let over = batch
         .members
         .into_iter()
-        .filter_map(|(name, outcome)| driver.mine.remove(&name).map(|mine| (mine, Ok(outcome))));
-    process_set.finish(over.collect());
+        .filter_map(|(name, outcome)| pending.mine.remove(&name).map(|mine| (mine, Ok(outcome))));
+    (on.finish)(over.collect());
     Ok(())
 }
 
 /// Writes an operation that took no time, with its phases, to the timeline.
-fn mark(process_set: &ProcessSet, request: &Request, phases: &[&str]) {
-    if process_set.timeline.is_active() {
+fn mark(set: &Membership, request: &Request, phases: &[&str]) {
+    if set.timeline.is_active() {
         let (name, label) = (request.action.name().to_uppercase(), label(request.action.name(), &request.name));
-        process_set.timeline.begin(&label, &name);
+        set.timeline.begin(&label, &name);
         for phase in phases.iter().copied().chain([&*format!("SHOAL_{name}")]) {
-            process_set.timeline.begin(&label, phase);
-            process_set.timeline.end(&label, phase);
+            set.timeline.begin(&label, phase);
+            set.timeline.end(&label, phase);
         }
-        process_set.timeline.end(&label, &name);
+        set.timeline.end(&label, &name);
     }
 }
 
 /// Executes an operation that is not fused.
-fn one(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, it: &Ready) -> Result<(), Failure> {
+fn one(on: &Site<'_>, pending: &mut Pending, it: &Ready) -> Result<(), Failure> {
     let Some(request) = it.any() else { return Ok(()) };
-    let Some(mut mine) = driver.mine.remove(&it.name) else { return beside_joined(process_set, group, it, request) };
-    let label = process_set.timeline.is_active().then(|| label(request.action.name(), &it.name));
+    let Some(mut mine) = pending.mine.remove(&it.name) else { return beside_joined(on, it, request) };
+    let label = on.set.timeline.is_active().then(|| label(request.action.name(), &it.name));
     let name = format!("SHOAL_{}", request.action.name().to_uppercase());
     if let Some(label) = &label {
-        process_set.timeline.begin(label, &name[6..]);
-        process_set.timeline.begin(label, &name);
+        on.set.timeline.begin(label, &name[6..]);
+        on.set.timeline.begin(label, &name);
     }
     let result = if mine.request.action == Action::External {
         let callback = mine.callback.take();
@@ -323,17 +324,17 @@ fn one(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, 
             Some(problem) => Err(Failure::External { tensor: it.name.to_string(), problem }),
         })
     } else {
-        transfer(process_set, group, it, &mine).map(Ok)
+        transfer(on, it, &mine).map(Ok)
     };
     if let Some(label) = &label {
-        process_set.timeline.end(label, &name);
-        process_set.timeline.end(label, &name[6..]);
+        on.set.timeline.end(label, &name);
+        on.set.timeline.end(label, &name[6..]);
     }
     match result {
-        Ok(result) => process_set.finish(vec![(mine, result)]),
+        Ok(result) => (on.finish)(vec![(mine, result)]),
         Err(failure) => {
             // It fails with all other outstanding operations.
-            driver.mine.insert(Arc::clone(&it.name), mine);
+            pending.mine.insert(Arc::clone(&it.name), mine);
             return Err(failure);
         }
     }
@@ -341,15 +342,10 @@ fn one(process_set: &ProcessSet, group: &dyn ProcessGroup, driver: &mut Driver, 
 }
 
 /// A joined rank's part in an operation of the others.
-fn beside_joined(
-    process_set: &ProcessSet,
-    group: &dyn ProcessGroup,
-    it: &Ready,
-    request: &Request,
-) -> Result<(), Failure> {
+fn beside_joined(on: &Site<'_>, it: &Ready, request: &Request) -> Result<(), Failure> {
     match request.action {
         Action::External => {
-            let then = super::process_set::lock(&process_set.on_joined).clone();
+            let then = on.set.on_joined.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(then) = then {
                 then(&it.name, &request.signature)
                     .map_err(|problem| Failure::config(format!("beside joined ranks, {:?}: {problem}", &*it.name)))?;
@@ -360,7 +356,7 @@ fn beside_joined(
             for part in &request.parts {
                 let zeros = vec![0_u8; part.bytes()];
                 // SAFETY: the zeros have the part's length.
-                unsafe { reduce::adaptive(group, request, part, zeros.as_ptr(), ptr::null_mut(), &it.requests)? };
+                unsafe { reduce::adaptive(on.group, request, part, zeros.as_ptr(), ptr::null_mut(), &it.requests)? };
             }
             Ok(())
         }
@@ -369,15 +365,10 @@ fn beside_joined(
 }
 
 /// Runs the collective of one operation.
-fn transfer(
-    process_set: &ProcessSet,
-    group: &dyn ProcessGroup,
-    it: &Ready,
-    mine: &Submission,
-) -> Result<Outcome, Failure> {
+fn transfer(on: &Site<'_>, it: &Ready, mine: &Submission) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let request = &mine.request;
-    let (rank, size) = (group.rank(), group.size());
+    let (rank, size) = (on.group.rank(), on.group.size());
     for (place, part) in request.parts.iter().enumerate() {
         let (send, row) = (mine.buffers[place].send, part.row());
         let others = || it.requests.iter().flatten().map(|other| &other.parts[place]);
@@ -385,17 +376,17 @@ fn transfer(
             Action::AllReduce => {
                 let recv = target(mine, place, &part.shape, part, &mut outcome)?;
                 // SAFETY: the submitter promised the tensors.
-                unsafe { reduce::adaptive(group, request, part, send, recv, &it.requests)? };
+                unsafe { reduce::adaptive(on.group, request, part, send, recv, &it.requests)? };
             }
             Action::AllGather => {
                 let rows: usize = others().map(|it| it.shape.first().copied().unwrap_or(1)).sum();
                 let recv = target(mine, place, &with_rows(part, rows), part, &mut outcome)?;
                 let counts: Arc<[usize]> = others().map(Part::len).collect();
                 let call = Call::new(Kind::AllGather, part.dtype, send, recv, part.len());
-                run(group, &Call { counts: Some(counts), ..call }, rows * row)?;
+                run(on.group, &Call { counts: Some(counts), ..call }, rows * row)?;
             }
             Action::Broadcast => {
-                let root = process_set.members.iter().position(|it| *it == request.root).unwrap_or(0);
+                let root = on.set.members.iter().position(|it| *it == request.root).unwrap_or(0);
                 let is_root = root == rank;
                 let recv = if is_root && mine.buffers[place].recv.cast_const() == send {
                     ptr::null_mut()
@@ -407,7 +398,7 @@ fn transfer(
                 } else {
                     Call::new(Kind::Broadcast { root }, part.dtype, ptr::null(), recv, part.len())
                 };
-                run(group, &call, part.len())?;
+                run(on.group, &call, part.len())?;
                 if is_root && !recv.is_null() {
                     // SAFETY: the target has the shape of the tensor.
                     unsafe { arithmetic::scale(part.dtype, recv, send, part.len(), Factor::of(1.0)) };
@@ -427,7 +418,7 @@ fn transfer(
                 let counts: Arc<[usize]> = all[rank].iter().chain(&received).map(|rows| rows * row).collect();
                 let total = all.iter().flatten().sum::<usize>() * row;
                 let call = Call::new(Kind::AllToAll, part.dtype, send, recv, 0);
-                run(group, &Call { counts: Some(counts), ..call }, total)?;
+                run(on.group, &Call { counts: Some(counts), ..call }, total)?;
                 outcome.received = Some(received);
             }
             Action::ReduceScatter => {
@@ -436,19 +427,10 @@ fn transfer(
                 let recv = target(mine, place, &with_rows(part, rows(rank)), part, &mut outcome)?;
                 let counts: Arc<[usize]> = (0..size).map(|rank| rows(rank) * row).collect();
                 // SAFETY: the submitter promised the tensors.
-                unsafe { reduce::scatter(group, request, part, send, recv, counts)? };
+                unsafe { reduce::scatter(on.group, request, part, send, recv, counts)? };
             }
             Action::Barrier | Action::Join | Action::External => {}
         }
     }
     Ok(outcome)
-}
-
-/// Runs a call, unless all ranks together have no `elements`.
-pub(super) fn run(group: &dyn ProcessGroup, call: &Call, elements: usize) -> Result<(), Error> {
-    if elements == 0 {
-        return Ok(());
-    }
-    // SAFETY: this module's calls have tensors that the submitter promised, or memory of its own.
-    unsafe { group.run(call) }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{error::Failure, process_set::ProcessSet};
+use super::error::Failure;
 use crate::Memory;
 
 /// An operation's result.
@@ -27,11 +27,18 @@ pub struct Handle {
     pub(super) shared: Arc<Shared>,
 }
 
+/// Where an operation is outstanding.
+pub(super) trait Waits: Send + Sync {
+    /// Waits until it is done, or for `limit`. Without a limit the caller runs cycles itself when
+    /// no other thread does.
+    fn wait(&self, handle: &Handle, limit: Option<Duration>);
+}
+
 pub(super) struct Shared {
     result: OnceLock<Result<Outcome, Failure>>,
     /// What must live as long as the operation.
     keeps: Mutex<Option<Box<dyn Any + Send>>>,
-    process_set: Arc<ProcessSet>,
+    place: Arc<dyn Waits>,
 }
 
 impl fmt::Debug for Handle {
@@ -41,8 +48,8 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(super) fn new(process_set: Arc<ProcessSet>, keeps: Option<Box<dyn Any + Send>>) -> Self {
-        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), process_set }) }
+    pub(super) fn new(place: Arc<dyn Waits>, keeps: Option<Box<dyn Any + Send>>) -> Self {
+        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), place }) }
     }
 
     /// Completes the operation; the first result counts.
@@ -67,7 +74,7 @@ impl Handle {
     /// What the operation failed with.
     pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Failure> {
         if !self.is_done() {
-            self.shared.process_set.wait(self, limit);
+            self.shared.place.wait(self, limit);
         }
         match self.result() {
             None => Ok(false),

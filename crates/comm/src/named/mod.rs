@@ -19,12 +19,14 @@ mod error;
 mod execute;
 mod handle;
 mod meeting;
+mod membership;
 mod negotiate;
 mod place;
 mod process_set;
 mod reduce;
 mod request;
 mod settings;
+mod submission;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -42,6 +44,7 @@ use std::{
 
 use self::{
     check::check,
+    membership::Membership,
     place::agree,
     process_set::{ProcessSet, lock},
     timeline::Timeline,
@@ -51,9 +54,9 @@ pub use self::{
     handle::{Handle, Outcome},
     meeting::join,
     place::Place,
-    process_set::{Buffer, Callback, OnJoined},
     request::{Action, Part, Reduction, Request},
     settings::Settings,
+    submission::{Buffer, Callback, OnJoined},
 };
 use crate::{Error, ProcessGroup};
 
@@ -143,7 +146,7 @@ impl Engine {
     /// Ranks of each set.
     pub fn sets(&self) -> BTreeMap<u32, Vec<usize>> {
         let ranks = |set: &Set| match set {
-            Set::Inside(process_set, _) => process_set.members.to_vec(),
+            Set::Inside(process_set, _) => process_set.membership.members.to_vec(),
             Set::Outside(members) => members.clone(),
         };
         lock(&self.sets).iter().map(|(id, set)| (*id, ranks(set))).collect()
@@ -181,7 +184,8 @@ impl Engine {
         drives: bool,
     ) -> Result<Handle, Failure> {
         let process_set = self.process_set(set)?;
-        check(&request, &buffers, &process_set.members, process_set.rank)
+        let Membership { members, rank, .. } = &process_set.membership;
+        check(&request, &buffers, members, *rank)
             .map_err(|problem| Failure::config(format!("{} {:?}: {problem}", request.action.name(), &*request.name)))?;
         process_set.submit(request, buffers, callback, keeps, drives)
     }
@@ -251,15 +255,14 @@ impl Engine {
         let set = match world.split(members)? {
             None => Set::Outside(members.to_vec()),
             Some(group) => {
-                let rank = group.rank();
-                let process_set = ProcessSet::new(
-                    members.to_vec(),
-                    rank,
-                    group,
-                    Arc::clone(&self.settings),
-                    Arc::clone(&self.timeline),
-                    Arc::clone(&self.on_joined),
-                );
+                let membership = Membership {
+                    members: members.into(),
+                    rank: group.rank(),
+                    settings: Arc::clone(&self.settings),
+                    timeline: Arc::clone(&self.timeline),
+                    on_joined: Arc::clone(&self.on_joined),
+                };
+                let process_set = ProcessSet::new(membership, group);
                 let of_thread = Arc::clone(&process_set);
                 let thread = thread::Builder::new()
                     .name(format!("shoal-named-{id}"))

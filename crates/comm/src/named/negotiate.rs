@@ -397,3 +397,6 @@ impl Table {
 
 /// The name of a join.
 pub(super) const JOIN: &str = "join";
+
+#[cfg(test)]
+mod tests;

@@ -18,41 +18,15 @@ use std::{
 };
 
 use super::{
-    Settings,
     driver::Driver,
     error::{Failure, of_world},
-    handle::{Handle, Outcome},
+    execute::Site,
+    handle::{Handle, Waits},
+    membership::Membership,
     request::Request,
-    timeline::Timeline,
+    submission::{Buffer, Callback, Completed, Submission},
 };
 use crate::ProcessGroup;
-
-/// A tensor's memory.
-#[derive(Debug, Clone, Copy)]
-pub struct Buffer {
-    /// Address to send from; may be null where this rank sends nothing.
-    pub send: *const u8,
-    /// Address to receive at; null: the engine allocates.
-    pub recv: *mut u8,
-}
-
-#[expect(unsafe_code, reason = "buffers go to the thread that drives")]
-// SAFETY: only addresses; the submitter promises that the memory stays valid and untouched.
-unsafe impl Send for Buffer {}
-
-/// An external operation: the caller's own function.
-pub type Callback = Box<dyn FnOnce() -> Result<(), String> + Send>;
-/// What a joined rank calls for another's external operation, with its name and signature.
-pub type OnJoined = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
-
-/// An operation that this rank has submitted.
-pub(super) struct Submission {
-    pub(super) request: Arc<Request>,
-    pub(super) buffers: Vec<Buffer>,
-    pub(super) handle: Handle,
-    pub(super) callback: Option<Callback>,
-    pub(super) since: Instant,
-}
 
 /// State that the set's threads share; its lock is never held while waiting for other ranks.
 #[derive(Default)]
@@ -79,12 +53,7 @@ struct State {
 
 /// One process set.
 pub(super) struct ProcessSet {
-    /// Its ranks in the world, in order, and the index of this rank among them.
-    pub(super) members: Arc<[usize]>,
-    pub(super) rank: usize,
-    pub(super) settings: Arc<Settings>,
-    pub(super) timeline: Arc<Timeline>,
-    pub(super) on_joined: Arc<Mutex<Option<OnJoined>>>,
+    pub(super) membership: Membership,
     group: Mutex<Option<Arc<dyn ProcessGroup>>>,
     state: Mutex<State>,
     /// For the set's own thread.
@@ -97,7 +66,7 @@ pub(super) struct ProcessSet {
 
 impl fmt::Debug for ProcessSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process set of {:?}", self.members)
+        write!(f, "process set of {:?}", self.membership.members)
     }
 }
 
@@ -114,21 +83,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ProcessSet {
-    pub(super) fn new(
-        members: Vec<usize>,
-        rank: usize,
-        group: Arc<dyn ProcessGroup>,
-        settings: Arc<Settings>,
-        timeline: Arc<Timeline>,
-        on_joined: Arc<Mutex<Option<OnJoined>>>,
-    ) -> Arc<Self> {
-        let driver = Mutex::new(Driver::new(&members, &settings));
+    pub(super) fn new(membership: Membership, group: Arc<dyn ProcessGroup>) -> Arc<Self> {
+        let driver = Mutex::new(Driver::new(&membership));
         Arc::new(Self {
-            members: members.into(),
-            rank,
-            settings,
-            timeline,
-            on_joined,
+            membership,
             group: Mutex::new(Some(group)),
             state: Mutex::default(),
             work: Condvar::new(),
@@ -147,7 +105,8 @@ impl ProcessSet {
         keeps: Option<Box<dyn Any + Send>>,
         drives: bool,
     ) -> Result<Handle, Failure> {
-        let (handle, since) = (Handle::new(Arc::clone(self), keeps), Instant::now());
+        let waits = Arc::clone(self) as Arc<dyn Waits>;
+        let (handle, since) = (Handle::new(waits, keeps), Instant::now());
         let mut state = lock(&self.state);
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
@@ -174,7 +133,7 @@ impl ProcessSet {
     }
 
     /// Completes operations: first their names are free, then their callers are told.
-    pub(super) fn finish(&self, over: Vec<(Submission, Result<Outcome, Failure>)>) {
+    fn finish(&self, over: Vec<Completed>) {
         if over.is_empty() {
             return;
         }
@@ -204,15 +163,18 @@ impl ProcessSet {
         let result = {
             let mut driver = lock(&self.driver);
             let cycle = AssertUnwindSafe(|| match &group {
-                Some(group) => driver.cycle(self, &**group, new),
+                Some(group) => {
+                    let finish = |over| self.finish(over);
+                    driver.cycle(&Site { set: &self.membership, group: &**group, finish: &finish }, new)
+                }
                 None => Err(Failure::ShutDown { tensors: Vec::new() }),
             });
             catch_unwind(cycle).unwrap_or_else(|_| {
                 Err(Failure::config("the engine of operations by name has panicked: report this as a bug"))
             })
         };
-        if self.timeline.is_active() {
-            self.timeline.flush();
+        if self.membership.timeline.is_active() {
+            self.membership.timeline.flush();
         }
         let is_empty = match result {
             Ok(is_empty) => is_empty,
@@ -245,7 +207,7 @@ impl ProcessSet {
         let mut tensors: Vec<_> = over.iter().flat_map(|it| it.request.names()).map(ToString::to_string).collect();
         tensors.sort_unstable();
         let failure = match failure.clone() {
-            Failure::Comm { error, .. } => Failure::Comm { tensors, error: of_world(error, &self.members) },
+            Failure::Comm { error, .. } => Failure::Comm { tensors, error: of_world(error, &self.membership.members) },
             Failure::ShutDown { .. } => Failure::ShutDown { tensors },
             other => other,
         };
@@ -267,56 +229,6 @@ impl ProcessSet {
         if empty == 0 { Duration::ZERO } else { (SHORTEST_REST * (1 << empty.min(6))).min(LONGEST_REST) }
     }
 
-    /// Waits for an operation. Without a limit the caller runs cycles itself when no other thread
-    /// does.
-    pub(super) fn wait(&self, handle: &Handle, limit: Option<Duration>) {
-        let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
-        let mut state = lock(&self.state);
-        state.waiters += 1;
-        state.timed += usize::from(end.is_some());
-        while !handle.is_done() {
-            if let Some(failure) = state.failure.as_ref().filter(|_| !state.driving) {
-                // A panic has lost the submission.
-                handle.finish(Err(failure.clone()));
-                break;
-            }
-            let free = !state.driving && !state.stop;
-            let time = match end {
-                Some(end) => {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    if free {
-                        self.work.notify_one();
-                    }
-                    left
-                }
-                None if free => {
-                    let rest = if state.new.is_empty() { Self::rest(state.empty) } else { Duration::ZERO };
-                    let rested = state.ended.map_or(rest, |ended| ended.elapsed());
-                    if rested >= rest {
-                        state = self.drive(state);
-                        continue;
-                    }
-                    rest - rested
-                }
-                None => LONGEST_REST * 50,
-            };
-            state = self.done.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.waiters -= 1;
-        state.timed -= usize::from(end.is_some());
-        if !state.driving {
-            if state.outstanding > 0 {
-                self.work.notify_one();
-            }
-            if state.waiters > 0 {
-                self.done.notify_all();
-            }
-        }
-    }
-
     /// The set's own thread.
     pub(super) fn serve(&self) {
         let mut state = lock(&self.state);
@@ -330,7 +242,7 @@ impl ProcessSet {
             let now = Instant::now();
             let due = match state.first {
                 _ if state.timed > 0 || state.bytes >= URGENT => now,
-                Some(first) => first + self.settings.cycle,
+                Some(first) => first + self.membership.settings.cycle,
                 None => state.ended.unwrap_or(now) + Self::rest(state.empty),
             };
             if due > now {
@@ -385,5 +297,55 @@ impl ProcessSet {
             lock(&self.driver).forget();
         }
         *lock(&self.group) = None;
+    }
+}
+
+impl Waits for ProcessSet {
+    fn wait(&self, handle: &Handle, limit: Option<Duration>) {
+        let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
+        let mut state = lock(&self.state);
+        state.waiters += 1;
+        state.timed += usize::from(end.is_some());
+        while !handle.is_done() {
+            if let Some(failure) = state.failure.as_ref().filter(|_| !state.driving) {
+                // A panic has lost the submission.
+                handle.finish(Err(failure.clone()));
+                break;
+            }
+            let free = !state.driving && !state.stop;
+            let time = match end {
+                Some(end) => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    if free {
+                        self.work.notify_one();
+                    }
+                    left
+                }
+                None if free => {
+                    let rest = if state.new.is_empty() { Self::rest(state.empty) } else { Duration::ZERO };
+                    let rested = state.ended.map_or(rest, |ended| ended.elapsed());
+                    if rested >= rest {
+                        state = self.drive(state);
+                        continue;
+                    }
+                    rest - rested
+                }
+                None => LONGEST_REST * 50,
+            };
+            state = self.done.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.waiters -= 1;
+        state.timed -= usize::from(end.is_some());
+        if !state.driving {
+            if state.outstanding > 0 {
+                self.work.notify_one();
+            }
+            if state.waiters > 0 {
+                self.done.notify_all();
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{env, fmt};
 
 use super::handshake::Secret;
 use super::store::Store;
-use crate::{Error, guard::UNLIMITED, transport::shm::choice::Order};
+use crate::{Error, guard::UNLIMITED, staging::Order};
 
 /// Where ranks find each other.
 #[derive(Clone)]

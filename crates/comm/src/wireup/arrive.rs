@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::grow::{CONNECT, STEP, Ticket, connect, newcomer, seat, ticket, torn};
-use super::node::{Node, Place, find, introduce};
+use super::connect::{CONNECT, connect};
+use super::place::{Place, find, introduce};
+use super::ticket::{STEP, Ticket, newcomer, seat, ticket, torn};
 use crate::Error;
 use crate::front::Parts;
+use crate::node::Node;
 use crate::rendezvous::{Config, Door, Member};
 use crate::watch::Mesh;
 

@@ -11,113 +11,24 @@
 //! confirmation and go on, and the others go back to agree on who lives. So nobody goes on without
 //! one of the living that is not lost: it goes back, too, and the newcomers queue up again.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::node::Node;
-use super::reform::{Desk, Formed, Who, settle};
-use crate::front::{Front, Parts};
+use super::connect::connect;
+use super::reform::{Formed, Who};
+use super::ticket::{STEP, Ticket, seat, ticket, torn};
+use crate::front::Front;
 use crate::guard::UNLIMITED;
+use crate::node::Node;
 use crate::rendezvous::frame::{Fields, put_bytes};
-use crate::rendezvous::{MOST_RANKS, Member, Name, Purpose, Store, rand_word};
-use crate::watch::{Fate, Formation, Mesh};
+use crate::rendezvous::{MOST_RANKS, Member, rand_word};
+use crate::watch::{Fate, Mesh};
 use crate::{Error, ProcessGroup, ProcessGroupExt};
 
-/// How often rank 0 looks for newcomers while it waits for some.
-pub(super) const STEP: Duration = Duration::from_millis(20);
 /// How long it looks before it shows the others that it lives.
 const SLICE: Duration = Duration::from_millis(500);
-/// In what time a newcomer that was taken in has to connect with all others.
-pub(super) const CONNECT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-
-/// What a newcomer is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ticket {
-    /// It is taken in, as this rank of so many, of which the first `living` take it in. `formation`
-    /// is the name of the group that they make.
-    Taken { rank: usize, size: usize, living: usize, epoch: u64, formation: u64 },
-    /// It is not, and why.
-    Refused(String),
-}
-
-impl Ticket {
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Taken { rank, size, living, epoch, formation } => {
-                let mut out = vec![1];
-                for number in [*rank as u64, *size as u64, *living as u64, *epoch, *formation] {
-                    out.extend(number.to_le_bytes());
-                }
-                out
-            }
-            Self::Refused(why) => {
-                let mut out = vec![0];
-                put_bytes(&mut out, why.as_bytes());
-                out
-            }
-        }
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        let ticket = match fields.byte()? {
-            0 => Self::Refused(fields.text()?),
-            1 => {
-                let mut count = || usize::try_from(fields.u64()?).ok();
-                let (rank, size, living) = (count()?, count()?, count()?);
-                let ticket = Self::Taken { rank, size, living, epoch: fields.u64()?, formation: fields.u64()? };
-                (living <= rank && rank < size && size <= MOST_RANKS).then_some(ticket)?
-            }
-            _ => return None,
-        };
-        fields.end()?;
-        Some(ticket)
-    }
-}
-
-pub(super) fn newcomer(number: usize) -> String {
-    format!("newcomer/{number}")
-}
-
-pub(super) fn ticket(member: &Member) -> String {
-    format!("ticket/{:016x}", member.incarnation)
-}
-
-pub(super) fn seat(formation: u64, rank: usize) -> String {
-    format!("formation/{formation:016x}/{rank}")
-}
-
-/// Who waits at the meeting place.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    /// Those before this number have been told.
-    told: Mutex<usize>,
-}
-
-impl Queue {
-    /// The processes that came and have not been told anything, in the order in which they came.
-    fn waiting(&self, store: &dyn Store) -> Result<Vec<Member>, Error> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut waiting = Vec::new();
-        for number in *told.. {
-            let Some(bytes) = store.wait(&newcomer(number), Duration::ZERO)? else { break };
-            let open = match Member::decode(&bytes) {
-                Some(member) if store.wait(&ticket(&member), Duration::ZERO)?.is_none() => Some(member),
-                // It has been told, or was not written by this version of the library.
-                _ => None,
-            };
-            match open {
-                Some(member) => waiting.push(member),
-                None if waiting.is_empty() => *told = number + 1,
-                None => {}
-            }
-        }
-        Ok(waiting)
-    }
-}
-
 /// A place among those that come to take part, or an address at which nobody listens any more.
 fn is_there(member: &Member) -> bool {
     std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_ok()
@@ -130,7 +41,7 @@ fn number(value: usize) -> u32 {
 impl Formed {
     /// How many processes wait to be taken in.
     pub(super) fn queued(&self) -> Result<usize, Error> {
-        let desk = self.node.desk()?;
+        let desk = self.reception.desk(&self.node)?;
         Ok(desk.queue.waiting(&*desk.store)?.len())
     }
 
@@ -168,7 +79,7 @@ impl Formed {
 
     /// Rank 0 finds newcomers and broadcasts them; empty if there are none.
     fn choose(&self, living: &Front, size: usize, end: Instant) -> Result<Vec<u8>, Error> {
-        let mut search = Search::new(&self.node, size.saturating_sub(living.size()), end);
+        let mut search = Search::new(self, size.saturating_sub(living.size()), end);
         loop {
             // In slices, so that a loss among the living is known while newcomers are waited for.
             let (mut over, mut list) = ([1_u8], Vec::new());
@@ -212,7 +123,7 @@ impl Formed {
         }
         let rank = nodes.iter().position(|node| *node == old.me).ok_or_else(torn)?;
         if rank == 0 {
-            let desk = old.desk()?;
+            let desk = self.reception.desk(old)?;
             for (rank, member) in members.iter().enumerate() {
                 desk.store.put(&seat(formation, rank), &member.encode())?;
             }
@@ -242,7 +153,7 @@ impl Formed {
 
 /// Rank 0's search for newcomers.
 struct Search<'a> {
-    node: &'a Node,
+    of: &'a Formed,
     /// How many are wanted.
     room: usize,
     end: Instant,
@@ -251,8 +162,8 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(node: &'a Node, room: usize, end: Instant) -> Self {
-        Self { node, room, end, found: Vec::new(), seen: BTreeSet::new() }
+    fn new(of: &'a Formed, room: usize, end: Instant) -> Self {
+        Self { of, room, end, found: Vec::new(), seen: BTreeSet::new() }
     }
 
     /// Looks for a while; whether the search is over.
@@ -277,8 +188,9 @@ impl<'a> Search<'a> {
     }
 
     fn look_once(&mut self) -> Result<(), Error> {
-        let desk = self.node.desk()?;
-        let ours = self.node.member(self.node.me).heartbeat;
+        let node = &self.of.node;
+        let desk = self.of.reception.desk(node)?;
+        let ours = node.member(node.me).heartbeat;
         for member in desk.queue.waiting(&*desk.store)? {
             if self.found.len() == self.room || !self.seen.insert(member.incarnation) {
                 continue;
@@ -313,71 +225,13 @@ impl<'a> Search<'a> {
     }
 }
 
-pub(super) fn torn() -> Error {
-    Error::rendezvous(
-        "rank 0's list of newcomers was not written by this version of the library: use the same Shoal on all hosts"
-            .to_owned(),
-    )
-}
-
-/// Connects with all ranks and makes the group; of those that are left, if some do not come. None
-/// if those may not go on by themselves.
-pub(super) fn connect(
-    node: &Arc<Node>,
-    epoch: u64,
-    may_go_on: &dyn Fn(&[usize]) -> bool,
-) -> Result<Option<Parts>, Error> {
-    let end = Instant::now() + CONNECT.min(node.config.patience);
-    let name = Name { purpose: Purpose::Control, group: node.group, epoch };
-    let all: Vec<_> = (0..node.config.size).collect();
-    let mut complete = true;
-    for other in all.iter().copied().filter(|other| *other != node.me) {
-        match node.reach(other, name, None, end) {
-            Ok(stream) => node.watch(other, stream)?,
-            // A rank that has not come counts as lost.
-            Err(_) => complete = false,
-        }
-    }
-    let whole = || {
-        let parts = node.form(epoch, None)?;
-        // Nobody has the group before all have it: a door takes connections of those that nobody
-        // expects.
-        settle(node, &parts, Instant::now() + node.config.patience, 0, epoch, &all, &mut BTreeMap::new())
-    };
-    match if complete { whole() } else { Err(Error::Revoked { epoch }) } {
-        Err(Error::PeerDied { .. } | Error::PeerHung { .. } | Error::PeerGaveUp { .. } | Error::Revoked { .. })
-            if node.mesh.expelled().is_none() =>
-        {
-            let watch = Arc::new(Formation::new(&node.mesh, node.me, epoch, &all));
-            let formed = Formed::new(Arc::clone(node), epoch, all, watch);
-            if !may_go_on(&formed.living()) {
-                return Ok(None);
-            }
-            let (parts, nodes) = formed.again(Who::Living, node.config.patience, epoch)?;
-            Ok(may_go_on(&nodes).then_some(parts))
-        }
-        formed => formed,
-    }
-}
-
-impl Node {
-    /// The meeting place as rank 0 reaches it after the group was formed.
-    fn desk(&self) -> Result<Arc<Desk>, Error> {
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = &*desk {
-            return Ok(Arc::clone(open));
-        }
-        let open = Arc::new(Desk::open(self)?);
-        *desk = Some(Arc::clone(&open));
-        Ok(open)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::arrive::arrive;
+    use super::super::{arrive::arrive, meet::meet};
     use super::*;
+    use crate::front::Parts;
     use crate::rendezvous::{Carrier, Config, LocalStore, Meeting};
+    use crate::watch::Formation;
 
     /// Nothing here takes so long, on the busiest machine.
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -388,9 +242,9 @@ mod tests {
     }
 
     fn formed(rank: usize, meeting: &Meeting) -> Formed {
-        let node = Node::meet(config(rank, 2, meeting)).unwrap();
+        let node = meet(config(rank, 2, meeting)).unwrap();
         let watch = Arc::new(Formation::new(&node.mesh, rank, 0, &[0, 1]));
-        Formed::new(node, 0, vec![0, 1], watch)
+        Formed::new(node, Arc::default(), 0, vec![0, 1], watch)
     }
 
     #[test]
@@ -404,7 +258,7 @@ mod tests {
         thread::scope(|scope| {
             let goes_on = scope.spawn(|| {
                 let first = formed(0, &meeting);
-                let mut search = Search::new(&first.node, 1, Instant::now() + PATIENCE);
+                let mut search = Search::new(&first, 1, Instant::now() + PATIENCE);
                 while !search.look().unwrap() {}
                 // As if all had confirmed.
                 assert!(first.take(&[0, 1], &search.list(), 2).unwrap().is_none());
@@ -418,19 +272,5 @@ mod tests {
             let grown = [goes_on, goes_back, comes].map(|it| it.join().unwrap());
             assert_eq!(grown, [(0, 3, 5), (1, 3, 5), (2, 3, 5)]);
         });
-    }
-
-    #[test]
-    fn tickets_come_back() {
-        let taken = Ticket::Taken { rank: 3, size: 4, living: 2, epoch: 2, formation: u64::MAX };
-        for it in [taken.clone(), Ticket::Refused("no".to_owned())] {
-            assert_eq!(Ticket::decode(&it.encode()), Some(it.clone()));
-            assert_eq!(Ticket::decode(&it.encode()[1..]), None, "{it:?}");
-        }
-        let Ticket::Taken { size, living, epoch, formation, .. } = taken else { unreachable!() };
-        for rank in [4, 1] {
-            let wrong = Ticket::Taken { rank, size, living, epoch, formation };
-            assert_eq!(Ticket::decode(&wrong.encode()), None, "a newcomer is one of them, behind the living");
-        }
     }
 }

@@ -15,9 +15,9 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::node::Node;
 use crate::Error;
 use crate::guard::Watch;
+use crate::node::Node;
 use crate::rendezvous::{Hello, Member, PROTOCOL, Purpose, accept, connect, nonce};
 use crate::transport::shm::segment::Segment;
 use crate::transport::shm::segment_bytes;

@@ -7,26 +7,25 @@
 //! loss finds it in its first operation, and comes back here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::grow::Queue;
-use super::node::{Node, find, introduce};
+use super::desk::{Desk, Reception};
+use super::form::form;
+use super::settle::{STEP, settle};
 use crate::Error;
 use crate::front::{Front, Parts, Reform};
 use crate::guard::{UNLIMITED, Watch};
-use crate::rendezvous::{Config, Door, Meeting, Member, Name, Purpose, Store, knock};
+use crate::node::Node;
+use crate::rendezvous::{Member, Name, Purpose, knock};
 use crate::watch::message::Message;
-use crate::watch::{Fate, Formation, Mesh};
-
-/// The longest single wait before survivors and replacements are looked for again: a loss just
-/// before a wait does not end it.
-const STEP: Duration = Duration::from_millis(50);
+use crate::watch::{Fate, Formation};
 
 /// A group as it was formed: what it can be formed anew from.
 #[derive(Debug)]
 pub(super) struct Formed {
     pub(super) node: Arc<Node>,
+    pub(super) reception: Arc<Reception>,
     pub(super) epoch: u64,
     nodes: Vec<usize>,
     watch: Arc<Formation>,
@@ -68,8 +67,14 @@ struct Attempt {
 }
 
 impl Formed {
-    pub(super) fn new(node: Arc<Node>, epoch: u64, nodes: Vec<usize>, watch: Arc<Formation>) -> Self {
-        Self { node, epoch, nodes, watch }
+    pub(super) fn new(
+        node: Arc<Node>,
+        reception: Arc<Reception>,
+        epoch: u64,
+        nodes: Vec<usize>,
+        watch: Arc<Formation>,
+    ) -> Self {
+        Self { node, reception, epoch, nodes, watch }
     }
 
     pub(super) fn living(&self) -> Vec<usize> {
@@ -242,48 +247,9 @@ impl Formed {
     /// Makes the connections of that epoch and waits until all have; none if somebody was lost
     /// meanwhile.
     fn make(&self, attempt: &mut Attempt, leader: usize, epoch: u64, nodes: &[usize]) -> Result<Option<Parts>, Error> {
-        let parts = self.node.form(epoch, Some(nodes))?;
+        let parts = form(&self.node, &self.reception, epoch, Some(nodes))?;
         settle(&self.node, &parts, attempt.end, leader, epoch, nodes, &mut attempt.ready)
     }
-}
-
-/// Waits until all ranks have their connections.
-pub(super) fn settle(
-    node: &Node,
-    parts: &Parts,
-    end: Instant,
-    leader: usize,
-    epoch: u64,
-    nodes: &[usize],
-    ready: &mut BTreeMap<usize, u64>,
-) -> Result<Option<Parts>, Error> {
-    let leads = leader == node.me;
-    node.mesh.send(&[leader], &Message::Formed { epoch });
-    let mut formed = BTreeSet::from([node.me]);
-    while !(leads && formed.len() == nodes.len()) {
-        node.check(Some(parts.watch.alarm()), epoch)?;
-        match node.mesh.next_reform(end.min(Instant::now() + STEP)) {
-            Some((from, Message::Formed { epoch: of })) if of == epoch => drop(formed.insert(from)),
-            Some((from, Message::Go { epoch: of })) if of == epoch && from == leader => return Ok(Some(parts.clone())),
-            Some((from, Message::Ready { epoch, .. })) => drop(ready.insert(from, epoch)),
-            Some(_) => {}
-            None if Instant::now() >= end => {
-                let missing: Vec<_> = nodes.iter().filter(|other| !formed.contains(other)).collect();
-                return Err(Error::rendezvous(format!(
-                    "rank {} waited for ranks {missing:?} to connect with all others in epoch {epoch}: can all hosts reach each other?",
-                    node.me
-                )));
-            }
-            // Whoever has taken leave without saying what is waited for will not say it any more.
-            None if leads => nodes
-                .iter()
-                .filter(|other| !formed.contains(other))
-                .try_for_each(|other| node.still_there(*other, epoch))?,
-            None => node.still_there(leader, epoch)?,
-        }
-    }
-    node.mesh.send(nodes, &Message::Go { epoch });
-    Ok(Some(parts.clone()))
 }
 
 /// Connects to a replacement and watches it from now on.
@@ -305,121 +271,4 @@ fn greet(node: &Node, place: usize, member: &Member, epoch: u64, purpose: Purpos
     )?;
     node.members()[place] = member.clone();
     node.watch(place, stream)
-}
-
-/// Where replacements come to: the meeting place, or the same made anew where the rank that served
-/// it is lost.
-pub(super) struct Desk {
-    pub(super) store: Box<dyn Store>,
-    /// The newcomers that are taken in.
-    pub(super) queue: Queue,
-    /// Replacements that were found dead.
-    refused: Mutex<BTreeSet<u64>>,
-}
-
-impl std::fmt::Debug for Desk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Desk at {}", self.store.place())
-    }
-}
-
-impl Desk {
-    pub(super) fn open(node: &Node) -> Result<Self, Error> {
-        let mut server = node.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = &*server {
-            return Ok(Self { store: Box::new(server.local()), queue: Queue::default(), refused: Mutex::default() });
-        }
-        let zero_lives = node.me != 0 && node.mesh.fate(0) == Fate::Alive;
-        let serves = matches!(node.config.meeting, Meeting::Tcp { .. }) && !zero_lives;
-        let place = find(&node.config, serves)?;
-        *server = place.server;
-        Ok(Self { store: place.store, queue: Queue::default(), refused: Mutex::default() })
-    }
-
-    /// The newest replacement of that rank, if one has come.
-    fn look(&self, node: &Node, place: usize) -> Result<Option<Member>, Error> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let past = node.members()[place].incarnation;
-        let mut newest = None;
-        for number in 0.. {
-            let Some(bytes) = self.store.wait(&key(place, number), Duration::ZERO)? else { break };
-            newest = Member::decode(&bytes)
-                .filter(|member| member.incarnation != past && !refused.contains(&member.incarnation));
-        }
-        if let Some(member) = &newest
-            && std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_err()
-        {
-            refused.insert(member.incarnation);
-            return Ok(None);
-        }
-        Ok(newest)
-    }
-}
-
-fn key(place: usize, number: usize) -> String {
-    format!("replacement/{place}/{number}")
-}
-
-/// The replacement's part: says that it is there, and waits until the living take it in.
-pub(super) fn replace(config: Config) -> Result<Parts, Error> {
-    let end = Instant::now() + config.patience;
-    let place = find(&config, false)?;
-    let door = Door::open(place.towards, &place.secret)?;
-    let me = introduce(&config, door.address());
-    for number in 0.. {
-        if place.store.put(&key(config.rank, number), &me.encode())? == me.encode() {
-            break;
-        }
-    }
-    let (rank, size, heartbeat) = (config.rank, config.size, config.heartbeat);
-    let mut members = vec![me; size];
-    let mut newcomers = Vec::new();
-    let mesh = Arc::new(Mesh::new(rank, size, heartbeat)?);
-    let nobody = || {
-        Error::rendezvous(format!(
-            "rank {rank} came as a replacement to {}, and nobody took it in for {:.0} s: the others must call rejoin",
-            place.store.place(),
-            config.patience.as_secs_f64()
-        ))
-    };
-    // The leader says who the others are.
-    let (hello, stream) = door.take_any(Purpose::Lead, end).ok_or_else(nobody)?;
-    let (leader, group, epoch) = (hello.rank as usize, hello.group, hello.epoch);
-    if leader >= size || leader == rank {
-        return Err(Error::rendezvous(format!(
-            "rank {leader} knocked at rank {rank}'s door: set the same WORLD_SIZE on all ranks"
-        )));
-    }
-    mesh.attach(leader, stream, None)?;
-    let nodes: Vec<_> = loop {
-        match mesh.next_reform(end) {
-            Some((_, Message::Newcomer { member, fresh, .. })) if (member.rank as usize) < size => {
-                let place = member.rank as usize;
-                if fresh && place != rank {
-                    newcomers.push(place);
-                }
-                members[place] = member;
-            }
-            Some((_, Message::Form { nodes, .. })) => break nodes.into_iter().map(|node| node as usize).collect(),
-            Some(_) => {}
-            None if mesh.fate(leader) != Fate::Alive || Instant::now() >= end => return Err(nobody()),
-            None => {}
-        }
-    };
-    let node = Node::assemble(config, place.secret, group, members, Arc::new(door), mesh, Arc::default());
-    let name = Name { purpose: Purpose::Control, group, epoch };
-    for other in nodes.iter().filter(|other| **other != rank && **other != leader) {
-        // Those that lived come to us; two replacements meet by their numbers.
-        let stream = if newcomers.contains(other) {
-            node.reach(*other, name, None, end)?
-        } else {
-            node.admit(*other, name, end)?
-        };
-        node.watch(*other, stream)?;
-    }
-    let parts = node.form(epoch, Some(&nodes))?;
-    let mut ready = BTreeMap::new();
-    settle(&node, &parts, end, leader, epoch, &nodes, &mut ready)?.ok_or_else(|| {
-        Error::rendezvous(format!("a rank was lost while rank {rank} joined as a replacement: start it again"))
-    })
 }

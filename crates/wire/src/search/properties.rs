@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::constraints::Shape;
+use crate::shape::Shape;
 
 /// What a property's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Call, CreateTrainingJob, Error, Input, call::read, semantics};
+use crate::{Call, CreateTrainingJob, Error, Input, call::read};
+
+use super::check;
 
 const PROFILER: &str = "ProfilerConfig";
 const RULES: &str = "ProfilerRuleConfigurations";
@@ -121,6 +123,6 @@ impl UpdateTrainingJob {
         if let Some(remote_debug) = &self.remote_debug {
             request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
         }
-        semantics::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)
+        check::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::{Call, Error, ErrorCode, Input, call::read, tags};
+use crate::{Call, Error, ErrorCode, Input, call::read, refusal::refuse, tags};
 
 use super::{
     CompletionCriteria, CreateTuningJob, ListTrials, Objective, ResourceLimits, Strategy, TuningDefinition, WarmStart,
@@ -25,10 +25,6 @@ const AUTOTUNE_NOT_IMPROVING: u32 = 30;
 const MOST_HYPERPARAMETERS: usize = 100;
 /// Static hyperparameters from which AWS's Hyperband infers `MaxResource`.
 const EPOCH_HYPERPARAMETERS: [&str; 5] = ["epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"];
-
-pub(super) fn refuse<T>(path: &str, what: &str) -> Result<T, Error> {
-    Err(Error::validation(format!("Invalid value at '{path}': {what}.")))
-}
 
 /// Checks a validated request.
 ///

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::{
     CheckpointConfig, CreateTrainingJob, Error, Resources, Tag,
     call::read,
-    semantics::{self, CHECKPOINTS},
+    refusal::refuse,
     tags,
-    training_job::request::ResourceConfig,
+    training_job::{self, CHECKPOINTS, request::ResourceConfig},
 };
 
-use super::{TuningDefinition, check::refuse, request};
+use super::{TuningDefinition, request};
 
 /// The hyperparameter by which a training program learns the tuning job's objective.
 pub const OBJECTIVE_HYPERPARAMETER: &str = "_tuning_objective_metric";
@@ -64,12 +64,12 @@ pub(super) fn template(
     let told = |error: Error| relocated(&error, path, renamed);
     let mut alternatives = Vec::with_capacity(configs.len());
     for config in &configs {
-        alternatives.push(semantics::resources(Some(read::<ResourceConfig>(config.clone())?)).map_err(told)?);
+        alternatives.push(training_job::resources(Some(read::<ResourceConfig>(config.clone())?)).map_err(told)?);
     }
     if let Some(first) = configs.into_iter().next() {
         raw.insert("ResourceConfig".to_owned(), first);
     }
-    Ok((semantics::create_training_job(Value::Object(raw)).map_err(told)?, alternatives))
+    Ok((training_job::create_training_job(Value::Object(raw)).map_err(told)?, alternatives))
 }
 
 /// The alternatives as a training job's `ResourceConfig`s.
@@ -165,8 +165,8 @@ impl TuningDefinition {
         job.raw.insert("TrainingJobName".to_owned(), json!(child.name));
         job.hyperparameters = hyperparameters(&self.static_hyperparameters, child.tuned, &self.objective.metric);
         job.raw.insert("HyperParameters".to_owned(), json!(job.hyperparameters));
-        if child.tuned.iter().any(|(name, _)| semantics::names_script(name)) {
-            job.script = semantics::script(&job.algorithm.entrypoint, &job.hyperparameters, &job.environment)?;
+        if child.tuned.iter().any(|(name, _)| training_job::names_script(name)) {
+            job.script = training_job::script(&job.algorithm.entrypoint, &job.hyperparameters, &job.environment)?;
         }
         if let (true, Some(resources)) = (child.alternative > 0, self.alternatives.get(child.alternative)) {
             job.resources = resources.clone();

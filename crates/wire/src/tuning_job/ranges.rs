@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::Error;
+use crate::{Error, refusal::refuse};
 
-use super::{AutoParameter, ParameterRange, RangeValues, ScalingType, check::refuse, request};
+use super::{AutoParameter, ParameterRange, RangeValues, ScalingType, request};
 
 /// Most ranges of all kinds together.
 const MOST_RANGES: usize = 30;

@@ -8,9 +8,9 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Channel, Error};
+use crate::{Channel, Error, refusal::refuse};
 
-use super::{CreateTuningJob, ParameterRange, TuningDefinition, check::refuse};
+use super::{CreateTuningJob, ParameterRange, TuningDefinition};
 
 /// Most changes from tuned to static and of static values.
 const MOST_CHANGES: usize = 10;

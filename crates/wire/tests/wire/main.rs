@@ -7,4 +7,6 @@ mod golden;
 mod replies;
 mod signatures;
 mod stored;
+mod training_job_rules;
 mod tuning;
+mod tuning_rules;

@@ -27,8 +27,8 @@ use super::Transport;
 use super::tcp::Tcp;
 use super::wire::Wire;
 use crate::guard::{Alarm, Guard};
+use crate::node::Node;
 use crate::timeline::Way;
-use crate::wireup::Node;
 use crate::{Call, Error, Kind, Memory};
 
 /// The ranks of one host, with what their operations are counted by.

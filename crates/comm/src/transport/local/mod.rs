@@ -1,7 +1,6 @@
 //! Ranks that are threads of one process: for tests and as a reference. Correct first: a mutex and
 //! a condition variable.
 
-mod life;
 mod meeting;
 mod pipes;
 
@@ -10,33 +9,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::{
-    life::{Connect, Life},
-    meeting::Meeting,
-    pipes::Pipes,
-};
+use self::{meeting::Meeting, pipes::Pipes};
 use crate::{
-    Call, Error, Memory, ProcessGroup,
-    front::{Front, Options},
+    Call, Error, Memory,
     guard::Guard,
     reduce::Stores,
     timeline::Way,
     transport::{Transport, direct, wire::Wire},
 };
 
-/// A world of `size` ranks in this process; each rank is for one thread.
-pub fn threads(size: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    world(size, |size, epoch| {
-        let world = Arc::new(World::new(size, epoch));
-        Ok((0..size).map(|rank| Arc::new(Local { rank, world: Arc::clone(&world) }) as Arc<dyn Transport>).collect())
-    })
-    .expect("threads need nothing that could be refused")
-}
-
-/// A world of `size` ranks in this process over any transport.
-pub(crate) fn world(size: usize, connect: Connect) -> Result<Vec<Arc<dyn ProcessGroup>>, Error> {
-    let life = Life::new(size, 0, connect, &Arc::new(Options::default()))?;
-    Ok((0..size).map(|rank| Arc::new(Front::new(life.parts(rank))) as Arc<dyn ProcessGroup>).collect())
+/// All ranks' parts.
+pub(crate) fn connect(size: usize, epoch: u64) -> Vec<Arc<dyn Transport>> {
+    let world = Arc::new(World::new(size, epoch));
+    (0..size).map(|rank| Arc::new(Local { rank, world: Arc::clone(&world) }) as Arc<dyn Transport>).collect()
 }
 
 /// The number of a split, and who is in it.

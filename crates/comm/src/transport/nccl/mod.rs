@@ -35,7 +35,7 @@ use super::{Transport, tcp::Tcp, wire::Wire};
 use crate::{
     Call, DType, Error, Kind, Memory,
     guard::{Alarm, Guard, Stall, Terms},
-    wireup::Node,
+    node::Node,
 };
 
 /// Up to so many bytes a message goes over TCP.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Shm,
-    choice::{Choice, Order},
+    choice::Choice,
     control::{CORE_WORDS, Control},
     cores::{self, OnOneCore},
     processor::processor,
@@ -18,6 +18,7 @@ use crate::{
     Error,
     cost::Link,
     reduce::{self, Stores},
+    staging::Order,
 };
 
 /// How often the flag goes to and fro.

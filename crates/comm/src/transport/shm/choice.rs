@@ -5,8 +5,10 @@
 //! machine. Others try each candidate when a group is made (`trial`), and leave what is known only
 //! for one that is clearly faster. `SHOAL_COMM_STAGING` decides instead of both.
 
-use super::control::STAGE;
-use crate::reduce::Stores;
+use crate::{
+    reduce::Stores,
+    staging::{Fixed, Order, STAGE, Writing},
+};
 
 /// Whose processor it is, and its caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,15 +26,6 @@ pub(super) struct Processor {
 pub(super) enum Vendor {
     Amd,
     Other,
-}
-
-/// How stages and results are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writing {
-    /// Each rank times its own ([`super::writes`]).
-    Timed,
-    Cached,
-    Past,
 }
 
 /// How one operation goes through stages.
@@ -79,27 +72,6 @@ pub(super) type Times = [[f64; CANDIDATES]; TRIED.len()];
 /// What was found by hand on AMD.
 const KNOWN: Staging = Staging { stage: STAGE, room: 2 * STAGE, writing: Writing::Timed };
 
-/// Who decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Order {
-    /// The processor's kind.
-    #[default]
-    Auto,
-    /// A trial, whatever the processor is.
-    Measured,
-    /// The owner.
-    Fixed(Fixed),
-}
-
-/// What the owner said; what was left out is as known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Fixed {
-    stage: Option<usize>,
-    room: Option<usize>,
-    writing: Option<Writing>,
-    large: Option<Stores>,
-}
-
 impl Choice {
     /// As long as nothing was tried.
     pub(super) const fn known() -> Self {
@@ -113,8 +85,18 @@ impl Choice {
             (Order::Auto, Vendor::Other) | (Order::Measured, _) => {
                 (Self { large: Large::Timed, ..Self::known() }, true)
             }
-            (Order::Fixed(fixed), _) => (fixed.choice(), false),
+            (Order::Fixed(fixed), _) => (Self::fixed(fixed), false),
         }
+    }
+
+    /// The owner's.
+    fn fixed(fixed: Fixed) -> Self {
+        let staging = Staging {
+            stage: fixed.stage.unwrap_or(KNOWN.stage),
+            room: fixed.room.unwrap_or(KNOWN.room),
+            writing: fixed.writing.unwrap_or(KNOWN.writing),
+        };
+        Self { short: staging, long: staging, large: fixed.large.map_or(Large::ByCache, Large::Always) }
     }
 
     /// What a trial found.
@@ -178,56 +160,6 @@ pub(super) fn candidates(second: usize) -> [Staging; CANDIDATES] {
         one(small, 0, Writing::Cached),
         one(small, 2 * STAGE, Writing::Past),
     ]
-}
-
-impl Fixed {
-    fn choice(self) -> Choice {
-        let staging = Staging {
-            stage: self.stage.unwrap_or(KNOWN.stage),
-            room: self.room.unwrap_or(KNOWN.room),
-            writing: self.writing.unwrap_or(KNOWN.writing),
-        };
-        Choice { short: staging, long: staging, large: self.large.map_or(Large::ByCache, Large::Always) }
-    }
-}
-
-impl Order {
-    /// From `auto`, `measured`, or some of
-    /// `stage=BYTES,room=BYTES,writes=timed|cached|past,large=cached|past`; an error says what it
-    /// may be.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |part: &str| {
-            format!(
-                "{part:?} is none of `auto`, `measured`, or a list of `stage=BYTES` (1024 to {STAGE}), `room=BYTES` (0 to {}), `writes=timed|cached|past` and \
-                 `large=cached|past`",
-                2 * STAGE
-            )
-        };
-        match text {
-            "auto" => return Ok(Self::Auto),
-            "measured" => return Ok(Self::Measured),
-            _ => {}
-        }
-        let mut fixed = Fixed::default();
-        for part in text.split(',').map(str::trim) {
-            let (name, value) = part.split_once('=').ok_or_else(|| wrong(part))?;
-            let bytes = |least: usize, most: usize| {
-                let bytes = value.parse().ok().filter(|bytes| (least..=most).contains(bytes));
-                bytes.map(Some).ok_or_else(|| wrong(part))
-            };
-            match (name, value) {
-                ("stage", _) => fixed.stage = bytes(1024, STAGE)?,
-                ("room", _) => fixed.room = bytes(0, 2 * STAGE)?,
-                ("writes", "timed") => fixed.writing = Some(Writing::Timed),
-                ("writes", "cached") => fixed.writing = Some(Writing::Cached),
-                ("writes", "past") => fixed.writing = Some(Writing::Past),
-                ("large", "cached") => fixed.large = Some(Stores::Cached),
-                ("large", "past") => fixed.large = Some(Stores::Streaming),
-                _ => return Err(wrong(part)),
-            }
-        }
-        Ok(Self::Fixed(fixed))
-    }
 }
 
 #[cfg(test)]

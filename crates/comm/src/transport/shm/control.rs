@@ -9,6 +9,7 @@
 use std::sync::atomic::AtomicU8;
 
 use super::flag::Flag;
+use crate::staging::STAGE;
 
 const LINE: usize = 128;
 /// Two lines, taken in turns: come to an operation, with what it gives (at most [`INLINE`] bytes)
@@ -56,8 +57,6 @@ pub(super) const CORE_WORDS: usize = LINE / 8 - 1;
 pub(super) const INLINE: usize = 56;
 /// What a slot holds at most; an operation that gives no more is done in one step.
 pub(super) const SLOT: usize = 16 << 10;
-/// What a stage holds: one step of a longer operation.
-pub(super) const STAGE: usize = 1 << 20;
 /// Parts of a message that can be under way to one receiver.
 pub(super) const PARCELS: usize = 4;
 /// What a part holds.

@@ -402,16 +402,9 @@ fn shown(kind: Kind, rank: usize) -> (bool, bool) {
     }
 }
 
-/// A world of `size` ranks of this process, each of which maps every segment by itself.
-///
-/// # Errors
-/// The system gives no shared memory.
-pub fn shared_memory(size: usize) -> Result<Vec<Arc<dyn crate::ProcessGroup>>, Error> {
-    crate::transport::local::world(size, |n, epoch| connect(n, epoch, |shm| shm))
-}
-
-/// All ranks' parts, each made ready by `ready`.
-fn connect(n: usize, epoch: u64, ready: fn(Shm) -> Shm) -> Result<Vec<Arc<dyn Transport>>, Error> {
+/// The parts of ranks of one process, each made ready by `ready`; every rank maps every segment by
+/// itself.
+pub(crate) fn connect(n: usize, epoch: u64, ready: fn(Shm) -> Shm) -> Result<Vec<Arc<dyn Transport>>, Error> {
     let made = (0..n).map(|_| Segment::create(segment_bytes(n).min(1 << 32))).collect::<Result<Vec<_>, _>>()?;
     let map = |segment: &Segment| {
         let file =

@@ -7,16 +7,12 @@
 
 use std::ops::Range;
 
-use super::{
-    Shm,
-    choice::{Staging, Writing},
-    control::{self, Control},
-    flat,
-};
+use super::{Shm, choice::Staging, control::Control, flat};
 use crate::{
     Call, Error, Kind, ReduceOp,
     guard::Guard,
     reduce::{self, Reduction, Stores},
+    staging::{STAGE, Writing},
     transport::{
         direct::{self, PerRank},
         pull::{self, gives, pieces},
@@ -49,7 +45,7 @@ impl Steps {
     pub(super) fn of(longest: usize, many: usize, size: usize, staging: Staging) -> Self {
         let Staging { stage, room, writing } = staging;
         // Whole lines, so that steps begin where vectors do.
-        let most = (stage.min(control::STAGE) / many) & !63;
+        let most = (stage.min(STAGE) / many) & !63;
         let stride = most.min((longest * size).next_multiple_of(64));
         Self { longest, each: most / size, stride, bytes: stride * many, room, writing }
     }

@@ -11,15 +11,13 @@ use std::{
 
 use super::{
     Shm,
-    choice::{Choice, Order, candidates},
+    choice::{Choice, candidates},
     connect,
     segment::Segment,
     trial::Patience,
 };
 use crate::{
-    Error, ProcessGroup, ProcessGroupExt, ReduceOp,
-    guard::Alarm,
-    transport::{Transport, local::world},
+    Error, ProcessGroup, ProcessGroupExt, ReduceOp, guard::Alarm, staging::Order, threads::world, transport::Transport,
 };
 
 /// Numbers that follow from the seed alone.

@@ -2,13 +2,14 @@
 //! it.
 
 use super::{
-    choice::{Choice, Large, SHORT, Staging, Writing},
+    choice::{Choice, Large, SHORT, Staging},
     control::{INLINE, SLOT},
     processor::processor,
 };
 use crate::{
     Kind,
     cost::{Algorithm, Link},
+    staging::Writing,
 };
 
 /// The least that goes through slots, and the most.

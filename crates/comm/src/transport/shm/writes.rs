@@ -16,8 +16,8 @@ use std::{
     time::Instant,
 };
 
-use super::{choice::Writing, control::ROUND};
-use crate::reduce::Stores;
+use super::control::ROUND;
+use crate::{reduce::Stores, staging::Writing};
 
 /// Less is written through the caches, whatever is known.
 const LEAST: usize = 4 << 10;

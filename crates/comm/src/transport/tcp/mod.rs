@@ -19,10 +19,10 @@ use super::Transport;
 use super::wire::Wire;
 use crate::cost::{self, Algorithm, Link};
 use crate::guard::{Alarm, Guard, Stall, Terms, Watch};
+use crate::node::Node;
 use crate::rendezvous::{Name, Purpose};
 use crate::timeline::Way;
 use crate::watch::Fate;
-use crate::wireup::Node;
 use crate::{Call, DType, Error, Kind, Memory, ReduceOp};
 
 /// TCP between all ranks of a group.

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Error, S3Uri, Script};
-
-use super::{refuse, s3_uri};
+use crate::{
+    Error, S3Uri, Script,
+    refusal::{refuse, s3_uri},
+};
 
 const PROGRAM: &str = "sagemaker_program";
 const SUBMIT_DIRECTORY: &str = "sagemaker_submit_directory";

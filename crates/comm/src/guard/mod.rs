@@ -1,119 +1,21 @@
 //! What every wait loop asks: has something gone wrong, and is there time left?
 
+mod alarm;
+mod stall;
+mod watch;
+
 use std::{
     cell::Cell,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU32, Ordering},
-    },
     time::{Duration, Instant},
 };
 
+pub(crate) use self::{
+    alarm::{Alarm, Fault},
+    stall::Stall,
+    watch::{Among, Watch},
+};
 use crate::{Call, Error, error::At, observer, timeline::Way};
-
-/// Something that ends the work of the whole group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A rank's process is gone.
-    Died { rank: usize, how: String },
-    /// A rank is silent.
-    Hung { rank: usize, milliseconds: u64 },
-    /// Another rank gave up by itself.
-    GaveUp { rank: usize, why: String },
-    /// Ranks called different things as this number, which counts messages where it is between two
-    /// (sender, receiver).
-    Dispute { number: u64, between: Option<(usize, usize)> },
-    /// The group was re-formed.
-    Revoked,
-    /// Something that concerns only a group that was split off: its members by their numbers here,
-    /// and the fault by their numbers there.
-    Within { members: Vec<usize>, fault: Box<Fault> },
-}
-
-impl Fault {
-    /// What this means to a group of these members, if it concerns them.
-    fn within(&self, members: &[usize]) -> Option<Self> {
-        let place = |rank: &usize| members.iter().position(|member| member == rank);
-        match self {
-            Self::Died { rank, how } => Some(Self::Died { rank: place(rank)?, how: how.clone() }),
-            Self::Hung { rank, milliseconds } => Some(Self::Hung { rank: place(rank)?, milliseconds: *milliseconds }),
-            Self::GaveUp { rank, why } => Some(Self::GaveUp { rank: place(rank)?, why: why.clone() }),
-            Self::Revoked => Some(Self::Revoked),
-            Self::Within { members: concerned, fault } if concerned == members => Some((**fault).clone()),
-            Self::Within { .. } | Self::Dispute { .. } => None,
-        }
-    }
-}
-
-/// One word per group and process that every wait loop polls. The first fault stays.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    raised: AtomicU32,
-    fault: Mutex<Option<Fault>>,
-    /// Of groups that were split off, with their members.
-    parts: Mutex<Vec<(Vec<usize>, Weak<Alarm>)>>,
-    /// Ranks that said goodbye: what waits for one of them waits in vain, and nothing else is
-    /// wrong.
-    left: Mutex<Vec<usize>>,
-}
-
-impl Alarm {
-    /// Raises the alarm, if nobody has. Groups that were split off hear of what concerns them.
-    pub(crate) fn raise(&self, fault: Fault) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.retain(|(_, part)| part.strong_count() > 0);
-        for (members, part) in parts.iter() {
-            if let (Some(fault), Some(part)) = (fault.within(members), part.upgrade()) {
-                part.raise(fault);
-            }
-        }
-        drop(parts);
-        if matches!(fault, Fault::Within { .. }) {
-            return;
-        }
-        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(fault);
-        self.raised.store(1, Ordering::Release);
-    }
-
-    /// That rank ends in order. Whoever does not need it any more goes on.
-    pub(crate) fn leave(&self, rank: usize) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
-        for (members, part) in self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            if let (Some(place), Some(part)) = (members.iter().position(|member| *member == rank), part.upgrade()) {
-                part.leave(place);
-            }
-        }
-    }
-
-    /// Whether that rank said goodbye.
-    pub(crate) fn has_left(&self, rank: usize) -> bool {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
-    }
-
-    /// The alarm of a group that was split off.
-    fn part(&self, members: &[usize]) -> Arc<Self> {
-        let part = Arc::new(Self::default());
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push((members.to_vec(), Arc::downgrade(&part)));
-        if let Some(fault) = self.fault().and_then(|fault| fault.within(members)) {
-            part.raise(fault);
-        }
-        (0..members.len()).filter(|place| self.has_left(members[*place])).for_each(|place| part.leave(place));
-        part
-    }
-
-    /// Whether anything is wrong: one load.
-    #[inline]
-    pub(crate) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Relaxed) != 0
-    }
-
-    /// What is wrong.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// How a wait loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,33 +95,6 @@ pub(crate) struct Terms<'a> {
     pub(crate) stall: &'a Stall,
     /// Whom a rank that waits long tells what it waits in.
     pub(crate) watch: Option<&'a dyn Watch>,
-}
-
-/// Gets what waits, for how long it has, and for which ranks.
-type Tell = dyn Fn(&At, Duration, &[usize]) + Send + Sync;
-
-/// Whom to tell, and after how long, that an operation waits for ranks that have not come.
-pub(crate) struct Stall {
-    /// After how long.
-    pub(crate) after: Duration,
-    /// Who.
-    pub(crate) tell: Box<Tell>,
-}
-
-impl fmt::Debug for Stall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stall after {:?}", self.after)
-    }
-}
-
-impl Default for Stall {
-    /// Says so on standard error after 30 s.
-    fn default() -> Self {
-        let tell = |at: &At, waited: Duration, ranks: &[usize]| {
-            eprintln!("shoal-comm: {at} has waited {:.0} s for ranks {ranks:?}", waited.as_secs_f64());
-        };
-        Self { after: Duration::from_secs(30), tell: Box::new(tell) }
-    }
 }
 
 impl<'a> Guard<'a> {
@@ -414,81 +289,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// How one group's ranks hear of each other's fate. Implementations raise the alarm by themselves.
-pub(crate) trait Watch: Send + Sync + fmt::Debug {
-    /// What every wait loop of this group polls.
-    fn alarm(&self) -> &Arc<Alarm>;
-
-    /// Tells every rank of the group, this one included.
-    fn tell(&self, fault: &Fault);
-
-    /// Tells every rank that this one makes the group anew, and before that why: whoever has not
-    /// heard of the loss yet is not left without its name.
-    fn revoke(&self) {
-        if let Some(fault @ (Fault::Died { .. } | Fault::Hung { .. } | Fault::GaveUp { .. })) = self.alarm().fault() {
-            self.tell(&fault);
-        }
-        self.tell(&Fault::Revoked);
-    }
-
-    /// Tells the others what this rank called in a dispute of a group of these members (if it
-    /// knows), and gives what each member said; waits at most `patience` for those that have not
-    /// yet. A group has one dispute in its life.
-    fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>>;
-
-    /// This rank has waited long in operation `number` of these members (all if not said), or of
-    /// `between` two of them, and called what `signature` says. Whether another waits in the same
-    /// operation and called something else. Transports where every call meets every other need not
-    /// know.
-    fn waits(
-        &self,
-        _members: Option<&[usize]>,
-        _number: u64,
-        _between: Option<(usize, usize)>,
-        _signature: u64,
-    ) -> bool {
-        false
-    }
-}
-
-/// The watch of a group that was split off.
-#[derive(Debug)]
-pub(crate) struct Among {
-    whole: Arc<dyn Watch>,
-    members: Vec<usize>,
-    alarm: Arc<Alarm>,
-}
-
-impl Among {
-    /// `members` of the whole group, by their numbers there, in the order of their new ones.
-    pub(crate) fn new(whole: &Arc<dyn Watch>, members: &[usize]) -> Self {
-        Self { whole: Arc::clone(whole), members: members.to_vec(), alarm: whole.alarm().part(members) }
-    }
-}
-
-impl Watch for Among {
-    fn alarm(&self) -> &Arc<Alarm> {
-        &self.alarm
-    }
-
-    fn tell(&self, fault: &Fault) {
-        self.whole.tell(&Fault::Within { members: self.members.clone(), fault: Box::new(fault.clone()) });
-    }
-
-    fn calls(&self, members: &[usize], mine: Option<&str>, patience: Duration) -> Vec<Option<String>> {
-        let members: Vec<_> = members.iter().map(|member| self.members[*member]).collect();
-        self.whole.calls(&members, mine, patience)
-    }
-
-    fn waits(&self, members: Option<&[usize]>, number: u64, between: Option<(usize, usize)>, signature: u64) -> bool {
-        let members = members.map_or_else(
-            || self.members.clone(),
-            |members| members.iter().map(|member| self.members[*member]).collect(),
-        );
-        self.whole.waits(Some(&members), number, between, signature)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,28 +313,5 @@ mod tests {
         };
         let at = At { operation: "barrier".to_owned(), number: 4 };
         assert_eq!(error, Error::Deadline { waiting_for: vec![2], milliseconds: 5, at });
-    }
-
-    #[test]
-    fn the_first_fault_stays() {
-        let alarm = Alarm::default();
-        assert!(!alarm.is_raised());
-        alarm.raise(Fault::Died { rank: 1, how: "gone".to_owned() });
-        alarm.raise(Fault::Hung { rank: 2, milliseconds: 1 });
-        assert_eq!(alarm.fault(), Some(Fault::Died { rank: 1, how: "gone".to_owned() }));
-    }
-
-    #[test]
-    fn groups_that_were_split_off_hear_of_what_concerns_them() {
-        let whole = Alarm::default();
-        let (one, two) = (whole.part(&[2, 0]), whole.part(&[1, 3]));
-        whole
-            .raise(Fault::Within { members: vec![1, 3], fault: Box::new(Fault::Dispute { number: 5, between: None }) });
-        assert_eq!((whole.fault(), one.fault()), (None, None));
-        assert_eq!(two.fault(), Some(Fault::Dispute { number: 5, between: None }));
-        whole.raise(Fault::Hung { rank: 2, milliseconds: 7 });
-        assert_eq!(one.fault(), Some(Fault::Hung { rank: 0, milliseconds: 7 }));
-        assert_eq!(whole.part(&[1]).fault(), None);
-        assert!(whole.part(&[2]).is_raised());
     }
 }

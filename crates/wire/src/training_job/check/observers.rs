@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{refuse, s3_uri};
-use crate::{Error, training_job::request};
+use crate::{
+    Error,
+    refusal::{refuse, s3_uri},
+    training_job::request,
+};
 
 /// `ProfilingIntervalInMilliseconds` that there are.
 const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
