@@ -1,4 +1,4 @@
-"""`/metrics`, read as strictly as Prometheus does; and the dashboard that rests on it."""
+"""`/metrics`, read as strictly as Prometheus does; and the dashboard that reads it."""
 
 import json
 import pathlib

@@ -3,7 +3,7 @@
 //!
 //! These tests watch and kill processes of a whole machine, so one may fail where the machine stood
 //! still for a moment. The few that fail are tried once more, alone; those that pass then are named
-//! in the end, so that nobody overlooks them.
+//! in the end.
 //!
 //! As they wait more than they compute, several files run at a time, each whole in one worker with
 //! one server. Files that need the machine for themselves are marked `alone` and run after the

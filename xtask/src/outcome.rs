@@ -75,7 +75,7 @@ impl Outcome {
         passed.chain(failed).chain(skipped).collect()
     }
 
-    /// Adds what one runner said, and what it said when it tried the failed ones again.
+    /// Adds the outcome of one runner, and that of its second try of the failed tests.
     pub(crate) fn add(&mut self, first: Outcome, again: Outcome) {
         self.passed += first.passed + again.passed;
         self.skipped.extend(first.skipped.into_iter().chain(again.skipped));

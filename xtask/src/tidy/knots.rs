@@ -8,54 +8,31 @@ use super::{Source, imports, purity::code};
 /// Modules of one level that may reach each other.
 const MAX_KNOT: usize = 4;
 
-/// Knots that are left, the largest of a level first: crate and module around them, their size. An
-/// entry that is not exact is a complaint.
-const EXCEPTIONS: &[(&str, usize)] = &[];
-
 /// A module as its path in the crate; the root is empty.
 type Module = Vec<String>;
 
 /// Complaints about knots in crates. Tests and conformance suites are left out: they may import
 /// whatever they check.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
-    complaints(sources, EXCEPTIONS)
-}
-
-fn complaints(sources: &[Source], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<(Module, &Source)>> = BTreeMap::new();
     for source in sources {
         if let Some((name, module)) = module_of(&source.path) {
             crates.entry(name).or_default().push((module, source));
         }
     }
-    let mut left = exceptions.to_vec();
     let mut problems = Vec::new();
     for (name, modules) in crates {
         let mut knots = knots(&modules);
         knots.sort_by_key(|knot| std::cmp::Reverse(knot.members.len()));
         for Knot { around, members, reasons } in knots.into_iter().filter(|knot| knot.members.len() > MAX_KNOT) {
             let level = [vec![name.to_owned()], around].concat().join("::");
-            let exception = left.iter().position(|(it, _)| *it == level).map(|at| left.remove(at));
-            let size = members.len();
-            match exception {
-                Some((_, limit)) if size == limit => {}
-                Some((_, limit)) if size < limit => problems.push(format!(
-                    "{level}: a knot has {size} modules, and its exception is for {limit}; lower it in xtask/src/tidy/knots.rs"
-                )),
-                _ => {
-                    let members = members.into_iter().collect::<Vec<_>>().join(", ");
-                    let reasons = reasons.join("\n    ");
-                    problems.push(format!(
-                        "{level}: these modules all reach each other by their imports: {members}; move what they share below them\n    {reasons}"
-                    ));
-                }
-            }
+            let members = members.into_iter().collect::<Vec<_>>().join(", ");
+            let reasons = reasons.join("\n    ");
+            problems.push(format!(
+                "{level}: these modules all reach each other by their imports: {members}; move what they share below them\n    {reasons}"
+            ));
         }
     }
-    let unneeded = left
-        .into_iter()
-        .map(|(level, _)| format!("{level}: an exception has no knot; remove it from xtask/src/tidy/knots.rs"));
-    problems.extend(unneeded);
     problems
 }
 
@@ -225,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_only_shrink() {
+    fn a_knot_of_more_than_four_modules_is_a_complaint() {
         let names = ["a", "b", "c", "d", "e"];
         let ring: Vec<_> = names
             .iter()
@@ -234,9 +211,7 @@ mod tests {
             .collect();
         let files: Vec<_> = ring.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let sources = crate_of(&files);
-        assert_eq!(complaints(&sources, &[]).len(), 1);
-        assert!(complaints(&sources, &[("x", 5)]).is_empty());
-        assert!(complaints(&sources, &[("x", 6)])[0].contains("lower it"));
-        assert!(complaints(&sources, &[("x", 5), ("x", 5)])[0].contains("remove it"));
+        assert_eq!(check(&sources).len(), 1);
+        assert_eq!(super::check(&sources[..4]), [""; 0]);
     }
 }
