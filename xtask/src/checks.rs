@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
+    environment::Environments,
     instructions,
     outcome::{Outcome, Skip},
     tidy,
@@ -76,6 +77,7 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let locked = ["metadata", "--locked", "--format-version", "1"];
     outcome.count("Cargo.lock", succeeds(cargo(workspace).args(locked).stdout(Stdio::null()))?);
     outcome.count("fmt", succeeds(cargo(workspace).args(["fmt", "--all", "--", "--check"]))?);
+    python(workspace, outcome)?;
     let problems = tidy::problems(workspace)?;
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     outcome.count("tidy", problems.is_empty());
@@ -91,6 +93,19 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     arm64(workspace, outcome)?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
+    Ok(())
+}
+
+/// The formatting of Python.
+fn python(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
+    let Some(python) = Environments::find(workspace)?.package()? else {
+        let reason = "needs a package registry: ruff is fetched once and then kept in ~/.cache/shoal".to_owned();
+        outcome.skipped.push(Skip { name: "format of Python".to_owned(), reason });
+        return Ok(());
+    };
+    let mut ruff = Command::new(python);
+    ruff.args(["-m", "ruff", "format", "--check", "--quiet", "--diff", "."]).current_dir(&workspace.root);
+    outcome.count("format of Python", succeeds(&mut ruff)?);
     Ok(())
 }
 
