@@ -203,17 +203,44 @@ pub(crate) fn from_dto(checksum: Checksum) -> BTreeMap<String, String> {
     ALGORITHMS.into_iter().zip(values).filter_map(|(algorithm, value)| Some((algorithm.to_owned(), value?))).collect()
 }
 
-pub(crate) fn to_dto(checksums: &BTreeMap<String, String>) -> Checksum {
-    let value = |algorithm| checksums.get(algorithm).cloned();
+/// A DTO of these members and, in the members for them, checksums by algorithm: those of an object
+/// with their type, those of a part without.
+macro_rules! with_checksums {
+    (object $checksums:expr, $dto:ident { $($members:tt)* }) => {
+        $crate::checksums::with_checksums!(part $checksums, $dto {
+            checksum_type: $crate::checksums::type_of($checksums),
+            $($members)*
+        })
+    };
+    (part $checksums:expr, $dto:ident { $($members:tt)* }) => {{
+        let found = $crate::checksums::to_dto($checksums);
+        $dto {
+            checksum_crc32: found.checksum_crc32,
+            checksum_crc32c: found.checksum_crc32c,
+            checksum_crc64nvme: found.checksum_crc64nvme,
+            checksum_sha1: found.checksum_sha1,
+            checksum_sha256: found.checksum_sha256,
+            $($members)*
+        }
+    }};
+}
+pub(crate) use with_checksums;
+
+pub(crate) fn type_of(checksums: &BTreeMap<String, String>) -> Option<ChecksumType> {
     // Base64 has no hyphen.
     let kind = |sum: &String| if sum.contains('-') { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT };
+    checksums.values().next().map(|sum| ChecksumType::from_static(kind(sum)))
+}
+
+pub(crate) fn to_dto(checksums: &BTreeMap<String, String>) -> Checksum {
+    let value = |algorithm| checksums.get(algorithm).cloned();
     Checksum {
         checksum_crc32: value("crc32"),
         checksum_crc32c: value("crc32c"),
         checksum_crc64nvme: value("crc64nvme"),
         checksum_sha1: value("sha1"),
         checksum_sha256: value("sha256"),
-        checksum_type: checksums.values().next().map(|sum| ChecksumType::from_static(kind(sum))),
+        checksum_type: type_of(checksums),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName};
 use s3s::dto::{
-    Checksum, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition,
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, ETagCondition,
     MetadataDirective, Range, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -14,7 +14,7 @@ use shoal_store::{Attributes, StoreError};
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums;
+use crate::checksums::{self, with_checksums};
 use crate::conditions::{Conditions, put_condition};
 use crate::errors::blocking;
 use crate::multipart;
@@ -82,18 +82,14 @@ pub(crate) async fn copy_object(
         objects.copy((&source_bucket, &source), &bucket, &key, &attributes, &condition)
     });
     let meta = meta.await?;
-    let found = checksums::to_dto(&meta.attributes.checksums);
     Ok(S3Response::new(CopyObjectOutput {
-        copy_object_result: Some(CopyObjectResult {
-            e_tag: Some(attributes::etag(&meta)),
-            last_modified: Some(attributes::timestamp(meta.modified_ms)),
-            checksum_crc32: found.checksum_crc32,
-            checksum_crc32c: found.checksum_crc32c,
-            checksum_crc64nvme: found.checksum_crc64nvme,
-            checksum_sha1: found.checksum_sha1,
-            checksum_sha256: found.checksum_sha256,
-            checksum_type: found.checksum_type,
-        }),
+        copy_object_result: Some(with_checksums!(
+            object & meta.attributes.checksums,
+            CopyObjectResult {
+                e_tag: Some(attributes::etag(&meta)),
+                last_modified: Some(attributes::timestamp(meta.modified_ms)),
+            }
+        )),
         server_side_encryption,
         ssekms_key_id: input.ssekms_key_id,
         ..CopyObjectOutput::default()
@@ -147,18 +143,14 @@ pub(crate) async fn upload_part_copy(
         objects.commit_part(writer, &input.upload_id, number, &checksums::from_dto(hasher.finalize()))
     });
     let part = part.await?;
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-        checksums::to_dto(&part.checksums);
     Ok(S3Response::new(UploadPartCopyOutput {
-        copy_part_result: Some(CopyPartResult {
-            e_tag: Some(ETag::Strong(part.etag)),
-            last_modified: Some(attributes::timestamp(part.modified_ms)),
-            checksum_crc32,
-            checksum_crc32c,
-            checksum_crc64nvme,
-            checksum_sha1,
-            checksum_sha256,
-        }),
+        copy_part_result: Some(with_checksums!(
+            part & part.checksums,
+            CopyPartResult {
+                e_tag: Some(ETag::Strong(part.etag)),
+                last_modified: Some(attributes::timestamp(part.modified_ms)),
+            }
+        )),
         ..UploadPartCopyOutput::default()
     }))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use s3s::dto::{
-    Checksum, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput,
+    CommonPrefix, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput,
     ListPartsOutput, MultipartUpload, Owner, Part, StorageClass,
 };
 use s3s::{S3Response, S3Result, s3_error};
@@ -11,7 +11,7 @@ use shoal_store::UploadMeta;
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums;
+use crate::checksums::with_checksums;
 use crate::errors::blocking;
 use crate::key_encoding::Encoding;
 use crate::multipart::{LAST_PART, check_upload, named};
@@ -34,19 +34,15 @@ pub(crate) async fn list_parts(backend: &Backend, input: ListPartsInput) -> S3Re
     // AWS names the last part of every page, of the last one, too.
     let next_part_number_marker = Some(parts.last().map_or(0, |part| number(part.number)));
     let listed = parts.into_iter().map(|part| {
-        let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-            checksums::to_dto(&part.checksums);
-        Part {
-            part_number: Some(number(part.number)),
-            size: Some(attributes::signed(part.size)),
-            e_tag: Some(ETag::Strong(part.etag)),
-            last_modified: Some(attributes::timestamp(part.modified_ms)),
-            checksum_crc32,
-            checksum_crc32c,
-            checksum_crc64nvme,
-            checksum_sha1,
-            checksum_sha256,
-        }
+        with_checksums!(
+            part & part.checksums,
+            Part {
+                part_number: Some(number(part.number)),
+                size: Some(attributes::signed(part.size)),
+                e_tag: Some(ETag::Strong(part.etag)),
+                last_modified: Some(attributes::timestamp(part.modified_ms)),
+            }
+        )
     });
     let (checksum_algorithm, checksum_type) = named(upload.checksum.as_ref());
     Ok(S3Response::new(ListPartsOutput {

@@ -13,7 +13,7 @@ use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, 
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums;
+use crate::checksums::{self, with_checksums};
 use crate::conditions::put_condition;
 use crate::errors::{blocking, from_store};
 
@@ -153,20 +153,16 @@ async fn join(
 }
 
 fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
-    let found = checksums::to_dto(&meta.attributes.checksums);
-    CompleteMultipartUploadOutput {
-        location: Some(format!("/{bucket}/{key}")),
-        bucket: Some(bucket),
-        key: Some(key),
-        e_tag: Some(attributes::etag(meta)),
-        checksum_crc32: found.checksum_crc32,
-        checksum_crc32c: found.checksum_crc32c,
-        checksum_crc64nvme: found.checksum_crc64nvme,
-        checksum_sha1: found.checksum_sha1,
-        checksum_sha256: found.checksum_sha256,
-        checksum_type: found.checksum_type,
-        ..CompleteMultipartUploadOutput::default()
-    }
+    with_checksums!(
+        object & meta.attributes.checksums,
+        CompleteMultipartUploadOutput {
+            location: Some(format!("/{bucket}/{key}")),
+            bucket: Some(bucket),
+            key: Some(key),
+            e_tag: Some(attributes::etag(meta)),
+            ..CompleteMultipartUploadOutput::default()
+        }
+    )
 }
 
 /// The stored parts that completion lists; each has to be there, to have the checksums that are

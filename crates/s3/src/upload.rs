@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums::{self, Promise};
+use crate::checksums::{Promise, with_checksums};
 use crate::chunked;
 use crate::conditions::put_condition;
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
@@ -46,19 +46,15 @@ pub(crate) async fn put_object(
     })
     .await?;
 
-    let found = checksums::to_dto(&meta.attributes.checksums);
-    Ok(S3Response::new(PutObjectOutput {
-        e_tag: Some(attributes::etag(&meta)),
-        checksum_crc32: found.checksum_crc32,
-        checksum_crc32c: found.checksum_crc32c,
-        checksum_crc64nvme: found.checksum_crc64nvme,
-        checksum_sha1: found.checksum_sha1,
-        checksum_sha256: found.checksum_sha256,
-        checksum_type: found.checksum_type,
-        server_side_encryption,
-        ssekms_key_id: input.ssekms_key_id,
-        ..PutObjectOutput::default()
-    }))
+    Ok(S3Response::new(with_checksums!(
+        object & meta.attributes.checksums,
+        PutObjectOutput {
+            e_tag: Some(attributes::etag(&meta)),
+            server_side_encryption,
+            ssekms_key_id: input.ssekms_key_id,
+            ..PutObjectOutput::default()
+        }
+    )))
 }
 
 pub(crate) async fn upload_part(
@@ -82,17 +78,10 @@ pub(crate) async fn upload_part(
     })
     .await?;
 
-    let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
-        checksums::to_dto(&part.checksums);
-    Ok(S3Response::new(UploadPartOutput {
-        e_tag: Some(ETag::Strong(part.etag)),
-        checksum_crc32,
-        checksum_crc32c,
-        checksum_crc64nvme,
-        checksum_sha1,
-        checksum_sha256,
-        ..UploadPartOutput::default()
-    }))
+    Ok(S3Response::new(with_checksums!(
+        part & part.checksums,
+        UploadPartOutput { e_tag: Some(ETag::Strong(part.etag)), ..UploadPartOutput::default() }
+    )))
 }
 
 /// A body that has come in.
