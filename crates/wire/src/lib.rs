@@ -1,7 +1,7 @@
 //! AWS shapes as plain types to and from http requests and responses; SigV4; error codes; the
 //! constraint table and its validator. Pure.
 //!
-//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse`] -> [`Call`] -> [`Input`], and a
+//! A request goes [`route()`] -> [`sigv4::verify`] -> [`parse()`] -> [`Call`] -> [`Input`], and a
 //! [`Reply`] or an [`Error`] goes back through [`respond`] or [`respond_error`]. One table has the
 //! [`Operation`]s that are served with the constraints of their inputs and the members of their
 //! outputs; it is generated from AWS's service models. What a table cannot say stands beside the

@@ -80,7 +80,7 @@ impl Protocol {
 pub enum Route {
     /// The S3 front: signed for S3, pre-signed, or unsigned without being a page's GET.
     S3,
-    /// A service with operations: verify the signature, then [`crate::parse`].
+    /// A service with operations: verify the signature, then [`crate::parse()`].
     Api(Service),
     /// An unsigned GET or HEAD of `/` or `/healthz`, as browsers and probes send, or anything below
     /// `/console`.

@@ -27,8 +27,9 @@ use crate::rendezvous::{MOST_RANKS, Member, rand_word};
 use crate::watch::{Fate, Mesh};
 use crate::{Error, ProcessGroup, ProcessGroupExt};
 
-/// How long it looks before it shows the others that it lives.
+/// How long rank 0 looks before it shows the others that it lives.
 const SLICE: Duration = Duration::from_millis(500);
+
 /// A place among those that come to take part, or an address at which nobody listens any more.
 fn is_there(member: &Member) -> bool {
     std::net::TcpStream::connect_timeout(&member.address, Duration::from_secs(2)).is_ok()

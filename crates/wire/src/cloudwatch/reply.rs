@@ -6,7 +6,7 @@ use super::{Datapoint, Metric, MetricResult, Statistic};
 use crate::{Reply, timestamp};
 
 impl Reply {
-    /// `GetMetricStatistics`: the metric's name, [`GetMetricStatistics::statistics`], and the
+    /// `GetMetricStatistics`: the metric's name, [`crate::GetMetricStatistics::statistics`], and
     /// periods that have values.
     pub fn get_metric_statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Self {
         let entry = |datapoint: &Datapoint| {

@@ -244,7 +244,7 @@ mod tests {
                         Step::Reduce { recv, len, root, .. } if root == r => sum(&sends, 0, recv, len),
                         Step::ReduceScatter { recv, len, .. } => sum(&sends, r * len, recv, len),
                         Step::AllGather { recv, bytes, .. } => {
-                            (0..n).for_each(|from| recv.add(from * bytes).copy_from(sends[from], bytes))
+                            (0..n).for_each(|from| recv.add(from * bytes).copy_from(sends[from], bytes));
                         }
                         Step::Broadcast { recv, bytes, root, .. } => recv.copy_from(sends[root], bytes),
                         _ => {}
