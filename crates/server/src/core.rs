@@ -186,7 +186,7 @@ struct Loop {
 pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Folded, ServerError> {
     let snapshot = journal.snapshot()?;
     let snapshot = snapshot.as_ref().map(|(version, bytes)| (*version, &bytes[..]));
-    let mut fold = Fold::new(snapshot, capacity.clone(), catalog.clone()).map_err(unreadable)?;
+    let mut fold = Fold::new(snapshot, capacity.clone(), catalog.clone()).map_err(|error| unreadable(&error))?;
     let mut failure = None;
     journal.events_after(fold.version(), &mut |at, bytes| {
         if failure.is_none() {
@@ -195,12 +195,12 @@ pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Cata
         Ok(())
     })?;
     match failure {
-        Some(error) => Err(unreadable(error)),
-        None => fold.finish(journal.version()?).map_err(unreadable),
+        Some(error) => Err(unreadable(&error)),
+        None => fold.finish(journal.version()?).map_err(|error| unreadable(&error)),
     }
 }
 
-fn unreadable(error: FoldError) -> ServerError {
+fn unreadable(error: &FoldError) -> ServerError {
     ServerError::Journal(error.to_string())
 }
 

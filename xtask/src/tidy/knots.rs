@@ -212,6 +212,6 @@ mod tests {
         let files: Vec<_> = ring.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let sources = crate_of(&files);
         assert_eq!(check(&sources).len(), 1);
-        assert_eq!(super::check(&sources[..4]), [""; 0]);
+        assert_eq!(check(&sources[..4]), [""; 0]);
     }
 }

@@ -72,6 +72,8 @@ impl Server {
                     let service = service_fn(|request| async { Ok::<_, Infallible>(front.call(request).await) });
                     // A client that goes away is not this test's business.
                     let _ = hyper::server::conn::http1::Builder::new()
+                        // A refused request's body may follow, see `server::expectations`.
+                        .keep_alive(false)
                         .serve_connection(TokioIo::new(socket), service)
                         .await;
                 });
