@@ -276,7 +276,7 @@ fn facts(
         ("Network isolation", yes(request.enable_network_isolation)),
         ("Spot training", yes(request.enable_managed_spot_training)),
         ("Warm pool", pool.map(kept)),
-        ("Attempt", view.attempt.clone()),
+        ("Attempt", view.attempt.clone().map(Into::into)),
         ("Role", Some(request.role_arn.clone())),
         ("ARN", Some(arn.to_owned())),
     ];

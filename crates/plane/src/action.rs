@@ -1,6 +1,7 @@
 //! Effects that the core asks for. All are idempotent: the shell's are named by the attempt, the
 //! tuner's by the tuning job and a number.
 
+use crate::AttemptId;
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
@@ -15,7 +16,7 @@ pub enum Action {
         /// Training job's name.
         job: String,
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// Its number among the job's, from 1.
         number: u32,
         /// What each instance may use, as placed.
@@ -35,7 +36,7 @@ pub enum Action {
     /// Order these hosts to stop their program.
     StopInstances {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers: those that still run, and in a stop also those whose artifacts are
         /// awaited.
         hosts: Vec<u32>,
@@ -48,7 +49,7 @@ pub enum Action {
     /// then SIGTERM and the grace. Answered by reports of their ends.
     InterruptInstances {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers.
         hosts: Vec<u32>,
         /// Seconds before SIGTERM.
@@ -62,14 +63,14 @@ pub enum Action {
     /// [`crate::Command::InstancesCleared`].
     ClearInstances {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers.
         hosts: Vec<u32>,
     },
     /// Report to each of these hosts that they are the attempt's present ones.
     SetMembers {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers.
         hosts: Vec<u32>,
     },
@@ -79,7 +80,7 @@ pub enum Action {
         /// Training job's name.
         job: String,
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// Its number among the job's, from 1.
         number: u32,
         /// Hosts whose artifacts are complete; what others sent (hosts lost while they were
@@ -92,19 +93,19 @@ pub enum Action {
         /// Training job's name.
         job: String,
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Let the attempt's programs stand still: they keep their memory. It stands until
     /// [`Action::Resume`] or the release.
     Freeze {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Let the attempt's programs run up to so many units of resource, in all attempts together;
     /// wake them if they stand still. It stands until the next one, or [`Action::Freeze`].
     Resume {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// Where they pause; none: to their end.
         until: Option<u32>,
     },
@@ -112,7 +113,7 @@ pub enum Action {
 
 impl Action {
     /// Of which attempt.
-    pub fn attempt(&self) -> &str {
+    pub fn attempt(&self) -> &AttemptId {
         match self {
             Action::Launch { attempt, .. }
             | Action::StopInstances { attempt, .. }

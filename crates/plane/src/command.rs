@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus};
+use crate::{
+    AttemptId, GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus,
+};
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,7 +122,7 @@ pub enum Command {
     /// what is decided of it is.
     MemoryMeasured {
         /// By attempt, in bytes; those that are not named are taken to use what they did.
-        used: BTreeMap<String, u64>,
+        used: BTreeMap<AttemptId, u64>,
         /// Bytes that must be given back, or the kernel will choose what to kill; 0 if the machine
         /// has enough.
         lacking: u64,
@@ -130,7 +132,7 @@ pub enum Command {
     /// The launcher could not start an attempt's agents.
     LaunchFailed {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// For the failure reason; one that starts with `ClientError: ` or `AlgorithmError: ` keeps
         /// its kind, anything else is an `InternalServerError`.
         reason: String,
@@ -139,7 +141,7 @@ pub enum Command {
     /// counts from now on. Said again while that lasts.
     LaunchDelayed {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// For the status message.
         reason: String,
     },
@@ -147,7 +149,7 @@ pub enum Command {
     /// no time limit but the job's own.
     LaunchQueued {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// The target's reason; `None`: its agents are being started, and the time to report counts
         /// from now on. The same reason again is no event.
         reason: Option<String>,
@@ -155,7 +157,7 @@ pub enum Command {
     /// An agent says something. Late, repeated and unknown reports are fine: they yield no event.
     InstanceReported {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// Host number, from 1.
         host: u32,
         /// What.
@@ -164,26 +166,26 @@ pub enum Command {
     /// Nothing is left of these instances of an attempt that runs.
     InstancesCleared {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
     },
     /// `model.tar.gz` (and `output.tar.gz`) of an attempt are stored.
     ArtifactsStored {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// They could not be stored.
     ArtifactsFailed {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
         /// For the failure reason.
         reason: String,
     },
     /// No process of the attempt is left; its capacity is free.
     Released {
         /// Which.
-        attempt: String,
+        attempt: AttemptId,
     },
 }
 

@@ -1,7 +1,8 @@
 //! From requests and reports to facts.
 
 use crate::{
-    Command, Event, Fact, GangSpec, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause, Time,
+    AttemptId, Command, Event, Fact, GangSpec, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause,
+    Time,
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance, Stage},
@@ -165,7 +166,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Instances that are added to this attempt and have not reported.
-    fn joining(&self, attempt: &str) -> Option<(&'a TrainingJob, Vec<u32>)> {
+    fn joining(&self, attempt: &AttemptId) -> Option<(&'a TrainingJob, Vec<u32>)> {
         let job = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name))?;
         let current = job
             .gang
@@ -174,22 +175,22 @@ impl<'a> Decision<'a> {
         Some((job, current.joining()))
     }
 
-    fn not_joined(&mut self, attempt: &str, reason: &str) {
+    fn not_joined(&mut self, attempt: &AttemptId, reason: &str) {
         let Some((job, hosts)) = self.joining(attempt) else { return };
         for host in hosts {
             let reason = first_characters(reason, MAX_TEXT);
-            self.happens(job, Fact::InstanceLost { attempt: attempt.to_owned(), host, reason });
+            self.happens(job, Fact::InstanceLost { attempt: attempt.clone(), host, reason });
         }
     }
 
-    fn cleared(&mut self, attempt: &str, hosts: &[u32]) {
+    fn cleared(&mut self, attempt: &AttemptId, hosts: &[u32]) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
         let Some(current) = job.gang.running() else { return };
         let (lost, taken) = current.cleared(hosts);
         let until = current.replaced_after(self.now);
         for (hosts, until) in [(lost, Some(until)), (taken, None)] {
             if !hosts.is_empty() {
-                self.happens(job, Fact::InstancesCleared { attempt: attempt.to_owned(), hosts, until });
+                self.happens(job, Fact::InstancesCleared { attempt: attempt.clone(), hosts, until });
             }
         }
     }
@@ -202,7 +203,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn of_attempt(&mut self, attempt: &str, stage: Stage, fact: impl FnOnce(&TrainingJob, &Attempt) -> Option<Fact>) {
+    fn of_attempt(
+        &mut self,
+        attempt: &AttemptId,
+        stage: Stage,
+        fact: impl FnOnce(&TrainingJob, &Attempt) -> Option<Fact>,
+    ) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
         if let Some(attempt) = job.gang.attempt.as_ref().filter(|attempt| attempt.stage == stage)
             && let Some(fact) = fact(job, attempt)

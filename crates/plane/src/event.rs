@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause, StudyRecord, Time,
-    TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    AttemptId, GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause,
+    StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an
@@ -47,7 +47,7 @@ pub enum Fact {
     /// It left the queue: capacity is held from here to [`Fact::Released`].
     AttemptLaunched {
         /// `<uid>-<number>`.
-        attempt: String,
+        attempt: AttemptId,
         /// What each instance may use.
         placement: Placement,
         /// The agents' lease, in seconds.
@@ -66,7 +66,7 @@ pub enum Fact {
     /// An instance entered a phase.
     InstanceMoved {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1.
         host: u32,
         /// Where it is.
@@ -75,7 +75,7 @@ pub enum Fact {
     /// The training program on an instance is over.
     RankEnded {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1.
         host: u32,
         /// How.
@@ -87,7 +87,7 @@ pub enum Fact {
     /// Changes nothing here.
     CheckpointSaved {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1.
         host: u32,
         /// Below the checkpoint directory, and below the prefix in S3.
@@ -100,14 +100,14 @@ pub enum Fact {
     /// An instance's artifacts are with the server.
     InstanceUploaded {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1.
         host: u32,
     },
     /// An instance is gone, and not through its program.
     InstanceLost {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1.
         host: u32,
         /// Why.
@@ -123,7 +123,7 @@ pub enum Fact {
     /// All instances' artifacts are with the server; they are to be joined and stored.
     UploadsEnded {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// The job has its final status. Its row is final but for metrics of hosts that are still being
     /// stopped.
@@ -140,7 +140,7 @@ pub enum Fact {
     /// The attempt failed and another one follows when it is released.
     AttemptFailed {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// What the job's failure reason would be.
         reason: String,
         /// Status message.
@@ -153,7 +153,7 @@ pub enum Fact {
     /// another attempt follows when this one is released.
     AttemptInterrupted {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// Status message.
         message: String,
     },
@@ -161,7 +161,7 @@ pub enum Fact {
     /// another attempt follows when there is room.
     AttemptEvicted {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// Memory that its instances used together, in bytes: what the next attempt holds from its
         /// start.
         used_bytes: u64,
@@ -172,7 +172,7 @@ pub enum Fact {
     /// after a notice.
     InstancesInterrupted {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
         /// Status message.
@@ -182,7 +182,7 @@ pub enum Fact {
     /// be removed.
     InstancesVacated {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
         /// Status message, where it changes.
@@ -192,7 +192,7 @@ pub enum Fact {
     /// Nothing is left of these instances, and their capacity is free.
     InstancesCleared {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
         /// No others start in their places before.
@@ -202,14 +202,14 @@ pub enum Fact {
     /// Instances may start in these places again.
     ReplacementAllowed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
     },
     /// New instances start in these places of an attempt that runs: they hold capacity from here.
     InstancesAdded {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host numbers, from 1.
         hosts: Vec<u32>,
         /// GPU indexes of each.
@@ -220,18 +220,18 @@ pub enum Fact {
     /// Nothing is awaited from the attempt's instances any more.
     ReleaseOrdered {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Its capacity is free. A job that is over leaves the hot state; one whose attempt failed or
     /// was interrupted waits for the next.
     Released {
         /// Which attempt; none for a job that was in the queue.
-        attempt: Option<String>,
+        attempt: Option<AttemptId>,
     },
     /// A trial's training job reported a value of its objective.
     ObjectiveReported {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// From 1; the host whose values count.
         host: u32,
         /// Units of resource that the trial has behind it, from 1.
@@ -245,7 +245,7 @@ pub enum Fact {
     /// A trial's training job makes room for others, until [`Fact::TrialResumed`].
     TrialPaused {
         /// Which attempt, if it is on instances.
-        attempt: Option<String>,
+        attempt: Option<AttemptId>,
         /// Its programs are frozen and hold their memory; otherwise they are ended, and the attempt
         /// is released.
         frozen: bool,
@@ -262,7 +262,7 @@ pub enum Fact {
     /// A frozen trial's memory is wanted: its attempt is ended and released. It stays paused.
     TrialParked {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// Status message.
         message: String,
         /// What its hosts upload is stored before the release.
@@ -287,7 +287,7 @@ pub enum Fact {
     /// A frozen attempt goes on.
     AttemptThawed {
         /// Which attempt.
-        attempt: String,
+        attempt: AttemptId,
         /// Status message.
         message: String,
     },

@@ -54,8 +54,8 @@ pub use command::{Child, Command, InstanceReport};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
-    BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView, MetricValue,
-    Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord,
+    AttemptId, BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView,
+    MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord,
     TrainingCounters, TrainingSpec, Transition, TrialEnd, TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd,
     TuningSpec, TuningStatus, TuningView, trial_state,
 };

@@ -13,7 +13,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
-    Fact, InstanceReport, State,
+    AttemptId, Fact, InstanceReport, State,
     decision::Decision,
     gang::{Gang, instances::Attempt},
     reports::{can_be_interrupted, reported},
@@ -22,7 +22,7 @@ use crate::{
 
 impl Decision<'_> {
     /// Ends attempts until `lacking` bytes come free.
-    pub(crate) fn relieve(&mut self, used: &BTreeMap<String, u64>, lacking: u64) {
+    pub(crate) fn relieve(&mut self, used: &BTreeMap<AttemptId, u64>, lacking: u64) {
         if lacking == 0 {
             return;
         }
@@ -61,12 +61,12 @@ impl Decision<'_> {
     /// together had none left. Its attempt is ended as if the core had done it, but for one that
     /// was alone or held nearly all there is before others came: it needs more than the machine
     /// has.
-    pub(crate) fn crowded_out(&mut self, attempt: &str, host: u32, report: &InstanceReport) {
+    pub(crate) fn crowded_out(&mut self, attempt: &AttemptId, host: u32, report: &InstanceReport) {
         let state = self.state;
         let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
         let Some(current) = job.gang.running() else { return };
-        let is_alone = state.holders().all(|(_, other)| other.id == attempt);
-        let is_oldest = Order::of(state).oldest().is_some_and(|oldest| oldest.id == attempt);
+        let is_alone = state.holders().all(|(_, other)| other.id == *attempt);
+        let is_oldest = Order::of(state).oldest().is_some_and(|oldest| oldest.id == *attempt);
         let (attempt, host, mut end, final_metrics) = match reported(state, job, attempt, host, report) {
             Some(Fact::RankEnded { attempt, host, end, final_metrics }) => (attempt, host, end, final_metrics),
             other => return other.into_iter().for_each(|fact| self.happens(job, fact)),
@@ -82,7 +82,7 @@ impl Decision<'_> {
         // First, so that nobody is told to end who has ended.
         self.record(&mut job, Fact::RankEnded { attempt: attempt.clone(), host, end, final_metrics });
         if is_ended {
-            let used_bytes = killed.max(state.measured(attempt.as_str())).unwrap_or(0);
+            let used_bytes = killed.max(state.measured(&attempt)).unwrap_or(0);
             let whose = if is_oldest { "is the oldest" } else { "started after others that run" };
             let who = format!(
                 "this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could end any,"
@@ -118,7 +118,7 @@ impl<'a> Order<'a> {
 impl State {
     /// The attempts that hold memory, those first that are to be ended first if there is none left:
     /// for a kernel that cannot wait to be told.
-    pub fn memory_order(&self) -> Vec<String> {
+    pub fn memory_order(&self) -> Vec<AttemptId> {
         let Order { frozen, others } = Order::of(self);
         frozen.into_iter().chain(others).map(|(_, attempt)| attempt.id.clone()).collect()
     }

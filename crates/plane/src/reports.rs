@@ -1,7 +1,7 @@
 //! From agents' reports to facts.
 
 use crate::{
-    Fact, InstancePhase, InstanceReport, MetricValue, RankEnd, State,
+    AttemptId, Fact, InstancePhase, InstanceReport, MetricValue, RankEnd, State,
     gang::{
         Gang,
         instances::{Attempt, Instance},
@@ -19,13 +19,13 @@ pub(crate) fn can_be_interrupted(gang: &Gang, attempt: &Attempt) -> bool {
 pub(crate) fn reported(
     state: &State,
     job: &TrainingJob,
-    attempt: &str,
+    attempt: &AttemptId,
     host: u32,
     report: &InstanceReport,
 ) -> Option<Fact> {
     let gang = &job.gang;
     let instance = gang.running()?.instance(host)?;
-    let attempt = attempt.to_owned();
+    let attempt = attempt.clone();
     match (report, instance) {
         (InstanceReport::Downloading, Instance::Starting) => {
             Some(Fact::InstanceMoved { attempt, host, phase: InstancePhase::Downloading })
@@ -69,7 +69,14 @@ pub(crate) fn reported(
 
 /// The first host that reports counts. A trial that rests may have run a little further: that
 /// counts as its own, and is no news to the tuner.
-fn objective(state: &State, job: &TrainingJob, attempt: String, host: u32, ordinal: u32, value: f64) -> Option<Fact> {
+fn objective(
+    state: &State,
+    job: &TrainingJob,
+    attempt: AttemptId,
+    host: u32,
+    ordinal: u32,
+    value: f64,
+) -> Option<Fact> {
     let trial = job.trial.as_deref().filter(|trial| trial.host.is_none_or(|counts| counts == host))?;
     let resource = trial.behind.saturating_add(ordinal);
     if resource <= trial.resource

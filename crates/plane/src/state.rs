@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Capacity, Catalog, SecondaryStatus, Time,
+    AttemptId, Capacity, Catalog, SecondaryStatus, Time,
     capacity::Resources,
     gang::{Gang, instances::Attempt},
     jobs::Jobs,
@@ -37,12 +37,12 @@ pub struct State {
 /// observation of the machine and no fold of events: what is decided of it is an event. So states
 /// that differ in it alone are equal.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Measured(BTreeMap<String, u64>);
+pub(crate) struct Measured(BTreeMap<AttemptId, u64>);
 
 impl Measured {
     /// An attempt has some of its instances left: it is taken to use as much less, until it is
     /// measured again.
-    pub(crate) fn scale(&mut self, attempt: &str, left: usize, before: usize) {
+    pub(crate) fn scale(&mut self, attempt: &AttemptId, left: usize, before: usize) {
         if let Some(used) = self.0.get_mut(attempt) {
             *used = *used / before.max(1) as u64 * left as u64;
         }
@@ -64,7 +64,7 @@ pub(crate) struct Index {
     /// The same by tuning job, and those that are nobody's trials. No list is empty.
     pub(crate) lines: BTreeMap<Option<String>, BTreeSet<(u64, String)>>,
     /// Jobs that hold capacity, by attempt.
-    pub(crate) attempts: BTreeMap<String, String>,
+    pub(crate) attempts: BTreeMap<AttemptId, String>,
     /// What they hold together.
     pub(crate) held: Resources,
     pub(crate) deadlines: BTreeSet<(Time, String)>,
@@ -219,7 +219,7 @@ impl State {
     }
 
     /// The job of a live attempt.
-    pub fn job_of(&self, attempt: &str) -> Option<&str> {
+    pub fn job_of(&self, attempt: &AttemptId) -> Option<&str> {
         self.index.attempts.get(attempt).map(String::as_str)
     }
 
@@ -264,12 +264,12 @@ impl State {
     }
 
     /// The most memory that an attempt was measured to use, in bytes.
-    pub(crate) fn measured(&self, attempt: &str) -> Option<u64> {
+    pub(crate) fn measured(&self, attempt: &AttemptId) -> Option<u64> {
         self.measured.0.get(attempt).copied()
     }
 
     /// Takes a measurement in.
-    pub(crate) fn measure(&mut self, used: &BTreeMap<String, u64>) {
+    pub(crate) fn measure(&mut self, used: &BTreeMap<AttemptId, u64>) {
         self.measured.0.retain(|attempt, _| self.index.attempts.contains_key(attempt));
         for (attempt, bytes) in used.iter().filter(|(attempt, _)| self.index.attempts.contains_key(*attempt)) {
             let most = self.measured.0.entry(attempt.clone()).or_default();

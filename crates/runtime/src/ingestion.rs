@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, ToServer};
-use shoal_plane::{Command, InstanceReport, MetricValue, RankEnd, Time};
+use shoal_plane::{AttemptId, Command, InstanceReport, MetricValue, RankEnd, Time};
 
 /// What happened.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct Line {
 /// The receiving end of a connection for reports.
 #[derive(Debug)]
 pub struct Ingestion {
-    attempt: String,
+    attempt: AttemptId,
     host: u32,
     /// Everything up to here is durable.
     acked: u64,
@@ -88,7 +88,7 @@ pub struct Ingestion {
 
 impl Ingestion {
     /// For an agent whose reports up to this number are durable, as it was informed.
-    pub fn new(attempt: String, host: u32, acked: u64) -> Self {
+    pub fn new(attempt: AttemptId, host: u32, acked: u64) -> Self {
         Self { attempt, host, acked, acknowledged: acked, steps: VecDeque::new() }
     }
 

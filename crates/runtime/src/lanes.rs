@@ -21,7 +21,7 @@ use std::{
 };
 
 use shoal_link::Order;
-use shoal_plane::{Action, Command};
+use shoal_plane::{Action, AttemptId, Command};
 
 pub use messages::{Event, Io, Outcome, Step, WritePolicy};
 
@@ -113,7 +113,7 @@ impl SpaceWait {
 /// All attempts with something to do.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    lanes: BTreeMap<String, Lane>,
+    lanes: BTreeMap<AttemptId, Lane>,
 }
 
 impl Lanes {
@@ -200,7 +200,7 @@ impl Lanes {
         io
     }
 
-    fn on_performed(&mut self, attempt: &str, outcome: Outcome, now: Mono) -> Vec<Io> {
+    fn on_performed(&mut self, attempt: &AttemptId, outcome: Outcome, now: Mono) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
         let action = match std::mem::replace(&mut lane.state, State::Idle) {
             State::Performing(action) => action,
@@ -218,11 +218,11 @@ impl Lanes {
             }
             Outcome::Prepared { reuse_key: Some(key) } => {
                 lane.state = State::AwaitingInstance(action);
-                vec![Io::Pool(warm_pool::Event::Requested { attempt: attempt.to_owned(), key })]
+                vec![Io::Pool(warm_pool::Event::Requested { attempt: attempt.clone(), key })]
             }
             Outcome::Retain(retention) => {
                 lane.state = State::Retaining(action);
-                return vec![Io::Pool(warm_pool::Event::Retain { attempt: attempt.to_owned(), retention })];
+                return vec![Io::Pool(warm_pool::Event::Retain { attempt: attempt.clone(), retention })];
             }
             Outcome::Leaving => {
                 lane.state = State::Leaving(
@@ -238,16 +238,16 @@ impl Lanes {
             Outcome::Commit(command) => {
                 lane.wait = None;
                 lane.state = State::Committing(command.clone());
-                vec![Io::Commit { attempt: attempt.to_owned(), command }]
+                vec![Io::Commit { attempt: attempt.clone(), command }]
             }
         };
         if is_release {
-            io.push(Io::Pool(warm_pool::Event::Left { attempt: attempt.to_owned() }));
+            io.push(Io::Pool(warm_pool::Event::Left { attempt: attempt.clone() }));
         }
         io
     }
 
-    fn on_instance(&mut self, attempt: &str, grant: Option<Grant>) -> Vec<Io> {
+    fn on_instance(&mut self, attempt: &AttemptId, grant: Option<Grant>) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
         match std::mem::replace(&mut lane.state, State::Idle) {
             State::AwaitingInstance(_) if grant.is_none() && lane.has_release() => return self.end_action(attempt),
@@ -260,16 +260,16 @@ impl Lanes {
         if grant.is_none() {
             cold_start(attempt)
         } else {
-            vec![Io::Continue { attempt: attempt.to_owned(), step: Step::Start(grant) }]
+            vec![Io::Continue { attempt: attempt.clone(), step: Step::Start(grant) }]
         }
     }
 
-    fn on_retained(&mut self, attempt: &str, step: Step) -> Vec<Io> {
+    fn on_retained(&mut self, attempt: &AttemptId, step: Step) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
         match std::mem::replace(&mut lane.state, State::Idle) {
             State::Retaining(action) => {
                 lane.state = State::Performing(action);
-                vec![Io::Continue { attempt: attempt.to_owned(), step }]
+                vec![Io::Continue { attempt: attempt.clone(), step }]
             }
             other => {
                 lane.state = other;
@@ -278,7 +278,7 @@ impl Lanes {
         }
     }
 
-    fn on_exit_checked(&mut self, attempt: String, is_running: bool, is_mirroring: bool, now: Mono) -> Option<Io> {
+    fn on_exit_checked(&mut self, attempt: AttemptId, is_running: bool, is_mirroring: bool, now: Mono) -> Option<Io> {
         let lane = self.lanes.get_mut(&attempt)?;
         let exit = lane.exit().filter(|exit| exit.check.is_none())?;
         if is_running && (now < exit.until || is_mirroring) {
@@ -293,14 +293,14 @@ impl Lanes {
         Some(Io::Continue { attempt, step: Step::Clear })
     }
 
-    fn on_committed(&mut self, attempt: &str) -> Vec<Io> {
+    fn on_committed(&mut self, attempt: &AttemptId) -> Vec<Io> {
         match self.lanes.get(attempt).map(|lane| &lane.state) {
             Some(State::Committing(_) | State::AwaitingJournal { .. }) => self.end_action(attempt),
             _ => Vec::new(),
         }
     }
 
-    fn end_action(&mut self, attempt: &str) -> Vec<Io> {
+    fn end_action(&mut self, attempt: &AttemptId) -> Vec<Io> {
         if let Some(lane) = self.lanes.get_mut(attempt) {
             lane.end_action();
         }
@@ -308,7 +308,7 @@ impl Lanes {
     }
 
     /// Begins the lane's next action, if none is under way. A lane without any is removed.
-    fn next(&mut self, attempt: &str) -> Option<Io> {
+    fn next(&mut self, attempt: &AttemptId) -> Option<Io> {
         let lane = self.lanes.get_mut(attempt)?;
         if !matches!(lane.state, State::Idle) {
             return None;
@@ -347,11 +347,8 @@ pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
 }
 
 /// Starts a new instance; warm ones that only save time make room for it.
-fn cold_start(attempt: &str) -> Vec<Io> {
-    vec![
-        Io::Continue { attempt: attempt.to_owned(), step: Step::Start(None) },
-        Io::Pool(warm_pool::Event::CapacityNeeded),
-    ]
+fn cold_start(attempt: &AttemptId) -> Vec<Io> {
+    vec![Io::Continue { attempt: attempt.clone(), step: Step::Start(None) }, Io::Pool(warm_pool::Event::CapacityNeeded)]
 }
 
 impl Lane {
@@ -450,7 +447,7 @@ impl Lane {
         }
     }
 
-    fn on_timeout(&mut self, attempt: &str, now: Mono) -> Option<Io> {
+    fn on_timeout(&mut self, attempt: &AttemptId, now: Mono) -> Option<Io> {
         if self.deadline().is_none_or(|until| now < until) {
             return None;
         }
@@ -462,11 +459,11 @@ impl Lane {
             }
             State::AwaitingJournal { command, .. } => {
                 self.state = State::Committing(command.clone());
-                Some(Io::Commit { attempt: attempt.to_owned(), command })
+                Some(Io::Commit { attempt: attempt.clone(), command })
             }
             State::Leaving(action, exit) => {
                 self.state = State::Leaving(action, Exit { check: None, ..exit });
-                Some(Io::CheckExit { attempt: attempt.to_owned() })
+                Some(Io::CheckExit { attempt: attempt.clone() })
             }
             other => {
                 self.state = other;

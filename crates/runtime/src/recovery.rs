@@ -4,6 +4,7 @@
 //! Functions of what is on disk and in the journal: they may run again after a crash in the middle,
 //! with the same result.
 
+use shoal_plane::AttemptId;
 use std::collections::BTreeSet;
 
 use crate::warm_pool::AllocationId;
@@ -12,7 +13,7 @@ use crate::warm_pool::AllocationId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The attempt that it is named after.
-    pub attempt: String,
+    pub attempt: AttemptId,
     /// The attempt's plan in it, if that can be read.
     pub plan: Option<FoundPlan>,
 }
@@ -30,16 +31,16 @@ pub struct FoundPlan {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Attempts whose agents may run: they are admitted.
-    pub adopt: Vec<String>,
+    pub adopt: Vec<AttemptId>,
     /// For [`crate::WarmPool::restore`].
-    pub keys: Vec<(String, String)>,
+    pub keys: Vec<(AttemptId, String)>,
     /// Attempts of which everything is ended and removed, after the others are adopted.
-    pub clear: Vec<String>,
+    pub clear: Vec<AttemptId>,
 }
 
 /// Divides run directories into those of attempts that are live by the journal, and the rest.
 #[must_use]
-pub fn recover(live: &BTreeSet<String>, found: Vec<Found>) -> Recovery {
+pub fn recover(live: &BTreeSet<AttemptId>, found: Vec<Found>) -> Recovery {
     let (mut recovery, mut in_use) = (Recovery::default(), BTreeSet::new());
     for Found { attempt, plan } in found {
         match plan {
@@ -108,15 +109,15 @@ mod tests {
 
     fn found(attempt: &str, plan: Option<(&str, Option<&str>)>) -> Found {
         let plan = plan.map(|(allocation, key)| FoundPlan {
-            allocation: AllocationId(allocation.to_owned()),
+            allocation: AllocationId(allocation.into()),
             key: key.map(str::to_owned),
         });
-        Found { attempt: attempt.to_owned(), plan }
+        Found { attempt: attempt.into(), plan }
     }
 
     #[test]
     fn live_attempts_are_adopted_and_the_rest_is_removed() {
-        let live = ["cold", "warm", "unprepared"].map(str::to_owned).into();
+        let live = ["cold", "warm", "unprepared"].map(AttemptId::from).into();
         let directories = vec![
             found("cold", Some(("cold", None))),
             found("warm", Some(("served", Some("key")))),
@@ -127,7 +128,7 @@ mod tests {
         ];
         let recovery = recover(&live, directories);
         assert_eq!(recovery.adopt, ["cold", "warm"]);
-        assert_eq!(recovery.keys, [("warm".to_owned(), "key".to_owned())]);
+        assert_eq!(recovery.keys, [("warm".into(), "key".to_owned())]);
         assert_eq!(recovery.clear, ["ended", "idle"]);
     }
 

@@ -7,6 +7,7 @@
 //! assigned only with all its agents connected and the previous attempt cleared away, and ended
 //! when they do not connect for the next attempt immediately. The core knows nothing of this.
 
+use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -38,18 +39,18 @@ const OWNER_CHECK: Duration = Duration::from_millis(500);
 enum State {
     /// Its agents clear the attempt away.
     Retaining {
-        attempt: String,
+        attempt: AttemptId,
         until: Mono,
         /// None while an answer is awaited.
         check: Option<Mono>,
     },
     /// All agents are idle; the server removes what it has of the attempt.
-    Clearing { attempt: String },
+    Clearing { attempt: AttemptId },
     /// It may be assigned.
     Idle { since: Mono },
     /// An attempt is to have it.
     Assigned {
-        attempt: String,
+        attempt: AttemptId,
         idle: Duration,
         /// Connections for the attempt, by host.
         connected: BTreeMap<u32, ConnId>,
@@ -83,7 +84,7 @@ impl WarmInstance {
         }
     }
 
-    fn is_assigned_to(&self, id: &str) -> bool {
+    fn is_assigned_to(&self, id: &AttemptId) -> bool {
         matches!(&self.state, State::Assigned { attempt, .. } if attempt == id)
     }
 
@@ -100,7 +101,7 @@ impl WarmInstance {
 /// A launch that waits for a warm instance.
 #[derive(Debug)]
 struct Request {
-    attempt: String,
+    attempt: AttemptId,
     key: String,
     until: Mono,
 }
@@ -110,9 +111,9 @@ struct Request {
 pub struct WarmPool {
     instances: BTreeMap<AllocationId, WarmInstance>,
     /// Keys of attempts whose instances may be retained after them.
-    keys: BTreeMap<String, String>,
+    keys: BTreeMap<AttemptId, String>,
     /// Those of them whose release has begun.
-    releasing: BTreeSet<String>,
+    releasing: BTreeSet<AttemptId>,
     /// In order of arrival.
     requests: Vec<Request>,
     /// Retired instances, and when what is left of them is stopped.
@@ -122,7 +123,7 @@ pub struct WarmPool {
 
 impl WarmPool {
     /// A pool after a restart: these attempts run, and their instances have these keys.
-    pub fn restore(running: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub fn restore(running: impl IntoIterator<Item = (AttemptId, String)>) -> Self {
         Self { keys: running.into_iter().collect(), ..Self::default() }
     }
 
@@ -206,16 +207,16 @@ impl WarmPool {
         );
     }
 
-    fn on_requested(&mut self, attempt: String, key: String, now: Mono) -> Vec<Io> {
+    fn on_requested(&mut self, attempt: AttemptId, key: String, now: Mono) -> Vec<Io> {
         self.keys.insert(attempt.clone(), key.clone());
         let has_one = self.instances.values().any(|it| it.is_assigned_to(&attempt));
-        if !has_one && self.requests.iter().all(|request| request.attempt != attempt) {
+        if !has_one && self.requests.iter().all(|request| request.attempt != *attempt) {
             self.requests.push(Request { attempt, key, until: now + GRANT_WAIT });
         }
         Vec::new()
     }
 
-    fn on_retain(&mut self, attempt: String, retention: Retention, now: Mono) -> Vec<Io> {
+    fn on_retain(&mut self, attempt: AttemptId, retention: Retention, now: Mono) -> Vec<Io> {
         if self.instances.contains_key(&retention.allocation) {
             self.forget(&attempt);
             return vec![Io::Lane(lanes::Event::NotRetained { attempt })];
@@ -291,7 +292,7 @@ impl WarmPool {
         io
     }
 
-    fn on_assigned(&mut self, id: &str, now: Mono) -> Vec<Io> {
+    fn on_assigned(&mut self, id: &AttemptId, now: Mono) -> Vec<Io> {
         let Some(it) = self.instances.values_mut().find(|it| it.is_assigned_to(id)) else { return Vec::new() };
         let conns = it.conns();
         match &mut it.state {
@@ -302,18 +303,18 @@ impl WarmPool {
     }
 
     /// The launch starts a new instance instead.
-    fn on_assign_failed(&mut self, id: &str) -> Vec<Io> {
+    fn on_assign_failed(&mut self, id: &AttemptId) -> Vec<Io> {
         let Some((allocation, idle)) = self.assigned(id) else { return Vec::new() };
         let mut io = self.end(&allocation, idle);
         io.push(Io::Lane(lanes::Event::Declined { attempt: id.to_owned() }));
         io
     }
 
-    fn state_of(&mut self, assigned_to: &str) -> Option<&mut State> {
+    fn state_of(&mut self, assigned_to: &AttemptId) -> Option<&mut State> {
         self.instances.values_mut().find(|it| it.is_assigned_to(assigned_to)).map(|it| &mut it.state)
     }
 
-    fn on_agent_connected(&mut self, id: &str, host: u32, conn: ConnId) -> Vec<Io> {
+    fn on_agent_connected(&mut self, id: &AttemptId, host: u32, conn: ConnId) -> Vec<Io> {
         let Some((allocation, idle)) = self.assigned(id) else { return Vec::new() };
         let Some(it) = self.instances.get_mut(&allocation) else { return Vec::new() };
         if let State::Assigned { connected, .. } = &mut it.state {
@@ -328,16 +329,16 @@ impl WarmPool {
     }
 
     /// Ends the instance that an attempt was assigned: its agents do not connect.
-    fn give_up(&mut self, id: &str) -> Vec<Io> {
+    fn give_up(&mut self, id: &AttemptId) -> Vec<Io> {
         let Some((allocation, idle)) = self.assigned(id) else { return Vec::new() };
         let Some(it) = self.instances.remove(&allocation) else { return Vec::new() };
         let retired = Retired { retention: it.retention.clone(), idle };
         vec![Io::Retire { conns: it.conns(), retired }, Io::Unassign { attempt: id.to_owned(), instance: it.retention }]
     }
 
-    fn on_unassigned(&mut self, attempt: &str, now: Mono) -> Vec<Io> {
+    fn on_unassigned(&mut self, attempt: &AttemptId, now: Mono) -> Vec<Io> {
         match self.keys.get(attempt).cloned() {
-            Some(key) => self.on_requested(attempt.to_owned(), key, now),
+            Some(key) => self.on_requested(attempt.clone(), key, now),
             None => Vec::new(),
         }
     }
@@ -409,17 +410,17 @@ impl WarmPool {
     }
 
     /// The instance that an attempt is to have, and how long it was idle.
-    fn assigned(&self, id: &str) -> Option<(AllocationId, Duration)> {
+    fn assigned(&self, id: &AttemptId) -> Option<(AllocationId, Duration)> {
         self.instances.iter().find_map(|(allocation, it)| match &it.state {
             State::Assigned { attempt, idle, .. } if attempt == id => Some((allocation.clone(), *idle)),
             _ => None,
         })
     }
 
-    fn forget(&mut self, attempt: &str) {
+    fn forget(&mut self, attempt: &AttemptId) {
         self.keys.remove(attempt);
         self.releasing.remove(attempt);
-        self.requests.retain(|request| request.attempt != attempt);
+        self.requests.retain(|request| request.attempt != *attempt);
     }
 
     /// Ends idle instances; their agents exit with their connections, and what they leave is

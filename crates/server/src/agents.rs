@@ -135,7 +135,8 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     };
     let link = Link { machines: world.machines.clone(), attempt, host: hello.host, conn };
     // An attempt that waits for a warm instance admits no agent before all are here.
-    world.machines.send(warm_pool::Event::AgentConnected { attempt: hello.attempt.clone(), host: hello.host, conn });
+    let id = link.attempt.plan.attempt.clone();
+    world.machines.send(warm_pool::Event::AgentConnected { attempt: id.clone(), host: hello.host, conn });
     link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
     let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.assignment(hello.host);
@@ -149,7 +150,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
         sender.send(ToAgent::Network { handle })?;
     }
     stream.set_read_timeout(None)?;
-    let ingestion = Ingestion::new(hello.attempt, hello.host, acked);
+    let ingestion = Ingestion::new(id, hello.host, acked);
     Connection { world, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
@@ -319,7 +320,7 @@ impl Connection<'_> {
         let points =
             batch.points.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value });
         let ingest = Ingest {
-            attempt: self.link.attempt.plan.attempt.clone(),
+            attempt: self.link.attempt.plan.attempt.to_string(),
             host: self.link.host,
             seq: batch.seq,
             job: self.link.attempt.plan.job.clone(),

@@ -3,6 +3,7 @@
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::Endpoint;
+use shoal_plane::AttemptId;
 
 use crate::{
     attempts::{Attempt, Plan, run_dir},
@@ -17,7 +18,7 @@ impl World {
     }
 
     /// The same for the same attempt, whenever it is asked for.
-    pub(crate) fn allocation(&self, attempt: &str, instances: u32) -> AllocationSpec {
+    pub(crate) fn allocation(&self, attempt: &AttemptId, instances: u32) -> AllocationSpec {
         let dir = run_dir(&self.runs, attempt);
         let arg = |text: &str| text.to_owned();
         // An agent that shares no files with this machine has directories of its own.
@@ -39,7 +40,7 @@ impl World {
                 dir.display().to_string(),
             ],
         };
-        args.extend([arg("--attempt"), attempt.to_owned(), arg("--data-id"), self.data_id.clone()]);
+        args.extend([arg("--attempt"), attempt.to_string(), arg("--data-id"), self.data_id.clone()]);
         AllocationSpec {
             id: format!("{}-{attempt}", self.data_id),
             instances,
@@ -74,18 +75,18 @@ impl World {
     }
 
     /// Ends and removes what there is of an allocation.
-    pub(crate) fn end_allocation(&self, id: &str, allocation: &AllocationSpec) {
+    pub(crate) fn end_allocation(&self, id: &AttemptId, allocation: &AllocationSpec) {
         self.end_allocations([(id, allocation)]);
     }
 
     /// The same of all of these.
-    pub(crate) fn end_allocations<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a AllocationSpec)>) {
+    pub(crate) fn end_allocations<'a>(&self, all: impl IntoIterator<Item = (&'a AttemptId, &'a AllocationSpec)>) {
         let stopped = all.into_iter().inspect(|(_, allocation)| {
             if let Err(error) = self.launcher.stop(allocation) {
                 tracing::error!("{}", describe(&error));
             }
         });
-        let ids: Vec<&str> = stopped.map(|(id, _)| id).collect();
+        let ids: Vec<&AttemptId> = stopped.map(|(id, _)| id).collect();
         self.sweeps.clear(ids.iter().map(|id| format!("{}-{id}-", self.data_id)));
         for id in ids {
             let dir = run_dir(&self.runs, id);

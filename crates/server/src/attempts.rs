@@ -2,6 +2,7 @@
 //! [`shoal_runtime::HostLink`]s. The part that must survive a restart is one file in the attempt's
 //! run directory, written before the first agent starts.
 
+use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
@@ -36,7 +37,7 @@ pub(crate) const NETWORK_FILE: &str = "network";
 pub(crate) struct Plan {
     pub(crate) version: u32,
     pub(crate) job: String,
-    pub(crate) attempt: String,
+    pub(crate) attempt: AttemptId,
     /// Log streams, by host number - 1.
     pub(crate) streams: Vec<String>,
     /// S3 buckets and prefixes that the program may read.
@@ -58,7 +59,7 @@ pub(crate) struct Plan {
     pub(crate) reuse: Option<ReusePolicy>,
     /// Its allocation, if that was started for another attempt.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
-    pub(crate) allocation_id: Option<String>,
+    pub(crate) allocation_id: Option<AttemptId>,
 }
 
 impl Plan {
@@ -68,7 +69,7 @@ impl Plan {
     pub(crate) const FILE: &str = "attempt.json";
 
     /// Its allocation: the attempt that this was started for.
-    pub(crate) fn allocation_id(&self) -> &str {
+    pub(crate) fn allocation_id(&self) -> &AttemptId {
         self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
@@ -247,7 +248,7 @@ impl Attempt {
     /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's
     /// directory.
     pub(crate) fn run_dir(&self) -> PathBuf {
-        self.allocation.dir.with_file_name(&self.plan.attempt)
+        self.allocation.dir.with_file_name(&*self.plan.attempt)
     }
 
     /// The first host's agent has made the job's network: its handle goes to those of the others.
@@ -379,7 +380,7 @@ fn join(assignment: &mut Assignment, gpus: &[u32]) {
 /// All attempts that run, by id.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    running: Mutex<HashMap<String, Arc<Attempt>>>,
+    running: Mutex<HashMap<AttemptId, Arc<Attempt>>>,
 }
 
 impl Attempts {
@@ -392,12 +393,12 @@ impl Attempts {
         self.lock().entry(attempt.plan.attempt.clone()).or_insert_with(|| Arc::new(attempt));
     }
 
-    pub(crate) fn remove(&self, attempt: &str) {
+    pub(crate) fn remove(&self, attempt: &AttemptId) {
         self.lock().remove(attempt);
     }
 
     /// Gives all hosts of an attempt an order that stands until it is released.
-    pub(crate) fn order_all(&self, attempt: &str, order: &Order) {
+    pub(crate) fn order_all(&self, attempt: &AttemptId, order: &Order) {
         if let Some(running) = self.get(attempt) {
             (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
         }
@@ -407,14 +408,14 @@ impl Attempts {
         self.lock().values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Attempt>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Attempt>>> {
         self.running.lock().expect("no holder of this lock panics")
     }
 }
 
 /// Where an attempt's files are.
-pub(crate) fn run_dir(runs: &Path, attempt: &str) -> PathBuf {
-    runs.join(attempt)
+pub(crate) fn run_dir(runs: &Path, attempt: &AttemptId) -> PathBuf {
+    runs.join(&**attempt)
 }
 
 /// Everything that an assignment's instance reads.

@@ -1,6 +1,7 @@
 //! A job's channels as trees of links on this machine: which objects belong to a channel, which of
 //! them a host sees, and the tree that is made once for all jobs that read the same objects.
 
+use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
@@ -134,7 +135,7 @@ pub(crate) struct Trees {
     is_remote: bool,
     users: Mutex<BTreeMap<PathBuf, HashSet<String>>>,
     /// Attempts for which no more trees are made.
-    cancelled: Mutex<HashSet<String>>,
+    cancelled: Mutex<HashSet<AttemptId>>,
 }
 
 impl Trees {
@@ -181,7 +182,7 @@ impl Trees {
     /// # Errors
     /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for
     /// the failure reason.
-    pub(crate) fn prepare(&self, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
+    pub(crate) fn prepare(&self, attempt: &AttemptId, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
         let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, describe(error));
         let made = of_newest(|| {
             let all = objects_of(&self.objects, channel)?;
@@ -216,7 +217,7 @@ impl Trees {
     ///
     /// # Errors
     /// There is no such object, or the store fails; the text is for the failure reason.
-    pub(crate) fn prepare_object(&self, attempt: &str, uri: &S3Uri) -> Result<PathBuf, String> {
+    pub(crate) fn prepare_object(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, String> {
         let made = of_newest(|| match self.objects.get(&uri.bucket, &uri.prefix)? {
             None => Ok(None),
             Some(meta) => {
@@ -236,7 +237,7 @@ impl Trees {
     ///
     /// # Errors
     /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
-    pub(crate) fn prepare_checkpoints(&self, attempt: &str, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
+    pub(crate) fn prepare_checkpoints(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
         let found = of_newest(|| match checkpoints_of(&self.objects, uri) {
             Ok(found) if found.is_empty() => Ok(None),
             Err(StoreError::NoSuchBucket(_)) => Ok(None),
@@ -245,7 +246,7 @@ impl Trees {
         found.map_err(|error| format!("checkpoints below {uri}: {}", describe(&error)))
     }
 
-    fn tree(&self, attempt: &str, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
+    fn tree(&self, attempt: &AttemptId, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
         let name = digest(objects);
         if self.is_remote {
             return self.tree_of_objects(attempt, &format!("{name}{OF_OBJECTS}"), objects);
@@ -262,7 +263,7 @@ impl Trees {
     /// Links to the objects by id, and the manifest, which is written last.
     fn tree_of_objects(
         &self,
-        attempt: &str,
+        attempt: &AttemptId,
         name: &str,
         objects: &[(String, ObjectMeta)],
     ) -> Result<PathBuf, StoreError> {
@@ -288,34 +289,33 @@ impl Trees {
     }
 
     /// An attempt reads a tree (said again after a restart).
-    pub(crate) fn claim(&self, tree: &Path, attempt: &str) {
-        self.lock().entry(tree.to_owned()).or_default().insert(attempt.to_owned());
+    pub(crate) fn claim(&self, tree: &Path, user: &str) {
+        self.lock().entry(tree.to_owned()).or_default().insert(user.to_owned());
     }
 
     /// Ends what is being made for an attempt that will be released.
-    pub(crate) fn cancel(&self, attempt: &str) {
-        self.cancelled().insert(attempt.to_owned());
+    pub(crate) fn cancel(&self, attempt: &AttemptId) {
+        self.cancelled().insert(attempt.clone());
     }
 
     /// Until its release.
-    pub(crate) fn is_cancelled(&self, attempt: &str) -> bool {
+    pub(crate) fn is_cancelled(&self, attempt: &AttemptId) -> bool {
         self.cancelled().contains(attempt)
     }
 
-    fn cancelled(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+    fn cancelled(&self) -> std::sync::MutexGuard<'_, HashSet<AttemptId>> {
         self.cancelled.lock().expect("no holder of this lock panics")
     }
 
     /// An attempt is over: trees that nobody else reads are removed.
-    pub(crate) fn release(&self, attempt: &str) {
-        self.cancelled().remove(attempt);
-        let mut users = self.lock();
-        users.retain(|tree, attempts| {
-            attempts.remove(attempt);
-            if attempts.is_empty() {
+    pub(crate) fn release(&self, user: &str) {
+        self.cancelled().remove(user);
+        self.lock().retain(|tree, users| {
+            users.remove(user);
+            if users.is_empty() {
                 remove_tree(tree);
             }
-            !attempts.is_empty()
+            !users.is_empty()
         });
     }
 

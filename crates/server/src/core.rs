@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
+use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
 use shoal_runtime::{
     Control, Mono, Now,
     control::{Fold, FoldError, Folded, REFUSED_PAUSE},
@@ -74,7 +74,7 @@ enum Message {
     },
     Edit(RowEdit),
     MemoryOrder {
-        reply: oneshot::Sender<Vec<String>>,
+        reply: oneshot::Sender<Vec<AttemptId>>,
     },
     /// For measurements.
     Freeze {
@@ -125,7 +125,7 @@ impl Core {
 
     /// The attempts that hold memory, those first that are to be ended first; none if the loop has
     /// ended.
-    pub(crate) fn memory_order(&self) -> Vec<String> {
+    pub(crate) fn memory_order(&self) -> Vec<AttemptId> {
         let (reply, answer) = oneshot::channel();
         let asked = self.inbox.send(Message::MemoryOrder { reply });
         asked.ok().and_then(|()| answer.blocking_recv().ok()).unwrap_or_default()

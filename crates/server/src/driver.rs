@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use shoal_plane::{Action, Command, Effects};
+use shoal_plane::{Action, AttemptId, Command, Effects};
 use shoal_runtime::{
     lanes::{self, Lanes, Outcome, WritePolicy},
     warm_pool::{self, WarmPool},
@@ -26,7 +26,7 @@ pub(crate) async fn run(
     mut effects: mpsc::UnboundedReceiver<Effects>,
     mut events: mpsc::UnboundedReceiver<Message>,
     pending: Effects,
-    keys: Vec<(String, String)>,
+    keys: Vec<(AttemptId, String)>,
 ) {
     let mut driver = Driver { world, lanes: Lanes::default(), pool: WarmPool::restore(keys) };
     let mut next = Some(pending);
@@ -158,7 +158,7 @@ impl Driver {
     }
 
     /// Performs an action, or a step of one, on a thread, and reports how it ended.
-    fn reporting(&self, attempt: String, work: impl FnOnce(&World) -> Outcome + Send + 'static) -> JoinHandle<()> {
+    fn reporting(&self, attempt: AttemptId, work: impl FnOnce(&World) -> Outcome + Send + 'static) -> JoinHandle<()> {
         let world = self.world.clone();
         tokio::spawn(async move {
             let performing = world.clone();
@@ -200,7 +200,7 @@ fn log_delay(action: &Action, reason: &str) {
     }
 }
 
-async fn report_delay(world: Arc<World>, attempt: String, reason: String) {
+async fn report_delay(world: Arc<World>, attempt: AttemptId, reason: String) {
     let delayed = Command::LaunchDelayed { attempt: attempt.clone(), reason };
     if world.core.ask(delayed, None).await.is_ok() {
         world.machines.send(lanes::Event::DelayReported { attempt });
@@ -208,7 +208,7 @@ async fn report_delay(world: Arc<World>, attempt: String, reason: String) {
 }
 
 /// Submits the outcome of an action to the core.
-async fn commit(world: Arc<World>, attempt: String, command: Command) {
+async fn commit(world: Arc<World>, attempt: AttemptId, command: Command) {
     // A disk that loses what is written ends the server, not the job: the next start does the same
     // again.
     let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });

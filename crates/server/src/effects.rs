@@ -6,7 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use serde_json::Value;
 use shoal_launch::{AllocationStatus, LauncherExt};
 use shoal_link::Order;
-use shoal_plane::{Action, Command};
+use shoal_plane::{Action, AttemptId, Command};
 use shoal_runtime::{
     host_link,
     lanes::{self, Outcome, Step, WritePolicy},
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Performs a later step of an action.
-    pub(crate) fn go_on(&self, attempt: String, step: Step) -> Outcome {
+    pub(crate) fn go_on(&self, attempt: AttemptId, step: Step) -> Outcome {
         match step {
             Step::Start(grant) => self.start(&attempt, grant),
             Step::Leave => self.leave(&attempt),
@@ -69,12 +69,12 @@ impl World {
         prepared.unwrap_or_else(|reason| self.launch_failed(&launch.attempt, &reason))
     }
 
-    fn launch_failed(&self, attempt: &str, reason: &str) -> Outcome {
+    fn launch_failed(&self, attempt: &AttemptId, reason: &str) -> Outcome {
         if self.trees.is_cancelled(attempt) {
             // Its release follows.
             return Outcome::Done;
         }
-        Outcome::Commit(Command::LaunchFailed { attempt: attempt.to_owned(), reason: self.without_paths(reason) })
+        Outcome::Commit(Command::LaunchFailed { attempt: attempt.clone(), reason: self.without_paths(reason) })
     }
 
     /// Prepares the channels. Repeated after a crash it adopts agents that run.
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Starts all agents of a prepared launch or none, unless a warm instance serves it.
-    fn start(&self, attempt: &str, grant: Option<Grant>) -> Outcome {
+    fn start(&self, attempt: &AttemptId, grant: Option<Grant>) -> Outcome {
         let Some(Prepared { plan, notes }) = self.prepared().remove(attempt) else { return Outcome::Done };
         let started = match grant {
             Some(grant) => {
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// Ends and removes instances of an attempt whose others continue.
-    fn clear_instances(&self, attempt: String, hosts: Vec<u32>) -> Outcome {
+    fn clear_instances(&self, attempt: AttemptId, hosts: Vec<u32>) -> Outcome {
         if let Some(running) = self.attempts.get(&attempt) {
             let dir = &running.allocation.dir;
             if let Err(error) = self.launcher.remove(&running.allocation, &hosts) {
@@ -219,14 +219,14 @@ impl World {
     }
 
     /// Begins to release an attempt.
-    fn release(&self, attempt: String) -> Outcome {
+    fn release(&self, attempt: AttemptId) -> Outcome {
         self.prepared().remove(&attempt);
         let Some(running) = self.attempts.get(&attempt) else { return self.end(attempt) };
         self.retention(&running).map_or_else(|| self.leave(&attempt), Outcome::Retain)
     }
 
     /// Has the agents of an attempt exit.
-    fn leave(&self, attempt: &str) -> Outcome {
+    fn leave(&self, attempt: &AttemptId) -> Outcome {
         if let Some(running) = self.attempts.get(attempt) {
             self.release_claims(running.plan.allocation_id());
             self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
@@ -236,7 +236,7 @@ impl World {
     }
 
     /// Whether agents of an attempt run, and whether they are still sending files.
-    pub(crate) fn exit_of(&self, attempt: &str) -> (bool, bool) {
+    pub(crate) fn exit_of(&self, attempt: &AttemptId) -> (bool, bool) {
         self.attempts.get(attempt).map_or((false, false), |running| {
             let all = running.allocation.instances as usize - running.absent();
             let status = self.launcher.status_of(&running.allocation);
@@ -245,16 +245,17 @@ impl World {
         })
     }
 
-    fn end(&self, attempt: String) -> Outcome {
+    fn end(&self, attempt: AttemptId) -> Outcome {
         self.clear(&attempt);
         Outcome::Commit(Command::Released { attempt })
     }
 
     /// Ends an attempt's processes and removes its files, links and what is left of its sandboxes.
-    pub(crate) fn clear(&self, attempt: &str) {
+    pub(crate) fn clear(&self, attempt: &AttemptId) {
         let running = self.attempts.all();
         // Then its processes and their directory are the other attempt's now.
-        let is_shared = serves_another(attempt, running.iter().map(|it| (&*it.plan.attempt, it.plan.allocation_id())));
+        let is_shared =
+            serves_another(attempt, running.iter().map(|it| (&*it.plan.attempt, &**it.plan.allocation_id())));
         let dir = run_dir(&self.runs, attempt);
         if !is_shared {
             self.end_agents(attempt, &dir);
@@ -267,7 +268,7 @@ impl World {
         self.forget_reports(attempt);
     }
 
-    fn end_agents(&self, attempt: &str, dir: &Path) {
+    fn end_agents(&self, attempt: &AttemptId, dir: &Path) {
         let plan = Plan::read(dir).ok().flatten();
         // Without a plan no agent was started here, or it is that of a warm instance.
         let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();

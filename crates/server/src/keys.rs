@@ -1,6 +1,7 @@
 //! Access keys: the owner's, kept in the data directory, and temporary ones of running attempts,
 //! derived from it.
 
+use shoal_plane::AttemptId;
 use std::{
     fs,
     io::{self, Write},
@@ -78,8 +79,8 @@ impl AccessKeys {
         self.derive("metrics", "")
     }
 
-    pub(crate) fn derive(&self, label: &str, attempt: &str) -> String {
-        proof::of(&self.secret_access_key, label, attempt)
+    pub(crate) fn derive(&self, label: &str, of: &str) -> String {
+        proof::of(&self.secret_access_key, label, of)
     }
 
     /// Whether two texts are the same, in a time that does not depend on how much of them is.
@@ -104,7 +105,7 @@ impl AccessKeys {
     /// The temporary keys of an attempt. Nothing of them is stored: the same attempt has the same
     /// keys after a restart.
     #[must_use]
-    pub fn of_attempt(&self, attempt: &str) -> Self {
+    pub fn of_attempt(&self, attempt: &AttemptId) -> Self {
         let derive = |label: &str| self.derive(label, attempt);
         Self {
             access_key_id: format!("ASIA{}", &derive("key:")[..16].to_uppercase()),
@@ -137,8 +138,8 @@ mod tests {
             secret_access_key: "secret".to_owned(),
             session_token: None,
         };
-        let (one, two) = (owner.of_attempt("a-1"), owner.of_attempt("a-2"));
-        assert_eq!(one, owner.of_attempt("a-1"));
+        let (one, two) = (owner.of_attempt(&"a-1".into()), owner.of_attempt(&"a-2".into()));
+        assert_eq!(one, owner.of_attempt(&"a-1".into()));
         assert_ne!(one.access_key_id, two.access_key_id);
         assert_ne!(one.secret_access_key, two.secret_access_key);
         assert_ne!(one.session_token, two.session_token);

@@ -1,13 +1,13 @@
 //! Launches from what the core orders to the start of their agents.
 
-use shoal_plane::{Placement, TrialLaunch};
+use shoal_plane::{AttemptId, Placement, TrialLaunch};
 
 use crate::attempts::Plan;
 
 /// `shoal_plane::Action::Launch`.
 pub(crate) struct Launch {
     pub(crate) job: String,
-    pub(crate) attempt: String,
+    pub(crate) attempt: AttemptId,
     /// Its number among the job's, from 1.
     pub(crate) number: u32,
     pub(crate) placement: Placement,

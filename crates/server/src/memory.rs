@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
-use shoal_plane::{Command, Packing};
+use shoal_plane::{AttemptId, Command, Packing};
 use shoal_runtime::warm_pool;
 
 use crate::{attempts::Attempt, world::World};
@@ -50,7 +50,7 @@ impl World {
 
     /// Has the kernel end them in this order, if it must. Said twice, since a process that began
     /// while it was said may have missed it.
-    fn rank(&self, order: Vec<String>, ranked: &mut Ranked) {
+    fn rank(&self, order: Vec<AttemptId>, ranked: &mut Ranked) {
         if ranked.order != order {
             *ranked = Ranked { order, times: 0 };
         }
@@ -65,7 +65,7 @@ impl World {
 /// What the kernel was told last.
 #[derive(Debug, Default)]
 pub(crate) struct Ranked {
-    order: Vec<String>,
+    order: Vec<AttemptId>,
     times: u32,
 }
 

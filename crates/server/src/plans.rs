@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
-use shoal_plane::{Packing, TrialLaunch};
+use shoal_plane::{AttemptId, Packing, TrialLaunch};
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
 use crate::{Builtin, Image, attempts::Plan, clock::now_ms, launches::Launch, options::image_of, warm, world::World};
@@ -169,7 +169,7 @@ impl World {
     /// begin with has.
     fn checkpoints_before(
         &self,
-        attempt: &str,
+        attempt: &AttemptId,
         uri: &S3Uri,
         trial: Option<&TrialLaunch>,
     ) -> Result<Option<PathBuf>, String> {

@@ -5,7 +5,7 @@ use std::{
     fs,
 };
 
-use shoal_plane::State;
+use shoal_plane::{AttemptId, State};
 use shoal_runtime::{
     recovery::{Found, FoundPlan, recover},
     warm_pool::AllocationId,
@@ -14,13 +14,13 @@ use shoal_runtime::{
 use crate::{attempts::Plan, world::World};
 
 /// Attempts that the journal says are live.
-pub(crate) fn attempts(state: &State) -> BTreeSet<String> {
+pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
     state.jobs().filter_map(|job| state.view(job)?.attempt).collect()
 }
 
 /// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
 /// others. Returns the adopted attempts whose instances may be retained, with their keys.
-pub(crate) fn restore(world: &World, live: &BTreeSet<String>) -> Vec<(String, String)> {
+pub(crate) fn restore(world: &World, live: &BTreeSet<AttemptId>) -> Vec<(AttemptId, String)> {
     let entries = match fs::read_dir(&world.runs) {
         Ok(entries) => entries,
         Err(error) => {
@@ -30,7 +30,7 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<String>) -> Vec<(String, St
     };
     let (mut found, mut plans) = (Vec::new(), BTreeMap::new());
     for entry in entries.flatten() {
-        let attempt = entry.file_name().to_string_lossy().into_owned();
+        let attempt = AttemptId::from(&*entry.file_name().to_string_lossy());
         let plan = Plan::read(&entry.path()).unwrap_or_else(|error| {
             tracing::error!("{}: {error}", entry.path().display());
             None

@@ -1,7 +1,7 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
 //! `shoal_runtime::lanes`, until the job is stopped.
 
-use shoal_plane::Command;
+use shoal_plane::{AttemptId, Command};
 use shoal_runtime::lanes::{Outcome, WritePolicy};
 use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
 
@@ -11,7 +11,7 @@ impl World {
     pub(crate) fn store_artifacts(
         &self,
         job: &str,
-        attempt: String,
+        attempt: AttemptId,
         number: u32,
         hosts: &[u32],
         write: WritePolicy,

@@ -6,6 +6,7 @@
 //! way is bounded both ways: who puts out more than is read waits, and who feeds more than is taken
 //! is told to come again.
 
+use shoal_plane::AttemptId;
 use std::{
     collections::{HashMap, VecDeque},
     io,
@@ -39,7 +40,7 @@ pub(crate) struct Visits(Mutex<HashMap<String, Arc<Session>>>);
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Session {
-    attempt: String,
+    attempt: AttemptId,
     host: u32,
     state: Mutex<State>,
     /// For threads.
@@ -74,7 +75,7 @@ impl Drop for Waits<'_> {
 
 impl Visits {
     /// A visit that waits for its agent.
-    pub(crate) fn open(&self, id: &str, attempt: &str, host: u32) -> Arc<Session> {
+    pub(crate) fn open(&self, id: &str, attempt: &AttemptId, host: u32) -> Arc<Session> {
         let state = State {
             arrived: false,
             output: VecDeque::new(),
@@ -87,7 +88,7 @@ impl Visits {
         };
         let (changed, output, room) = (Condvar::new(), Notify::new(), Notify::new());
         let session =
-            Arc::new(Session { attempt: attempt.to_owned(), host, state: Mutex::new(state), changed, output, room });
+            Arc::new(Session { attempt: attempt.clone(), host, state: Mutex::new(state), changed, output, room });
         let mut all = self.lock();
         // Those whose clients are gone and whose agents never came.
         all.retain(|_, session| session.lock().asked.elapsed() < PATIENCE);
@@ -112,7 +113,7 @@ impl Visits {
         down: &AgentSender,
         mut decoder: Decoder,
     ) -> io::Result<()> {
-        let found = self.get(id).filter(|session| session.attempt == hello.attempt && session.host == hello.host);
+        let found = self.get(id).filter(|session| *session.attempt == hello.attempt && session.host == hello.host);
         let Some(session) = found.filter(|session| session.arrive()) else {
             return down.send(ToAgent::Refused { reason: format!("nobody waits for visit {id}") });
         };

@@ -4,6 +4,7 @@
 //! long as it runs. Its agents exit with their connections, so nothing of the pool outlives the
 //! server.
 
+use shoal_plane::AttemptId;
 use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde_json::Value;
@@ -109,7 +110,7 @@ impl World {
             }),
             Io::Serve { attempt, conns } => {
                 let running = self.attempts.get(&attempt)?;
-                let serve = || ToAgent::Serve { attempt: attempt.clone(), token: running.token.clone() };
+                let serve = || ToAgent::Serve { attempt: attempt.to_string(), token: running.token.clone() };
                 let sent = conns
                     .into_iter()
                     .all(|conn| self.idle_agents.get(conn).is_some_and(|agent| agent.send(serve()).is_ok()));
@@ -176,7 +177,7 @@ impl World {
     }
 
     /// Writes an attempt's plan for a warm instance, and admits its agents from now on.
-    fn assign(&self, attempt: &str, allocation: &AllocationId) -> io::Result<()> {
+    fn assign(&self, attempt: &AttemptId, allocation: &AllocationId) -> io::Result<()> {
         let plan = match self.prepared().get_mut(attempt) {
             Some(Prepared { plan, .. }) => Plan { allocation_id: Some(allocation.0.clone()), ..plan.clone() },
             None => return Err(io::ErrorKind::NotFound.into()),
@@ -203,7 +204,7 @@ impl World {
 
     fn end_warm(&self, instances: &[Retention]) {
         let allocations: Vec<_> =
-            instances.iter().map(|it| (&*it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
+            instances.iter().map(|it| (&it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
         self.end_allocations(allocations.iter().map(|(id, allocation)| (*id, allocation)));
         allocations.iter().for_each(|(id, _)| self.release_claims(id));
     }
@@ -245,7 +246,7 @@ impl World {
         if !self.keys.equal(&hello.token, &self.keys.agent_token(&hello.attempt)) {
             return sender.send(ToAgent::Refused { reason: "wrong token".to_owned() });
         }
-        let allocation = AllocationId(hello.attempt.clone());
+        let allocation = AllocationId(hello.attempt.as_str().into());
         self.idle_agents.insert(conn, sender.clone());
         self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: hello.host, conn });
         // The agent sends nothing; what ends this is the end of the connection.

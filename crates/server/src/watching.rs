@@ -8,7 +8,7 @@ use std::{
 };
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Watch};
-use shoal_plane::{Command, InstanceReport};
+use shoal_plane::{AttemptId, Command, InstanceReport};
 use shoal_runtime::{Loss, losses};
 use tokio::{
     sync::mpsc,
@@ -31,7 +31,7 @@ struct Agents {
     /// Where ends of agents go: the allocation's id.
     ended: mpsc::UnboundedSender<String>,
     /// What the core knows of launches that are queued, by attempt.
-    queued: HashMap<String, String>,
+    queued: HashMap<AttemptId, String>,
     /// A server before this one may have reported launches as queued.
     is_first_look: bool,
     ranked: Ranked,
@@ -160,14 +160,14 @@ impl World {
     }
 
     /// Returns whether the core took it; if not, the next look reports it.
-    fn report_queue(&self, agents: &mut Agents, attempt: &str, reason: Option<String>) -> bool {
-        let command = Command::LaunchQueued { attempt: attempt.to_owned(), reason: reason.clone() };
+    fn report_queue(&self, agents: &mut Agents, attempt: &AttemptId, reason: Option<String>) -> bool {
+        let command = Command::LaunchQueued { attempt: attempt.clone(), reason: reason.clone() };
         if let Err(refusal) = self.core.tell(command) {
             tracing::warn!("{refusal}");
             return false;
         }
         match reason {
-            Some(reason) => drop(agents.queued.insert(attempt.to_owned(), reason)),
+            Some(reason) => drop(agents.queued.insert(attempt.clone(), reason)),
             None => drop(agents.queued.remove(attempt)),
         }
         true
@@ -212,7 +212,7 @@ impl Agents {
     }
 
     /// Why an attempt is queued elsewhere, or that it no longer is, unless the core knows.
-    fn queue_changed(&self, attempt: &str, status: &AllocationStatus) -> Option<Option<String>> {
+    fn queue_changed(&self, attempt: &AttemptId, status: &AllocationStatus) -> Option<Option<String>> {
         let known = self.queued.get(attempt);
         match status {
             AllocationStatus::Queued { reason } if known != Some(reason) => Some(Some(reason.clone())),

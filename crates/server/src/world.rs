@@ -10,7 +10,7 @@ use std::{
 
 use shoal_console::JobChanges;
 use shoal_launch::Launcher;
-use shoal_plane::{Capacity, Catalog};
+use shoal_plane::{AttemptId, Capacity, Catalog};
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, Telemetry};
 use shoal_wire::CreateTrainingJob;
 
@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) machines: Machines,
     pub(crate) idle_agents: IdleAgents,
     /// Launches between their preparation and their start, by attempt.
-    pub(crate) prepared: Mutex<HashMap<String, Prepared>>,
+    pub(crate) prepared: Mutex<HashMap<AttemptId, Prepared>>,
     pub(crate) looks: Looks,
     pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) exporter: Arc<Exporter>,
@@ -84,12 +84,12 @@ impl World {
         requests::training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
     }
 
-    pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<String, Prepared>> {
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<AttemptId, Prepared>> {
         self.prepared.lock().expect("no holder of this lock panics")
     }
 
     /// Removes the numbers up to which the server has an attempt's reports.
-    pub(crate) fn forget_reports(&self, attempt: &str) {
+    pub(crate) fn forget_reports(&self, attempt: &AttemptId) {
         if let Err(error) = self.telemetry.forget(attempt) {
             tracing::error!("{error}");
         }

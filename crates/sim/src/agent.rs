@@ -3,6 +3,7 @@
 //! it.
 
 use shoal_link::{Frame, Order, Phase, ReportBody, ToServer};
+use shoal_plane::AttemptId;
 use shoal_runtime::sign_interval;
 
 use crate::{
@@ -29,7 +30,7 @@ impl Simulation {
     }
 
     /// A process of an allocation is started for an attempt.
-    pub(crate) fn agent_starts(&mut self, process: Process, attempt: &str) -> Step {
+    pub(crate) fn agent_starts(&mut self, process: Process, attempt: &AttemptId) -> Step {
         if let Some(twin) = self.agent(&process) {
             twin.twins += 1;
             return Ok(());
@@ -39,14 +40,14 @@ impl Simulation {
         };
         self.check_place(attempt, process.1)?;
         let life = self.processes.lives(&process);
-        self.agents.insert(process.clone(), Agent { life, ..Agent::new(attempt.to_owned(), program, units, self.now) });
+        self.agents.insert(process.clone(), Agent { life, ..Agent::new(attempt.clone(), program, units, self.now) });
         let ms = self.faults.random.between(1, 60);
         self.after(ms, SimEvent::Connect(process));
         Ok(())
     }
 
     /// What runs on a host of an attempt.
-    pub(crate) fn program_of(&self, attempt: &str, host: u32) -> Option<(Program, Option<Units>)> {
+    pub(crate) fn program_of(&self, attempt: &AttemptId, host: u32) -> Option<(Program, Option<Units>)> {
         match self.jobs.iter().find(|job| self.owner(attempt) == Some(&job.name)) {
             Some(job) => Some((job.hosts.get((host as usize).checked_sub(1)?)?.clone(), None)),
             None => self.trial_program(attempt).map(|(program, units)| (program, Some(units))),
@@ -252,7 +253,7 @@ impl Simulation {
     }
 
     /// An idle agent has an attempt again: it calls for it.
-    fn takes_attempt(&mut self, process: &Process, connection: u64, attempt: String) -> Step {
+    fn takes_attempt(&mut self, process: &Process, connection: u64, attempt: AttemptId) -> Step {
         let Some((program, units)) = self.program_of(&attempt, process.1) else { return self.agent_ends(process) };
         if let Some(agent) = self.agents.get_mut(process) {
             *agent = Agent::new(attempt, program, units, self.now);

@@ -6,7 +6,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
 };
 
-use shoal_plane::{Event, Fact, apply};
+use shoal_plane::{AttemptId, Event, Fact, apply};
 
 use crate::{
     Bug, SimRun,
@@ -274,13 +274,13 @@ impl Simulation {
     }
 
     fn check_agents(&self) -> Result<(), String> {
-        let mut attempts = BTreeMap::<&str, &str>::new();
+        let mut attempts = BTreeMap::<&str, &AttemptId>::new();
         let (mut hosts, mut running) = (BTreeSet::new(), 0);
         for ((allocation, host), agent) in &self.agents {
             if agent.twins > 0 {
                 return Err(format!("host {host} of {allocation} was started twice"));
             }
-            let Some(attempt) = agent.attempt.as_deref().filter(|_| !agent.is_gone()) else { continue };
+            let Some(attempt) = agent.attempt.as_ref().filter(|_| !agent.is_gone()) else { continue };
             running += usize::from(!self.frozen.contains(attempt));
             if !hosts.insert((attempt, *host)) {
                 return Err(format!("host {host} of {attempt} runs twice"));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Command, Event, Fact, SecondaryStatus};
+use shoal_plane::{AttemptId, Command, Event, Fact, SecondaryStatus};
 
 use crate::{
     Bug,
@@ -63,7 +63,7 @@ impl Simulation {
     pub(crate) fn measure_memory(&mut self, passed_ms: u64) -> Step {
         let alive: BTreeSet<&str> =
             self.agents.values().filter(|agent| !agent.is_gone()).filter_map(|it| it.attempt.as_deref()).collect();
-        let used: BTreeMap<String, u64> = self
+        let used: BTreeMap<AttemptId, u64> = self
             .memory
             .launched
             .iter()
@@ -92,7 +92,7 @@ impl Simulation {
 
 /// Memory of an attempt at its age, in bytes: at most 4 GiB for each instance, so that no job alone
 /// needs more than the machine has.
-fn uses(attempt: &str, age_ms: u64, instances: u64) -> u64 {
+fn uses(attempt: &AttemptId, age_ms: u64, instances: u64) -> u64 {
     let seed = attempt.bytes().fold(7, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
     let most = Random::new(seed, 5).below(5) * GIB * instances;
     most * age_ms.min(GROWS_MS) / GROWS_MS

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{Action, Event, Fact, InstancePhase, JobStatus};
+use shoal_plane::{Action, AttemptId, Event, Fact, InstancePhase, JobStatus};
 
 use crate::{
     state::places::{Place, Places},
@@ -64,7 +64,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn places_of(&self, fact: &Fact) -> Option<String> {
+    fn places_of(&self, fact: &Fact) -> Option<AttemptId> {
         match fact {
             Fact::InstanceMoved { attempt, .. }
             | Fact::RankEnded { attempt, .. }
@@ -87,7 +87,7 @@ impl Simulation {
         attempt.map_or(Ok(()), |attempt| self.check_loss(&attempt, reason))
     }
 
-    fn check_loss(&self, attempt: &str, reason: &str) -> Step {
+    fn check_loss(&self, attempt: &AttemptId, reason: &str) -> Step {
         let Some(places) = self.places.get(attempt).filter(|places| places.complete) else { return Ok(()) };
         let is_loss = reason.contains("ended without a report") || reason.contains("was silent");
         let left = places.count(|place| matches!(place, Place::Member { .. }));
@@ -98,7 +98,7 @@ impl Simulation {
     }
 
     /// A process is about to be started.
-    pub(crate) fn check_place(&self, attempt: &str, host: u32) -> Step {
+    pub(crate) fn check_place(&self, attempt: &AttemptId, host: u32) -> Step {
         let place = self.places.get(attempt).map(|places| places.places[host as usize - 1]);
         if place == Some(Place::Empty) {
             broken(format!("host {host} of {attempt} is started, and it was not requested"))

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use shoal_plane::{Catalog, Command, Rejection, Turn};
+use shoal_plane::{AttemptId, Catalog, Command, Rejection, Turn};
 use shoal_runtime::{
     Control, WarmPool,
     control::{Fold, FoldError, Folded, REFUSED_PAUSE},
@@ -172,8 +172,8 @@ impl Simulation {
         self.say(|| "a server starts".to_owned());
         let control = Control::new(self.fold()?, self.clocks().mono);
         let (pending, state) = (control.pending(), control.state());
-        let live: BTreeSet<String> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
-        let found = |attempt: &String| Found {
+        let live: BTreeSet<AttemptId> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
+        let found = |attempt: &AttemptId| Found {
             attempt: attempt.clone(),
             plan: self.disk.plans.get(attempt).map(|plan| FoundPlan {
                 allocation: AllocationId(plan.allocation.clone()),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use shoal_plane::{Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningStatus};
+use shoal_plane::{AttemptId, Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningStatus};
 use shoal_tuner::{Ask, Record, Study};
 
 use crate::{
@@ -23,7 +23,7 @@ const COMMIT_RETRY_MS: u64 = 1000;
 
 impl Simulation {
     /// What runs in an attempt of a trial.
-    pub(crate) fn trial_program(&self, attempt: &str) -> Option<(Program, Units)> {
+    pub(crate) fn trial_program(&self, attempt: &AttemptId) -> Option<(Program, Units)> {
         let state = &self.mirror;
         let trial = state.job_of(attempt).and_then(|job| state.view(job))?.trial?;
         let tuning = self.tunings.iter().find(|tuning| tuning.name == trial.tuning)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Catalog, State, Time};
+use shoal_plane::{AttemptId, Catalog, State, Time};
 
 use crate::{
     Bug, Coverage,
@@ -59,16 +59,16 @@ pub(crate) struct Simulation {
     /// By tuning job, all that were ever started.
     pub(crate) trials: BTreeSet<(String, u32)>,
     /// What the first launch of a trial's attempt said: units behind it, and where it pauses.
-    pub(crate) launches: BTreeMap<String, (u32, Option<u32>)>,
+    pub(crate) launches: BTreeMap<AttemptId, (u32, Option<u32>)>,
     /// Jobs by attempt, of all that were ever launched.
-    pub(crate) owners: BTreeMap<String, String>,
+    pub(crate) owners: BTreeMap<AttemptId, String>,
     /// Attempts that had served and were replaced.
     pub(crate) replaced: u32,
     /// Attempts that a warm instance has served.
     pub(crate) reused: u32,
     /// Attempts that were frozen and have not been thawed: they have given their places up, and may
     /// be stopped while others have them.
-    pub(crate) frozen: BTreeSet<String>,
+    pub(crate) frozen: BTreeSet<AttemptId>,
     /// By tuning job, how many of its trials may run.
     pub(crate) parallel: BTreeMap<String, u32>,
     pub(crate) disk: Disk,
@@ -77,7 +77,7 @@ pub(crate) struct Simulation {
     pub(crate) processes: Processes,
     pub(crate) memory: Memory,
     /// By attempt, of those that can lose instances.
-    pub(crate) places: BTreeMap<String, Places>,
+    pub(crate) places: BTreeMap<AttemptId, Places>,
     /// When the server was started.
     pub(crate) served_since: u64,
     pub(crate) agents: BTreeMap<Process, Agent>,
@@ -168,14 +168,14 @@ impl Simulation {
     }
 
     /// Something has happened to an attempt that its job's outcome may depend on.
-    pub(crate) fn touch(&mut self, attempt: &str) {
+    pub(crate) fn touch(&mut self, attempt: &AttemptId) {
         if let Some(index) = self.jobs.iter().position(|job| self.owner(attempt) == Some(&job.name)) {
             self.clients[index].touched = true;
         }
     }
 
     /// The job whose attempt it is, or was.
-    pub(crate) fn owner(&self, attempt: &str) -> Option<&str> {
+    pub(crate) fn owner(&self, attempt: &AttemptId) -> Option<&str> {
         self.owners.get(attempt).map(String::as_str)
     }
 

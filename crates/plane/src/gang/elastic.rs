@@ -22,7 +22,7 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    Time,
+    AttemptId, Time,
     capacity::Resources,
     limits::{LEAVE_NOTICE_S, MAX_REPLACE_PAUSE_S, REPLACE_PAUSE_S, UNANSWERED_S},
 };
@@ -201,12 +201,12 @@ impl Gang {
     }
 
     /// These instances are to leave. Returns whether any of them was a member.
-    pub(crate) fn interrupt_instances(&mut self, at: Time, attempt: &str, hosts: &[u32]) -> bool {
+    pub(crate) fn interrupt_instances(&mut self, at: Time, attempt: &AttemptId, hosts: &[u32]) -> bool {
         self.move_instances(attempt, hosts, |instance| instance.is_member().then_some(Instance::Leaving { since: at }))
     }
 
     /// What is left of these instances is removed. Returns whether any of them was there.
-    pub(crate) fn vacate(&mut self, attempt: &str, hosts: &[u32]) -> bool {
+    pub(crate) fn vacate(&mut self, attempt: &AttemptId, hosts: &[u32]) -> bool {
         let Some(current) = self.current(attempt) else { return false };
         let lost = current.hosts(|instance| matches!(instance, Instance::Lost { .. } | Instance::Ended { .. }));
         let newly_lost = hosts.iter().filter(|host| lost.contains(host)).count();
@@ -219,7 +219,7 @@ impl Gang {
     }
 
     /// Nothing is left of these instances. Returns whether they were being removed.
-    pub(crate) fn empty_places(&mut self, attempt: &str, hosts: &[u32], until: Option<Time>) -> bool {
+    pub(crate) fn empty_places(&mut self, attempt: &AttemptId, hosts: &[u32], until: Option<Time>) -> bool {
         let moved = self.move_instances(attempt, hosts, |instance| match instance {
             Instance::Clearing { .. } => Some(Instance::Absent { until }),
             _ => None,
@@ -235,7 +235,7 @@ impl Gang {
     }
 
     /// Instances may start in these places from now on.
-    pub(crate) fn end_pause(&mut self, attempt: &str, hosts: &[u32]) -> bool {
+    pub(crate) fn end_pause(&mut self, attempt: &AttemptId, hosts: &[u32]) -> bool {
         self.move_instances(attempt, hosts, |instance| match instance {
             Instance::Absent { until: Some(_) } => Some(Instance::Absent { until: None }),
             _ => None,
@@ -243,7 +243,7 @@ impl Gang {
     }
 
     /// New instances start in these places. `gpus` has a list for each.
-    pub(crate) fn fill_places(&mut self, attempt: &str, hosts: &[u32], gpus: &[Vec<u32>]) -> bool {
+    pub(crate) fn fill_places(&mut self, attempt: &AttemptId, hosts: &[u32], gpus: &[Vec<u32>]) -> bool {
         let is_free = |instance: &Instance| matches!(instance, Instance::Absent { .. });
         let Some(current) = self.current(attempt) else { return false };
         for (host, gpus) in hosts.iter().zip(gpus) {
@@ -255,7 +255,12 @@ impl Gang {
         self.move_instances(attempt, hosts, |instance| is_free(instance).then_some(Instance::Starting))
     }
 
-    fn move_instances(&mut self, attempt: &str, hosts: &[u32], next: impl Fn(&Instance) -> Option<Instance>) -> bool {
+    fn move_instances(
+        &mut self,
+        attempt: &AttemptId,
+        hosts: &[u32],
+        next: impl Fn(&Instance) -> Option<Instance>,
+    ) -> bool {
         let Some(current) = self.current(attempt) else { return false };
         let mut moved = false;
         for host in hosts {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Placement, RankEnd, Time};
+use crate::{AttemptId, Placement, RankEnd, Time};
 
 /// The gang on instances.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Attempt {
-    pub(crate) id: String,
+    pub(crate) id: AttemptId,
     pub(crate) placement: Placement,
     pub(crate) lease_s: u64,
     pub(crate) launched: Time,

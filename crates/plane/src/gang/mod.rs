@@ -59,7 +59,7 @@ use self::{
     rest::Rest,
     retry::Retry,
 };
-use crate::{GangSpec, Placement, StopCause, Time, capacity::Resources};
+use crate::{AttemptId, GangSpec, Placement, StopCause, Time, capacity::Resources};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gang {
@@ -131,8 +131,8 @@ impl Gang {
     }
 
     /// The attempt of this id.
-    pub(crate) fn current(&mut self, attempt: &str) -> Option<&mut Attempt> {
-        self.attempt.as_mut().filter(|current| current.id == attempt)
+    pub(crate) fn current(&mut self, attempt: &AttemptId) -> Option<&mut Attempt> {
+        self.attempt.as_mut().filter(|current| current.id == *attempt)
     }
 
     /// What it holds on instances. One that rests frozen holds its memory.
@@ -142,13 +142,13 @@ impl Gang {
     }
 
     /// It leaves the queue with these instances. Returns whether it was in the queue.
-    pub(crate) fn launch(&mut self, at: Time, attempt: &str, placement: &Placement, lease_s: u64) -> bool {
+    pub(crate) fn launch(&mut self, at: Time, attempt: &AttemptId, placement: &Placement, lease_s: u64) -> bool {
         if !self.waits() {
             return false;
         }
         self.rest = None;
         self.attempt = Some(Attempt {
-            id: attempt.to_owned(),
+            id: attempt.clone(),
             placement: placement.clone(),
             lease_s,
             launched: at,

@@ -1,5 +1,6 @@
 //! How a gang makes room for others, and comes back.
 
+use crate::AttemptId;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -67,8 +68,9 @@ impl Gang {
 
     /// It begins to rest: frozen, or to leave its instances next. Returns whether this attempt was
     /// under way.
-    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&str>, frozen: bool) -> bool {
-        let is_stale = attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != attempt));
+    pub(crate) fn pause(&mut self, at: Time, attempt: Option<&AttemptId>, frozen: bool) -> bool {
+        let is_stale =
+            attempt.is_some_and(|attempt| self.attempt.as_ref().is_none_or(|current| current.id != *attempt));
         if !self.in_progress() || is_stale {
             return false;
         }
@@ -81,7 +83,7 @@ impl Gang {
 
     /// The attempt is ended and released, and the gang rests without instances. `stores`: what its
     /// hosts upload is stored first. Returns whether the attempt was under way.
-    pub(crate) fn leave(&mut self, at: Time, attempt: &str, stores: bool) -> bool {
+    pub(crate) fn leave(&mut self, at: Time, attempt: &AttemptId, stores: bool) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }

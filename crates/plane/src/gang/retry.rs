@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Gang, instances::Attempt};
 use crate::{
-    Form, Time,
+    AttemptId, Form, Time,
     limits::{LEASE_MARGIN_S, SERVED_S},
 };
 
@@ -68,11 +68,11 @@ impl Gang {
     }
 
     /// The attempt with this number.
-    pub(crate) fn attempt_id(&self, number: u32) -> String {
-        format!("{}-{number}", self.uid)
+    pub(crate) fn attempt_id(&self, number: u32) -> AttemptId {
+        AttemptId::of(&self.uid, number)
     }
 
-    pub(crate) fn next_attempt(&self) -> String {
+    pub(crate) fn next_attempt(&self) -> AttemptId {
         self.attempt_id(self.next_number())
     }
 
@@ -127,7 +127,7 @@ impl Gang {
     }
 
     /// The attempt has failed, and another follows. Returns whether it was under way.
-    pub(crate) fn fail(&mut self, at: Time, attempt: &str, reason: &str, is_replaced: bool) -> bool {
+    pub(crate) fn fail(&mut self, at: Time, attempt: &AttemptId, reason: &str, is_replaced: bool) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }
@@ -142,7 +142,7 @@ impl Gang {
     }
 
     /// The instances are taken away. Returns whether the attempt was under way.
-    pub(crate) fn interrupt(&mut self, at: Time, attempt: &str) -> bool {
+    pub(crate) fn interrupt(&mut self, at: Time, attempt: &AttemptId) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }
@@ -154,7 +154,7 @@ impl Gang {
     }
 
     /// Its memory is needed by older attempts. Returns whether the attempt was under way.
-    pub(crate) fn evict(&mut self, at: Time, attempt: &str, used_bytes: u64) -> bool {
+    pub(crate) fn evict(&mut self, at: Time, attempt: &AttemptId, used_bytes: u64) -> bool {
         if !self.abandon(at, attempt) {
             return false;
         }
@@ -169,7 +169,7 @@ impl Gang {
     }
 
     /// Another attempt follows this one. Returns whether it was under way.
-    pub(crate) fn abandon(&mut self, at: Time, attempt: &str) -> bool {
+    pub(crate) fn abandon(&mut self, at: Time, attempt: &AttemptId) -> bool {
         let in_progress = self.in_progress();
         let Some(current) = self.current(attempt).filter(|current| in_progress && current.failed.is_none()) else {
             return false;

@@ -1,5 +1,6 @@
 //! Nouns: what commands, events, actions and rows are made of. They know nothing of states.
 
+mod attempt_id;
 mod gang;
 mod training;
 mod trial;
@@ -7,6 +8,7 @@ mod trial_state;
 mod tuning;
 mod view;
 
+pub use attempt_id::AttemptId;
 pub use gang::{Form, GangSpec, InstanceGroup};
 pub use training::{
     InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition,

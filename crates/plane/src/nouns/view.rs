@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib};
+use crate::{AttemptId, JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction
 /// of the event that changed it.
@@ -42,7 +42,7 @@ pub struct JobView {
     /// Why it waits, machine-readable.
     pub pending: Option<PendingReason>,
     /// Current or last attempt.
-    pub attempt: Option<String>,
+    pub attempt: Option<AttemptId>,
     /// The job is over (its attempt may still be being released).
     pub ended: bool,
     /// Whose trial it is, and how far.

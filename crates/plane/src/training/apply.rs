@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{TrainingJob, actions::news};
 use crate::{
-    Action, Fact, InstancePhase, MetricValue, SecondaryStatus, Time,
+    Action, AttemptId, Fact, InstancePhase, MetricValue, SecondaryStatus, Time,
     gang::{
         End, Stop,
         instances::{Instance, Stage},
@@ -145,7 +145,7 @@ impl TrainingJob {
             Fact::Released { attempt } => self.come_back(at, attempt.as_deref()),
             Fact::TrialPaused { attempt, frozen, message, stores, unseen } => {
                 self.trial.is_some()
-                    && self.gang.pause(at, attempt.as_deref(), *frozen)
+                    && self.gang.pause(at, attempt.as_ref(), *frozen)
                     && match attempt {
                         Some(_) if *frozen => self.enter_unless(false, self.secondary(), at, message),
                         Some(attempt) => self.leave(at, attempt, message, *stores, *unseen),
@@ -194,7 +194,7 @@ impl TrainingJob {
 
     /// What only the trial learns of: it modifies no training job.
     fn absorb_of_trial(&mut self, fact: &Fact) {
-        let is_current = |attempt: &String| self.gang.attempt.as_ref().is_some_and(|current| current.id == *attempt);
+        let is_current = |attempt: &AttemptId| self.gang.attempt.as_ref().is_some_and(|current| current.id == *attempt);
         let Some(trial) = &mut self.trial else { return };
         match fact {
             Fact::CheckpointSaved { .. } => trial.saved = trial.resource,
@@ -223,7 +223,7 @@ impl TrainingJob {
 
     /// The attempt is ended and released, and the job rests without instances; `unseen`: its
     /// secondary status stays.
-    fn leave(&mut self, at: Time, attempt: &str, message: &str, stores: bool, unseen: bool) -> bool {
+    fn leave(&mut self, at: Time, attempt: &AttemptId, message: &str, stores: bool, unseen: bool) -> bool {
         self.gang.leave(at, attempt, stores) && {
             if let Some(trial) = &mut self.trial {
                 trial.behind = if trial.checkpoints { trial.resource } else { 0 };
@@ -247,11 +247,11 @@ impl TrainingJob {
         true
     }
 
-    fn set_stage(&mut self, attempt: &str, stage: Stage) -> bool {
+    fn set_stage(&mut self, attempt: &AttemptId, stage: Stage) -> bool {
         self.gang.current(attempt).is_some_and(|attempt| attempt.set_stage(stage))
     }
 
-    fn set_instance(&mut self, attempt: &str, host: u32, next: Instance) -> bool {
+    fn set_instance(&mut self, attempt: &AttemptId, host: u32, next: Instance) -> bool {
         self.gang.current(attempt).is_some_and(|attempt| attempt.set_instance(host, next))
     }
 

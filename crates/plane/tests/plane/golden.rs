@@ -4,9 +4,9 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause, Placement,
-    RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart, TuningEnd,
-    TuningSpec, TuningStatus, apply,
+    AttemptId, Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause,
+    Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart,
+    TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -35,7 +35,7 @@ pub(crate) fn kind(event: &Event) -> String {
 }
 
 fn samples() -> Vec<Event> {
-    let attempt = || "5f1c-1".to_owned();
+    let attempt = || AttemptId::from("5f1c-1");
     let text = |text: &str| text.to_owned();
     let facts = vec![
         Fact::JobCreated {
@@ -121,7 +121,7 @@ pub(crate) fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
 /// A trial and its tuning job, from beginning to end.
 fn tuned() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
-    let attempt = || text("5f1c-1");
+    let attempt = || AttemptId::from("5f1c-1");
     let training = training();
     let objectives = vec![Objective { metric: text("validation:auc"), direction: Direction::Maximize }];
     let spec = TuningSpec {

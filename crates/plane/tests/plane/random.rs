@@ -7,8 +7,8 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport, JobStatus,
-    MetricValue, Packing, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
+    Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport,
+    JobStatus, MetricValue, Packing, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
 };
 
 use crate::{
@@ -70,10 +70,10 @@ struct World {
     now: Time,
     state: State,
     journal: Vec<Event>,
-    agents: BTreeMap<(String, u32), Agent>,
+    agents: BTreeMap<(AttemptId, u32), Agent>,
     /// Asked for and not done.
     todo: Vec<Action>,
-    stored: BTreeSet<String>,
+    stored: BTreeSet<AttemptId>,
     /// Memory and GPUs of each instance, from launch to release, by job.
     held: BTreeMap<String, BTreeMap<u32, (u64, usize)>>,
     created: u32,

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec, step,
+    AttemptId, Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec,
+    step,
 };
 
 use crate::{
@@ -21,7 +22,7 @@ const BEYOND_RUNTIME_MS: u64 = (600 + GRACE_S as u64 + 30) * 1000;
 
 /// A job that runs, as this test sees it.
 struct Running {
-    attempt: String,
+    attempt: AttemptId,
     memory: u64,
     instances: u64,
     worst_end: Time,

@@ -1,6 +1,8 @@
 //! Histories of single jobs, for golden snapshots.
 
-use shoal_plane::{Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time, TrainingSpec};
+use shoal_plane::{
+    AttemptId, Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time, TrainingSpec,
+};
 
 use crate::{golden::at_a_time, script::GIB};
 
@@ -47,7 +49,7 @@ fn created(spec: GangSpec) -> Fact {
 
 fn launched(attempt: &str, placement: Placement) -> Fact {
     Fact::AttemptLaunched {
-        attempt: text(attempt),
+        attempt: attempt.into(),
         placement,
         lease_s: 3660,
         message: text("Preparing the instances for training"),
@@ -60,14 +62,14 @@ fn downloading() -> Fact {
 
 /// A first attempt that begins and ends by this fact, a second one that does, too.
 fn twice(spec: GangSpec, launched: impl Fn(u32) -> Fact, ends: impl Fn(u32) -> Fact) -> Vec<Fact> {
-    let first = text("5f1c-1");
+    let first = AttemptId::from("5f1c-1");
     let release = [Fact::ReleaseOrdered { attempt: first.clone() }, Fact::Released { attempt: Some(first) }];
     let attempt = |number| [launched(number), downloading(), ends(number)];
     [created(spec)].into_iter().chain(attempt(1)).chain(release).chain(attempt(2)).collect()
 }
 
-fn attempt(number: u32) -> String {
-    format!("5f1c-{number}")
+fn attempt(number: u32) -> AttemptId {
+    format!("5f1c-{number}").into()
 }
 
 /// A job in its second attempt, which is failing too.

@@ -14,8 +14,8 @@
 //! and at the end a replay of the encoded events must give the same state.
 
 use shoal_plane::{
-    Action, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue, Packing,
-    RankEnd, State, Time, TrainingSpec, apply,
+    Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue,
+    Packing, RankEnd, State, Time, TrainingSpec, apply,
 };
 
 /// Ends what is given.
@@ -109,7 +109,7 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
 /// `released ATTEMPT`, `unlaunched ATTEMPT REASON`, `delayed ATTEMPT REASON`,
 /// `queued ATTEMPT [REASON]`, `ATTEMPT/HOST REPORT`.
 fn command(words: &[&str]) -> Command {
-    let attempt = words.get(1).copied().unwrap_or_default().to_owned();
+    let attempt = AttemptId::from(words.get(1).copied().unwrap_or_default());
     if let Some(command) = crate::tuning_script::command(words) {
         return command;
     }
@@ -147,7 +147,7 @@ fn command(words: &[&str]) -> Command {
         ["measured", lacking, used @ ..] => {
             let gib = |text: &str| text.parse::<u64>().expect("GiB") * GIB;
             let of_attempt = |word: &&str| {
-                word.split_once('=').map(|(attempt, used)| (attempt.to_owned(), gib(used))).expect("ATTEMPT=GIB")
+                word.split_once('=').map(|(attempt, used)| (attempt.into(), gib(used))).expect("ATTEMPT=GIB")
             };
             Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking: gib(lacking) }
         }
@@ -166,7 +166,7 @@ fn command(words: &[&str]) -> Command {
         [instance, said @ ..] => {
             let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));
             let host = host.parse().expect("a host number");
-            Command::InstanceReported { attempt: attempt.to_owned(), host, report: report(said) }
+            Command::InstanceReported { attempt: attempt.into(), host, report: report(said) }
         }
         [] => panic!("an empty command"),
     }

@@ -1,7 +1,8 @@
 //! Scenarios of tuning jobs.
 
 use shoal_plane::{
-    Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd, TuningSpec, step,
+    AttemptId, Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd,
+    TuningSpec, step,
 };
 
 use crate::{
@@ -355,7 +356,7 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
         }
         let Some(seq) = asked(&state) else { break };
         say(&mut state, &command(&["suggest", "t", &seq.to_string(), &trial.to_string()]).expect("a command"));
-        let attempt = format!("ut-{trial}-1");
+        let attempt = AttemptId::from(format!("ut-{trial}-1"));
         let reports = [
             InstanceReport::Training,
             InstanceReport::Objective { ordinal: 1, value: *value },
@@ -424,7 +425,7 @@ fn two_tuning_jobs_share_the_machine_and_a_training_job_comes_first() {
     };
     say(&mut state, &training);
     for trial in 0..3 {
-        let attempt = format!("ua-{trial}-1");
+        let attempt = AttemptId::from(format!("ua-{trial}-1"));
         say(&mut state, &Command::LaunchFailed { attempt: attempt.clone(), reason: "ClientError: no".to_owned() });
         say(&mut state, &Command::Released { attempt });
     }

@@ -75,14 +75,14 @@ fn what_precedes_a_fact_is_durable_before_it() {
         (vec![Frame::Message(ToServer::Alive), line(3)], &["sign", "store 3 with 1 lines", "acknowledge 3", "read"]),
     ];
     for (frames, expected) in cases {
-        let mut ingestion = Ingestion::new("attempt".to_owned(), 1, 2);
+        let mut ingestion = Ingestion::new("attempt".into(), 1, 2);
         assert_eq!(steps(&mut ingestion, frames), expected);
     }
 }
 
 #[test]
 fn repeated_reports_are_ignored() {
-    let mut ingestion = Ingestion::new("attempt".to_owned(), 1, 2);
+    let mut ingestion = Ingestion::new("attempt".into(), 1, 2);
     assert_eq!(steps(&mut ingestion, vec![line(1), ended(2), part(2)]), ["read"]);
     assert_eq!(steps(&mut ingestion, vec![line(2), line(3)]), ["store 3 with 1 lines", "acknowledge 3", "read"]);
     assert_eq!(steps(&mut ingestion, vec![line(3)]), ["read"]);
@@ -90,6 +90,6 @@ fn repeated_reports_are_ignored() {
 
 #[test]
 fn other_messages_end_the_connection() {
-    let mut ingestion = Ingestion::new("attempt".to_owned(), 1, 0);
+    let mut ingestion = Ingestion::new("attempt".into(), 1, 0);
     assert_eq!(steps(&mut ingestion, vec![Frame::Chunk(vec![1])]), ["refuse"]);
 }

@@ -1,6 +1,6 @@
 //! What the lanes handle and return.
 
-use shoal_plane::{Action, Command};
+use shoal_plane::{Action, AttemptId, Command};
 
 use crate::warm_pool::{self, Grant, Retention};
 
@@ -12,56 +12,56 @@ pub enum Event {
     /// An action was performed for an attempt.
     Performed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// How it ended.
         outcome: Outcome,
     },
     /// The core was notified of a launch's delay.
     DelayReported {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// The core has the command, or is stopping.
     Committed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// The core's journal could not be written.
     CommitFailed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// A warm instance serves the attempt.
     Granted {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Which.
         grant: Grant,
     },
     /// The attempt needs a new instance.
     Declined {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// The attempt's instance is retained, and the attempt is cleared away.
     Retained {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// The attempt's instance is not retained.
     NotRetained {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// No agent of the attempt is connected any more.
     Disconnected {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Answer to [`Io::CheckExit`].
     ExitChecked {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// A process is left.
         is_running: bool,
         /// Agents are still sending files.
@@ -133,14 +133,14 @@ pub enum Io {
     /// Go on with the attempt's action; answered by [`Event::Performed`].
     Continue {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// How.
         step: Step,
     },
     /// Answered by [`Event::ExitChecked`].
     CheckExit {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// For the warm pool.
     Pool(warm_pool::Event),
@@ -149,7 +149,7 @@ pub enum Io {
     /// Have the launch of this attempt that is performed end early; not answered.
     Cancel {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Log once that an action waits for disk space; not answered.
     LogDelay {
@@ -162,14 +162,14 @@ pub enum Io {
     /// takes it.
     ReportDelay {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// For people.
         reason: String,
     },
     /// Submit an outcome to the core; answered by [`Event::Committed`] or [`Event::CommitFailed`].
     Commit {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// What.
         command: Command,
     },

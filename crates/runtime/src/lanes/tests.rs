@@ -3,8 +3,8 @@ use shoal_plane::{Placement, Time};
 use super::*;
 use crate::warm_pool::{AllocationId, Retention, ReusePolicy};
 
-fn attempt(name: &str) -> String {
-    name.to_owned()
+fn attempt<T: From<String>>(name: &str) -> T {
+    name.to_owned().into()
 }
 
 fn launch(of: &str) -> Action {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use shoal_plane::AttemptId;
 
 use crate::{ConnId, lanes};
 
@@ -22,7 +23,7 @@ pub struct ReusePolicy {
 
 /// An allocation, by the attempt that it was started for. It may serve others later.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AllocationId(pub String);
+pub struct AllocationId(pub AttemptId);
 
 /// An instance that an attempt leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,27 +64,27 @@ pub enum Event {
     /// A launch is prepared and could use a warm instance with this key.
     Requested {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// See [`ReusePolicy::key`].
         key: String,
     },
     /// The core has requested an attempt's release: its instance may be idle soon.
     Releasing {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Its release has got so far that its instance may be retained: all agents are connected and
     /// none is lost.
     Retain {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Its instance.
         retention: Retention,
     },
     /// Its instance is not retained.
     Left {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// An agent serves no attempt.
     AgentIdle {
@@ -118,22 +119,22 @@ pub enum Event {
     /// Answer to [`Io::Assign`]: the agents may be admitted for the attempt.
     Assigned {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Answer to [`Io::Assign`]: the assignment could not be written.
     AssignFailed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Answer to [`Io::Serve`] if an agent could not be notified.
     ServeFailed {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// An agent has connected for its attempt.
     AgentConnected {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host number, from 1.
         host: u32,
         /// Its connection.
@@ -142,7 +143,7 @@ pub enum Event {
     /// That connection has ended.
     AgentDisconnected {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Host number, from 1.
         host: u32,
         /// Which.
@@ -151,7 +152,7 @@ pub enum Event {
     /// Answer to [`Io::Unassign`].
     Unassigned {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// A new instance is started, or memory is short.
     CapacityNeeded,
@@ -177,7 +178,7 @@ pub enum Io {
     /// Order all hosts of the attempt to clear it away; each answers by [`Event::AgentIdle`].
     Park {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Look up for how long the ended job's instances are to be retained; answered by
     /// [`Event::KeepAlive`].
@@ -195,13 +196,13 @@ pub enum Io {
         /// Which.
         allocation: AllocationId,
         /// The attempt that is cleared away.
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Remove what the server has of the attempt, and show the instance as available; answered by
     /// [`Event::Cleared`].
     Clear {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Its instance.
         retention: Retention,
     },
@@ -209,14 +210,14 @@ pub enum Io {
     /// [`Event::Assigned`] or [`Event::AssignFailed`].
     Assign {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Which.
         allocation: AllocationId,
     },
     /// Have these agents serve the attempt; answered by [`Event::AgentConnected`] of each host.
     Serve {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// Connections of its agents.
         conns: Vec<ConnId>,
     },
@@ -224,7 +225,7 @@ pub enum Io {
     /// late; answered by [`Event::Unassigned`].
     Unassign {
         /// Attempt id.
-        attempt: String,
+        attempt: AttemptId,
         /// The instance that did not connect.
         instance: Retention,
     },

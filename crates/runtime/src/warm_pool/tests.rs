@@ -1,4 +1,4 @@
-use shoal_plane::Time;
+use shoal_plane::{AttemptId, Time};
 
 use super::*;
 
@@ -6,8 +6,8 @@ fn at(ms: u64) -> Now {
     Now { mono: Mono(Duration::from_millis(ms)), wall: Time(0) }
 }
 
-fn text(text: &str) -> String {
-    text.to_owned()
+fn text<T: From<String>>(text: &str) -> T {
+    text.to_owned().into()
 }
 
 fn allocation(name: &str) -> AllocationId {
@@ -171,7 +171,7 @@ enum Planted {
 /// What an instance is in truth.
 #[derive(Debug, Default)]
 struct Instance {
-    serves: Option<String>,
+    serves: Option<AttemptId>,
     is_clear: bool,
     idle_since: Option<u64>,
     retained: Option<Retention>,
@@ -185,9 +185,9 @@ struct History {
     now: u64,
     instances: BTreeMap<AllocationId, Instance>,
     /// The instance of each attempt that runs.
-    running: BTreeMap<String, AllocationId>,
-    waiting: BTreeSet<String>,
-    releasing: BTreeSet<String>,
+    running: BTreeMap<AttemptId, AllocationId>,
+    waiting: BTreeSet<AttemptId>,
+    releasing: BTreeSet<AttemptId>,
     pending: Vec<Io>,
     keep_alive_s: u32,
     attempts: u32,
@@ -327,7 +327,7 @@ impl History {
         self.handle(Event::Cleared { allocation });
     }
 
-    fn assign(&mut self, attempt: String, allocation: &AllocationId) {
+    fn assign(&mut self, attempt: AttemptId, allocation: &AllocationId) {
         let Some(instance) = self.instances.get_mut(allocation) else { return };
         let problem = match (&instance.serves, instance.is_clear) {
             (Some(other), _) => Some(format!("{allocation:?} serves {other} and is assigned to {attempt}")),
@@ -351,7 +351,7 @@ impl History {
 
     fn launch(&mut self) {
         self.attempts += 1;
-        let attempt = format!("attempt {}", self.attempts);
+        let attempt = AttemptId::from(format!("attempt {}", self.attempts));
         self.waiting.insert(attempt.clone());
         self.handle(Event::Requested { attempt, key: text("key") });
     }
@@ -368,7 +368,7 @@ impl History {
         self.retain(attempt.clone(), self.running[&attempt].clone());
     }
 
-    fn retain(&mut self, attempt: String, allocation: AllocationId) {
+    fn retain(&mut self, attempt: AttemptId, allocation: AllocationId) {
         let policy =
             ReusePolicy { owner: String::new(), idle_s: self.keep_alive_s.into(), key: text("key"), is_loaded: false };
         let retention = Retention { allocation, job: text(Self::JOB), policy, hosts: 2 };

@@ -50,7 +50,7 @@ fn only_an_attempts_own_agents_are_let_in() {
     let plan = Plan {
         version: Plan::VERSION,
         job: "job".to_owned(),
-        attempt: "u-1".to_owned(),
+        attempt: "u-1".into(),
         streams: vec!["job/algo-1-0".to_owned(), "job/algo-2-0".to_owned()],
         reads: Vec::new(),
         writes: Vec::new(),
@@ -74,7 +74,7 @@ fn only_an_attempts_own_agents_are_let_in() {
     attempts.insert(Attempt::new(plan, allocation, &owner));
     let good = Hello {
         protocol: PROTOCOL,
-        attempt: "u-1".to_owned(),
+        attempt: "u-1".into(),
         host: 2,
         token: owner.agent_token("u-1"),
         pid: 1,
@@ -83,7 +83,7 @@ fn only_an_attempts_own_agents_are_let_in() {
     assert!(admit(&attempts, &good).is_ok());
     for (hello, expected) in [
         (Hello { protocol: PROTOCOL + 1, ..good.clone() }, "link protocol"),
-        (Hello { attempt: "u-2".to_owned(), ..good.clone() }, "attempt u-2 does not run"),
+        (Hello { attempt: "u-2".into(), ..good.clone() }, "attempt u-2 does not run"),
         (Hello { host: 0, ..good.clone() }, "has no host 0"),
         (Hello { host: 3, ..good.clone() }, "has no host 3"),
         (Hello { token: String::new(), ..good.clone() }, "wrong token"),

@@ -79,7 +79,7 @@ fn partitions_are_disjoint_and_whole() {
     let (_temp, dir, objects) = house(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let trees = Trees::new(dir.channels_path(), objects);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::ShardedByS3Key);
-    let made = trees.prepare("a-1", &channel, 3).unwrap();
+    let made = trees.prepare(&"a-1".into(), &channel, 3).unwrap();
     let mut seen = Vec::new();
     for tree in &made {
         let names = std::fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -96,7 +96,7 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
     let (_temp, dir, objects) = house(&["d/a.csv", "d/sub/b.csv"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects.clone()).of_remote_agents();
-    let made = trees.prepare("a-1", &channel, 1).unwrap().remove(0);
+    let made = trees.prepare(&"a-1".into(), &channel, 1).unwrap().remove(0);
     let Input::Objects(ObjectTree { tree }) = trees.input(&made) else { panic!("no path is for other machines") };
     assert_eq!(trees.path_of(&trees.input(&made)), made);
     let manifest = std::fs::read_to_string(trees.manifest(&tree)).unwrap();
@@ -110,10 +110,10 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
         assert!(!trees.object(&tree, id).exists(), "{id}");
     }
     // A server that was killed before the manifest was written makes it again.
-    let next = trees.prepare("b-1", &channel, 1).unwrap().remove(0);
+    let next = trees.prepare(&"b-1".into(), &channel, 1).unwrap().remove(0);
     assert_ne!(next, made);
     std::fs::remove_file(next.join("manifest")).unwrap();
-    assert_eq!(trees.prepare("c-1", &channel, 1).unwrap(), std::slice::from_ref(&next));
+    assert_eq!(trees.prepare(&"c-1".into(), &channel, 1).unwrap(), std::slice::from_ref(&next));
     assert!(next.join("manifest").exists());
     trees.release("a-1");
     assert!(!made.exists());
@@ -134,11 +134,14 @@ fn objects_that_are_replaced_meanwhile_are_a_tree() {
             }
         });
         let uri = "s3://bkt/d".parse().unwrap();
-        let made: Vec<_> = (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}"), &uri)).collect();
+        let made: Vec<_> =
+            (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}").into(), &uri)).collect();
         let channel = channel("s3://bkt/d", S3DataType::S3Prefix, Distribution::FullyReplicated);
-        let of_channel: Vec<_> = (0..30).map(|number| trees.prepare(&format!("b-{number}"), &channel, 1)).collect();
+        let of_channel: Vec<_> =
+            (0..30).map(|number| trees.prepare(&format!("b-{number}").into(), &channel, 1)).collect();
         let object = "s3://bkt/d/state".parse().unwrap();
-        let of_object: Vec<_> = (0..30).map(|number| trees.prepare_object(&format!("c-{number}"), &object)).collect();
+        let of_object: Vec<_> =
+            (0..30).map(|number| trees.prepare_object(&format!("c-{number}").into(), &object)).collect();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         for tree in made {
             assert!(tree.unwrap().unwrap().join("state").exists());
@@ -158,12 +161,12 @@ fn a_channel_of_a_cancelled_attempt_is_not_made() {
     let (_temp, dir, objects) = house(&["d/a", "d/b"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects);
-    trees.cancel("a-1");
-    assert_eq!(trees.prepare("a-1", &channel, 1), Err("channel train: cancelled".to_owned()));
+    trees.cancel(&"a-1".into());
+    assert_eq!(trees.prepare(&"a-1".into(), &channel, 1), Err("channel train: cancelled".to_owned()));
     assert_eq!(std::fs::read_dir(dir.channels_path()).unwrap().count(), 0);
-    trees.prepare("b-1", &channel, 1).expect("another attempt's is");
+    trees.prepare(&"b-1".into(), &channel, 1).expect("another attempt's is");
     trees.release("a-1");
-    assert!(!trees.is_cancelled("a-1"));
+    assert!(!trees.is_cancelled(&"a-1".into()));
 }
 
 #[test]
@@ -171,9 +174,9 @@ fn a_tree_lives_as_long_as_its_readers() {
     let (_temp, dir, objects) = house(&["d/a", "d/b"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects.clone());
-    let first = trees.prepare("a-1", &channel, 2).unwrap();
+    let first = trees.prepare(&"a-1".into(), &channel, 2).unwrap();
     assert_eq!(first[0], first[1], "hosts share what they all see");
-    assert_eq!(trees.prepare("b-1", &channel, 1).unwrap(), first[..1], "attempts share the same objects");
+    assert_eq!(trees.prepare(&"b-1".into(), &channel, 1).unwrap(), first[..1], "attempts share the same objects");
     trees.release("a-1");
     assert!(first[0].exists());
     // After a restart only the claims of attempts that live keep a tree.

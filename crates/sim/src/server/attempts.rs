@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::lanes` requests: attempts, their processes and files.
 
 use shoal_link::Order;
-use shoal_plane::{Action, Command, JobStatus, SecondaryStatus, TrialLaunch};
+use shoal_plane::{Action, AttemptId, Command, JobStatus, SecondaryStatus, TrialLaunch};
 use shoal_runtime::{
     host_link as link,
     lanes::{Event, Io, Outcome, Step as LaneStep, WritePolicy, orders},
@@ -14,13 +14,13 @@ use crate::{
     Bug,
     coverage::Point,
     marks::part_of,
-    state::{disk::Plan, events::SimEvent, server::Attempt},
+    state::{disk::Plan, events::SimEvent, processes::Process, server::Attempt},
     world::{Halt, Simulation, Step, broken},
 };
 
 struct Launch {
     job: String,
-    attempt: String,
+    attempt: AttemptId,
     instances: u32,
     hosts: Vec<u32>,
     joins: bool,
@@ -100,17 +100,17 @@ impl Simulation {
     }
 
     /// The same event of each host's link.
-    pub(crate) fn link_all(&mut self, attempt: &str, event: impl Fn() -> link::Event) -> Step {
+    pub(crate) fn link_all(&mut self, attempt: &AttemptId, event: impl Fn() -> link::Event) -> Step {
         let instances = self.server().attempts.get(attempt).map_or(0, |running| running.plan.instances);
-        (1..=instances).try_for_each(|host| self.link(&(attempt.to_owned(), host), event()))
+        (1..=instances).try_for_each(|host| self.link(&(attempt.clone(), host), event()))
     }
 
-    pub(crate) fn order_all(&mut self, attempt: &str, order: &Order) -> Step {
+    pub(crate) fn order_all(&mut self, attempt: &AttemptId, order: &Order) -> Step {
         let instances = self.server().attempts.get(attempt).map_or(0, |running| running.plan.instances);
         (1..=instances).try_for_each(|host| self.order(attempt, host, order.clone()))
     }
 
-    fn stop_kind(&mut self, attempt: &str) -> &'static str {
+    fn stop_kind(&mut self, attempt: &AttemptId) -> &'static str {
         let state = self.server().control.state();
         let view = state.job_of(attempt).and_then(|job| state.view(job));
         match view.map(|view| (view.status, view.secondary)) {
@@ -127,14 +127,14 @@ impl Simulation {
     }
 
     /// Performs a later step of an action.
-    fn go_on(&mut self, attempt: &str, step: LaneStep) -> Step<Outcome> {
+    fn go_on(&mut self, attempt: &AttemptId, step: LaneStep) -> Step<Outcome> {
         match step {
             LaneStep::Start(grant) => self.start(attempt, grant.as_ref()),
             LaneStep::Leave => self.leave(attempt),
             LaneStep::Clear => self.end(attempt),
             LaneStep::Forget => {
                 self.disk.forget_reports(attempt);
-                Ok(Outcome::Commit(Command::Released { attempt: attempt.to_owned() }))
+                Ok(Outcome::Commit(Command::Released { attempt: attempt.clone() }))
             }
         }
     }
@@ -184,18 +184,18 @@ impl Simulation {
         Ok(Outcome::Prepared { reuse_key })
     }
 
-    pub(super) fn launch_failed(&mut self, attempt: &str) -> Outcome {
+    pub(super) fn launch_failed(&mut self, attempt: &AttemptId) -> Outcome {
         if self.server().cancelled.contains(attempt) {
             return Outcome::Done;
         }
         Outcome::Commit(Command::LaunchFailed {
-            attempt: attempt.to_owned(),
+            attempt: attempt.clone(),
             reason: "no space left on device".to_owned(),
         })
     }
 
     /// Starts the agents of a prepared launch, unless a warm instance serves it.
-    fn start(&mut self, attempt: &str, grant: Option<&Grant>) -> Step<Outcome> {
+    fn start(&mut self, attempt: &AttemptId, grant: Option<&Grant>) -> Step<Outcome> {
         let Some(plan) = self.server().prepared.remove(attempt) else { return Ok(Outcome::Done) };
         if grant.is_some() {
             if let Some(running) = self.server().attempts.get_mut(attempt) {
@@ -206,7 +206,7 @@ impl Simulation {
         } else if self.server().cancelled.contains(attempt) {
             return Ok(Outcome::Done);
         } else {
-            self.disk.plans.insert(attempt.to_owned(), plan.clone());
+            self.disk.plans.insert(attempt.clone(), plan.clone());
             self.insert_attempt(Attempt::new(plan.clone()));
             if self.strikes(&["attempt_launched"], Point::MidAction) {
                 self.submit(&Plan { instances: plan.instances / 2, ..plan })?;
@@ -231,7 +231,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn store(&mut self, job: String, attempt: String, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {
+    fn store(&mut self, job: String, attempt: AttemptId, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {
         if write == WritePolicy::IfSpace && self.faults.one_in(25) {
             return Ok(Outcome::NoSpace {
                 reason: "no space left on device".to_owned(),
@@ -261,7 +261,7 @@ impl Simulation {
     }
 
     /// Begins to release an attempt.
-    fn release(&mut self, attempt: &str) -> Step<Outcome> {
+    fn release(&mut self, attempt: &AttemptId) -> Step<Outcome> {
         self.passes(&["release_ordered"], Point::MidAction)?;
         let server = self.server();
         server.prepared.remove(attempt);
@@ -275,7 +275,7 @@ impl Simulation {
     }
 
     /// An attempt's instance as it could be retained.
-    fn retention(&mut self, attempt: &str) -> Option<Retention> {
+    fn retention(&mut self, attempt: &AttemptId) -> Option<Retention> {
         let running = self.server().attempts.get(attempt)?;
         let (plan, connected) = (running.plan.clone(), running.connected());
         let policy = plan.reuse.filter(|policy| policy.owner.is_empty() || self.has_more_trials(&policy.owner))?;
@@ -285,16 +285,16 @@ impl Simulation {
         Some(Retention { allocation: AllocationId(plan.allocation), job: plan.job, policy, hosts: plan.instances })
     }
 
-    fn leave(&mut self, attempt: &str) -> Step<Outcome> {
+    fn leave(&mut self, attempt: &AttemptId) -> Step<Outcome> {
         self.order_all(attempt, &Order::Release)?;
         if self.bug == Some(Bug::EarlyRelease) {
-            self.execute(&Command::Released { attempt: attempt.to_owned() }, false)?;
+            self.execute(&Command::Released { attempt: attempt.clone() }, false)?;
         }
         Ok(Outcome::Leaving)
     }
 
     /// Whether agents of an attempt run, and whether they are still sending files.
-    fn exit_of(&mut self, attempt: &str) -> (bool, bool) {
+    fn exit_of(&mut self, attempt: &AttemptId) -> (bool, bool) {
         let now = self.clocks();
         let Some(running) = self.server().attempts.get(attempt) else { return (false, false) };
         let is_mirroring = running.hosts.iter().any(|link| link.is_mirroring(now.mono));
@@ -302,14 +302,14 @@ impl Simulation {
         (self.processes.is_running(&allocation, instances), is_mirroring)
     }
 
-    fn end(&mut self, attempt: &str) -> Step<Outcome> {
+    fn end(&mut self, attempt: &AttemptId) -> Step<Outcome> {
         self.clear(attempt)?;
         self.passes(&["release_ordered"], Point::AfterAction)?;
-        Ok(Outcome::Commit(Command::Released { attempt: attempt.to_owned() }))
+        Ok(Outcome::Commit(Command::Released { attempt: attempt.clone() }))
     }
 
     /// Ends an attempt's processes and removes its files.
-    pub(crate) fn clear(&mut self, attempt: &str) -> Step {
+    pub(crate) fn clear(&mut self, attempt: &AttemptId) -> Step {
         let running = self.server().attempts.values().map(|it| (&*it.plan.attempt, &*it.plan.allocation));
         let is_shared = serves_another(attempt, running) && self.bug != Some(Bug::SharedInstanceCleared);
         if !is_shared && self.bug != Some(Bug::LeftRunning) {
@@ -326,7 +326,7 @@ impl Simulation {
     }
 
     /// Ends the processes of an allocation and removes its directory.
-    pub(crate) fn end_allocation(&mut self, allocation: &str) -> Step {
+    pub(crate) fn end_allocation(&mut self, allocation: &AttemptId) -> Step {
         let left: Vec<_> = self.processes.alive().filter(|(of, _)| of == allocation).cloned().collect();
         for process in left {
             self.agent_is_killed(&process)?;
@@ -338,7 +338,7 @@ impl Simulation {
     }
 
     /// The launcher reports that a process has ended.
-    pub(crate) fn process_ended(&mut self, allocation: &str, host: u32) -> Step {
+    pub(crate) fn process_ended(&mut self, allocation: &AttemptId, host: u32) -> Step {
         if self.processes.is_alive(&(allocation.to_owned(), host))
             || self.processes.is_unknown(&(allocation.to_owned(), host))
         {
@@ -346,7 +346,7 @@ impl Simulation {
             return Ok(());
         }
         let mut attempts = self.server().attempts.values_mut();
-        let of = attempts.find(|running| running.plan.allocation == allocation && !running.awaits_instance);
+        let of = attempts.find(|running| running.plan.allocation == *allocation && !running.awaits_instance);
         let Some(attempt) = of
             .filter(|running| running.hosts[host as usize - 1].is_end_news())
             .map(|running| running.plan.attempt.clone())
@@ -357,7 +357,7 @@ impl Simulation {
     }
 
     /// A process has ended; the server is notified after what it had sent.
-    pub(crate) fn watch_end(&mut self, (allocation, host): &(String, u32)) {
+    pub(crate) fn watch_end(&mut self, (allocation, host): &Process) {
         if self.server.is_some() {
             let (ms, epoch) = (20 + self.faults.latency(), self.epoch);
             self.after(ms, SimEvent::ProcessEnded { epoch, allocation: allocation.clone(), host: *host });

@@ -2,7 +2,7 @@
 //! file receivers, and performs what they request.
 
 use shoal_link::{Artifact, Frame, Order, ToAgent, ToServer};
-use shoal_plane::{Command, InstanceReport};
+use shoal_plane::{AttemptId, Command, InstanceReport};
 use shoal_runtime::{
     ConnId, FileReceiver, Ingestion, Loss, MirrorKind, file_receiver,
     host_link::{Event, Io},
@@ -85,7 +85,7 @@ impl Simulation {
     }
 
     /// Gives an order that stands until the attempt is released.
-    pub(crate) fn order(&mut self, attempt: &str, host: u32, order: Order) -> Step {
+    pub(crate) fn order(&mut self, attempt: &AttemptId, host: u32, order: Order) -> Step {
         let is_lost = match self.bug {
             Some(Bug::LostStop) => true,
             Some(Bug::LostResume) => matches!(order, Order::Thaw { .. }),
@@ -98,7 +98,7 @@ impl Simulation {
             }
             return Ok(());
         }
-        self.link(&(attempt.to_owned(), host), Event::Order(order))
+        self.link(&(attempt.clone(), host), Event::Order(order))
     }
 
     /// Serves a connection from now on.
@@ -371,8 +371,8 @@ impl Simulation {
         self.measure_memory(WATCH_MS)
     }
 
-    pub(crate) fn lose(&mut self, attempt: &str, host: u32, reason: String) -> Step {
+    pub(crate) fn lose(&mut self, attempt: &AttemptId, host: u32, reason: String) -> Step {
         let report = InstanceReport::Lost { reason };
-        self.execute(&Command::InstanceReported { attempt: attempt.to_owned(), host, report }, true).map(drop)
+        self.execute(&Command::InstanceReported { attempt: attempt.clone(), host, report }, true).map(drop)
     }
 }

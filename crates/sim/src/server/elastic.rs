@@ -1,6 +1,6 @@
 //! Instances of an attempt that end, and others that start, while the rest of it runs.
 
-use shoal_plane::Command;
+use shoal_plane::{AttemptId, Command};
 use shoal_runtime::{
     HostLink, host_link as link,
     lanes::{Event, Outcome},
@@ -43,7 +43,7 @@ impl Simulation {
     }
 
     /// Ends and removes instances of an attempt whose others continue.
-    pub(super) fn clear_instances(&mut self, attempt: String, hosts: Vec<u32>) -> Step {
+    pub(super) fn clear_instances(&mut self, attempt: AttemptId, hosts: Vec<u32>) -> Step {
         if self.bug == Some(Bug::EarlyCleared) {
             self.execute(&Command::InstancesCleared { attempt: attempt.clone(), hosts: hosts.clone() }, false)?;
         }
@@ -61,7 +61,7 @@ impl Simulation {
     }
 
     /// Once all that they had sent is stored, nothing is left of them.
-    pub(crate) fn finish_clearing(&mut self, attempt: String, hosts: Vec<u32>) -> Step {
+    pub(crate) fn finish_clearing(&mut self, attempt: AttemptId, hosts: Vec<u32>) -> Step {
         if !self.ends_of(&attempt, &hosts).is_empty() {
             let epoch = self.epoch;
             self.after(STORED_CHECK_MS, SimEvent::ClearingDue { epoch, attempt, hosts });
@@ -84,7 +84,7 @@ impl Simulation {
     }
 
     /// Connections of these hosts that are not read to their end.
-    fn ends_of(&mut self, attempt: &str, hosts: &[u32]) -> Vec<u64> {
+    fn ends_of(&mut self, attempt: &AttemptId, hosts: &[u32]) -> Vec<u64> {
         let is_meant = |purpose: &Purpose| match purpose {
             Purpose::Reports((of, host)) | Purpose::Files((of, host)) => of == attempt && hosts.contains(host),
             Purpose::Idle => false,

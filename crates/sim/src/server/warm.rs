@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::warm_pool` requests: instances that are retained between attempts.
 
 use shoal_link::Order;
-use shoal_plane::TrialLaunch;
+use shoal_plane::{AttemptId, TrialLaunch};
 use shoal_runtime::{
     ConnId, host_link,
     warm_pool::{AllocationId, Event, Io, ReusePolicy},
@@ -93,13 +93,13 @@ impl Simulation {
     }
 
     /// Writes an attempt's plan for a warm instance, and admits its agents from now on.
-    fn assign(&mut self, attempt: &str, AllocationId(allocation): AllocationId) -> bool {
+    fn assign(&mut self, attempt: &AttemptId, AllocationId(allocation): AllocationId) -> bool {
         let Some(plan) = self.server().prepared.get(attempt).cloned() else { return false };
         if self.faults.one_in(30) {
             return false;
         }
         let plan = Plan { allocation, ..plan };
-        self.disk.plans.insert(attempt.to_owned(), plan.clone());
+        self.disk.plans.insert(attempt.clone(), plan.clone());
         self.insert_attempt(Attempt::awaiting_instance(plan));
         true
     }

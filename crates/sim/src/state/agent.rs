@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use shoal_link::{Frame, Report, ReportBody, ToServer};
-use shoal_plane::Time;
+use shoal_plane::{AttemptId, Time};
 
 use super::events::SimEvent;
 use crate::scenario::Program;
@@ -36,7 +36,7 @@ pub(crate) enum Doing {
 #[derive(Debug)]
 pub(crate) struct Agent {
     /// What it serves; none while it is idle.
-    pub(crate) attempt: Option<String>,
+    pub(crate) attempt: Option<AttemptId>,
     pub(crate) program: Program,
     /// For a trial.
     pub(crate) units: Option<Units>,
@@ -75,7 +75,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// Its lease begins at its start, whether a server is there or not.
-    pub(crate) fn new(attempt: String, program: Program, units: Option<Units>, now: u64) -> Self {
+    pub(crate) fn new(attempt: AttemptId, program: Program, units: Option<Units>, now: u64) -> Self {
         Self {
             attempt: Some(attempt),
             program,

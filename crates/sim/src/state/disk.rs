@@ -3,20 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{Event, JobView, StudyRecord, TuningView, Turn};
+use shoal_plane::{AttemptId, Event, JobView, StudyRecord, TuningView, Turn};
 use shoal_runtime::warm_pool::ReusePolicy;
 
 /// A host of an attempt.
-pub(crate) type Host = (String, u32);
+pub(crate) type Host = (AttemptId, u32);
 
 /// What is stored of an attempt in its run directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) job: String,
-    pub(crate) attempt: String,
+    pub(crate) attempt: AttemptId,
     pub(crate) instances: u32,
     /// The attempt that its instance was started for.
-    pub(crate) allocation: String,
+    pub(crate) allocation: AttemptId,
     pub(crate) reuse: Option<ReusePolicy>,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Disk {
     /// Parts of a host's model that have come.
     pub(crate) parts: BTreeMap<Host, BTreeSet<u32>>,
     /// Run directories, by attempt.
-    pub(crate) dirs: BTreeSet<String>,
+    pub(crate) dirs: BTreeSet<AttemptId>,
     /// What is in them of attempts.
-    pub(crate) plans: BTreeMap<String, Plan>,
+    pub(crate) plans: BTreeMap<AttemptId, Plan>,
     /// Checkpoint files that are objects.
     pub(crate) objects: BTreeSet<(Host, String)>,
     /// The attempt and the hosts whose model a job has.
-    pub(crate) models: BTreeMap<String, (String, Vec<u32>)>,
+    pub(crate) models: BTreeMap<String, (AttemptId, Vec<u32>)>,
 }
 
 impl Disk {
@@ -75,17 +75,17 @@ impl Disk {
     }
 
     /// The numbers of an attempt's reports; its lines stay.
-    pub(crate) fn forget_reports(&mut self, attempt: &str) {
+    pub(crate) fn forget_reports(&mut self, attempt: &AttemptId) {
         self.acked.retain(|(of, _), _| of != attempt);
     }
 
     /// What of an attempt is in its directory.
-    pub(crate) fn remove_plan(&mut self, attempt: &str) {
+    pub(crate) fn remove_plan(&mut self, attempt: &AttemptId) {
         self.plans.remove(attempt);
         self.parts.retain(|(of, _), _| of != attempt);
     }
 
-    pub(crate) fn remove_dir(&mut self, attempt: &str) {
+    pub(crate) fn remove_dir(&mut self, attempt: &AttemptId) {
         self.remove_plan(attempt);
         self.dirs.remove(attempt);
     }

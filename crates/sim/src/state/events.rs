@@ -7,6 +7,7 @@ use super::{
     server::{MachineEvent, MachineIo},
 };
 use crate::{faults::Fault, scenario::tunings::Change};
+use shoal_plane::AttemptId;
 
 /// Something that happens at its time.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub(crate) enum SimEvent {
     /// The launcher reports the end of a process.
     ProcessEnded {
         epoch: u64,
-        allocation: String,
+        allocation: AttemptId,
         host: u32,
     },
     /// The server reads from a connection that it has not read from for a while.
@@ -69,7 +70,7 @@ pub(crate) enum SimEvent {
     /// The server checks that all is stored that instances had sent which are being removed.
     ClearingDue {
         epoch: u64,
-        attempt: String,
+        attempt: AttemptId,
         hosts: Vec<u32>,
     },
     SnapshotWritten {

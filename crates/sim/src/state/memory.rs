@@ -1,11 +1,11 @@
 //! What the history knows of memory.
 
-use shoal_plane::Time;
+use shoal_plane::{AttemptId, Time};
 
 /// An attempt that uses memory.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    pub(crate) attempt: String,
+    pub(crate) attempt: AttemptId,
     /// By the journal, whose clock may stand still.
     pub(crate) at: Time,
     /// By the history.
@@ -18,9 +18,9 @@ pub(crate) struct Memory {
     /// Attempts that are not released.
     pub(crate) launched: Vec<Launched>,
     /// Attempts whose programs are told to end, or are over.
-    pub(crate) leaving: Vec<String>,
+    pub(crate) leaving: Vec<AttemptId>,
     /// Attempts that were ended for want of memory.
-    pub(crate) evicted: Vec<String>,
+    pub(crate) evicted: Vec<AttemptId>,
     pub(crate) short_ms: u64,
     /// The latest time that the machine's clock has shown.
     pub(crate) latest: Time,

@@ -1,6 +1,7 @@
 //! Connections between agents and the server, and what is sent on them.
 
 use shoal_link::{Frame, Order, ToServer};
+use shoal_plane::AttemptId;
 
 use super::{disk::Host, processes::Process};
 
@@ -44,7 +45,7 @@ pub(crate) enum Down {
     Order(Order),
     /// An idle agent is to serve this attempt.
     Serve {
-        attempt: String,
+        attempt: AttemptId,
     },
     /// Files may come.
     Ready,

@@ -1,10 +1,11 @@
 //! The machine's processes. An allocation is known by its directory, which outlives the server:
 //! nothing of it is started twice.
 
+use shoal_plane::AttemptId;
 use std::collections::BTreeMap;
 
 /// Which process: its allocation and host number.
-pub(crate) type Process = (String, u32);
+pub(crate) type Process = (AttemptId, u32);
 
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
@@ -28,12 +29,12 @@ impl Processes {
     }
 
     /// Starts what was not started yet; returns that.
-    pub(crate) fn start(&mut self, allocation: &str, instances: u32) -> Vec<Process> {
+    pub(crate) fn start(&mut self, allocation: &AttemptId, instances: u32) -> Vec<Process> {
         self.start_hosts(allocation, &(1..=instances).collect::<Vec<_>>())
     }
 
     /// The same of these hosts.
-    pub(crate) fn start_hosts(&mut self, allocation: &str, hosts: &[u32]) -> Vec<Process> {
+    pub(crate) fn start_hosts(&mut self, allocation: &AttemptId, hosts: &[u32]) -> Vec<Process> {
         let all = hosts.iter().map(|host| (allocation.to_owned(), *host));
         let new: Vec<_> = all.filter(|process| !self.started.contains_key(process)).collect();
         self.started.extend(new.iter().map(|process| (process.clone(), true)));
@@ -60,22 +61,22 @@ impl Processes {
     }
 
     /// The allocation's directory is removed.
-    pub(crate) fn forget(&mut self, allocation: &str) {
+    pub(crate) fn forget(&mut self, allocation: &AttemptId) {
         self.started.retain(|(of, _), _| of != allocation);
     }
 
     /// Hosts whose process has ended; none if nothing was started.
-    pub(crate) fn lost(&self, allocation: &str, instances: u32) -> Option<Vec<u32>> {
+    pub(crate) fn lost(&self, allocation: &AttemptId, instances: u32) -> Option<Vec<u32>> {
         let of = |host: u32| self.started.get(&(allocation.to_owned(), host)).copied();
         let is_known = (1..=instances).any(|host| of(host).is_some());
         is_known.then(|| (1..=instances).filter(|host| of(*host) == Some(false)).collect())
     }
 
-    pub(crate) fn is_running(&self, allocation: &str, instances: u32) -> bool {
+    pub(crate) fn is_running(&self, allocation: &AttemptId, instances: u32) -> bool {
         (1..=instances).any(|host| self.is_alive(&(allocation.to_owned(), host)))
     }
 
-    pub(crate) fn is_complete(&self, allocation: &str, instances: u32) -> bool {
+    pub(crate) fn is_complete(&self, allocation: &AttemptId, instances: u32) -> bool {
         (1..=instances).all(|host| self.is_alive(&(allocation.to_owned(), host)))
     }
 }

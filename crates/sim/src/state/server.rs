@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use shoal_link::{Frame, ToServer};
-use shoal_plane::{Command, TunerRequest};
+use shoal_plane::{AttemptId, Command, TunerRequest};
 use shoal_runtime::{
     Control, FileReceiver, HostLink, Ingestion, WarmPool,
     lanes::{self, Lanes},
@@ -24,11 +24,11 @@ pub(crate) struct Server {
     pub(crate) pool: WarmPool,
     /// When they are due, and a number that tells a timer that was set again.
     pub(crate) machines_wake: Option<(u64, u64)>,
-    pub(crate) attempts: BTreeMap<String, Attempt>,
+    pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
     /// Launches between their preparation and their start, by attempt.
-    pub(crate) prepared: BTreeMap<String, Plan>,
+    pub(crate) prepared: BTreeMap<AttemptId, Plan>,
     /// Attempts whose launch is to end early.
-    pub(crate) cancelled: BTreeSet<String>,
+    pub(crate) cancelled: BTreeSet<AttemptId>,
     /// Connections of agents, by number.
     pub(crate) ends: BTreeMap<u64, ServerEnd>,
     /// By tuning job, what its tuner is to do.
@@ -72,7 +72,7 @@ impl Attempt {
 #[derive(Debug)]
 pub(crate) struct ServerEnd {
     pub(crate) purpose: Purpose,
-    pub(crate) allocation: String,
+    pub(crate) allocation: AttemptId,
     /// What has arrived and is not handled.
     pub(crate) inbox: VecDeque<Vec<Frame<ToServer>>>,
     /// It is served.
@@ -90,7 +90,7 @@ pub(crate) struct ServerEnd {
 }
 
 impl ServerEnd {
-    pub(crate) fn new(purpose: Purpose, allocation: String) -> Self {
+    pub(crate) fn new(purpose: Purpose, allocation: AttemptId) -> Self {
         Self {
             purpose,
             allocation,
