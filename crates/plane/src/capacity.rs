@@ -358,8 +358,7 @@ pub fn parallel_notice(
     capacity: &Capacity,
     catalog: &Catalog,
 ) -> Option<String> {
-    let cuts =
-        definitions.iter().filter_map(|definition| cut(&GangSpec::from(&definition.training), capacity, catalog).ok());
+    let cuts = definitions.iter().filter_map(|definition| cut(&definition.training, capacity, catalog).ok());
     let most = |demand: &Resources| {
         let all = capacity.resources();
         let of = |needs: u64, has: u64| has.checked_div(needs).unwrap_or(u64::MAX);

@@ -2,34 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    AttemptId, GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TrainingSpec, TuningSpec, TuningStatus,
-};
+use crate::{AttemptId, GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TuningSpec, TuningStatus};
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// A validated request to train.
+    /// A validated request to train; or for instances that serve until they are stopped
+    /// ([`crate::Form::Serves`]), to which no operation of AWS's leads yet.
     CreateTrainingJob {
         /// Training job's name.
         name: String,
         /// Random, from outside; attempts are named `<uid>-<number>`.
         uid: String,
         /// What the core decides on.
-        spec: TrainingSpec,
-        /// An ended job of this name exists (the shell knows; live ones the core knows itself).
-        name_taken: bool,
-    },
-    /// Instances that serve until they are stopped ([`crate::Form::Serves`]). No operation of AWS's
-    /// leads to it yet; it has a training job's statuses.
-    CreateService {
-        /// Its name among the training jobs.
-        name: String,
-        /// Random, from outside; attempts are named `<uid>-<number>`.
-        uid: String,
-        /// What the core decides on.
         spec: GangSpec,
-        /// As in `CreateTrainingJob`.
+        /// An ended job of this name exists (the shell knows; live ones the core knows itself).
         name_taken: bool,
     },
     /// `StopTrainingJob`.

@@ -24,9 +24,6 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
     let mut decision = Decision::new(state, now);
     match command {
         Command::CreateTrainingJob { name, uid, spec, name_taken } => {
-            decision.create(name, uid, spec.into(), *name_taken)?;
-        }
-        Command::CreateService { name, uid, spec, name_taken } => {
             decision.create(name, uid, spec.clone(), *name_taken)?;
         }
         Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,

@@ -56,8 +56,8 @@ pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
     AttemptId, BestTrial, DefinitionSpec, Form, GangSpec, InstanceGroup, InstancePhase, JobStatus, JobView,
     MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, SecondaryStatus, StopCause, StudyRecord,
-    TrainingCounters, TrainingSpec, Transition, TrialEnd, TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd,
-    TuningSpec, TuningStatus, TuningView, trial_state,
+    TrainingCounters, Transition, TrialEnd, TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd, TuningSpec,
+    TuningStatus, TuningView, trial_state,
 };
 pub use rejection::Rejection;
 pub use saved::SnapshotError;

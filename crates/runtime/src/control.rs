@@ -201,7 +201,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Packing, TrainingSpec};
+    use shoal_plane::{Form, GangSpec, Packing};
 
     use super::*;
 
@@ -210,17 +210,7 @@ mod tests {
     }
 
     fn create(name: &str) -> Command {
-        let spec = TrainingSpec {
-            instance_type: "ml.m5.large".to_owned(),
-            instances: 1,
-            other_groups: Vec::new(),
-            max_runtime_s: 3600,
-            max_pending_s: None,
-            max_wait_s: None,
-            grace_s: 120,
-            retries: 0,
-            min_instances: None,
-        };
+        let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
         Command::CreateTrainingJob { name: name.to_owned(), uid: format!("uid-{name}"), spec, name_taken: false }
     }
 

@@ -1,18 +1,18 @@
 //! What the core decides on of a training job.
 
-use shoal_plane::TrainingSpec;
+use shoal_plane::{Form, GangSpec};
 use shoal_wire::CreateTrainingJob;
 
 /// The core's part of a request.
-pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> TrainingSpec {
+pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
     let others = request.resources.types().into_iter().skip(1);
     let group =
         |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
-    TrainingSpec {
+    GangSpec {
         instance_type: request.resources.instance_type.clone(),
         instances: request.resources.instance_count,
         other_groups: others.map(group).collect(),
-        max_runtime_s: request.stopping.max_runtime_s,
+        form: Form::Ends { max_runtime_s: request.stopping.max_runtime_s },
         max_pending_s: request.stopping.max_pending_s,
         max_wait_s: request.stopping.max_wait_s,
         grace_s,

@@ -32,13 +32,8 @@ impl Simulation {
             self.clients[index].created = true;
         }
         let name_taken = self.disk.rows.contains_key(&name);
-        let create = match kind {
-            Kind::Serves => {
-                let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
-                Command::CreateService { name: name.clone(), uid, spec, name_taken }
-            }
-            _ => Command::CreateTrainingJob { name: name.clone(), uid, spec, name_taken },
-        };
+        let spec = if kind == Kind::Serves { GangSpec { form: Form::Serves, ..spec } } else { spec };
+        let create = Command::CreateTrainingJob { name: name.clone(), uid, spec, name_taken };
         let result = self.execute(&create, true)?;
         match result.answer {
             Ok(()) => {}

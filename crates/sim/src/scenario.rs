@@ -1,6 +1,6 @@
 //! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
 
-use shoal_plane::{Capacity, Packing, TrainingSpec};
+use shoal_plane::{Capacity, Form, GangSpec, Packing};
 
 use crate::random::Random;
 
@@ -19,7 +19,7 @@ pub(crate) fn capacity() -> Capacity {
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) uid: String,
-    pub(crate) spec: TrainingSpec,
+    pub(crate) spec: GangSpec,
     pub(crate) kind: Kind,
     /// By host number - 1.
     pub(crate) hosts: Vec<Program>,
@@ -115,11 +115,11 @@ fn service(seed: u64, index: usize) -> Job {
     Job {
         name: format!("job-{index}"),
         uid: format!("u{index}"),
-        spec: TrainingSpec {
+        spec: GangSpec {
             instance_type: "ml.m5.large".to_owned(),
             instances,
             other_groups: Vec::new(),
-            max_runtime_s: 0,
+            form: Form::Ends { max_runtime_s: 0 },
             max_wait_s: None,
             max_pending_s: None,
             grace_s: 20,
@@ -154,11 +154,11 @@ fn elastic(random: &mut Random, index: usize) -> Job {
     Job {
         name: format!("job-{index}"),
         uid: format!("u{index}"),
-        spec: TrainingSpec {
+        spec: GangSpec {
             instance_type: random.pick(&["ml.m5.large", "ml.m5.xlarge"]).to_owned(),
             instances,
             other_groups: Vec::new(),
-            max_runtime_s: if kind == Kind::Outruns { random.between(20, 90) } else { 86_400 },
+            form: Form::Ends { max_runtime_s: if kind == Kind::Outruns { random.between(20, 90) } else { 86_400 } },
             max_wait_s: random.one_in(2).then_some(40 * 86_400),
             max_pending_s: None,
             grace_s: 20,
@@ -195,11 +195,11 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
     Job {
         name: format!("job-{index}"),
         uid: format!("u{index}"),
-        spec: TrainingSpec {
+        spec: GangSpec {
             instance_type: (if wants_gpu { "ml.g5.xlarge" } else { random.pick(&kinds) }).to_owned(),
             instances,
             other_groups: Vec::new(),
-            max_runtime_s,
+            form: Form::Ends { max_runtime_s },
             max_wait_s: match kind {
                 Kind::Overstays => Some(random.between(5, 60)),
                 // For as long as any history.

@@ -89,6 +89,21 @@ pub struct InstanceGroup {
 }
 
 impl GangSpec {
+    /// One that needs all of its instances, waits for them without limit and is not retried.
+    pub fn new(instance_type: impl Into<String>, instances: u32, form: Form, grace_s: u32) -> Self {
+        Self {
+            instance_type: instance_type.into(),
+            instances,
+            other_groups: Vec::new(),
+            form,
+            max_pending_s: None,
+            max_wait_s: None,
+            grace_s,
+            retries: 0,
+            min_instances: None,
+        }
+    }
+
     /// Types of instances and how many of each, in the order of the instances.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&str, u32)> {
         let others = self.other_groups.iter().map(|group| (&*group.instance_type, group.instances));

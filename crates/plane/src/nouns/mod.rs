@@ -10,9 +10,7 @@ mod view;
 
 pub use attempt_id::AttemptId;
 pub use gang::{Form, GangSpec, InstanceGroup};
-pub use training::{
-    InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, TrainingSpec, Transition,
-};
+pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, Transition};
 pub use trial::{TrialLaunch, TrialStart, TrialView};
 pub use trial_state::{TrialState, trial_state};
 pub use tuning::{

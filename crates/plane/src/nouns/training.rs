@@ -2,58 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Form, GangSpec, InstanceGroup};
 use crate::Time;
-
-/// What the core decides on; the rest of the request is opaque to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrainingSpec {
-    /// `ml.m5.xlarge`; of several groups, the first one's.
-    pub instance_type: String,
-    /// At least 1; of all groups together.
-    pub instances: u32,
-    /// Instance groups behind the first, if there are several; their instances are the last ones,
-    /// in this order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub other_groups: Vec<InstanceGroup>,
-    /// `StoppingCondition.MaxRuntimeInSeconds`, counted from `TrainingStartTime`.
-    pub max_runtime_s: u64,
-    /// `StoppingCondition.MaxPendingTimeInSeconds`.
-    pub max_pending_s: Option<u64>,
-    /// `StoppingCondition.MaxWaitTimeInSeconds`, counted from the creation: waiting and running
-    /// together. Managed spot training has it, and no other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_wait_s: Option<u64>,
-    /// Seconds between SIGTERM and SIGKILL of a stop.
-    pub grace_s: u32,
-    /// `RetryStrategy.MaximumRetryAttempts`: how often an attempt that failed through our own side
-    /// is followed by another.
-    #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
-    pub retries: u32,
-    /// Tag `shoal:min-instances`: it continues with this number of instances when it loses others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_instances: Option<u32>,
-}
-
-/// A gang that ends, of the same instances and limits.
-impl From<&TrainingSpec> for GangSpec {
-    fn from(spec: &TrainingSpec) -> Self {
-        let TrainingSpec { instance_type, instances, other_groups, max_runtime_s, .. } = spec.clone();
-        let TrainingSpec { max_pending_s, max_wait_s, grace_s, retries, min_instances, .. } = *spec;
-        let form = Form::Ends { max_runtime_s };
-        GangSpec {
-            instance_type,
-            instances,
-            other_groups,
-            form,
-            max_pending_s,
-            max_wait_s,
-            grace_s,
-            retries,
-            min_instances,
-        }
-    }
-}
 
 /// `TrainingJobStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use shoal_tuner::{Direction, Record};
 
-use crate::{Time, TrainingSpec};
+use crate::{GangSpec, Time};
 
 /// What the core decides on; the rest of the request is opaque to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct DefinitionSpec {
     /// At least one. The first is the one that is reported, and that the best trial is best by.
     pub objectives: Vec<Objective>,
     /// Of each trial's training job.
-    pub training: TrainingSpec,
+    pub training: GangSpec,
     /// The program keeps checkpoints: a trial that was paused and released goes on where it was.
     /// One that does not starts anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -5,8 +5,8 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use shoal_tuner::{Ask, Record, Start, TrialId, Verdict};
 
 use crate::{
-    Child, Event, Fact, GangSpec, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd,
-    TuningSpec, TuningStatus,
+    Child, Event, Fact, Observation, Pause, Rejection, StopCause, StudyRecord, TrialStart, TuningEnd, TuningSpec,
+    TuningStatus,
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance},
@@ -31,7 +31,7 @@ impl Decision<'_> {
             return Err(Rejection::TuningNameTaken(name.to_owned()));
         }
         for definition in &spec.definitions {
-            cut(&GangSpec::from(&definition.training), &self.state.capacity, &self.state.catalog)?;
+            cut(&definition.training, &self.state.capacity, &self.state.catalog)?;
         }
         self.tuning_happens(name, Fact::TuningCreated { uid: uid.to_owned(), spec: Box::new(spec.clone()) });
         Ok(())
@@ -122,7 +122,7 @@ impl Decision<'_> {
         let from = start.origin.filter(|_| origin.is_some()).map_or(0, |origin| origin.resource);
         let trial =
             TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
-        let (uid, spec, message) = (child.uid.clone(), GangSpec::from(&spec.training), messages::CREATED.to_owned());
+        let (uid, spec, message) = (child.uid.clone(), spec.training.clone(), messages::CREATED.to_owned());
         let fact = Fact::JobCreated { uid, spec, message, trial: Some(trial) };
         self.events.push(Event { at: self.now, job: child.name.clone(), fact });
     }

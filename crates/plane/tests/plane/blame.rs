@@ -1,6 +1,6 @@
 //! Whom a failed job blames, and what it says.
 
-use shoal_plane::{Catalog, Command, InstanceReport, RankEnd, State, Time, TrainingSpec, step};
+use shoal_plane::{Catalog, Command, Form, GangSpec, InstanceReport, RankEnd, State, Time, step};
 
 use crate::script::{check, laptop};
 
@@ -222,11 +222,11 @@ fn how_a_program_failed_says_more_than_that_its_agent_is_gone() {
 /// The reason of a job of one instance that ended so.
 fn reason(end: RankEnd) -> String {
     let mut state = State::new(laptop(), Catalog::default());
-    let spec = TrainingSpec {
+    let spec = GangSpec {
         instance_type: "ml.m5.large".into(),
         instances: 1,
         other_groups: Vec::new(),
-        max_runtime_s: 60,
+        form: Form::Ends { max_runtime_s: 60 },
         max_pending_s: None,
         max_wait_s: None,
         grace_s: 120,

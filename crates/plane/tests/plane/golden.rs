@@ -4,9 +4,9 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    AttemptId, Catalog, DefinitionSpec, Event, Fact, GangSpec, InstancePhase, JobStatus, MetricValue, Objective, Pause,
-    Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrainingSpec, TrialEnd, TrialStart,
-    TuningEnd, TuningSpec, TuningStatus, apply,
+    AttemptId, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, InstancePhase, JobStatus, MetricValue, Objective,
+    Pause, Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd,
+    TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -40,17 +40,10 @@ fn samples() -> Vec<Event> {
     let facts = vec![
         Fact::JobCreated {
             uid: text("5f1c"),
-            spec: GangSpec::from(&TrainingSpec {
-                instance_type: text("ml.g5.xlarge"),
-                instances: 2,
-                other_groups: Vec::new(),
-                max_runtime_s: 3600,
+            spec: GangSpec {
                 max_pending_s: Some(1800),
-                max_wait_s: None,
-                grace_s: 120,
-                retries: 0,
-                min_instances: None,
-            }),
+                ..GangSpec::new("ml.g5.xlarge", 2, Form::Ends { max_runtime_s: 3600 }, 120)
+            },
             message: text("Starting the training job"),
             trial: None,
         },
@@ -163,7 +156,7 @@ fn tuned() -> Vec<Event> {
     let of_child = vec![
         Fact::JobCreated {
             uid: text("5f1c"),
-            spec: GangSpec::from(&training),
+            spec: training,
             message: text("Starting the training job"),
             trial: Some(trial),
         },

@@ -8,7 +8,7 @@ use std::{
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport,
-    JobStatus, MetricValue, Packing, RankEnd, Rejection, State, Time, TrainingSpec, apply, decide, step,
+    JobStatus, MetricValue, Packing, RankEnd, Rejection, State, Time, apply, decide, step,
 };
 
 use crate::{
@@ -192,11 +192,11 @@ impl World {
         let is_elastic = instances > 1 && other_groups.is_empty() && self.random.one_in(2);
         let min_instances =
             is_elastic.then(|| 1 + u32::try_from(self.random.below(u64::from(instances))).expect("small"));
-        let spec = TrainingSpec {
+        let spec = GangSpec {
             instance_type: (*self.random.pick(&kinds)).to_owned(),
             instances,
             other_groups,
-            max_runtime_s: 1 + self.random.below(600),
+            form: Form::Ends { max_runtime_s: 1 + self.random.below(600) },
             max_pending_s: self.random.one_in(3).then_some(self.random.below(300)),
             max_wait_s: self.random.one_in(2).then_some(self.random.below(3000)),
             grace_s: 20,
@@ -205,13 +205,13 @@ impl World {
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
         let (uid, name_taken) = (format!("u{}", self.created), self.random.one_in(20));
-        let create = if self.random.one_in(6) {
+        let spec = if self.random.one_in(6) {
             self.services.insert(name.clone());
-            let spec = GangSpec { form: Form::Serves, min_instances: None, ..GangSpec::from(&spec) };
-            Command::CreateService { name, uid, spec, name_taken }
+            GangSpec { form: Form::Serves, min_instances: None, ..spec }
         } else {
-            Command::CreateTrainingJob { name, uid, spec, name_taken }
+            spec
         };
+        let create = Command::CreateTrainingJob { name, uid, spec, name_taken };
         // A refusal is as good an answer.
         let _ = self.say(&create);
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Event, Fact, InstanceReport, Packing, RankEnd, State, Time, TrainingSpec,
+    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, Packing, RankEnd, State, Time,
     step,
 };
 
@@ -35,7 +35,7 @@ struct Simulation {
     catalog: Catalog,
     state: State,
     now: Time,
-    specs: BTreeMap<String, TrainingSpec>,
+    specs: BTreeMap<String, GangSpec>,
     running: BTreeMap<String, Running>,
     /// The head of the queue and the time by which it must have started.
     head: Option<(String, Time)>,
@@ -53,8 +53,8 @@ impl Simulation {
             match &event.fact {
                 Fact::AttemptLaunched { attempt, placement, .. } => {
                     *passed += u32::from(waiting.is_some_and(|head| head != event.job));
-                    let spec = &specs[&event.job];
-                    let worst = spec.max_runtime_s * 1000 + BEYOND_RUNTIME_MS;
+                    let Form::Ends { max_runtime_s } = specs[&event.job].form else { unreachable!("none serves") };
+                    let worst = max_runtime_s * 1000 + BEYOND_RUNTIME_MS;
                     let new = Running {
                         attempt: attempt.clone(),
                         memory: placement.memory_bytes * placement.gpus.len() as u64,
@@ -90,7 +90,7 @@ impl Simulation {
     }
 
     /// When a job fits if all that run now take as long as they may and nobody else starts.
-    fn fits_by(&self, spec: &TrainingSpec) -> Time {
+    fn fits_by(&self, spec: &GangSpec) -> Time {
         let kind = self.catalog.get(&spec.instance_type).expect("known").memory_bytes;
         let instances = u64::from(spec.instances);
         let memory = kind.min(CAPACITY.memory_bytes / instances) * instances;
@@ -106,11 +106,11 @@ impl Simulation {
     }
 
     fn create(&mut self, number: u64) {
-        let spec = TrainingSpec {
+        let spec = GangSpec {
             instance_type: (*self.random.pick(&["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"])).to_owned(),
             instances: 1 + u32::try_from(self.random.below(4)).expect("small"),
             other_groups: Vec::new(),
-            max_runtime_s: 1 + self.random.below(5000),
+            form: Form::Ends { max_runtime_s: 1 + self.random.below(5000) },
             max_pending_s: None,
             max_wait_s: None,
             grace_s: GRACE_S,

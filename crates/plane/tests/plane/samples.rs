@@ -1,8 +1,6 @@
 //! Histories of single jobs, for golden snapshots.
 
-use shoal_plane::{
-    AttemptId, Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time, TrainingSpec,
-};
+use shoal_plane::{AttemptId, Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time};
 
 use crate::{golden::at_a_time, script::GIB};
 
@@ -11,12 +9,12 @@ fn text(text: &str) -> String {
 }
 
 /// One instance for a minute.
-pub(crate) fn training() -> TrainingSpec {
-    TrainingSpec {
+pub(crate) fn training() -> GangSpec {
+    GangSpec {
         instance_type: text("ml.m5.large"),
         instances: 1,
         other_groups: Vec::new(),
-        max_runtime_s: 60,
+        form: Form::Ends { max_runtime_s: 60 },
         max_pending_s: None,
         max_wait_s: None,
         grace_s: 9,
@@ -27,7 +25,7 @@ pub(crate) fn training() -> TrainingSpec {
 
 /// The same as managed spot training.
 fn spot() -> GangSpec {
-    GangSpec::from(&TrainingSpec { max_wait_s: Some(90), retries: 0, ..training() })
+    GangSpec { max_wait_s: Some(90), retries: 0, ..training() }
 }
 
 /// One instance with a core and 1 GiB.
@@ -80,7 +78,7 @@ pub(crate) fn retried() -> Vec<Event> {
         message: text("Starting the training job again"),
         replaced: false,
     };
-    let facts = twice(GangSpec::from(&training()), |number| launched(&attempt(number), placement()), failed);
+    let facts = twice(training(), |number| launched(&attempt(number), placement()), failed);
     at_a_time([failed(1)].into_iter().chain(facts).collect())
 }
 
@@ -138,7 +136,7 @@ pub(crate) fn elastic() -> Vec<Event> {
 
 /// A service in its second attempt, which has failed after it had served.
 pub(crate) fn served() -> Vec<Event> {
-    let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&training()) };
+    let spec = GangSpec { form: Form::Serves, ..training() };
     let failed = |number| Fact::AttemptFailed {
         attempt: attempt(number),
         reason: text("AlgorithmError, exit code: 0"),

@@ -15,7 +15,7 @@
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue,
-    Packing, RankEnd, State, Time, TrainingSpec, apply,
+    Packing, RankEnd, State, Time, apply,
 };
 
 /// Ends what is given.
@@ -116,11 +116,14 @@ fn command(words: &[&str]) -> Command {
     match words {
         [verb @ ("create" | "serve"), name, instance_type, instances, options @ ..] => {
             let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.parse().ok());
-            let spec = TrainingSpec {
+            let spec = GangSpec {
                 instance_type: format!("ml.{instance_type}"),
                 instances: instances.parse().expect("a number of instances"),
                 other_groups: Vec::new(),
-                max_runtime_s: option("max_runtime=").unwrap_or(86_400),
+                form: match *verb {
+                    "serve" => Form::Serves,
+                    _ => Form::Ends { max_runtime_s: option("max_runtime=").unwrap_or(86_400) },
+                },
                 max_pending_s: option("max_pending="),
                 max_wait_s: option("max_wait="),
                 grace_s: 120,
@@ -128,10 +131,6 @@ fn command(words: &[&str]) -> Command {
                 min_instances: option("min=").map(|min| u32::try_from(min).expect("few")),
             };
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
-            if *verb == "serve" {
-                let spec = GangSpec { form: Form::Serves, ..GangSpec::from(&spec) };
-                return Command::CreateService { name, uid, spec, name_taken };
-            }
             Command::CreateTrainingJob { name, uid, spec, name_taken }
         }
         ["stop", name, ended @ ..] => Command::StopTrainingJob {

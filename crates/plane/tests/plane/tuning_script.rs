@@ -1,7 +1,7 @@
 //! Tuning jobs in scripts: their commands, and how their facts and actions are shown.
 
 use shoal_plane::{
-    Child, Command, DefinitionSpec, Fact, Objective, Observation, Pause, StudyRecord, TrainingSpec, TunerRequest,
+    Child, Command, DefinitionSpec, Fact, Form, GangSpec, Objective, Observation, Pause, StudyRecord, TunerRequest,
     TuningSpec,
 };
 use shoal_tuner::{Ask, Config, Direction, Record, Start, Verdict};
@@ -143,11 +143,11 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             metric: "loss".to_owned(),
             direction: if options.contains(&"maximize") { Direction::Maximize } else { Direction::Minimize },
         }],
-        training: TrainingSpec {
+        training: GangSpec {
             instance_type: format!("ml.{kind}"),
             instances: 1,
             other_groups: Vec::new(),
-            max_runtime_s: 600,
+            form: Form::Ends { max_runtime_s: 600 },
             max_pending_s: None,
             max_wait_s: None,
             grace_s: 120,

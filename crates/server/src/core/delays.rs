@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread, time::Duration, time::Instant};
 
-use shoal_plane::{Capacity, Catalog, Command, Packing, TrainingSpec};
+use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, Packing};
 use shoal_runtime::control::SNAPSHOT_INTERVAL;
 use shoal_store::{Journal, SqliteJournal};
 
@@ -37,17 +37,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
     let (core, thread) = start(Box::new(journal), rows, recovered, capacity, Catalog::default(), Box::new(|_| ()))
         .map_err(|source| ServerError::Io { what: "start the core's thread".to_owned(), source })?;
     let create = |number: usize| {
-        let spec = TrainingSpec {
-            instance_type: "ml.m5.xlarge".to_owned(),
-            instances: 1,
-            other_groups: Vec::new(),
-            max_runtime_s: 86_400,
-            max_pending_s: None,
-            max_wait_s: None,
-            grace_s: 120,
-            retries: 0,
-            min_instances: None,
-        };
+        let spec = GangSpec::new("ml.m5.xlarge", 1, Form::Ends { max_runtime_s: 86_400 }, 120);
         let name = format!("training-job-{number:06}");
         let uid = format!("{number:012x}");
         let opaque =

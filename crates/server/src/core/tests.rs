@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Action, Packing, State, TrainingSpec, apply};
+use shoal_plane::{Action, Form, GangSpec, Packing, State, apply};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
@@ -64,17 +64,7 @@ fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
 }
 
 async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
-    let spec = TrainingSpec {
-        instance_type: "ml.m5.large".to_owned(),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 3600,
-        max_pending_s: None,
-        max_wait_s: None,
-        grace_s: 120,
-        retries: 0,
-        min_instances: None,
-    };
+    let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
     let uid = format!("uid-{name}");
     let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
     let opaque =
@@ -264,17 +254,7 @@ async fn time_does_not_go_back_over_a_snapshot() {
     let later = Time(now_ms() + 3_600_000);
     let mut state = State::new(capacity(), Catalog::default());
     let mut turn = Turn::default();
-    let spec = TrainingSpec {
-        instance_type: "ml.m5.large".to_owned(),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 3600,
-        max_pending_s: None,
-        max_wait_s: None,
-        grace_s: 120,
-        retries: 0,
-        min_instances: None,
-    };
+    let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
     let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "uid-a".to_owned(), spec, name_taken: false };
     turn.take(&mut state, &command, later).unwrap();
     let version =

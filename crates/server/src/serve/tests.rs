@@ -1,7 +1,7 @@
 //! What ends a server besides its owner.
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
-use shoal_plane::{Capacity, Catalog, Command, JobView, Packing, SecondaryStatus, TrainingSpec};
+use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Packing, SecondaryStatus};
 use shoal_wire::{CreateTrainingJob, Stored};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -203,17 +203,7 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
         ..options(dir.path())
     };
     let server = Server::start(options.clone()).await.unwrap();
-    let spec = TrainingSpec {
-        instance_type: "ml.m5.large".to_owned(),
-        instances: 1,
-        other_groups: Vec::new(),
-        max_runtime_s: 3600,
-        max_pending_s: None,
-        max_wait_s: None,
-        grace_s: 1,
-        retries: 0,
-        min_instances: None,
-    };
+    let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 1);
     let request = serde_json::json!({
         "TrainingJobName": "a",
         "RoleArn": "arn:aws:iam::123456789012:role/bench",

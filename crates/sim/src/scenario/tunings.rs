@@ -1,6 +1,6 @@
 //! Which tuning jobs come. The same for a seed whatever goes wrong.
 
-use shoal_plane::{DefinitionSpec, Objective, Pause, TrainingSpec, TuningSpec};
+use shoal_plane::{DefinitionSpec, GangSpec, Objective, Pause, TuningSpec};
 use shoal_tuner::{
     Direction, Domain, Parameter, Scaling, SchedulerSpec, SearcherSpec, Space, StudySpec,
     schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, PbtOptions, RoundRobinOptions},
@@ -61,12 +61,12 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
     let searcher = if random.one_in(2) { SearcherSpec::Random } else { SearcherSpec::Sobol };
     let objectives = vec![Direction::Minimize];
     let study = StudySpec { space, objectives, searcher, scheduler, seed, max_trials: Some(max_jobs) };
-    let training = TrainingSpec {
+    let training = GangSpec {
         // Large ones make those that rest frozen leave.
         instance_type: random.pick(&["ml.m5.large", "ml.m5.2xlarge", "ml.m5.4xlarge"]).to_owned(),
         instances: 1,
         other_groups: Vec::new(),
-        max_runtime_s: 86_400,
+        form: shoal_plane::Form::Ends { max_runtime_s: 86_400 },
         max_pending_s: None,
         max_wait_s: random.one_in(2).then_some(40 * 86_400),
         grace_s: 20,
