@@ -140,12 +140,27 @@ def test_workers_that_wait_for_a_newcomer_that_failed_are_not_taken_for_hung(mon
         if slot.hostname == "b":
             failed.set()
             return 1
-        # It waits for the other to come, until its patience is over.
+        # It waits for the other to join.
         assert failed.wait(10) and not events[1].wait(0.5), "it was ended"
         it.record_ready(slot.hostname, slot.local_rank)
         return 0
 
     assert sorted(drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results) == ["a[0]"]
+
+
+def test_a_worker_that_hangs_after_another_has_failed_is_left_behind(monkeypatch):
+    monkeypatch.setattr(driver, "FORMATION_SECS", 0.1)
+    monkeypatch.setattr(driver, "FAILED_MARGIN_SECS", 0.1)
+    ended = []
+
+    def run(it, slot, events):
+        if slot.hostname == "b":
+            return 1
+        ended.append(events[1].wait(10))
+        return 9
+
+    assert not drive(run, hosts={"a": 1, "b": 1}, least=1).worker_results.get("a[0]") == (0, 0)
+    assert ended == [True], "its host is to end"
 
 
 def test_a_worker_that_another_one_reports_as_hung_is_not_waited_for():

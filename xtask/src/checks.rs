@@ -77,7 +77,6 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     let locked = ["metadata", "--locked", "--format-version", "1"];
     outcome.count("Cargo.lock", succeeds(cargo(workspace).args(locked).stdout(Stdio::null()))?);
     outcome.count("fmt", succeeds(cargo(workspace).args(["fmt", "--all", "--", "--check"]))?);
-    python(workspace, outcome)?;
     let problems = tidy::problems(workspace)?;
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     outcome.count("tidy", problems.is_empty());
@@ -93,6 +92,10 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     arm64(workspace, outcome)?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     outcome.count("docs", succeeds(cargo(workspace).args(docs).env("RUSTDOCFLAGS", "-D warnings"))?);
+    if let Err(error) = python(workspace, outcome) {
+        eprintln!("{error:#}");
+        outcome.fail("format of Python");
+    }
     Ok(())
 }
 

@@ -35,6 +35,7 @@ use std::{
     env,
     path::Path,
     process::{Command, ExitCode},
+    thread,
     time::Instant,
 };
 
@@ -170,10 +171,19 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
-    rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
-    passed("Rust tests");
-    let torch = frameworks::prepare(&shoal, workspace, &mut outcome)?;
-    passed("PyTorch's environment");
+    // The network brings PyTorch while the tests compute.
+    let (torch, of_torch) = thread::scope(|scope| {
+        let prepared = scope.spawn(|| {
+            let mut of_torch = Outcome::default();
+            let torch = frameworks::prepare(&shoal, workspace, &mut of_torch)?;
+            passed("PyTorch's environment");
+            Ok::<_, anyhow::Error>((torch, of_torch))
+        });
+        rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
+        passed("Rust tests");
+        prepared.join().unwrap_or_else(|_| bail!("the thread that prepares PyTorch's environment panicked"))
+    })?;
+    outcome.add(Outcome::default(), of_torch);
     // Before the clients' tests: servers find the wheel beside the binary.
     let package = match package {
         Some(Ok(Some(python))) => python_package::install(workspace, &python, &mut outcome)?.then_some(python),

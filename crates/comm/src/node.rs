@@ -43,15 +43,6 @@ impl Node {
         self.mesh.attach(node, stream, (they.pid_namespace == we.pid_namespace).then_some(they.pid))
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The group's number, which its first rank 0 drew.
-    pub(crate) fn group(&self) -> u64 {
-        self.group
-    }
-
     /// A node that is complete but for its connections.
     pub(crate) fn assemble(
         config: Config,

@@ -1,11 +1,10 @@
 //! Effects that the core asks for. All are idempotent: the shell's are named by the attempt, the
 //! tuner's by the tuning job and a number.
 
-use crate::AttemptId;
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
-use crate::TrialLaunch;
+use crate::{AttemptId, TrialLaunch};
 
 /// Something for the shell to do, after the events are durable.
 #[derive(Debug, Clone, PartialEq)]

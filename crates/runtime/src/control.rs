@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use shoal_plane::{
-    Capacity, Catalog, Command, Effects, Event, EventError, Frozen, Rejection, SnapshotError, State, Time, Turn, apply,
+    Capacity, Catalog, Command, Effects, Event, EventError, Rejection, SnapshotError, State, Time, Turn, apply,
 };
 
 use crate::{Mono, Now};
@@ -26,7 +26,7 @@ pub const SNAPSHOT_INTERVAL: u64 = 10_000;
 /// Why a journal cannot be folded.
 #[derive(Debug, thiserror::Error)]
 pub enum FoldError {
-    /// Another version wrote the snapshot, or nobody did.
+    /// A newer version wrote the snapshot, or it is damaged.
     #[error("snapshot of the journal cannot be read ({0}); was it written by a newer shoal?")]
     Snapshot(#[from] SnapshotError),
     /// The same of an event.
@@ -109,7 +109,7 @@ pub struct Folded {
     pub version: u64,
 }
 
-/// The state and what it rests on.
+/// The state, the version of the journal that it is of, and when deadlines are decided next.
 #[derive(Debug)]
 pub struct Control {
     state: State,
@@ -165,14 +165,14 @@ impl Control {
         (turn, answers)
     }
 
-    /// The last turn's events are durable; returns the state where a snapshot of it is due.
-    pub fn appended(&mut self, version: u64) -> Option<Frozen> {
+    /// The last turn's events are durable; returns whether a snapshot of the state is due.
+    pub fn appended(&mut self, version: u64) -> bool {
         self.version = version;
-        if version < self.snapshot_at + SNAPSHOT_INTERVAL {
-            return None;
+        let is_due = version >= self.snapshot_at + SNAPSHOT_INTERVAL;
+        if is_due {
+            self.snapshot_at = version;
         }
-        self.snapshot_at = version;
-        Some(self.state.freeze())
+        is_due
     }
 
     /// The journal refused the last turn: nothing of it has happened. `folded` is what is durable.
@@ -293,9 +293,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_due_after_so_many_events() {
         let mut control = control();
-        assert!(control.appended(SNAPSHOT_INTERVAL - 1).is_none());
-        assert!(control.appended(SNAPSHOT_INTERVAL).is_some());
-        assert!(control.appended(SNAPSHOT_INTERVAL + 1).is_none());
-        assert!(control.appended(2 * SNAPSHOT_INTERVAL).is_some());
+        let due = [SNAPSHOT_INTERVAL - 1, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL + 1, 2 * SNAPSHOT_INTERVAL];
+        assert_eq!(due.map(|version| control.appended(version)), [false, true, false, true]);
     }
 }

@@ -1,12 +1,14 @@
-//! What the server does around an attempt, as state machines without I/O. Pure: no clock, no
-//! thread, no file, no socket.
+//! What the server does, as state machines without I/O: the core loop, and what is around an
+//! attempt. Pure: no clock, no thread, no file, no socket.
 //!
-//! Every machine has the same form. `handle(event, now)` takes what happened and returns what is to
-//! be done; the outputs of one call are independent of each other, and what must come later is
-//! returned when the completion of the earlier one is handled. `deadline()` is when the machine
-//! wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs outputs and
-//! brings the answers as events. Every event is legal in every state; one that is too late is
-//! ignored.
+//! Machines around an attempt have one form. `handle(event, now)` takes what happened and returns
+//! what is to be done; the outputs of one call are independent of each other, and what must come
+//! later is returned when the completion of the earlier one is handled. `deadline()` is when the
+//! machine wants `Event::Timeout` next. A machine reads nothing: the driver (`server`) performs
+//! outputs and brings the answers as events. Every event is legal in every state; one that is too
+//! late is ignored.
+//!
+//! [`Control`] has a form of its own, as its driver waits for the journal within a turn.
 
 pub mod control;
 pub mod file_receiver;

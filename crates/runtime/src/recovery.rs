@@ -4,8 +4,9 @@
 //! Functions of what is on disk and in the journal: they may run again after a crash in the middle,
 //! with the same result.
 
-use shoal_plane::AttemptId;
 use std::collections::BTreeSet;
+
+use shoal_plane::AttemptId;
 
 use crate::warm_pool::AllocationId;
 

@@ -7,11 +7,12 @@
 //! assigned only with all its agents connected and the previous attempt cleared away, and ended
 //! when they do not connect for the next attempt immediately. The core knows nothing of this.
 
-use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
+
+use shoal_plane::AttemptId;
 
 pub use messages::{AllocationId, Event, Grant, Io, Retention, Retired, ReusePolicy};
 

@@ -21,6 +21,7 @@ pub struct Options {
     pub strict: bool,
 }
 
+/// What every operation needs.
 #[derive(Clone)]
 pub(crate) struct Backend {
     pub(crate) objects: Arc<Objects>,

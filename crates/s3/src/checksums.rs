@@ -203,16 +203,9 @@ pub(crate) fn from_dto(checksum: Checksum) -> BTreeMap<String, String> {
     ALGORITHMS.into_iter().zip(values).filter_map(|(algorithm, value)| Some((algorithm.to_owned(), value?))).collect()
 }
 
-/// A DTO of these members and, in the members for them, checksums by algorithm: those of an object
-/// with their type, those of a part without.
-macro_rules! with_checksums {
-    (object $checksums:expr, $dto:ident { $($members:tt)* }) => {
-        $crate::checksums::with_checksums!(part $checksums, $dto {
-            checksum_type: $crate::checksums::type_of($checksums),
-            $($members)*
-        })
-    };
-    (part $checksums:expr, $dto:ident { $($members:tt)* }) => {{
+/// A DTO of these members and, in those of their names, checksums by algorithm of a part.
+macro_rules! part_with_checksums {
+    ($checksums:expr, $dto:ident { $($members:tt)* }) => {{
         let found = $crate::checksums::to_dto($checksums);
         $dto {
             checksum_crc32: found.checksum_crc32,
@@ -224,7 +217,18 @@ macro_rules! with_checksums {
         }
     }};
 }
-pub(crate) use with_checksums;
+pub(crate) use part_with_checksums;
+
+/// The same of an object, whose checksums have a type.
+macro_rules! object_with_checksums {
+    ($checksums:expr, $dto:ident { $($members:tt)* }) => {
+        $crate::checksums::part_with_checksums!($checksums, $dto {
+            checksum_type: $crate::checksums::type_of($checksums),
+            $($members)*
+        })
+    };
+}
+pub(crate) use object_with_checksums;
 
 pub(crate) fn type_of(checksums: &BTreeMap<String, String>) -> Option<ChecksumType> {
     // Base64 has no hyphen.

@@ -14,7 +14,7 @@ use shoal_store::{Attributes, StoreError};
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums::{self, with_checksums};
+use crate::checksums::{self, object_with_checksums, part_with_checksums};
 use crate::conditions::{Conditions, put_condition};
 use crate::errors::blocking;
 use crate::multipart;
@@ -83,8 +83,8 @@ pub(crate) async fn copy_object(
     });
     let meta = meta.await?;
     Ok(S3Response::new(CopyObjectOutput {
-        copy_object_result: Some(with_checksums!(
-            object & meta.attributes.checksums,
+        copy_object_result: Some(object_with_checksums!(
+            &meta.attributes.checksums,
             CopyObjectResult {
                 e_tag: Some(attributes::etag(&meta)),
                 last_modified: Some(attributes::timestamp(meta.modified_ms)),
@@ -144,8 +144,8 @@ pub(crate) async fn upload_part_copy(
     });
     let part = part.await?;
     Ok(S3Response::new(UploadPartCopyOutput {
-        copy_part_result: Some(with_checksums!(
-            part & part.checksums,
+        copy_part_result: Some(part_with_checksums!(
+            &part.checksums,
             CopyPartResult {
                 e_tag: Some(ETag::Strong(part.etag)),
                 last_modified: Some(attributes::timestamp(part.modified_ms)),

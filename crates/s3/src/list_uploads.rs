@@ -11,7 +11,7 @@ use shoal_store::UploadMeta;
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums::with_checksums;
+use crate::checksums::part_with_checksums;
 use crate::errors::blocking;
 use crate::key_encoding::Encoding;
 use crate::multipart::{LAST_PART, check_upload, named};
@@ -34,8 +34,8 @@ pub(crate) async fn list_parts(backend: &Backend, input: ListPartsInput) -> S3Re
     // AWS names the last part of every page, of the last one, too.
     let next_part_number_marker = Some(parts.last().map_or(0, |part| number(part.number)));
     let listed = parts.into_iter().map(|part| {
-        with_checksums!(
-            part & part.checksums,
+        part_with_checksums!(
+            &part.checksums,
             Part {
                 part_number: Some(number(part.number)),
                 size: Some(attributes::signed(part.size)),

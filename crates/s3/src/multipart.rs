@@ -13,7 +13,7 @@ use shoal_store::{ObjectMeta, PartMeta, StoreError, UploadChecksum, UploadMeta, 
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums::{self, with_checksums};
+use crate::checksums::{self, object_with_checksums};
 use crate::conditions::put_condition;
 use crate::errors::{blocking, from_store};
 
@@ -153,8 +153,8 @@ async fn join(
 }
 
 fn completed(bucket: String, key: String, meta: &ObjectMeta) -> CompleteMultipartUploadOutput {
-    with_checksums!(
-        object & meta.attributes.checksums,
+    object_with_checksums!(
+        &meta.attributes.checksums,
         CompleteMultipartUploadOutput {
             location: Some(format!("/{bucket}/{key}")),
             bucket: Some(bucket),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::attributes;
 use crate::backend::Backend;
-use crate::checksums::{Promise, with_checksums};
+use crate::checksums::{Promise, object_with_checksums, part_with_checksums};
 use crate::chunked;
 use crate::conditions::put_condition;
 use crate::errors::{blocking, blocking_s3, from_body, from_store};
@@ -46,8 +46,8 @@ pub(crate) async fn put_object(
     })
     .await?;
 
-    Ok(S3Response::new(with_checksums!(
-        object & meta.attributes.checksums,
+    Ok(S3Response::new(object_with_checksums!(
+        &meta.attributes.checksums,
         PutObjectOutput {
             e_tag: Some(attributes::etag(&meta)),
             server_side_encryption,
@@ -78,8 +78,8 @@ pub(crate) async fn upload_part(
     })
     .await?;
 
-    Ok(S3Response::new(with_checksums!(
-        part & part.checksums,
+    Ok(S3Response::new(part_with_checksums!(
+        &part.checksums,
         UploadPartOutput { e_tag: Some(ETag::Strong(part.etag)), ..UploadPartOutput::default() }
     )))
 }

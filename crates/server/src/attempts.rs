@@ -2,7 +2,6 @@
 //! [`shoal_runtime::HostLink`]s. The part that must survive a restart is one file in the attempt's
 //! run directory, written before the first agent starts.
 
-use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
@@ -19,6 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
+use shoal_plane::AttemptId;
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},

@@ -1,7 +1,6 @@
 //! A job's channels as trees of links on this machine: which objects belong to a channel, which of
 //! them a host sees, and the tree that is made once for all jobs that read the same objects.
 
-use shoal_plane::AttemptId;
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
@@ -10,6 +9,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use shoal_link::{Input, ManifestEntry, ObjectTree};
+use shoal_plane::AttemptId;
 use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 

@@ -16,13 +16,16 @@ use std::{
 
 use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
 use shoal_runtime::{
-    Control, Mono, Now,
-    control::{Fold, FoldError, Folded, REFUSED_PAUSE},
+    Control,
+    control::{Fold, Folded, REFUSED_PAUSE},
 };
 use shoal_store::{Batch, Journal, RowChange, Rows, StoreError};
 use tokio::sync::{oneshot, watch};
 
-use crate::{ServerError, clock::now_ms};
+use crate::{
+    ServerError,
+    clock::{self, now_ms},
+};
 use created::Created;
 pub(crate) use created::{NewChild, Opaque};
 use edits::RowEdit;
@@ -172,8 +175,6 @@ struct Loop {
     capacity: Capacity,
     catalog: Catalog,
     control: Control,
-    /// Origin of monotonic time.
-    started: Instant,
     snapshotting: Option<thread::JoinHandle<()>>,
     act: Box<dyn Fn(Effects) + Send>,
     changed: watch::Sender<u64>,
@@ -186,7 +187,7 @@ struct Loop {
 pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Catalog) -> Result<Folded, ServerError> {
     let snapshot = journal.snapshot()?;
     let snapshot = snapshot.as_ref().map(|(version, bytes)| (*version, &bytes[..]));
-    let mut fold = Fold::new(snapshot, capacity.clone(), catalog.clone()).map_err(|error| unreadable(&error))?;
+    let mut fold = Fold::new(snapshot, capacity.clone(), catalog.clone())?;
     let mut failure = None;
     journal.events_after(fold.version(), &mut |at, bytes| {
         if failure.is_none() {
@@ -195,13 +196,9 @@ pub(crate) fn recover(journal: &dyn Journal, capacity: &Capacity, catalog: &Cata
         Ok(())
     })?;
     match failure {
-        Some(error) => Err(unreadable(&error)),
-        None => fold.finish(journal.version()?).map_err(|error| unreadable(&error)),
+        Some(error) => Err(error.into()),
+        None => Ok(fold.finish(journal.version()?)?),
     }
-}
-
-fn unreadable(error: &FoldError) -> ServerError {
-    ServerError::Journal(error.to_string())
 }
 
 /// Starts the loop on a thread of its own. `act` must not block.
@@ -220,8 +217,7 @@ pub(crate) fn start(
         rows,
         capacity,
         catalog,
-        control: Control::new(folded, Mono::default()),
-        started: Instant::now(),
+        control: Control::new(folded, clock::now().mono),
         snapshotting: None,
         act,
         changed,
@@ -285,7 +281,7 @@ impl Loop {
     }
 
     fn wait(&mut self, messages: &mpsc::Receiver<Message>) -> Result<Message, RecvTimeoutError> {
-        match self.control.sleep(Now { mono: Mono(self.started.elapsed()), wall: Time(now_ms()) }) {
+        match self.control.sleep(clock::now()) {
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(sleep) => messages.recv_timeout(sleep),
         }
@@ -339,20 +335,21 @@ impl Loop {
         let events = turn.events.iter().map(Event::encode).collect();
         let version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(version);
-        let began = Instant::now();
-        if let Some(frozen) = self.control.appended(version) {
-            self.snapshot(frozen, version);
+        if self.control.appended(version) {
+            let began = Instant::now();
+            self.snapshot();
             stood_still(began);
         }
         Ok(())
     }
 
-    /// The state is written beside the loop, which goes on.
-    fn snapshot(&mut self, frozen: Frozen, version: u64) {
+    /// The state as it is now is written beside the loop, which goes on.
+    fn snapshot(&mut self) {
         if self.snapshotting.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        let snapshots = self.journal.snapshots();
+        let (frozen, snapshots) = (self.control.state().freeze(), self.journal.snapshots());
+        let version = self.control.version();
         let spawned = thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
             if let Err(error) = snapshots.put(version, &frozen.encode()) {
                 tracing::warn!("snapshot not written: {error}");

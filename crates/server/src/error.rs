@@ -18,6 +18,9 @@ pub enum ServerError {
     /// The journal holds what this version cannot read.
     #[error("{0}")]
     Journal(String),
+    /// The same, as it was folded.
+    #[error(transparent)]
+    Fold(#[from] shoal_runtime::control::FoldError),
     /// The address cannot be listened on.
     #[error("could not listen on {address}; is another server running? Choose another address with --listen")]
     Listen {

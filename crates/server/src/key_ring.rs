@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use shoal_plane::AttemptId;
 use shoal_s3::{KeyFault, KeyStore, Scope};
 
 use crate::{
@@ -33,7 +34,7 @@ pub(crate) enum Holder {
     /// A training job's program.
     Attempt {
         /// The attempt.
-        id: String,
+        id: AttemptId,
         /// The training job's name.
         job: String,
     },
@@ -46,7 +47,7 @@ impl KeyRing {
             return Ok(Known { keys: self.owner.clone(), holder: Holder::Owner });
         }
         if let Some(attempt) = self.attempt(access_key_id) {
-            let holder = Holder::Attempt { id: attempt.plan.attempt.to_string(), job: attempt.plan.job.clone() };
+            let holder = Holder::Attempt { id: attempt.plan.attempt.clone(), job: attempt.plan.job.clone() };
             return Ok(Known { keys: attempt.keys.clone(), holder });
         }
         let secret_access_key = sessions::secret_of(&self.owner, access_key_id).ok_or(KeyFault::Unknown)?;

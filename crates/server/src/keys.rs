@@ -1,7 +1,6 @@
 //! Access keys: the owner's, kept in the data directory, and temporary ones of running attempts,
 //! derived from it.
 
-use shoal_plane::AttemptId;
 use std::{
     fs,
     io::{self, Write},
@@ -9,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use shoal_plane::AttemptId;
 use shoal_wire::{proof, sigv4::Credentials};
 
 use crate::hex::random_hex;

@@ -3,9 +3,9 @@
 //!
 //! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or
 //! a read; `core` is the one loop that decides, journals and applies; `effects` does what the core
-//! asks for; `agents` is where the instances report. They share a `world`; `serve` makes it and
-//! knows them all. Left out on purpose: what runs on an instance, and which algorithm an image name
-//! means ([`Images`] is given by the caller).
+//! asks for; `agents` is where the instances report. `api`, `effects` and `agents` share a `world`,
+//! which holds the way to the core; `serve` makes it and knows them all. Left out on purpose: what
+//! runs on an instance, and which algorithm an image name means (the caller gives [`Images`]).
 
 mod admission;
 mod agent_stream;
@@ -28,6 +28,7 @@ mod error;
 mod error_chain;
 mod expectations;
 mod exporter;
+mod gang_spec;
 mod hex;
 mod http;
 mod idle_agents;
@@ -53,7 +54,6 @@ mod statistics;
 mod storing;
 mod sweeps;
 mod tls;
-mod training_spec;
 mod tuning;
 mod visits;
 mod warm;

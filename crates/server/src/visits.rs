@@ -6,7 +6,6 @@
 //! way is bounded both ways: who puts out more than is read waits, and who feeds more than is taken
 //! is told to come again.
 
-use shoal_plane::AttemptId;
 use std::{
     collections::{HashMap, VecDeque},
     io,
@@ -18,6 +17,7 @@ use std::{
 };
 
 use shoal_link::{Decoder, Frame, Hello, Stream, ToAgent, ToServer, VisitEnd};
+use shoal_plane::AttemptId;
 use tokio::sync::Notify;
 
 use crate::agent_stream::{AgentSender, read_some};

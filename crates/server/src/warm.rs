@@ -4,11 +4,11 @@
 //! long as it runs. Its agents exit with their connections, so nothing of the pool outlives the
 //! server.
 
-use shoal_plane::AttemptId;
 use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde_json::Value;
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
+use shoal_plane::AttemptId;
 use shoal_runtime::{
     ConnId,
     warm_pool::{AllocationId, Event, Grant, Io, Retention, ReusePolicy},

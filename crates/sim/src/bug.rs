@@ -47,7 +47,8 @@ pub enum Bug {
     EarlyReceipt,
     /// An agent is informed that its checkpoint is saved before the receipt is durable.
     EarlySaved,
-    /// A snapshot stands for one event more than it holds.
+    /// A snapshot stands for one event more than it holds. The fold after the next start may report
+    /// it as well.
     SnapshotAhead,
     /// Only the row of a turn's last job is written.
     StaleRows,

@@ -114,8 +114,8 @@ impl Simulation {
             return broken("a record of a study has not the next number");
         }
         let version = self.disk.events.len() as u64;
-        if self.server().control.appended(version).is_some() {
-            return broken("a history is too short for a snapshot to be due");
+        if self.server().control.appended(version) {
+            return broken("a snapshot is due, and a history is to be too short for one");
         }
         self.journalled(&turn.events)
     }
@@ -139,7 +139,7 @@ impl Simulation {
         folded().or_else(|error| broken(error.to_string()))
     }
 
-    /// When the loop wakes by itself, not before so long.
+    /// Sets when the loop wakes by itself: after `at_least` at the earliest.
     fn set_timer(&mut self, at_least: Duration) {
         let (now, epoch) = (self.clocks(), self.epoch);
         let server = self.server();

@@ -102,7 +102,7 @@ fn key_of(id: &str) -> u128 {
     u128::from_str_radix(id, 16).unwrap_or_default()
 }
 
-pub(crate) fn named(start: u64, end: u64) -> String {
+pub(crate) fn block_text(start: u64, end: u64) -> String {
     format!("its bytes {start} to {} are not those that were written", end - 1)
 }
 
@@ -135,7 +135,7 @@ fn damaged_block(file: &File, start: u64, parts: &[(u32, u64)], sums: &[u8]) -> 
     let mut at = 0;
     while let Some(block) = block_at(parts, at) {
         if read_block(file, start, block, sums)?.is_none() {
-            return Ok(Some(named(block.start, block.end)));
+            return Ok(Some(block_text(block.start, block.end)));
         }
         at = block.end;
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use crate::block_sums::{block_at, read_block};
-use crate::integrity::{PIECE_BYTES, named, parts_of};
+use crate::integrity::{PIECE_BYTES, block_text, parts_of};
 use crate::{ObjectMeta, Objects, StoreError};
 
 /// An object that is read in pieces, each compared before it is returned.
@@ -47,7 +47,7 @@ impl ObjectReader {
         };
         let mut bytes = read_block(&self.file, 0, block, sums)
             .map_err(unread)?
-            .ok_or_else(|| damaged(named(block.start, block.end)))?;
+            .ok_or_else(|| damaged(block_text(block.start, block.end)))?;
         bytes.truncate(place(end.min(block.end) - block.start));
         bytes.drain(..place(at - block.start));
         Ok(bytes)

@@ -13,6 +13,8 @@
 //! They meet on the network that a job's instances have for themselves, and know each other by a
 //! secret of the attempt.
 
+use std::time::Duration;
+
 mod elastic;
 pub(crate) mod failure;
 mod line;
@@ -35,6 +37,9 @@ pub use wait::wait;
 
 /// Where every instance but the first listens.
 const PORT: u16 = 7722;
+
+/// How often an instance, or a rank, is looked for that is not there yet.
+const POLL: Duration = Duration::from_millis(20);
 
 /// As shells tell of a process that SIGTERM has ended.
 const TERMINATED: i32 = 128 + crate::outcome::SIGTERM;

@@ -15,13 +15,11 @@ use signal_hook::iterator::Signals;
 use super::failure::{self, Errors};
 use super::line::{Line, SECRET, Wish};
 use super::version::OpenMpi;
-use super::{TERMINATED, own, ranks, say};
+use super::{POLL, TERMINATED, own, ranks, say};
 use crate::lines::Splitter;
 use crate::outcome::code;
 use crate::signalled::Signalled;
 
-/// How often to look whether another instance, or a rank, is there.
-const POLL: Duration = Duration::from_millis(20);
 /// When to say that an instance is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long after SIGTERM ranks may not be there yet, before `mpirun` is told to end without them.

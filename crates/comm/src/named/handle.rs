@@ -27,9 +27,9 @@ pub struct Handle {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Where an operation is outstanding.
-pub(super) trait Waits: Send + Sync {
-    /// Waits until it is done, or for `limit`. Without a limit the caller runs cycles itself when
+/// The engine that executes an operation: it imports handles, not the other way round.
+pub(super) trait Engine: Send + Sync {
+    /// Engine until it is done, or for `limit`. Without a limit the caller runs cycles itself when
     /// no other thread does.
     fn wait(&self, handle: &Handle, limit: Option<Duration>);
 }
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     result: OnceLock<Result<Outcome, Failure>>,
     /// What must live as long as the operation.
     keeps: Mutex<Option<Box<dyn Any + Send>>>,
-    place: Arc<dyn Waits>,
+    engine: Arc<dyn Engine>,
 }
 
 impl fmt::Debug for Handle {
@@ -48,8 +48,8 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(super) fn new(place: Arc<dyn Waits>, keeps: Option<Box<dyn Any + Send>>) -> Self {
-        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), place }) }
+    pub(super) fn new(engine: Arc<dyn Engine>, keeps: Option<Box<dyn Any + Send>>) -> Self {
+        Self { shared: Arc::new(Shared { result: OnceLock::new(), keeps: Mutex::new(keeps), engine }) }
     }
 
     /// Completes the operation; the first result counts.
@@ -67,14 +67,14 @@ impl Handle {
         self.shared.result.get().map(Result::as_ref)
     }
 
-    /// Waits until it is done, or for `limit`; whether it is done. Without a limit the caller runs
+    /// Engine until it is done, or for `limit`; whether it is done. Without a limit the caller runs
     /// cycles itself when no other thread does.
     ///
     /// # Errors
     /// What the operation failed with.
     pub fn wait(&self, limit: Option<Duration>) -> Result<bool, Failure> {
         if !self.is_done() {
-            self.shared.place.wait(self, limit);
+            self.shared.engine.wait(self, limit);
         }
         match self.result() {
             None => Ok(false),

@@ -21,7 +21,7 @@ use super::{
     driver::Driver,
     error::{Failure, of_world},
     execute::Site,
-    handle::{Handle, Waits},
+    handle::{Engine, Handle},
     membership::Membership,
     request::Request,
     submission::{Buffer, Callback, Completed, Submission},
@@ -105,7 +105,7 @@ impl ProcessSet {
         keeps: Option<Box<dyn Any + Send>>,
         drives: bool,
     ) -> Result<Handle, Failure> {
-        let waits = Arc::clone(self) as Arc<dyn Waits>;
+        let waits = Arc::clone(self) as Arc<dyn Engine>;
         let (handle, since) = (Handle::new(waits, keeps), Instant::now());
         let mut state = lock(&self.state);
         if let Some(failure) = &state.failure {
@@ -300,7 +300,7 @@ impl ProcessSet {
     }
 }
 
-impl Waits for ProcessSet {
+impl Engine for ProcessSet {
     fn wait(&self, handle: &Handle, limit: Option<Duration>) {
         let end = limit.map(|limit| Instant::now() + limit.min(Duration::from_secs(10 * 365 * 86_400)));
         let mut state = lock(&self.state);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::connect::{CONNECT, connect};
 use super::place::{Place, find, introduce};
-use super::ticket::{STEP, Ticket, newcomer, seat, ticket, torn};
+use super::ticket::{LOOK_INTERVAL, Ticket, newcomer, seat, ticket, torn};
 use crate::Error;
 use crate::front::Parts;
 use crate::node::Node;
@@ -38,7 +38,9 @@ fn come(mut config: Config, end: Instant) -> Result<Option<Parts>, Error> {
         match queue_up(&place, &me, end) {
             Ok(answer) => break (place, door, me, answer),
             // The server of the meeting place is gone; another rank serves it anew.
-            Err(Error::Io { .. } | Error::Rendezvous { .. }) if Instant::now() + LISTEN < end => thread::sleep(STEP),
+            Err(Error::Io { .. } | Error::Rendezvous { .. }) if Instant::now() + LISTEN < end => {
+                thread::sleep(LOOK_INTERVAL);
+            }
             Err(error) => return Err(error),
         }
     };

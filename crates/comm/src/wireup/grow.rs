@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::connect::connect;
 use super::reform::{Formed, Who};
-use super::ticket::{STEP, Ticket, seat, ticket, torn};
+use super::ticket::{LOOK_INTERVAL, Ticket, seat, ticket, torn};
 use crate::front::Front;
 use crate::guard::UNLIMITED;
 use crate::node::Node;
@@ -184,7 +184,7 @@ impl<'a> Search<'a> {
             if now >= slice {
                 return Ok(false);
             }
-            thread::sleep(STEP.min(slice.saturating_duration_since(now)));
+            thread::sleep(LOOK_INTERVAL.min(slice.saturating_duration_since(now)));
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::desk::{Desk, Reception};
 use super::form::form;
-use super::settle::{STEP, settle};
+use super::settle::{LONGEST_WAIT, settle};
 use crate::Error;
 use crate::front::{Front, Parts, Reform};
 use crate::guard::{UNLIMITED, Watch};
@@ -169,7 +169,9 @@ impl Formed {
                     "waited to form the group anew, and these have not come",
                 ));
             }
-            if let Some((from, Message::Ready { epoch, rejoin })) = node.mesh.next_reform(attempt.end.min(now + STEP)) {
+            if let Some((from, Message::Ready { epoch, rejoin })) =
+                node.mesh.next_reform(attempt.end.min(now + LONGEST_WAIT))
+            {
                 if rejoin != (attempt.who == Who::WithReplacements) {
                     let problem = format!(
                         "rank {} and rank {from} disagree: one called shrink, the other rejoin; make all call the same",
@@ -216,7 +218,7 @@ impl Formed {
     fn follow(&self, attempt: &mut Attempt, leader: usize) -> Result<Option<(u64, Vec<usize>)>, Error> {
         let node = &self.node;
         loop {
-            match node.mesh.next_reform(attempt.end.min(Instant::now() + STEP)) {
+            match node.mesh.next_reform(attempt.end.min(Instant::now() + LONGEST_WAIT)) {
                 Some((from, Message::Form { epoch, nodes })) if from == leader && epoch > attempt.seen => {
                     return Ok(Some((epoch, nodes.into_iter().map(|node| node as usize).collect())));
                 }

@@ -8,9 +8,8 @@ use crate::front::Parts;
 use crate::node::Node;
 use crate::watch::message::Message;
 
-/// The longest single wait before survivors and replacements are looked for again: a loss just
-/// before a wait does not end it.
-pub(super) const STEP: Duration = Duration::from_millis(50);
+/// The longest single wait for a message of the others: a loss just before a wait does not end it.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Waits until all ranks have their connections.
 pub(super) fn settle(
@@ -27,7 +26,7 @@ pub(super) fn settle(
     let mut formed = BTreeSet::from([node.me]);
     while !(leads && formed.len() == nodes.len()) {
         node.check(Some(parts.watch.alarm()), epoch)?;
-        match node.mesh.next_reform(end.min(Instant::now() + STEP)) {
+        match node.mesh.next_reform(end.min(Instant::now() + LONGEST_WAIT)) {
             Some((from, Message::Formed { epoch: of })) if of == epoch => drop(formed.insert(from)),
             Some((from, Message::Go { epoch: of })) if of == epoch && from == leader => return Ok(Some(parts.clone())),
             Some((from, Message::Ready { epoch, .. })) => drop(ready.insert(from, epoch)),

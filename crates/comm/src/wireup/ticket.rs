@@ -7,7 +7,7 @@ use crate::rendezvous::frame::{Fields, put_bytes};
 use crate::rendezvous::{MOST_RANKS, Member};
 
 /// How often either side looks while it waits for the other.
-pub(super) const STEP: Duration = Duration::from_millis(20);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a newcomer is told.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! How a gang makes room for others, and comes back.
 
-use crate::AttemptId;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Gang,
     instances::{Attempt, Instance},
 };
-use crate::Time;
+use crate::{AttemptId, Time};
 
 /// A gang that makes room for others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::service::service_fn;
+use http::header::{CONNECTION, EXPECT, HeaderValue};
+use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use shoal_s3::{KeyFault, KeyStore, Options, S3Front, Scope};
 use shoal_store::{DataDir, Objects};
@@ -69,11 +70,17 @@ impl Server {
                 let (socket, _) = listener.accept().await.unwrap();
                 let front = front.clone();
                 tokio::spawn(async move {
-                    let service = service_fn(|request| async { Ok::<_, Infallible>(front.call(request).await) });
+                    let service = service_fn(|request: Request<Incoming>| async {
+                        let awaits_continue = request.headers().contains_key(EXPECT);
+                        let mut answer = front.call(request).await;
+                        // The body may follow all the same; see `server::expectations`.
+                        if awaits_continue && !answer.status().is_success() {
+                            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                        }
+                        Ok::<_, Infallible>(answer)
+                    });
                     // A client that goes away is not this test's business.
                     let _ = hyper::server::conn::http1::Builder::new()
-                        // A refused request's body may follow, see `server::expectations`.
-                        .keep_alive(false)
                         .serve_connection(TokioIo::new(socket), service)
                         .await;
                 });

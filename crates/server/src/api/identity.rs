@@ -22,7 +22,7 @@ impl Api {
         let (role, session) = match &caller.holder {
             Holder::Owner => (ROLE, "shoal"),
             Holder::Session(session) => (session.role.as_str(), session.name.as_str()),
-            Holder::Attempt { id, .. } => (ROLE, id.as_str()),
+            Holder::Attempt { id, .. } => (ROLE, &**id),
         };
         let account = &self.identity.account;
         Reply::get_caller_identity(account, &arn::assumed_role(account, role, session), &format!("{ROLE_ID}:{session}"))

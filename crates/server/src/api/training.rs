@@ -24,9 +24,9 @@ use crate::{
     artifacts,
     clock::now_ms,
     core::{Opaque, Refusal, secondary_status},
+    gang_spec::gang_spec,
     hex::random_hex,
     requests,
-    training_spec::training_spec,
     warm_status::{AVAILABLE, IN_USE},
     world::World,
 };
@@ -64,7 +64,7 @@ impl Api {
         .await?;
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
-        let spec = training_spec(&request, self.world.grace_s);
+        let spec = gang_spec(&request, self.world.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
         let command = Command::CreateTrainingJob { name: request.name, uid, spec, name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;

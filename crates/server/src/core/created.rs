@@ -1,4 +1,4 @@
-//! What is new in a turn beside what the core knows of it.
+//! What commands bring for rows that the core does not know.
 
 use std::collections::HashMap;
 

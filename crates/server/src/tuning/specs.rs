@@ -4,13 +4,13 @@ use shoal_plane::{DefinitionSpec, TuningSpec};
 use shoal_wire::CreateTuningJob;
 
 use super::Design;
-use crate::training_spec::training_spec;
+use crate::gang_spec::gang_spec;
 
 /// The core's part of a request.
 pub(crate) fn tuning_spec(request: &CreateTuningJob, designs: &[Design], grace_s: u32) -> TuningSpec {
     let definition = |(design, definition): (&Design, &shoal_wire::TuningDefinition)| DefinitionSpec {
         objectives: design.objectives.clone(),
-        training: training_spec(&definition.training, grace_s),
+        training: gang_spec(&definition.training, grace_s),
         checkpoints: design.checkpoints,
         pause: design.pause,
         max_resource: design.study.scheduler.max_resource(&design.study.space),

@@ -148,7 +148,7 @@ trait Desk {
     fn tell(&self, commands: Vec<Command>) -> Result<(), Refusal>;
 }
 
-/// Of a server.
+/// What the threads of a server work with.
 pub(crate) struct ServerDesk {
     pub(crate) core: Core,
     pub(crate) rows: Arc<dyn Rows>,

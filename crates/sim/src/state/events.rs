@@ -1,4 +1,6 @@
-//! What happens at its time.
+//! Events of a history.
+
+use shoal_plane::AttemptId;
 
 use super::{
     disk::Host,
@@ -7,7 +9,6 @@ use super::{
     server::{MachineEvent, MachineIo},
 };
 use crate::{faults::Fault, scenario::tunings::Change};
-use shoal_plane::AttemptId;
 
 /// Something that happens at its time.
 #[derive(Debug)]

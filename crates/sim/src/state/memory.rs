@@ -1,4 +1,4 @@
-//! What the history knows of memory.
+//! Attempts that use memory, and what of them the checks need.
 
 use shoal_plane::{AttemptId, Time};
 

@@ -1,8 +1,9 @@
 //! The machine's processes. An allocation is known by its directory, which outlives the server:
 //! nothing of it is started twice.
 
-use shoal_plane::AttemptId;
 use std::collections::BTreeMap;
+
+use shoal_plane::AttemptId;
 
 /// Which process: its allocation and host number.
 pub(crate) type Process = (AttemptId, u32);

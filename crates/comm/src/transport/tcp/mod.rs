@@ -87,7 +87,7 @@ impl Tcp {
         alarm: &Alarm,
         end: Instant,
     ) -> Result<Self, Error> {
-        Self::among(node, nodes, node.group(), epoch, alarm, end)
+        Self::among(node, nodes, node.group, epoch, alarm, end)
     }
 
     /// The same among some ranks, named by their numbers here. `id` is the same on all of them, and
@@ -301,6 +301,6 @@ impl Tcp {
 
     /// How long to wait for ranks to connect.
     pub(crate) fn patience(&self) -> Duration {
-        self.node.config().patience
+        self.node.config.patience
     }
 }

@@ -27,9 +27,9 @@ ELASTIC_TIMEOUT_SECS = 600
 #: hung.
 STRAGGLER_SECS = 60
 #: Seconds in which workers of a new world have to come. A new one has to load its framework first.
-PATIENCE_SECS = 120.0
-#: How much longer workers of a world in which one has failed may take to be ready for the next: if
-#: it failed before it came, they wait for it that long.
+FORMATION_SECS = 120.0
+#: Seconds beside `formation_timeout()` that workers get to be ready after one has failed: if that one failed
+#: before it joined, the others wait for it until then.
 FAILED_MARGIN_SECS = 30.0
 #: As STRAGGLER_SECS, where another worker has reported each missing one as hung: silent for the
 #: heartbeat's time.
@@ -40,9 +40,9 @@ READY, SUCCESS, FAILURE = "READY", "SUCCESS", "FAILURE"
 Key = tuple[str, int]
 
 
-def patience() -> float:
+def formation_timeout() -> float:
     """Seconds that a world's workers wait for each other."""
-    return max(PATIENCE_SECS, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 0)))
+    return max(FORMATION_SECS, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 0)))
 
 
 class Results:
@@ -293,7 +293,7 @@ class ElasticDriver:
         if self._ending or (ready is None and failed is None):
             return None
         if ready is None:
-            end = (failed or 0.0) + patience() + FAILED_MARGIN_SECS
+            end = (failed or 0.0) + formation_timeout() + FAILED_MARGIN_SECS
         elif self._slots.keys() - self._states.keys() <= self._hung:
             end = max(ready, self._hung_at) + HUNG_SECS
         else:

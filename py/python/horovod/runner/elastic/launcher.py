@@ -20,7 +20,7 @@ from typing import IO, Any
 from shoal.address import own_address
 
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
-from horovod.runner.elastic.driver import ElasticDriver, patience
+from horovod.runner.elastic.driver import ElasticDriver, formation_timeout
 from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.elastic.slots import Slot
@@ -168,7 +168,7 @@ def _meeting(driver: ElasticDriver, first: Slot, free: int | None) -> dict[str, 
     return {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(free or random.randint(20000, 32000)),
-        "SHOAL_COMM_PATIENCE": str(patience()),
+        "SHOAL_COMM_PATIENCE": str(formation_timeout()),
     }
 
 

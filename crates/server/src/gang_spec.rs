@@ -4,7 +4,7 @@ use shoal_plane::{Form, GangSpec};
 use shoal_wire::CreateTrainingJob;
 
 /// The core's part of a request.
-pub(crate) fn training_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
+pub(crate) fn gang_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
     let others = request.resources.types().into_iter().skip(1);
     let group =
         |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
