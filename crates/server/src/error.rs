@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
+use shoal_runtime::control::FoldError;
 use shoal_store::StoreError;
 
 use crate::TlsError;
@@ -18,9 +19,6 @@ pub enum ServerError {
     /// The journal holds what this version cannot read.
     #[error("{0}")]
     Journal(String),
-    /// The same, as it was folded.
-    #[error(transparent)]
-    Fold(#[from] shoal_runtime::control::FoldError),
     /// The address cannot be listened on.
     #[error("could not listen on {address}; is another server running? Choose another address with --listen")]
     Listen {
@@ -55,4 +53,10 @@ pub enum ServerError {
 pub(crate) fn io_error(what: &str) -> impl FnOnce(io::Error) -> ServerError {
     let what = what.to_owned();
     move |source| ServerError::Io { what, source }
+}
+
+impl From<FoldError> for ServerError {
+    fn from(error: FoldError) -> Self {
+        Self::Journal(error.to_string())
+    }
 }
