@@ -14,7 +14,7 @@ use crate::{
     environment::Environments,
     instructions,
     outcome::{Outcome, Skip},
-    tidy,
+    rust_tests, tidy,
     workspace::{Workspace, cargo, succeeds},
 };
 
@@ -84,6 +84,7 @@ pub(crate) fn run(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
     outcome.count("clippy", succeeds(cargo(workspace).args(clippy))?);
     let with_nccl = ["clippy", "-p", "shoal-comm", "--features", "nccl", "--all-targets", "--", "-D", "warnings"];
     outcome.count("clippy with NCCL", succeeds(cargo(workspace).args(with_nccl))?);
+    rust_tests::nccl(workspace, outcome)?;
     let model = ["test", "--release", "-p", "shoal-comm", "--test", "loom"];
     let mut model_checked = cargo(workspace);
     model_checked.args(model).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target.join("loom"));

@@ -71,6 +71,7 @@ fn run(task: &str) -> Result<bool> {
     match task {
         "test" => {
             let mut outcome = test(&workspace, || Ok(()))?;
+            rust_tests::nccl(&workspace, &mut outcome)?;
             refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }

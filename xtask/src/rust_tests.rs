@@ -19,10 +19,11 @@ use crate::{
     workspace::{Workspace, cargo, shown},
 };
 
-/// The whole workspace, the documentation's tests too; and what is compiled with process groups'
-/// feature `nccl` alone.
-const RUNS: [&[&str]; 3] = [
-    &["--workspace", "--no-fail-fast", "--"],
+/// The whole workspace, the documentation's tests too.
+const WORKSPACE: &[&str] = &["--workspace", "--no-fail-fast", "--"];
+
+/// What is compiled with process groups' feature `nccl` alone.
+const NCCL: [&[&str]; 2] = [
     &["-p", "shoal-comm", "--features", "nccl", "--test", "nccl", "--"],
     &["-p", "shoal-comm", "--features", "nccl", "--lib", "--", "nccl"],
 ];
@@ -33,7 +34,16 @@ const MOST_AGAIN: usize = 5;
 /// Runs every Rust test; what failed is tried once more, alone. Their `python3` is the one in
 /// `python_dir`, which has the real clients.
 pub(crate) fn run(workspace: &Workspace, python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
-    for arguments in RUNS {
+    run_all(workspace, &[WORKSPACE], python_dir, outcome)
+}
+
+/// The same of the tests of groups over NCCL. Those that need no GPU run everywhere.
+pub(crate) fn nccl(workspace: &Workspace, outcome: &mut Outcome) -> Result<()> {
+    run_all(workspace, &NCCL, None, outcome)
+}
+
+fn run_all(workspace: &Workspace, runs: &[&[&str]], python_dir: Option<&Path>, outcome: &mut Outcome) -> Result<()> {
+    for arguments in runs {
         let mut first = Outcome::default();
         let succeeded = run_one(workspace, arguments, python_dir, &mut first)?;
         let mut again = Outcome::default();
