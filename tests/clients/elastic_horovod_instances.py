@@ -13,6 +13,14 @@ import horovod.torch as hvd
 EPOCHS, SAMPLES, SIZES = 2, 48, [4, 2, 3]
 
 
+def reached(seen):
+    """How many of the sizes have come, in order."""
+    count = 0
+    for size in seen:
+        count += count < len(SIZES) and size == SIZES[count]
+    return count
+
+
 def main():
     torch.set_num_threads(1)
     hvd.init()
@@ -35,7 +43,7 @@ def main():
             here = 0
             for number, index in enumerate(state.sampler):
                 # Three batches in each world, then it waits for the next one.
-                while here == 3 and len(state.seen) < len(SIZES):
+                while here == 3 and reached(state.seen) < len(SIZES):
                     time.sleep(0.05)
                     state.check_host_updates()
                 optimizer.zero_grad()

@@ -17,6 +17,16 @@ from shoal.torch.elastic import State, run
 SIZES = [int(size) for size in sys.argv[sys.argv.index("--sizes") + 1].split(",")]
 
 
+def reached(seen):
+    """How many of the numbers have come, in order: instances that leave together may be noticed one
+    after the other.
+    """
+    count = 0
+    for size in seen:
+        count += count < len(SIZES) and size == SIZES[count]
+    return count
+
+
 def main():
     torch.set_num_threads(1)
     net, (xs, ys) = model(), data()
@@ -38,7 +48,7 @@ def main():
         print(f"{os.environ['SM_CURRENT_HOST']}: rank {world.rank} of {world.size} at step {state.steps}", flush=True)
         while samples.epoch < EPOCHS:
             # A few steps in each world, then it waits for the next one.
-            while state.steps >= 4 * len(state.seen) and len(state.seen) < len(SIZES):
+            while state.steps >= 4 * len(state.seen) and reached(state.seen) < len(SIZES):
                 time.sleep(0.02)
                 state.check()
             epoch = samples.epoch

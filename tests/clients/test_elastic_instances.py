@@ -33,6 +33,14 @@ def jobs(new_house):
     return Jobs(house)
 
 
+def in_order(sizes, seen):
+    """Whether these sizes of the world came in this order. Instances that leave together may be
+    noticed separately: there may be others in between.
+    """
+    rest = iter(seen)
+    return all(size in rest for size in sizes)
+
+
 def message(jobs, name):
     return jobs.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
 
@@ -71,10 +79,11 @@ def check_torchrun(jobs, name, sizes, figures):
     """
     lines = jobs.logs(name)["algo-1"]
     result = json.loads(next(line for line in lines if line.startswith('{"seen"')))
-    assert (result["seen"], result["sizes"], result["once"]) == (sizes, sorted(set(sizes)), True), result
+    seen = result["seen"]
+    assert in_order(sizes, seen) and result["once"] and result["sizes"] == sorted(set(seen)), result
     assert result["most"] < 1e-5, result
     changes = [match.groups() for match in map(LINE.search, lines) if match]
-    assert [(int(before), int(after)) for before, after, _ in changes] == list(itertools.pairwise(sizes)), changes
+    assert [(int(before), int(after)) for before, after, _ in changes] == list(itertools.pairwise(seen)), changes
     figures("elastic instances: " + ", ".join(f"{before} -> {after} ranks in {ms} ms" for before, after, ms in changes))
 
 
@@ -102,5 +111,5 @@ def test_an_elastic_horovod_script(jobs, package):
     jobs.saying(name, "of 4 with 0 read", "algo-4")
     from_four_to_two_to_three(jobs, name)
     epochs = [json.loads(line[line.index("{") :]) for line in jobs.logs(name)["algo-1"] if '"epoch"' in line]
-    assert [(it["seen"], it["once"]) for it in epochs] == [([4, 2, 3], True)] * 2, epochs
+    assert len(epochs) == 2 and all(in_order([4, 2, 3], it["seen"]) and it["once"] for it in epochs), epochs
     assert epochs[0]["pid"] == epochs[1]["pid"], "the first worker has kept its process"

@@ -2,7 +2,6 @@
 
 import pytest
 import traces
-from house import eventually
 
 SCRIPT = """
 echo "epoch 1 loss: 0.5"
@@ -18,7 +17,7 @@ mkdir -p /opt/ml/output/data && echo more > /opt/ml/output/data/report.txt
 def name(jobs):
     # Until earlier tests' instances are gone, their memory is not free, and this job would be
     # Pending.
-    eventually(lambda: not traces.of_jobs(jobs.house))
+    traces.nothing_left(jobs.house)
     name = jobs.script(
         SCRIPT, metrics=[("loss", r"loss: (\S+)")], HyperParameters={"eta": "0.1"}, Environment={"COLOUR": "red"}
     )

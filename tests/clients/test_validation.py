@@ -210,7 +210,7 @@ ACCEPTED = {
     "remote debug": {"RemoteDebugConfig": {"EnableRemoteDebug": False}, "InfraCheckConfig": {"EnableInfraCheck": True}},
     "chaining": {"SessionChainingConfig": {"EnableSessionTagChaining": True}, "Tags": [{"Key": "k", "Value": ""}]},
     "retries": {"RetryStrategy": {"MaximumRetryAttempts": 30}},
-    "warm pool": resources(KeepAlivePeriodInSeconds=600),
+    "warm pool": resources(KeepAlivePeriodInSeconds=1),
     "keys": {**resources(VolumeKmsKeyId="key"), "OutputDataConfig": {"S3OutputPath": S3, "KmsKeyId": "alias/key"}},
     "channels": inputs(
         channel(ShuffleConfig={"Seed": 7}, InputMode="FastFile", ContentType="text/csv", CompressionType="None")
