@@ -112,7 +112,9 @@ struct Mark {
 /// Seconds that the tuner has computed so far.
 fn searched(server: &Server) -> Result<f64> {
     let mut connection = Connection::open(&server.client().endpoint().authority)?;
-    let head = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\n\r\n", server.client().endpoint().authority);
+    let token = std::fs::read_to_string(server.data_dir().join("metrics-token"))?;
+    let host = &server.client().endpoint().authority;
+    let head = format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {}\r\n\r\n", token.trim());
     let (page, _) = connection.send(head.as_bytes(), &[])?;
     let page = String::from_utf8(page)?;
     let values = page
