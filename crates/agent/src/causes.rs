@@ -16,8 +16,8 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     Vec::from_iter(text.lines().map(|line| escape_line(line.as_bytes()))).join("\n")
 }
 
-/// Longest reason that is told: what the server puts around it has to fit into 1024 characters,
-/// too.
+/// Maximum length of a reason. The whole `FailureReason` has at most 1024 characters; the server
+/// needs the rest for what it puts around this.
 const MOST: usize = 960;
 
 /// What of a text stands in a job's failure reason: of a long one the beginning, which says what

@@ -105,8 +105,8 @@ impl Line<'_> {
     }
 }
 
-/// Sends what there is from `position` on, until the connection breaks; when there has been nothing
-/// for as long as the server wants to wait, and once at the beginning, a sign of life.
+/// Sends what the outbox has from `position` on, until the connection breaks. Sends a sign of life
+/// at the beginning, and whenever there was nothing to send for the interval `alive`.
 fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox, alive: Option<Duration>) {
     let sign = encode(&Frame::Message(ToServer::Alive)).expect("a word without members always serialises");
     if alive.is_some() && stream.write_all(&sign).is_err() {

@@ -41,9 +41,8 @@ struct State {
 }
 
 impl Outbox {
-    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement; when they are
-    /// reached, whoever reports waits, and nobody reads the program's output until the server has
-    /// caught up.
+    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement. At the bound, threads
+    /// that report block, so the program's output is not read until the server has caught up.
     pub(crate) fn create(path: &Path, capacity: u64) -> std::io::Result<Self> {
         let spool = Spool::create(path, capacity)?;
         spool.reserve(RESERVED.min(capacity))?;
@@ -136,9 +135,9 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Bytes to send from `position` on; waits for some, at most for `patience`, and then gives 0
-    /// of them: `position` lies between two frames. `None` when the connection is lost or the
-    /// outbox closed.
+    /// Reads bytes to send from `position` on and returns their number. Waits for some, at most for
+    /// `patience`; 0 means that none came, and that `position` lies between two frames. `None` when
+    /// the connection is lost or the outbox closed.
     pub(crate) fn next(&self, position: u64, buffer: &mut [u8], patience: Duration) -> Option<usize> {
         let until = Instant::now() + patience;
         let mut state = self.lock();

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use shoal_link::ToAgent;
 
-/// From the last word on a file until it is read: a temporary file gets its final name meanwhile,
-/// and a file that is written anew and anew is read once.
+/// From the last event of a file until it is read. A temporary file gets its final name meanwhile,
+/// and a file that is rewritten repeatedly is read once.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// A file closed so shortly before its program was killed may have been closed by that. Until then
-/// it is not sent: it takes a moment, on a machine that is busy, to hear of a program's end.
+/// A closed file is sent only after this time. A program that was killed closes its files, too, and
+/// on a busy machine the agent learns of that end a little later.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
 /// Files that may wait for the server's answer.

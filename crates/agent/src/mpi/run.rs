@@ -93,8 +93,8 @@ fn spawn(mpirun: &str, arguments: &[String], version: OpenMpi) -> io::Result<Chi
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// Ranks hear of SIGTERM, and `mpirun` ends when they have. Without `mpirun` there is nothing to
-/// wait for.
+/// Passes SIGTERM on to the ranks; `mpirun` ends after them. Without `mpirun` this process ends at
+/// once.
 fn heed_signals(running: &Running) -> io::Result<()> {
     let (mut signals, running) = (Signals::new([SIGTERM])?, running.clone());
     thread::spawn(move || {
@@ -116,8 +116,8 @@ fn heed_signals(running: &Running) -> io::Result<()> {
     Ok(())
 }
 
-/// A line to each of the other instances, as soon as all are there: whoever starts them ends this
-/// one if one does not come.
+/// Connects to all other instances and waits until each answers. There is no timeout: the server
+/// ends the job if an instance does not start.
 fn meet(hosts: &[String]) -> Vec<Line> {
     let secret = std::env::var(SECRET).unwrap_or_default();
     let meet = |host: &String| {

@@ -48,8 +48,8 @@ pub fn drive(python: &str) -> i32 {
             return FAILURE;
         }
     };
-    // Addresses are told where names do not resolve: there are no hosts, and the port of one that
-    // waits would be the machine's.
+    // The variable is set where instances are plain processes: their names do not resolve, and the
+    // port that one listens on would be the machine's.
     if told.hosts.len() > 1 && std::env::var_os("SHOAL_HOST_ADDRESSES").is_some() {
         say(LaunchError::MpiNeedsHosts(told.hosts.len()));
         return FAILURE;
