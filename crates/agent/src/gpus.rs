@@ -18,9 +18,9 @@ pub(crate) struct Gpus {
     pub(crate) note: Option<String>,
 }
 
-/// For the GPUs of these numbers, whose device nodes are in `dev`. An `isolated` program sees its own
-/// nodes alone, and CUDA counts them from 0. Any other program gets the list of its GPUs' numbers in
-/// a variable; the list is empty if it has none.
+/// For the GPUs of these numbers, whose device nodes are in `dev`. An `isolated` program sees its
+/// own nodes alone, and CUDA counts them from 0. Any other program gets the list of its GPUs'
+/// numbers in a variable; the list is empty if it has none.
 pub(crate) fn of(gpus: &[u32], dev: &Path, isolated: bool) -> Gpus {
     let (there, missing): (Vec<u32>, Vec<u32>) =
         gpus.iter().partition(|number| dev.join(format!("nvidia{number}")).exists());

@@ -134,8 +134,8 @@ pub fn main(options: Options) -> i32 {
     run::run(&Arc::new(options))
 }
 
-/// A thread that panics would leave the others waiting for it. So the agent aborts: its instance ends
-/// with it, and the server reports the loss.
+/// A thread that panics would leave the others waiting for it. So the agent aborts: its instance
+/// ends with it, and the server reports the loss.
 fn die_of_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

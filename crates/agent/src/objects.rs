@@ -37,7 +37,8 @@ pub struct ObjectCache {
 pub(crate) enum PlaceError {
     /// It came otherwise than the server sent it, twice.
     #[error(
-        "object {id} arrived damaged: its SHA-256 is {found}, and {expected} was sent; try again, and look at the memory and the network of this machine"
+        "object {id} arrived damaged: its SHA-256 is {found}, and {expected} was sent; try again, and look at the \
+         memory and the network of this machine"
     )]
     Damaged {
         /// Its id.

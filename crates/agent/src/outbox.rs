@@ -41,8 +41,9 @@ struct State {
 }
 
 impl Outbox {
-    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement. At the bound, threads
-    /// that report block, so the program's output is not read until the server has caught up.
+    /// An empty one. `capacity` bounds the bytes that wait for acknowledgement. At the bound,
+    /// threads that report block, so the program's output is not read until the server has caught
+    /// up.
     pub(crate) fn create(path: &Path, capacity: u64) -> std::io::Result<Self> {
         let spool = Spool::create(path, capacity)?;
         spool.reserve(RESERVED.min(capacity))?;

@@ -14,8 +14,8 @@ pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGTERM: i32 = 15;
 
 /// Whether the program, or one that it waited for, was killed without a chance to save anything, as
-/// far as its end shows. SIGTERM is the request to end: a program that exits with 143 has handled it,
-/// and has saved what it wanted to.
+/// far as its end shows. SIGTERM is the request to end: a program that exits with 143 has handled
+/// it, and has saved what it wanted to.
 pub(crate) fn was_killed(outcome: RankOutcome, out_of_memory: bool) -> bool {
     match outcome {
         RankOutcome::Signaled(_) => true,

@@ -43,7 +43,8 @@ pub(crate) enum PackError {
     },
     /// What it holds would be stored without its holes, and has more bytes than its volume.
     #[error(
-        "{directory} has {bytes} bytes with the holes of its files, more than VolumeSizeInGB allows, and CompressionType NONE stores holes as zeros"
+        "{directory} has {bytes} bytes with the holes of its files, more than VolumeSizeInGB allows, and \
+         CompressionType NONE stores holes as zeros"
     )]
     TooLarge {
         /// As the program knows it.

@@ -37,7 +37,8 @@ import json, os
 import tensorflow as tf
 told = json.loads(os.environ['TF_CONFIG'])
 config = tf.compat.v1.ConfigProto(device_count={'GPU': 0})
-tf.distribute.Server(tf.train.ClusterSpec(told['cluster']), job_name='ps', task_index=told['task']['index'], config=config).join()
+tf.distribute.Server(tf.train.ClusterSpec(told['cluster']), job_name='ps', task_index=told['task']['index'], \
+                     config=config).join()
 ";
 
 /// Before each of the server's lines in the log.
@@ -102,7 +103,8 @@ fn run(index: usize, command: &[String]) -> Result<i32, String> {
 
 fn gone(status: ExitStatus) -> String {
     format!(
-        "the parameter server of this instance has ended ({status}), and what the script had in it is gone; see its lines above"
+        "the parameter server of this instance has ended ({status}), and what the script had in it is gone; see its \
+         lines above"
     )
 }
 

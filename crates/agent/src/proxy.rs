@@ -165,7 +165,8 @@ fn answer(inside: &mut TcpStream, status: u16, sentence: &str) -> io::Result<()>
         sentence.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect();
     let length = reason.len() + 1;
     let head = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: \
+         close\r\n\r\n"
     );
     inside.write_all(format!("{head}{reason}\n").as_bytes())
 }

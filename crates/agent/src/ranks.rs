@@ -335,7 +335,8 @@ mod tests {
         let file = directory.path().join("pid");
         let file = file.display();
         let later = format!(
-            "until [ -s {file} ]; do sleep 0.05; done; while kill -0 $(cat {file}) 2>&-; do sleep 0.05; done; sleep 0.3; exit 7"
+            "until [ -s {file} ]; do sleep 0.05; done; while kill -0 $(cat {file}) 2>&-; do sleep 0.05; done; sleep \
+             0.3; exit 7"
         );
         let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] && {{ {later}; }}; echo $$ > {file}; {lost}");
         let (code, took) = supervised(&shell(&script, 2), long);

@@ -22,7 +22,8 @@ pub(crate) enum ScriptError {
     None,
     /// Its files are nowhere.
     #[error(
-        "sagemaker_submit_directory is \"{0}\", and there is nothing; give the S3 URI of a sourcedir.tar.gz, or a path below /opt/ml/input/data/<channel>"
+        "sagemaker_submit_directory is \"{0}\", and there is nothing; give the S3 URI of a sourcedir.tar.gz, or a path \
+         below /opt/ml/input/data/<channel>"
     )]
     NoSource(String),
     /// Its files cannot be used.
@@ -30,8 +31,10 @@ pub(crate) enum ScriptError {
     Source(#[from] SourceError),
     /// It is written for a library that our Python package stands for.
     #[error(
-        "smdistributed.dataparallel is served by Shoal's Python package, and this server has none: build its wheel (cargo xtask package in a \
-         checkout), name it as python_package in shoal.toml or put it beside the program shoal, and start the server again"
+        "smdistributed.dataparallel is served by Shoal's Python package, and this server has none: build its wheel \
+         (cargo xtask package in a \
+         checkout), name it as python_package in shoal.toml or put it beside the program shoal, and start the server \
+         again"
     )]
     NoPackage,
     /// It cannot be launched as it asks to.
@@ -118,8 +121,10 @@ pub(crate) fn apart(assignment: &Assignment, code: &Path) -> Option<String> {
     }
     let name = &script.program;
     Some(format!(
-        "{instances} instances run {name}, each all of it by itself, and it does not ask who the others are: that is the same training {instances} times, unless their \
-         channels are sharded. A distribution makes one training of them: shoal train --distribution torchrun, or an estimator's \
+        "{instances} instances run {name}, each all of it by itself, and it does not ask who the others are: that is \
+         the same training {instances} times, unless their \
+         channels are sharded. A distribution makes one training of them: shoal train --distribution torchrun, or an \
+         estimator's \
          distribution={{\"torch_distributed\": {{\"enabled\": True}}}} (docs/distributions.md)"
     ))
 }

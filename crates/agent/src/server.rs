@@ -75,7 +75,8 @@ impl std::fmt::Display for Fingerprint {
 /// is of no use.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the server at {address} shows a certificate with fingerprint {shown}, and this agent was started for {expected}: it is another server, or its \
+    "the server at {address} shows a certificate with fingerprint {shown}, and this agent was started for {expected}: \
+     it is another server, or its \
      tls/agents.pem was replaced while this job ran"
 )]
 pub(crate) struct WrongCertificate {

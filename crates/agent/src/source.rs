@@ -44,7 +44,8 @@ pub(crate) enum SourceError {
         problem: &'static str,
     },
     /// Too much.
-    #[error("{name} is not unpacked: more than {MOST_ENTRIES} entries or {} GiB are no source; put data into a channel", MOST_BYTES >> 30)]
+    #[error("{name} is not unpacked: more than {MOST_ENTRIES} entries or {} GiB are no source; put data into a \
+             channel", MOST_BYTES >> 30)]
     TooMuch {
         /// As the user named it.
         name: String,

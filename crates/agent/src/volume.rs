@@ -92,7 +92,8 @@ pub(crate) fn watch(
 pub(crate) fn too_much(bytes: u64) -> String {
     let written = bytes as f64 / f64::from(1 << 30);
     format!(
-        "it had written {written:.1} GiB to its volume, more than VolumeSizeInGB allows: write less, or ask for a larger volume"
+        "it had written {written:.1} GiB to its volume, more than VolumeSizeInGB allows: write less, or ask for a \
+         larger volume"
     )
 }
 

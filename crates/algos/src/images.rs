@@ -195,7 +195,8 @@ mod tests {
             "sagemaker-xgboost:latest",
         ] {
             let expected = format!(
-                "the image {image:?} names no published version of SageMaker's XGBoost; the versions are 0.90-1, 0.90-2, 1.0-1, 1.2-1, 1.2-2, 1.3-1, \
+                "the image {image:?} names no published version of SageMaker's XGBoost; the versions are 0.90-1, \
+                 0.90-2, 1.0-1, 1.2-1, 1.2-2, 1.3-1, \
                  1.5-1, 1.7-1, 3.0-5, and xgboost:1 and xgboost:latest"
             );
             assert_eq!(BUILT_IN.resolve(image).expect_err(image).to_string(), expected);

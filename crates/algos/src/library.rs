@@ -59,13 +59,16 @@ pub struct LibraryPath {
 #[derive(Debug, Error)]
 pub enum LibraryError {
     /// The variable names no file.
-    #[error("{} names {}, which is not a file: set it to {}, or unset it and run `shoal setup`", .0.variable, .1.display(), .0.any_usable())]
+    #[error("{} names {}, which is not a file: set it to {}, or unset it and run `shoal \
+             setup`", .0.variable, .1.display(), .0.any_usable())]
     NoSuchFile(&'static Library, PathBuf),
     /// Neither the variable nor the cache has one.
-    #[error("there is no {} library at {}: run `shoal setup`, or set {} to {}", .0.title, .1.display(), .0.variable, .0.any_usable())]
+    #[error("there is no {} library at {}: run `shoal setup`, or set {} to \
+             {}", .0.title, .1.display(), .0.variable, .0.any_usable())]
     NotFound(&'static Library, PathBuf),
     /// A file that is not a usable library.
-    #[error("cannot use {} as the {} library: {reason}; run `shoal setup`, or set {} to another", file.display(), library.title, library.variable)]
+    #[error("cannot use {} as the {} library: {reason}; run `shoal setup`, or set {} to \
+             another", file.display(), library.title, library.variable)]
     Unusable {
         /// Which.
         library: &'static Library,
@@ -216,7 +219,8 @@ impl Library {
                 "-c",
                 "import glob, sys, zipfile\n\
                  wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + '/*.whl')[0])\n\
-                 wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if name.startswith(tuple(sys.argv[3:]))])",
+                 wheel.extractall(sys.argv[2], [name for name in wheel.namelist() if \
+                 name.startswith(tuple(sys.argv[3:]))])",
             ])
             .args([&download, &unpacked])
             .args(directories);

@@ -23,7 +23,8 @@ use crate::{
 
 /// Arguments of `shoal advise`.
 #[derive(Debug, Args)]
-#[command(after_help = "`shoal advise --help` shows such a file.", after_long_help = FILE, group(ArgGroup::new("what").required(true)))]
+#[command(after_help = "`shoal advise --help` shows such a \
+                        file.", after_long_help = FILE, group(ArgGroup::new("what").required(true)))]
 pub(crate) struct AdviseArgs {
     /// JSON with what was measured.
     #[arg(value_name = "FILE", group = "what")]
@@ -62,7 +63,8 @@ impl FromStr for Ranks {
 
 /// What `--help` tells beyond the arguments.
 const FILE: &str = "\
-The file says what each layer costs for one sample on one rank, and where it is to run. Times are in seconds, sizes in bytes.
+The file says what each layer costs for one sample on one rank, and where it is to run. Times are in seconds, sizes in \
+                    bytes.
   {
     \"layers\": [
       {\"forward\": 0.002, \"backward\": 0.004, \"parameters\": 3000000, \"activations\": 4194304, \"output\": 262144,
@@ -73,16 +75,23 @@ The file says what each layer costs for one sample on one rank, and where it is 
     \"batch\": 64,
     \"precision\": {\"parameter\": 4, \"gradient\": 4, \"state\": 8}
   }
-Of a layer: activations are kept until the backward pass, output goes to the next stage, overhead is a forward pass of no samples (optional);
-tensor (optional) says which part of the layer tensor ranks share, what their number must divide, and what a pass all-reduces for a sample.
-Of the machine, optional: reserved (bytes that are not for the model), ranks_per_host and between (the link between hosts), at_once (how many
-ranks of a host compute at once as fast as one alone). Optional, too: update (seconds of the optimizer for each parameter), handover
-(seconds that a rank computes to send a micro-batch to another stage, or to receive it) and overlap (which part of the last backward pass the
+Of a layer: activations are kept until the backward pass, output goes to the next stage, overhead is a forward pass of \
+                    no samples (optional);
+tensor (optional) says which part of the layer tensor ranks share, what their number must divide, and what a pass \
+                    all-reduces for a sample.
+Of the machine, optional: reserved (bytes that are not for the model), ranks_per_host and between (the link between \
+                    hosts), at_once (how many
+ranks of a host compute at once as fast as one alone). Optional, too: update (seconds of the optimizer for each \
+                    parameter), handover
+(seconds that a rank computes to send a micro-batch to another stage, or to receive it) and overlap (which part of the \
+                    last backward pass the
 gradients' way hides behind, 0 to 1). `shoal advise --links 4` measures latency and bandwidth
 between 4 ranks of this machine; with `--links env`, started once for each rank, between hosts.
 
-Columns: degrees of data, shard (with ZeRO's level), pipeline and tensor parallelism; micro-batches of a step on each rank; seconds of a step;
-of them, the share in which ranks wait for the pipeline, and seconds of exchange that nothing hides; memory of the fullest rank.
+Columns: degrees of data, shard (with ZeRO's level), pipeline and tensor parallelism; micro-batches of a step on each \
+                    rank; seconds of a step;
+of them, the share in which ranks wait for the pipeline, and seconds of exchange that nothing hides; memory of the \
+                    fullest rank.
 Layouts that do not fit come last. docs/parallel.md says how the prediction is made.";
 
 /// Advises, or measures what advice needs.

@@ -77,7 +77,8 @@ pub enum ClientError {
     },
     /// Somebody answers over TLS, and it may be anybody.
     #[error(
-        "the certificate of {endpoint} is not trusted: {why}; set AWS_CA_BUNDLE to the file of its authority (tls/authority.pem in the server's \
+        "the certificate of {endpoint} is not trusted: {why}; set AWS_CA_BUNDLE to the file of its authority \
+         (tls/authority.pem in the server's \
          data directory, or its setting tls_ca), and call the server by a name that its certificate is for"
     )]
     Distrusted {
@@ -88,7 +89,8 @@ pub enum ClientError {
     },
     /// The data directory has no keys, so no server has ever run on it.
     #[error(
-        "no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with --data-dir"
+        "no server was ever started on {data_dir}; start one with `shoal serve`, or name the directory of yours with \
+         --data-dir"
     )]
     NeverStarted {
         /// Where keys were looked for.

@@ -106,7 +106,8 @@ fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
         write_if_changed(&dir.join(name), text)?;
     }
     let yaml = format!(
-        "# The SageMaker SDKs' defaults for this Shoal server; written by `shoal env`.\nSchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    \
+        "# The SageMaker SDKs' defaults for this Shoal server; written by `shoal env`.\nSchemaVersion: \
+         '1.0'\nSageMaker:\n  PythonSDK:\n    \
          Modules:\n      TelemetryOptOut: true\n      Session:\n        DefaultS3Bucket: {bucket}\n"
     );
     write_if_changed(defaults, &yaml)

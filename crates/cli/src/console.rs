@@ -14,8 +14,10 @@ use crate::{
 /// Arguments of `shoal console`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The link signs in one browser, once, within ten minutes; the session then lasts two weeks. It is made from the \
-                        server's keys, here or in the environment (`shoal env`).\n\nA server on another machine: forward its port with \
+    after_help = "The link signs in one browser, once, within ten minutes; the session then lasts two weeks. It is \
+                  made from the \
+                        server's keys, here or in the environment (`shoal env`).\n\nA server on another machine: \
+                        forward its port with \
                         `ssh -L 9777:127.0.0.1:9777 HOST`, run `shoal console` there, and open the link here."
 )]
 pub(crate) struct ConsoleArgs {
@@ -44,7 +46,8 @@ pub(crate) fn run(args: &ConsoleArgs) -> Result<Exit> {
     let keys = client.keys();
     if keys.session_token.is_some() {
         bail!(
-            "these are a training job's temporary keys, and the console is the owner's; run `shoal console` where the server's keys are"
+            "these are a training job's temporary keys, and the console is the owner's; run `shoal console` where the \
+             server's keys are"
         );
     }
     let token = keys.console_token(crate::client::now_ms()).context("could not make a link")?;

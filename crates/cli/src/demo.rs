@@ -63,7 +63,8 @@ fn story(house: &House, dataset: &Dataset) -> Result<()> {
     let Dataset { title, metric, train, validation, test, .. } = dataset;
     let rounds = dataset.rounds();
     show(&format!(
-        "\n{title}\n  {} rows to train on, {} to validate, {} held out, {} features; {rounds} rounds and {metric} throughout\n\n",
+        "\n{title}\n  {} rows to train on, {} to validate, {} held out, {} features; {rounds} rounds and {metric} \
+         throughout\n\n",
         train.len(),
         validation.len(),
         test.len(),

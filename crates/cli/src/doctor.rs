@@ -166,7 +166,8 @@ fn scripts(images: &OurImages, settings: &Settings) -> Check {
     let wanted = first.pythons.first().map_or("3", String::as_str);
     let names = Vec::from_iter(lacking.iter().map(|environment| environment.name.as_str())).join(", ");
     let todo = format!(
-        "install Python {wanted} with its module venv (apt-get install python{wanted} python{wanted}-venv; uv python install {wanted})"
+        "install Python {wanted} with its module venv (apt-get install python{wanted} python{wanted}-venv; uv python \
+         install {wanted})"
     );
     Check::new(name, State::Note, format!("none on PATH for {names}"), &todo)
 }
@@ -184,8 +185,10 @@ fn package(wheel: Option<&Path>) -> Check {
     let python =
         imported.as_ref().map_or("python3 cannot import shoal".to_owned(), |file| format!("python3 imports {file}"));
     let Some(wheel) = wheel.map(Path::display) else {
-        let todo = "for Horovod, smdistributed, torch.distributed's backend \"shoal\" and shoal.parameter_server: build the wheel \
-                    (cargo xtask package in a checkout), name it as python_package in shoal.toml, and pip install it where python3 needs it";
+        let todo = "for Horovod, smdistributed, torch.distributed's backend \"shoal\" and shoal.parameter_server: \
+                    build the wheel \
+                    (cargo xtask package in a checkout), name it as python_package in shoal.toml, and pip install it \
+                    where python3 needs it";
         return Check::new(name, State::Note, format!("no wheel for PyTorch jobs; {python}"), todo);
     };
     let todo = if imported.is_some() {

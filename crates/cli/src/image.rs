@@ -106,7 +106,8 @@ fn add(args: &AddArgs) -> Result<Exit> {
     let lock = fs::read_to_string(file).with_context(|| format!("could not read the lock file {}", file.display()))?;
     users(&args.settings)?.add(&args.name, &args.python, &lock).map_err(usage)?;
     show(&format!(
-        "jobs with the image {0} run in it; make it now, so that the first does not wait:\n  shoal env-cache prepare {0}\n",
+        "jobs with the image {0} run in it; make it now, so that the first does not wait:\n  shoal env-cache prepare \
+         {0}\n",
         args.name
     ))?;
     Ok(Exit::Ok)

@@ -108,7 +108,8 @@ impl OurImages {
         match &self.engine {
             EngineChoice::Command(command) if !Engine::is_installed(command, &Source::of_this_process(None)) => {
                 anyhow::bail!(
-                    "the setting `engine` is {command:?}, and there is no such command on PATH: name docker, podman, a path, auto or none"
+                    "the setting `engine` is {command:?}, and there is no such command on PATH: name docker, podman, a \
+                     path, auto or none"
                 )
             }
             _ => Ok(()),
@@ -174,14 +175,17 @@ impl OurImages {
             };
             let builtins = Vec::from_iter(self.algorithms.iter().filter_map(newest)).join("; ");
             ImageError(format!(
-                "The image {image:?} is none that this server can run{near} There are SageMaker's images of built-in algorithms ({builtins}; in every \
-                 registry), its images of frameworks and those of your own (`shoal image list`), and shoal/host, which runs the request's \
+                "The image {image:?} is none that this server can run{near} There are SageMaker's images of built-in \
+                 algorithms ({builtins}; in every \
+                 registry), its images of frameworks and those of your own (`shoal image list`), and shoal/host, which \
+                 runs the request's \
                  ContainerEntrypoint on this machine. {why}"
             ))
         };
         if self.engine == EngineChoice::None {
             return Err(unknown(
-                "The server's setting `engine` is none, so no container engine is asked for others: `shoal image add` the image.",
+                "The server's setting `engine` is none, so no container engine is asked for others: `shoal image add` \
+                 the image.",
             ));
         }
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,7 +197,10 @@ impl OurImages {
         let found = answered.insert(answer).engine.clone();
         let found = found.map_err(|error| unknown(&format!("For others, {error}.")))?;
         let engine = found.ok_or_else(|| {
-            unknown("Others come from a container engine, and neither docker nor podman is on the server's PATH: install one, or `shoal image add` the image.")
+            unknown(
+                "Others come from a container engine, and neither docker nor podman is on the server's PATH: \
+                     install one, or `shoal image add` the image.",
+            )
         })?;
         let inspected = engine.inspect(image).inspect_err(|error| {
             if let EnvironmentError::NoAnswer { .. } = error {
@@ -206,7 +213,8 @@ impl OurImages {
         if !is_there && !names_a_registry(image) {
             let name = engine.name();
             return Err(unknown(&format!(
-                "{name} has no such image either: `{name} pull` or `{name} build` it, or name its registry so that the job pulls it."
+                "{name} has no such image either: `{name} pull` or `{name} build` it, or name its registry so that the \
+                 job pulls it."
             )));
         }
         Ok(Image::Root(Root::Engine { program: engine.program().display().to_string(), image: image.to_owned() }))

@@ -230,8 +230,10 @@ fn isolation(support: &Support) -> String {
 fn exposure(address: SocketAddr) -> Option<String> {
     (!address.ip().to_canonical().is_loopback()).then(|| {
         format!(
-            "warning: {address} is reached from other machines, and this server has no TLS: the network sees all data, and can repeat what it saw for \
-             some minutes. Start it with --tls, or listen on 127.0.0.1 behind a proxy that has TLS (docs/operations.md)."
+            "warning: {address} is reached from other machines, and this server has no TLS: the network sees all data, \
+             and can repeat what it saw for \
+             some minutes. Start it with --tls, or listen on 127.0.0.1 behind a proxy that has TLS \
+             (docs/operations.md)."
         )
     })
 }
@@ -240,7 +242,8 @@ fn greeting(settings: &Settings, support: &Support) -> String {
     let dir = settings.data_dir.display();
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
     format!(
-        "Shoal {version} is listening on {url}\n  data       {dir}\n  instances  up to {instances} at once, {memory} of memory, {cpus} cores\n{isolation}\n\
+        "Shoal {version} is listening on {url}\n  data       {dir}\n  instances  up to {instances} at once, {memory} \
+         of memory, {cpus} cores\n{isolation}\n\
          Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\
          Watch in a browser:\n  shoal console{flag}\n\n\
          Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",

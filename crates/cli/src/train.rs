@@ -40,7 +40,7 @@ use crate::{
 /// Arguments of `shoal train`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
-Examples:
+                        Examples:
   # XGBoost on a local file; it is uploaded to the default bucket
   shoal train --image xgboost --channel train=train.csv --hp objective=binary:logistic --hp num_round=50
 
@@ -214,7 +214,8 @@ pub(crate) fn read(path: &PathBuf) -> Result<Value> {
     } else {
         std::fs::read_to_string(path).with_context(|| {
             format!(
-                "could not read {shown} as a request file (a script ends in .py or .sh, and any other training program stands behind `--`)"
+                "could not read {shown} as a request file (a script ends in .py or .sh, and any other training program \
+                 stands behind `--`)"
             )
         })?
     };

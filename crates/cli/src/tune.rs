@@ -27,20 +27,22 @@ use crate::{
 };
 
 /// For trials of a command, whose words are the same in all of them.
-const FROM_A_FILE: &str = "the program behind -- gets the same arguments in every trial: it reads what is tuned from /opt/ml/input/config/hyperparameters.json";
+const FROM_A_FILE: &str = "the program behind -- gets the same arguments in every trial: it reads what is tuned from \
+                           /opt/ml/input/config/hyperparameters.json";
 
 /// Arguments of `shoal tune`. What is said here goes before what the file says.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
-Examples:
+                        Examples:
   # Hyperband over XGBoost: 30 trials, 4 at once, none beyond 100 rounds
   shoal tune --image xgboost --channel train=train.csv --channel validation=validation.csv \\
-    --hp objective=binary:logistic --hp num_round=100 --objective validation:auc \\
+                        --hp objective=binary:logistic --hp num_round=100 --objective validation:auc \\
     --range eta=0.01..0.5,log --range max_depth=2..10 --strategy hyperband --max-resource 100 --trials 30 --parallel 4
 
-  # your own script with its directory and its arguments; what is tuned reaches it as arguments, too: --lr 0.0023 --optimizer adam
+  # your own script with its directory and its arguments; what is tuned reaches it as arguments, too: --lr 0.0023 \
+                        --optimizer adam
   shoal tune --channel train=train.csv --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log \\
-    --choice optimizer=sgd,adam --trials 20 train.py --epochs 3
+                        --choice optimizer=sgd,adam --trials 20 train.py --epochs 3
 
   # any other program; it gets no arguments, and reads what is tuned from /opt/ml/input/config/hyperparameters.json
   shoal tune --metric 'loss=loss: (\\S+)' --minimize loss --range lr=1e-5..1e-1,log -- /usr/local/bin/my-program
@@ -48,8 +50,10 @@ Examples:
   # a CreateHyperParameterTuningJob request, one field changed
   shoal tune tuning.yaml --trials 50
 
-Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; tpe, cma-es, asha, mobster, pbt beyond it; a searcher and a
-scheduler are joined by +, as in tpe+asha; JSON says more: --strategy '{\"searcher\":\"tpe\",\"objectives\":[{\"metric\":\"seconds\"}]}'.
+Strategies: bayesian (default), random, grid, hyperband as SageMaker has them; tpe, cma-es, asha, mobster, pbt beyond \
+                        it; a searcher and a
+scheduler are joined by +, as in tpe+asha; JSON says more: --strategy \
+                        '{\"searcher\":\"tpe\",\"objectives\":[{\"metric\":\"seconds\"}]}'.
 Ctrl-C leaves the tuning job running; `shoal tuning stop NAME` ends it.")]
 pub(crate) struct TuneArgs {
     /// A script, whose directory is uploaded and behind which stand its own arguments; or a

@@ -32,7 +32,7 @@ const STRATEGIES_HINT: &str = "Without --stdio it lists the strategies. `shoal t
 
 /// What `--help` tells beyond the arguments.
 const PROTOCOL: &str = "\
-One JSON object a line; one reply a line, in order. A conversation:
+                        One JSON object a line; one reply a line, in order. A conversation:
   > {\"op\":\"init\",\"seed\":7,\"space\":[
        {\"name\":\"lr\",\"type\":\"continuous\",\"min\":1e-5,\"max\":1,\"scaling\":\"Logarithmic\"},
        {\"name\":\"depth\",\"type\":\"integer\",\"min\":1,\"max\":9},
@@ -46,14 +46,17 @@ Values are minimised; \"objectives\":[\"maximize\"] in init says otherwise. Seve
 
 With \"mode\":\"mf\",\"max_resource\":81 in init, trials report on their way and a scheduler decides:
   > {\"op\":\"ask\"}
-  < {\"id\":\"t1\",\"config\":{...},\"from\":0,\"to\":9}       run from unit 1 to 9 (null: to the end); or {\"wait\":true}, {\"end\":true}
+  < {\"id\":\"t1\",\"config\":{...},\"from\":0,\"to\":9}       run from unit 1 to 9 (null: to the end); or \
+                        {\"wait\":true}, {\"end\":true}
   > {\"op\":\"report\",\"id\":\"t1\",\"resource\":3,\"value\":0.31}
   < {\"decision\":\"continue\"}                         or \"stop\", or \"pause\"
   > {\"op\":\"done\",\"id\":\"t1\",\"resource\":9}
   < {\"ok\":true}
-Also: {\"op\":\"inject\",\"config\":{...},\"value\":0.4} tells a finished trial of elsewhere, {\"op\":\"stat\"} asks for memory and
+Also: {\"op\":\"inject\",\"config\":{...},\"value\":0.4} tells a finished trial of elsewhere, {\"op\":\"stat\"} asks \
+                        for memory and
 CPU seconds, {\"op\":\"quit\"} ends. init takes \"searcher\" and \"scheduler\": a name, or a specification such as
-{\"kind\":\"random\"}. A parameter with \"condition\":{\"parent\":\"opt\",\"in\":[\"sgd\"]} is there only for those values.
+{\"kind\":\"random\"}. A parameter with \"condition\":{\"parent\":\"opt\",\"in\":[\"sgd\"]} is there only for those \
+                        values.
 What cannot be done is answered by {\"error\":\"...\"} and changes nothing.";
 
 /// Speaks the protocol, or lists what there is.

@@ -55,7 +55,8 @@ fn text(report: &Report) -> String {
         1 => "1 is damaged: upload it again or delete it; for a database, restore the data directory from a copy"
             .to_owned(),
         many => format!(
-            "{many} are damaged: upload them again or delete them; for a database, restore the data directory from a copy"
+            "{many} are damaged: upload them again or delete them; for a database, restore the data directory from a \
+             copy"
         ),
     };
     text.push_str(&format!("{} objects checked ({}); {outcome}\n", report.objects, readable(report.bytes)));

@@ -204,7 +204,8 @@ mod tests {
         });
         assert_eq!(
             summary(&description),
-            "a  Completed\n  time     0.50 s in all, 0.40 s of it on its instances\n  warm     Reused, kept for 3 s, by b\n  metric   validation:auc 0.75\n  \
+            "a  Completed\n  time     0.50 s in all, 0.40 s of it on its instances\n  warm     Reused, kept for 3 s, \
+             by b\n  metric   validation:auc 0.75\n  \
              model    s3://b/a/output/model.tar.gz\n"
         );
     }

@@ -33,7 +33,8 @@ pub enum Error {
         at: At,
     },
     /// A rank has given no sign of life for longer than the heartbeat allows.
-    #[error("{at}: rank {rank} has given no sign of life for {seconds:.1} s; look whether it is stopped or its machine overloaded, or re-form without it", seconds = *milliseconds as f64 / 1e3)]
+    #[error("{at}: rank {rank} has given no sign of life for {seconds:.1} s; look whether it is stopped or its machine \
+             overloaded, or re-form without it", seconds = *milliseconds as f64 / 1e3)]
     PeerHung {
         /// Who.
         rank: usize,
@@ -43,7 +44,8 @@ pub enum Error {
         at: At,
     },
     /// The operation's time was over. "Timed out" is what users of PyTorch match.
-    #[error("{at}: Timed out after {seconds:.3} s waiting for {}; check these ranks, or allow more time", ranks(waiting_for), seconds = *milliseconds as f64 / 1e3)]
+    #[error("{at}: Timed out after {seconds:.3} s waiting for {}; check these ranks, or allow more \
+             time", ranks(waiting_for), seconds = *milliseconds as f64 / 1e3)]
     Deadline {
         /// Who has not come or not finished.
         waiting_for: Vec<usize>,
@@ -64,7 +66,8 @@ pub enum Error {
     },
     /// Ranks called different things.
     #[error(
-        "operation {number}: the ranks called different things: {}; make them call the same with the same lengths and types",
+        "operation {number}: the ranks called different things: {}; make them call the same with the same lengths and \
+         types",
         calls_text(calls)
     )]
     Disagreement {
@@ -87,7 +90,8 @@ pub enum Error {
     },
     /// Ranks of different builds.
     #[error(
-        "{peer} speaks version {theirs} of the protocol between ranks, this rank {ours}: use the same Shoal on all hosts"
+        "{peer} speaks version {theirs} of the protocol between ranks, this rank {ours}: use the same Shoal on all \
+         hosts"
     )]
     Version {
         /// Who.
@@ -111,7 +115,8 @@ pub enum Error {
     },
     /// An earlier operation failed, and nothing after it can be trusted.
     #[error(
-        "no operation of this group can be done any more, since one failed: {cause}; go on with the group that shrink or rejoin gives"
+        "no operation of this group can be done any more, since one failed: {cause}; go on with the group that shrink \
+         or rejoin gives"
     )]
     Broken {
         /// The first failure.
@@ -159,7 +164,8 @@ impl Error {
     /// That peer could not prove that it has our secret, or did not accept ours.
     pub(crate) fn secret(peer: &str) -> Self {
         let problem = format!(
-            "{peer} has another secret than this rank, or is no rank of this group: set SHOAL_COMM_SECRET to the same text on all ranks, and \
+            "{peer} has another secret than this rank, or is no rank of this group: set SHOAL_COMM_SECRET to the same \
+             text on all ranks, and \
              check the meeting place"
         );
         Self::Secret { problem }
@@ -192,7 +198,8 @@ mod tests {
         let deadline = Error::Deadline { waiting_for: vec![1, 3], milliseconds: 1500, at };
         assert_eq!(
             deadline.to_string(),
-            "all-reduce (sum) of 3 f32 (operation 7): Timed out after 1.500 s waiting for ranks 1, 3; check these ranks, or allow more time"
+            "all-reduce (sum) of 3 f32 (operation 7): Timed out after 1.500 s waiting for ranks 1, 3; check these \
+             ranks, or allow more time"
         );
         let calls = vec![(0, Some("barrier".to_owned())), (1, None)];
         let text = Error::Disagreement { number: 2, calls }.to_string();

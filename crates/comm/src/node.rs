@@ -65,7 +65,8 @@ impl Node {
             }
             if Instant::now() >= end {
                 return Err(Error::rendezvous(format!(
-                    "rank {node} ({}) did not connect with rank {}: does it run, and can the two hosts reach each other on every port?",
+                    "rank {node} ({}) did not connect with rank {}: does it run, and can the two hosts reach each \
+                     other on every port?",
                     self.member(node).text(),
                     self.me
                 )));
@@ -102,7 +103,8 @@ impl Node {
             if Instant::now() >= end {
                 let why = failed.map_or_else(|| "it has not come".to_owned(), |error| error.to_string());
                 return Err(Error::rendezvous(format!(
-                    "rank {} could not connect with rank {node} ({}): {why}. Can the two hosts reach each other on every port? Set \
+                    "rank {} could not connect with rank {node} ({}): {why}. Can the two hosts reach each other on \
+                     every port? Set \
                      SHOAL_COMM_ADDRESS where a host has several addresses",
                     self.me,
                     they.text()

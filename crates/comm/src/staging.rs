@@ -43,7 +43,8 @@ impl Order {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |part: &str| {
             format!(
-                "{part:?} is none of `auto`, `measured`, or a list of `stage=BYTES` (1024 to {STAGE}), `room=BYTES` (0 to {}), `writes=timed|cached|past` and \
+                "{part:?} is none of `auto`, `measured`, or a list of `stage=BYTES` (1024 to {STAGE}), `room=BYTES` (0 \
+                 to {}), `writes=timed|cached|past` and \
                  `large=cached|past`",
                 2 * STAGE
             )

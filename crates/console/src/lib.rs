@@ -64,7 +64,8 @@ const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What may load what: our own scripts, styles and answers, nothing inline, nothing from elsewhere,
 /// in nobody's frame.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 
 /// The console over everything it shows.
@@ -186,7 +187,8 @@ fn same_origin(head: &Parts) -> Result<(), Trouble> {
     Err(Trouble::new(
         StatusCode::FORBIDDEN,
         "Not from here",
-        "This request did not come from a page of this server. If a proxy stands between, it must pass on the Host header.",
+        "This request did not come from a page of this server. If a proxy stands between, it must pass on the Host \
+         header.",
     ))
 }
 

@@ -361,7 +361,8 @@ mod tests {
     fn lines_are_escaped() {
         let event = LogEvent { at_ms: 1_500, ingested_ms: 0, text: "<img src=x>".to_owned(), position: 0 };
         let chunk = Chunk { lines: vec![Line { host: "algo-7".to_owned(), event }], ..Chunk::default() };
-        let expected = "<p><time data-clock=\"1500\">00:00:01.500</time><b class=\"h1\">algo-7</b><span>&lt;img src=x&gt;</span></p>\n";
+        let expected = "<p><time data-clock=\"1500\">00:00:01.500</time><b class=\"h1\">algo-7</b><span>&lt;img \
+                        src=x&gt;</span></p>\n";
         assert_eq!(lines_html(&chunk), expected);
     }
 }

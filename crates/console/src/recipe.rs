@@ -80,7 +80,8 @@ mod tests {
         let json = r#"{"TrainingJobName": "it-", "Tags": [{"Key": "a", "Value": "it's \"\u00fc\"\n"}], "EnableNetworkIsolation": true, "Environment": {}}"#;
         let request: Map<String, Value> = serde_json::from_str(json).unwrap();
         let expected = "import boto3\n\nboto3.client(\"sagemaker\").create_training_job(\n    TrainingJobName=\"it-again\",\n    Tags=[\n        {\n            \
-                        \"Key\": \"a\",\n            \"Value\": \"it's \\\"ü\\\"\\n\",\n        },\n    ],\n    EnableNetworkIsolation=True,\n    Environment={},\n)\n";
+                        \"Key\": \"a\",\n            \"Value\": \"it's \
+                        \\\"ü\\\"\\n\",\n        },\n    ],\n    EnableNetworkIsolation=True,\n    Environment={},\n)\n";
         assert_eq!(boto3(&request), expected);
         let command = aws_cli(&request);
         assert!(

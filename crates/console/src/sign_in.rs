@@ -78,7 +78,8 @@ impl Console {
             ),
             Err(Refused::Wait(seconds)) => {
                 let text = format!(
-                    "Too many wrong tries from your address: the next one counts in {seconds} s. A link from `shoal console` works at once."
+                    "Too many wrong tries from your address: the next one counts in {seconds} s. A link from `shoal \
+                     console` works at once."
                 );
                 (StatusCode::TOO_MANY_REQUESTS, text)
             }

@@ -123,8 +123,10 @@ mod tests {
             "  File \"train.py\", line 4, in <module>",
             "ValueError: no column 'price'",
         ];
-        let failed = "E1122 17:41:33.248000 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
-        let earlier = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: /bin/python";
+        let failed = "E1122 17:41:33.248000 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: \
+                      1) local_rank: 0 (pid: 7) of binary: /bin/python";
+        let earlier = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 7) \
+                       of binary: /bin/python";
         let own = [
             "Traceback (most recent call last):",
             "  File \"/bin/torchrun\", line 8, in <module>",

@@ -73,13 +73,17 @@ mod tests {
                 Some("SyntaxError: invalid syntax (train.py, line 12)"),
             ),
             (
-                "Traceback (most recent call last):\n  File \"/opt/ml/code/train.py\", line 3, in <module>\n    f()\n  File \"/opt/ml/code/lib/a.py\", line 5, in f\n    \
-                 numpy.x()\n    ~~~~^^\n  File \"/e/lib/python3.11/site-packages/numpy/x.py\", line 7, in x\nValueError: bad\nof two lines",
+                "Traceback (most recent call last):\n  File \"/opt/ml/code/train.py\", line 3, in \
+                 <module>\n    f()\n  File \"/opt/ml/code/lib/a.py\", line 5, in f\n    \
+                 numpy.x()\n    ~~~~^^\n  File \"/e/lib/python3.11/site-packages/numpy/x.py\", line 7, in \
+                 x\nValueError: bad\nof two lines",
                 Some("ValueError: bad (lib/a.py, line 5)"),
             ),
             (
-                "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nKeyError: 'x'\n\nDuring handling of the above exception, another exception \
-                 occurred:\n\nTraceback (most recent call last):\n  File \"<frozen runpy>\", line 2, in x\nAssertionError\n",
+                "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nKeyError: 'x'\n\nDuring \
+                 handling of the above exception, another exception \
+                 occurred:\n\nTraceback (most recent call last):\n  File \"<frozen runpy>\", line 2, in \
+                 x\nAssertionError\n",
                 Some("AssertionError"),
             ),
             (

@@ -5,7 +5,8 @@
 pub enum LaunchError {
     /// Several instances that have no hosts of their own.
     #[error(
-        "MPI: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use one instance \
+        "MPI: {0} instances are plain processes of one host to this machine, and mpirun cannot tell them apart; use \
+         one instance \
          with more processes_per_host, or see what `shoal doctor` says of isolation"
     )]
     MpiNeedsHosts(usize),
@@ -23,7 +24,8 @@ pub enum LaunchError {
     NoPythonScript(String),
     /// Ranks that cannot lose and gain peers.
     #[error(
-        "{0} needs all of its instances: leave the tag shoal:min-instances out, or use torchrun with shoal.torch.elastic, or elastic Horovod \
+        "{0} needs all of its instances: leave the tag shoal:min-instances out, or use torchrun with \
+         shoal.torch.elastic, or elastic Horovod \
          by the distribution mpi"
     )]
     NotElastic(&'static str),

@@ -48,8 +48,10 @@ impl Mpirun {
         // Every instance has the same variables and sees the same files, so no prefix comes before
         // theirs; a daemon that goes into the background would seem to have ended.
         let ours = format!(
-            "mpirun --host {places} -np {in_all} --allow-run-as-root --noprefix --leave-session-attached --tag-output -mca btl_tcp_if_include \
-             {interface} -mca oob_tcp_if_include {interface} --bind-to none --map-by slot -mca pml ob1 -mca btl ^openib -mca \
+            "mpirun --host {places} -np {in_all} --allow-run-as-root --noprefix --leave-session-attached --tag-output \
+             -mca btl_tcp_if_include \
+             {interface} -mca oob_tcp_if_include {interface} --bind-to none --map-by slot -mca pml ob1 -mca btl \
+             ^openib -mca \
              orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none"
         );
         ours.split(' ').map(str::to_owned).chain(options.iter().cloned()).chain(program.iter().cloned()).collect()
@@ -115,7 +117,8 @@ fn horovodrun(
     let least = per_host.saturating_mul(elastic.min_instances);
     let discovery = format!("cat {}", facts.paths.base().join(HOSTS_FILE).display());
     let launcher = format!(
-        "{LAUNCHER} mpi elastic --hosts {} -- {PYTHON} -m horovod.runner.launch -np {most} --min-np {least} --max-np {most} \
+        "{LAUNCHER} mpi elastic --hosts {} -- {PYTHON} -m horovod.runner.launch -np {most} --min-np {least} --max-np \
+         {most} \
          --blacklist-cooldown-range 1 2 --host-discovery-script",
         hosts.join(",")
     );

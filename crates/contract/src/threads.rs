@@ -66,10 +66,18 @@ impl Threads {
             variables.extend(COUNTS.iter().filter(|name| !is_set(name)).map(|name| (*name, count(name).to_string())));
         }
         let note = (!variables.is_empty()).then(|| {
-            let of_processes = if processes == 1 { String::new() } else { format!(" for each of {processes} processes") };
+            let of_processes = if processes == 1 {
+                String::new()
+            } else {
+                format!(
+                    " for each of {processes} \
+                     processes"
+                )
+            };
             let plural = if each == 1 { "" } else { "s" };
             format!(
-                "{each} thread{plural}{of_processes} (OMP_NUM_THREADS and others): this instance's share of {visible_cpus} cores when it started; \
+                "{each} thread{plural}{of_processes} (OMP_NUM_THREADS and others): this instance's share of \
+                 {visible_cpus} cores when it started; \
                  Environment can set others"
             )
         });

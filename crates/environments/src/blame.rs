@@ -91,7 +91,8 @@ mod tests {
             ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", false, true, false, false),
             ("ERROR: ResolutionImpossible: for help visit https://pip.pypa.io", false, true, false, false),
             (
-                "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError(.. [Errno 111] Connection refused')': /x/",
+                "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError(.. [Errno 111] \
+                 Connection refused')': /x/",
                 true,
                 false,
                 false,

@@ -11,8 +11,10 @@ use crate::{RequirementsError, blame};
 pub enum EnvironmentError {
     /// No Python of a version that it can have.
     #[error(
-        "the environment {name} needs Python {}, which this machine does not have on the server's PATH with its module venv: install it (on Debian \
-         and Ubuntu: apt-get install python{1} python{1}-venv; with uv: uv python install {1}) and submit the job again",
+        "the environment {name} needs Python {}, which this machine does not have on the server's PATH with its module \
+         venv: install it (on Debian \
+         and Ubuntu: apt-get install python{1} python{1}-venv; with uv: uv python install {1}) and submit the job \
+         again",
         pythons.join(" or "),
         pythons.first().map_or("3", String::as_str)
     )]
@@ -38,7 +40,8 @@ pub enum EnvironmentError {
     },
     /// What a job requires could not be laid over it.
     #[error(
-        "what the job requires could not be installed over the environment {name}: {step} failed ({how}){}; it said:\n{said}",
+        "what the job requires could not be installed over the environment {name}: {step} failed ({how}){}; it \
+         said:\n{said}",
         if *unreachable { ", as a package index did not answer as it should" } else { "" }
     )]
     NotInstalled {
@@ -55,8 +58,10 @@ pub enum EnvironmentError {
     },
     /// What a job requires would have to be fetched, and it must not.
     #[error(
-        "the job has EnableNetworkIsolation, so nothing is fetched for it, and what it requires over the environment {0} is not in the cache: name a \
-         directory of wheels as wheel_house in shoal.toml (without --find-links in requirements.txt), or run a job with the same requirements \
+        "the job has EnableNetworkIsolation, so nothing is fetched for it, and what it requires over the environment \
+         {0} is not in the cache: name a \
+         directory of wheels as wheel_house in shoal.toml (without --find-links in requirements.txt), or run a job \
+         with the same requirements \
          without isolation once, and what is made for that one serves"
     )]
     Isolated(String),
@@ -65,7 +70,8 @@ pub enum EnvironmentError {
     Requirements(#[from] RequirementsError),
     /// A container engine is installed and does not answer.
     #[error(
-        "{program} is installed, but no container engine answers it: {said}; start the engine, or tell its address in DOCKER_HOST where the server runs"
+        "{program} is installed, but no container engine answers it: {said}; start the engine, or tell its address in \
+         DOCKER_HOST where the server runs"
     )]
     NoEngine {
         /// Its command.
@@ -75,7 +81,8 @@ pub enum EnvironmentError {
     },
     /// A container engine takes too long.
     #[error(
-        "the container engine does not answer: {what} took more than {seconds} s; look whether the engine's service works, and restart it"
+        "the container engine does not answer: {what} took more than {seconds} s; look whether the engine's service \
+         works, and restart it"
     )]
     NoAnswer {
         /// The command.
@@ -93,7 +100,8 @@ pub enum EnvironmentError {
     },
     /// The image could not be pulled.
     #[error(
-        "{program} could not pull the image {image}: check its name, that the server's user is logged in to its registry, and that the registry \
+        "{program} could not pull the image {image}: check its name, that the server's user is logged in to its \
+         registry, and that the registry \
          answers; it said:\n{said}"
     )]
     NotPulled {
@@ -108,8 +116,10 @@ pub enum EnvironmentError {
     },
     /// The disk is too full for it.
     #[error(
-        "there is no room for {what} in {}: it needs {needed} MB, and of {free} MB and {files} files that are free there {kept} MB and 10000 files \
-         stay for what runs; free some, by `shoal env-cache prune` for one, or name another place in SHOAL_CACHE where the server runs",
+        "there is no room for {what} in {}: it needs {needed} MB, and of {free} MB and {files} files that are free \
+         there {kept} MB and 10000 files \
+         stay for what runs; free some, by `shoal env-cache prune` for one, or name another place in SHOAL_CACHE where \
+         the server runs",
         directory.display()
     )]
     NoRoom {
@@ -134,7 +144,8 @@ pub enum EnvironmentError {
     InUse(String),
     /// Running jobs hold what is whole no more.
     #[error(
-        "{0} is in use by running jobs and no longer whole, as its files or its interpreter have been taken away: wait until those jobs have ended, or \
+        "{0} is in use by running jobs and no longer whole, as its files or its interpreter have been taken away: wait \
+         until those jobs have ended, or \
          stop them, and submit the job again"
     )]
     Broken(String),

@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_import_is_found_once() {
-        let source = "import os, sys as system\nimport torch.nn as nn\nfrom torch import optim\n    from sklearn.svm import SVC  # why\nfrom . import own\n\
+        let source = "import os, sys as system\nimport torch.nn as nn\nfrom torch import optim\n    from sklearn.svm \
+                      import SVC  # why\nfrom . import own\n\
                       from .own import x\nimportant = 1\ntry:\n    import numpy\nexcept ImportError:\n    pass\n";
         assert_eq!(imports(source), ["os", "sys", "torch", "sklearn", "numpy"]);
     }

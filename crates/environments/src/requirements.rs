@@ -14,10 +14,13 @@ pub struct RequirementsError {
     pub why: &'static str,
 }
 
-const NOT_OF_AN_INDEX: &str = "is no requirement of an index; requirements are names with versions, such as numpy==2.0; put sources into source_dir or \
-     dependencies, which the script can import, and build a wheel of everything else and name its directory as wheel_house in shoal.toml";
-const OTHER_OPTION: &str = "is an option that is not followed here; those that are: --index-url, --extra-index-url, --find-links (each with an http or \
-     https address), --pre, --prefer-binary, and --hash behind a requirement";
+const NOT_OF_AN_INDEX: &str = "is no requirement of an index; requirements are names with versions, such as \
+                               numpy==2.0; put sources into source_dir or \
+     dependencies, which the script can import, and build a wheel of everything else and name its directory as \
+                               wheel_house in shoal.toml";
+const OTHER_OPTION: &str = "is an option that is not followed here; those that are: --index-url, --extra-index-url, \
+                            --find-links (each with an http or \
+                            https address), --pre, --prefer-binary, and --hash behind a requirement";
 const OTHER_FILE: &str = "names another file; put its lines here";
 const NO_TEXT: &str = "has characters that requirements do not have; remove all but letters of ASCII, digits and signs";
 const VARIABLE: &str = "has a variable, and there are none; write what it stands for";
@@ -156,11 +159,13 @@ mod tests {
 
     #[test]
     fn usual_files_are_followed() {
-        let text = "\u{feff}# needed\nnumpy==2.0   # pinned\npandas[parquet] >= 2, \\\n  < 3 ; python_version < '3.13'\n\n--extra-index-url https://example.org/simple\n\
+        let text = "\u{feff}# needed\nnumpy==2.0   # pinned\npandas[parquet] >= 2, \\\n  < 3 ; python_version < \
+                    '3.13'\n\n--extra-index-url https://example.org/simple\n\
                     torch==2.1.0+cu118 --hash=sha256:00 \\\n --hash=sha256:01\nzope.interface\n";
         assert_eq!(
             check(text).unwrap(),
-            "numpy==2.0\npandas[parquet] >= 2,   < 3 ; python_version < '3.13'\n--extra-index-url https://example.org/simple\n\
+            "numpy==2.0\npandas[parquet] >= 2,   < 3 ; python_version < '3.13'\n--extra-index-url \
+             https://example.org/simple\n\
              torch==2.1.0+cu118 --hash=sha256:00  --hash=sha256:01\nzope.interface\n"
         );
         assert_eq!(check("# nothing\n").unwrap(), "");
@@ -168,9 +173,11 @@ mod tests {
 
     #[test]
     fn what_our_package_serves_is_left_out() {
-        let text = "numpy==2.0\nhorovod[pytorch,keras]==0.21.0  # pinned\nHorovod>=0.2 \\\n ; python_version > '3'\nsmdistributed_modelparallel\n\
+        let text = "numpy==2.0\nhorovod[pytorch,keras]==0.21.0  # pinned\nHorovod>=0.2 \\\n ; python_version > \
+                    '3'\nsmdistributed_modelparallel\n\
                     https://smdataparallel.s3.amazonaws.com/binary/pytorch/2.0.1/smdistributed_dataparallel-1.8.0-cp310-cp310-linux_x86_64.whl\n\
-                    git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ https://example.org/x.zip\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n";
+                    git+https://github.com/horovod/horovod.git@v0.28.1\nhorovod @ \
+                    https://example.org/x.zip\nhorovod-tools\nhttps://h/horovod-tools-1.0.tar.gz\n--extra-index-url=https://h/horovod\n";
         let (rest, said) = without_ours(text);
         assert_eq!(
             rest,

@@ -32,7 +32,8 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// A line that is neither kind of row.
-    #[error("{}:{line}: \"{found}\" is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT [PACKAGE]\" nor \"rootfs PATTERN DIRECTORY\"; correct the line or remove it", file.display())]
+    #[error("{}:{line}: \"{found}\" is neither \"environment NAME PYTHONS LOCK\" nor \"image PATTERN ENVIRONMENT \
+             [PACKAGE]\" nor \"rootfs PATTERN DIRECTORY\"; correct the line or remove it", file.display())]
     Row {
         /// Which.
         file: PathBuf,
@@ -417,9 +418,11 @@ mod tests {
 
     #[test]
     fn the_users_rows_win() {
-        let table =
-            with_users("# mine\nenvironment mine 3.11,3.12 mine.lock\nimage pytorch-training:2.0* mine\nimage shoal/pt pytorch # theirs\n")
-                .unwrap();
+        let table = with_users(
+            "# mine\nenvironment mine 3.11,3.12 mine.lock\nimage pytorch-training:2.0* mine\nimage shoal/pt \
+                        pytorch # theirs\n",
+        )
+        .unwrap();
         let rows: Vec<_> = table.images().take(2).collect();
         assert_eq!(rows, [("pytorch-training:2.0*", "mine", true), ("shoal/pt", "pytorch", true)]);
         assert_eq!(table.find("shoal/pt").unwrap().unwrap().environment.name, "pytorch");

@@ -21,10 +21,12 @@ pub enum ChangeError {
     #[error("\"{0}\" is no version of Python: write it as 3.11")]
     Python(String),
     /// No tree of files.
-    #[error("{} is no directory that can be the root of an instance: it needs a bin or a usr of its own, and a path without blanks and without #", .0.display())]
+    #[error("{} is no directory that can be the root of an instance: it needs a bin or a usr of its own, and a path \
+             without blanks and without #", .0.display())]
     Root(PathBuf),
     /// There is no such row.
-    #[error("there is no image {name} of your own; those that there are: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    #[error("there is no image {name} of your own; those that there are: \
+             {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
     Unknown {
         /// As it was typed.
         name: String,

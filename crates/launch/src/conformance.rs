@@ -15,7 +15,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// own, and goes on for longer than any test, or until `go-K` appears.
 pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
     let script = format!(
-        "echo \"$0 $2 $GREETING ${{UNWANTED-none}}\" >> '{dir}/started-'$2; sleep 1000 & while ! [ -e '{dir}/go-'$2 ]; do sleep 0.01; done; kill $!; exit 3",
+        "echo \"$0 $2 $GREETING ${{UNWANTED-none}}\" >> '{dir}/started-'$2; sleep 1000 & while ! [ -e '{dir}/go-'$2 ]; \
+         do sleep 0.01; done; kill $!; exit 3",
         dir = dir.display()
     );
     AllocationSpec {

@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn memory_of_a_process_is_that_of_all_that_it_started() {
-        let text = "Name:\ta\nPPid:\t7\nVmRSS:\t  900 kB\nRssAnon:\t  100 kB\nRssFile:\t  700 kB\nRssShmem:\t  20 kB\nVmSwap:\t  3 kB\n";
+        let text = "Name:\ta\nPPid:\t7\nVmRSS:\t  900 kB\nRssAnon:\t  100 kB\nRssFile:\t  700 kB\nRssShmem:\t  20 \
+                    kB\nVmSwap:\t  3 kB\n";
         assert_eq!(Status::parse(text), Some(Status { parent: 7, bytes: 123 << 10 }));
         assert_eq!(part(10, 3, 6), 5);
         // A kernel thread has none.
@@ -200,7 +201,8 @@ mod tests {
 
     #[test]
     fn memory_that_processes_share_counts_once() {
-        let rollup = "55e000-7ff000 ---p 00000000 00:00 0  [rollup]\nRss: 1648380 kB\nPss:  235889 kB\nPss_Anon:  100 kB\nPss_File:   234 kB\n\
+        let rollup = "55e000-7ff000 ---p 00000000 00:00 0  [rollup]\nRss: 1648380 kB\nPss:  235889 kB\nPss_Anon:  100 \
+                      kB\nPss_File:   234 kB\n\
                       Pss_Shmem:  20 kB\nSwap:  9 kB\nSwapPss:  3 kB\n";
         assert_eq!(share(rollup), Some(123 << 10));
         assert_eq!(share("Rss: 9 kB\nPss: 9 kB\n"), None, "a kernel that does not divide it");

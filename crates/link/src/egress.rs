@@ -245,7 +245,8 @@ pub enum Denied {
     NotListed,
     /// The address belongs to the server's machine, its link, or a service for machines of a cloud.
     #[error(
-        "leads to the server's own machine or its cloud's metadata, which only an entry of network_allow with this address and port opens"
+        "leads to the server's own machine or its cloud's metadata, which only an entry of network_allow with this \
+         address and port opens"
     )]
     Machine,
     /// A pattern of names is no permission for private addresses: others may give names below it.

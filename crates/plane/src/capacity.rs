@@ -272,7 +272,8 @@ pub(crate) fn cut_after(
         let wanting: Vec<_> = groups.iter().filter(|(kind, _)| kind.gpus > 0).collect();
         let named = wanting.iter().map(|(kind, instances)| format!("{instances} of {}", kind.name));
         return Err(Rejection::NeverFits(format!(
-            "{} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs, or give this type none in instance-types.txt and start the \
+            "{} need{} {gpus} {} GPU{} and this machine has {}: choose an instance type without GPUs, or give this \
+             type none in instance-types.txt and start the \
              server again",
             Vec::from_iter(named).join(" and "),
             if matches!(wanting[..], [(_, 1)]) { "s" } else { "" },
@@ -384,7 +385,8 @@ pub fn parallel_notice(
             Packing::Use => "",
         };
         format!(
-            "{wanted} training jobs in parallel are requested, {fit} {verb} here: each needs {needs}, and there is {has} in all{advice}"
+            "{wanted} training jobs in parallel are requested, {fit} {verb} here: each needs {needs}, and there is \
+             {has} in all{advice}"
         )
     })
 }

@@ -115,7 +115,8 @@ impl Catalog {
             let near = self.near(name);
             let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
             Rejection::UnknownInstanceType(format!(
-                "Value '{name}' at 'resourceConfig.instanceType' failed to satisfy constraint: the instance catalogue has no such type{hint}"
+                "Value '{name}' at 'resourceConfig.instanceType' failed to satisfy constraint: the instance catalogue \
+                 has no such type{hint}"
             ))
         })
     }

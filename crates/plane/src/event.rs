@@ -402,7 +402,8 @@ impl Fact {
 pub enum EventError {
     /// Written by a newer version.
     #[error(
-        "event of format {found}, and this version reads formats up to {EVENT_FORMAT}: use the version that wrote it or a newer one"
+        "event of format {found}, and this version reads formats up to {EVENT_FORMAT}: use the version that wrote it \
+         or a newer one"
     )]
     Format {
         /// Its `v`.

@@ -85,7 +85,8 @@ impl Decision<'_> {
             let used_bytes = killed.max(state.measured(&attempt)).unwrap_or(0);
             let whose = if is_oldest { "is the oldest" } else { "started after others that run" };
             let who = format!(
-                "this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could end any,"
+                "this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could \
+                 end any,"
             );
             self.record(&mut job, evicted(current, used_bytes, &who));
         }

@@ -14,12 +14,14 @@ pub enum Rejection {
     AlreadyEnded(&'static str),
     /// `ValidationException`.
     #[error(
-        "The training job {0} is no managed spot training, and only that can be interrupted: set EnableManagedSpotTraining and MaxWaitTimeInSeconds when you create it"
+        "The training job {0} is no managed spot training, and only that can be interrupted: set \
+         EnableManagedSpotTraining and MaxWaitTimeInSeconds when you create it"
     )]
     NotSpot(String),
     /// `ValidationException`: its programs do not run.
     #[error(
-        "The training job {name} cannot be interrupted now, as no program of it runs (its secondary status is {secondary}): try again when it trains"
+        "The training job {name} cannot be interrupted now, as no program of it runs (its secondary status is \
+         {secondary}): try again when it trains"
     )]
     NothingToInterrupt {
         /// Training job's name.
@@ -29,7 +31,8 @@ pub enum Rejection {
     },
     /// `ValidationException`: the others would be too few.
     #[error(
-        "{wanted} instances of the training job {name} cannot be interrupted now, only {dispensable}: a job keeps the number of instances of its tag \
+        "{wanted} instances of the training job {name} cannot be interrupted now, only {dispensable}: a job keeps the \
+         number of instances of its tag \
          shoal:min-instances, all without the tag, and all before each of its programs has run"
     )]
     NotDispensable {

@@ -21,7 +21,8 @@ const SNAPSHOT_FORMAT: u32 = 1;
 pub enum SnapshotError {
     /// Written by a newer version.
     #[error(
-        "snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or a newer one"
+        "snapshot of format {found}, and this version reads format {SNAPSHOT_FORMAT}: use the version that wrote it or \
+         a newer one"
     )]
     Format {
         /// Its `v`.

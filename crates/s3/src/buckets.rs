@@ -113,7 +113,8 @@ fn check_location(region: &str, asked: Option<&str>) -> S3Result<()> {
         )),
         asked => Err(s3_error!(
             IllegalLocationConstraintException,
-            "The {} location constraint is incompatible for the region specific endpoint this request was sent to: this server is in {}.",
+            "The {} location constraint is incompatible for the region specific endpoint this request was sent to: \
+             this server is in {}.",
             asked.unwrap_or("unspecified"),
             region
         )),

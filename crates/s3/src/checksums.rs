@@ -146,7 +146,8 @@ pub(crate) fn for_upload(
     let Some(algorithm) = known(asked.as_str()) else {
         return Err(s3_error!(
             InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, \
+             CRC64NVME, SHA1, SHA256]"
         ));
     };
     let composite = match kind.map(ChecksumType::as_str) {

@@ -47,7 +47,8 @@ pub(crate) async fn copy_object(
     if !replace && (&source_bucket, &source_key) == (&input.bucket, &input.key) {
         return Err(s3_error!(
             InvalidRequest,
-            "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata."
+            "This copy request is illegal because it is trying to copy an object to itself without changing the \
+             object's metadata."
         ));
     }
     let named = attributes::from_request(&headers, input.metadata, input.tagging.as_deref())?;

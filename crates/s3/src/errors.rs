@@ -23,17 +23,21 @@ pub(crate) fn from_store(error: StoreError) -> S3Error {
     let (code, message) = match &error {
         StoreError::NoSuchBucket(_) => (S3ErrorCode::NoSuchBucket, "The specified bucket does not exist".to_owned()),
         StoreError::NoSuchKey { .. } => (S3ErrorCode::NoSuchKey, "The specified key does not exist.".to_owned()),
-        StoreError::BucketExists(_) => (S3ErrorCode::BucketAlreadyOwnedByYou, "You already own this bucket.".to_owned()),
-        StoreError::BucketNotEmpty(_) => (S3ErrorCode::BucketNotEmpty, "The bucket you tried to delete is not empty".to_owned()),
+        StoreError::BucketExists(_) => (S3ErrorCode::BucketAlreadyOwnedByYou, "You already own this \
+                                                                               bucket.".to_owned()),
+        StoreError::BucketNotEmpty(_) => (S3ErrorCode::BucketNotEmpty, "The bucket you tried to delete is not \
+                                                                        empty".to_owned()),
         StoreError::NoSuchUpload(_) => (
             S3ErrorCode::NoSuchUpload,
-            "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+            "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or \
+             completed."
                 .to_owned(),
         ),
         StoreError::InvalidPart(_) => (S3ErrorCode::InvalidPart, error.to_string()),
         StoreError::InvalidPartOrder(_) => (S3ErrorCode::InvalidPartOrder, error.to_string()),
         StoreError::PreconditionFailed { .. } => {
-            (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold".to_owned())
+            (S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not \
+                                               hold".to_owned())
         }
         StoreError::Full(_) => return insufficient_storage(error),
         // With a status that clients do not retry: the object stays damaged.
@@ -124,14 +128,16 @@ pub fn tls_only(message: &str) -> Response<Body> {
 pub(crate) fn meaning(code: &str) -> &'static str {
     match code {
         "SignatureDoesNotMatch" => {
-            "The request signature we calculated does not match the signature you provided. Check your key and signing method; `shoal env` prints this server's keys."
+            "The request signature we calculated does not match the signature you provided. Check your key and signing \
+             method; `shoal env` prints this server's keys."
         }
         "InvalidAccessKeyId" => "This server does not know the access key; `shoal env` prints its keys.",
         "AccessDenied" => "Access Denied: the request is not signed, or its keys do not open this.",
         "RequestTimeTooSkewed" => "The difference between the request time and this server's time is too large.",
         "ExpiredToken" | "InvalidToken" => "The provided token is malformed, unknown or has expired.",
         "InvalidBucketName" => {
-            "The specified bucket is not valid: 3 to 63 lower-case letters, digits, dots and hyphens, beginning and ending with a letter or digit."
+            "The specified bucket is not valid: 3 to 63 lower-case letters, digits, dots and hyphens, beginning and \
+             ending with a letter or digit."
         }
         "InvalidURI" => "The specified URI could not be parsed.",
         "KeyTooLongError" => "Your key is too long: at most 1024 bytes.",

@@ -129,7 +129,8 @@ pub(crate) fn refuse_without_effect(headers: &HeaderMap) -> S3Result<()> {
         return Ok(());
     }
     let message = format!(
-        "This server is strict, and these headers have no effect here: {}. Leave them out, or start the server without --strict.",
+        "This server is strict, and these headers have no effect here: {}. Leave them out, or start the server without \
+         --strict.",
         found.join("; ")
     );
     Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))

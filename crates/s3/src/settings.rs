@@ -60,7 +60,8 @@ pub(crate) async fn put_bucket_encryption(
     if defaults.into_iter().any(|default| default.sse_algorithm != attributes::at_rest()) {
         return Err(s3_error!(
             NotImplemented,
-            "Only SSE-S3 (AES256), which every bucket has: there is no key management, so objects would be stored without the key."
+            "Only SSE-S3 (AES256), which every bucket has: there is no key management, so objects would be stored \
+             without the key."
         ));
     }
     if rules.iter().any(|rule| rule.bucket_key_enabled == Some(true)) {

@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn what_means_something_is_signed() {
-        let v4 = "AWS4-HMAC-SHA256 Credential=AK/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=0";
+        let v4 = "AWS4-HMAC-SHA256 Credential=AK/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, \
+                  Signature=0";
         let v2 = "AWS AK:signature";
         let presigned = "X-Amz-SignedHeaders=host%3Bx-amz-meta-a&X-Amz-Signature=0";
         type Headers = &'static [(&'static str, &'static str)];

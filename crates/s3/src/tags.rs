@@ -102,7 +102,8 @@ pub(crate) fn of_header(header: Option<&str>) -> S3Result<BTreeMap<String, Strin
         decode(key).zip(decode(value)).ok_or_else(|| {
             s3_error!(
                 InvalidArgument,
-                "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
+                "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag \
+                 name duplicates."
             )
         })
     });

@@ -45,7 +45,8 @@ impl Support {
                     notes.extend(trial.notes);
                     if *rootless && Uid::effective().is_root() {
                         notes.push(
-                            "programs run as root's own user, without its capabilities: they can read root's files in what is mounted"
+                            "programs run as root's own user, without its capabilities: they can read root's files in \
+                             what is mounted"
                                 .to_owned(),
                         );
                     }

@@ -181,11 +181,13 @@ fn execute(spec: &SandboxSpec) -> NotStarted {
     let Some(path) = locate(name, search) else {
         let message = if name.contains('/') {
             format!(
-                "program {name} does not exist in the instance: give a path under a mounted directory or the machine's /usr"
+                "program {name} does not exist in the instance: give a path under a mounted directory or the machine's \
+                 /usr"
             )
         } else {
             format!(
-                "program {name} is in none of the instance's directories {search}: install it under the machine's /usr or give a path"
+                "program {name} is in none of the instance's directories {search}: install it under the machine's /usr \
+                 or give a path"
             )
         };
         return NotStarted { message, code: 127 };
@@ -214,7 +216,8 @@ fn explain(path: &Path, error: nix::Error) -> NotStarted {
     let (message, code) = match (error, interpreter) {
         (nix::Error::ENOENT, Some(name)) => (
             format!(
-                "{shown} asks for the interpreter {name} in its first line, which does not exist in the instance: correct the line"
+                "{shown} asks for the interpreter {name} in its first line, which does not exist in the instance: \
+                 correct the line"
             ),
             127,
         ),

@@ -299,7 +299,8 @@ impl<'a> Taken<'a> {
             && piece.show_as(user_namespace).is_err()
         {
             notes.push(format!(
-                "{}: its file system cannot show files as another user's, so the program sees only what everybody may read",
+                "{}: its file system cannot show files as another user's, so the program sees only what everybody may \
+                 read",
                 source.display()
             ));
         }

@@ -59,7 +59,8 @@ impl Support {
             Some(CgroupLayout::V1) => "control groups, version 1",
             Some(CgroupLayout::V2) => "control groups, version 2",
             None => {
-                "no control group can be made: memory, processes and CPU time are not limited, and if the machine runs out of memory the kernel \
+                "no control group can be made: memory, processes and CPU time are not limited, and if the machine runs \
+                 out of memory the kernel \
                      may end any program"
             }
         };
@@ -98,8 +99,10 @@ impl Support {
 
 pub(crate) fn without_namespaces() -> Vec<String> {
     [
-        "instances are plain processes: they see all that your user sees, and ports are shared by all instances of all jobs",
-        "/opt/ml is not at its place: programs must take the base directory from SAGEMAKER_BASE_DIR, and channels are copied",
+        "instances are plain processes: they see all that your user sees, and ports are shared by all instances of all \
+         jobs",
+        "/opt/ml is not at its place: programs must take the base directory from SAGEMAKER_BASE_DIR, and channels are \
+         copied",
         "host names algo-1 .. algo-N do not resolve: programs must use the addresses 127.0.1.1 .. 127.0.1.N",
     ]
     .map(str::to_owned)

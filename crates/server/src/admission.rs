@@ -69,7 +69,8 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
         };
         if !parent.ended {
             return Err(Error::validation(format!(
-                "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; parents must be Completed, \
+                "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; \
+                 parents must be Completed, \
                  Stopped or Failed.",
                 parent.status
             )));
@@ -113,7 +114,8 @@ fn room_below(uri: &S3Uri, name: &str, path: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::validation(format!(
-        "Invalid value at '{path}.checkpointConfig.s3Uri': it is {length} characters long; with the names of training jobs and of files below it at \
+        "Invalid value at '{path}.checkpointConfig.s3Uri': it is {length} characters long; with the names of training \
+         jobs and of files below it at \
          most {most} are possible."
     )))
 }
@@ -130,7 +132,8 @@ pub(crate) fn check_end(request: &CreateTuningJob, designs: &[Design]) -> Result
         return Ok(());
     }
     Err(Error::validation(
-        "Invalid value at 'hyperParameterTuningJobConfig.resourceLimits.maxNumberOfTrainingJobs': nothing would end the tuning job; give it, \
+        "Invalid value at 'hyperParameterTuningJobConfig.resourceLimits.maxNumberOfTrainingJobs': nothing would end \
+         the tuning job; give it, \
          MaxRuntimeInSeconds, or a completion criterion.",
     ))
 }
@@ -169,10 +172,15 @@ pub(crate) fn check_objectives(
         let mut objectives = design.objectives.iter();
         let Some(unknown) = objectives.find(|objective| !names.contains(&objective.metric)) else { return Ok(()) };
         let hint = near(&unknown.metric, names.iter().map(String::as_str));
-        let known = if names.is_empty() { "there are none".to_owned() } else { format!("those are {}{hint}", names.join(", ")) };
+        let known = if names.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("those are {}{hint}", names.join(", "))
+        };
         let known = if known.ends_with('?') { known } else { format!("{known}.") };
         Err(Error::validation(format!(
-            "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric definitions. The objective's metric \
+            "A metric is required for this hyperparameter tuning job objective. Provide a metric in the metric \
+             definitions. The objective's metric \
              '{}' is not among the metric definitions of {}: {known}",
             unknown.metric, definition.path
         )))
@@ -200,15 +208,17 @@ fn objective_of_builtin(
         let hint =
             Some(near(metric, names.iter().copied())).filter(|hint| !hint.is_empty()).unwrap_or_else(|| ".".to_owned());
         return Err(Error::validation(format!(
-            "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, [{metric}], isn't valid for the \
+            "Invalid value at '{field}.metricName': the objective metric for the hyperparameter tuning job, \
+             [{metric}], isn't valid for the \
              [{image}] algorithm{hint} Choose a valid objective metric: {}.",
             names.join(", ")
         )));
     };
     if known.objective.goal != *goal {
         return Err(Error::validation(format!(
-            "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric [{metric}] of the [{image}] \
-         algorithm. Choose a valid objective metric type: {}.",
+            "Invalid value at '{field}.type': the objective metric type, [{}], isn't valid for the objective metric \
+             [{metric}] of the [{image}] \
+             algorithm. Choose a valid objective metric type: {}.",
             goal.as_str(),
             known.objective.goal.as_str()
         )));
@@ -224,7 +234,8 @@ fn objective_of_builtin(
     {
         let names = Vec::from_iter(definition.training.channels.iter().map(|channel| channel.name.as_str()));
         return Err(Error::validation(format!(
-            "Invalid value at '{field}.metricName': the objective metric [{metric}] is measured on the channel {needed}, and {} has {}: add it to \
+            "Invalid value at '{field}.metricName': the objective metric [{metric}] is measured on the channel \
+             {needed}, and {} has {}: add it to \
              InputDataConfig.",
             definition.path,
             if names.is_empty() { "no channels".to_owned() } else { format!("only {}", names.join(", ")) }
@@ -242,7 +253,8 @@ fn partition(region: &str, role: &str) -> Result<(), Error> {
     };
     match role.split(':').nth(1) {
         Some(partition) if partition != ours => Err(Error::validation(format!(
-            "Invalid value at 'roleArn': '{role}' is of the partition {partition}, and the region {region} is of {ours}."
+            "Invalid value at 'roleArn': '{role}' is of the partition {partition}, and the region {region} is of \
+             {ours}."
         ))),
         _ => Ok(()),
     }
@@ -253,7 +265,8 @@ fn elastic(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     let is_builtin = matches!(image_of(&*world.images, request), Ok(Image::Builtin(_)));
     if request.min_instances.is_some() && is_builtin {
         return Err(Error::validation(format!(
-            "Invalid value at 'tags': a built-in algorithm needs all of its instances; leave the tag '{MIN_INSTANCES_TAG}' out."
+            "Invalid value at 'tags': a built-in algorithm needs all of its instances; leave the tag \
+             '{MIN_INSTANCES_TAG}' out."
         )));
     }
     Ok(())
@@ -262,14 +275,16 @@ fn elastic(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
 fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
-            "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give algorithmSpecification.trainingImage",
+            "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give \
+             algorithmSpecification.trainingImage",
         ));
     }
     let image = image_of(&*world.images, request)
         .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     match image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
-            "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint names, or the script that the \
+            "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint \
+             names, or the script that the \
              hyperparameter sagemaker_program names, and there is neither",
         )),
         Image::Builtin(Builtin { name, .. })
@@ -281,13 +296,15 @@ fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
             )))
         }
         Image::Builtin(Builtin { name, .. }) if request.script.is_some() => Err(Error::validation(format!(
-            "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, and there is no environment for scripts; \
+            "hyperParameters.sagemaker_program: {name} runs in algorithm mode here, and there is no environment for \
+             scripts; \
              run yours by image shoal/host"
         ))),
         Image::Python(environment) if request.algorithm.entrypoint.is_empty() && request.script.is_none() => {
             Err(Error::validation(format!(
-                "hyperParameters.sagemaker_program: the environment {} runs the script that this hyperparameter names, or the program that \
-             containerEntrypoint names, and there is neither",
+                "hyperParameters.sagemaker_program: the environment {} runs the script that this hyperparameter names, \
+                 or the program that \
+                 containerEntrypoint names, and there is neither",
                 environment.name
             )))
         }
@@ -310,7 +327,8 @@ fn known_hyperparameters<'a>(
     // Those that begin with an underscore are the service's own.
     let hint = near(unknown, known.iter().map(String::as_str).filter(|name| !name.starts_with('_')));
     Err(Error::validation(format!(
-        "Invalid value at '{field}': {name} has no such hyperparameter. Extraneous hyperparameter found: {unknown}{hint}"
+        "Invalid value at '{field}': {name} has no such hyperparameter. Extraneous hyperparameter found: \
+         {unknown}{hint}"
     )))
 }
 
@@ -320,7 +338,8 @@ fn source(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     match world.objects.get(&uri.bucket, &uri.prefix) {
         Ok(Some(_)) => Ok(()),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
-            "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive (sourcedir.tar.gz) first, as the \
+            "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive \
+             (sourcedir.tar.gz) first, as the \
              SDKs do"
         ))),
         Err(error) => Err(internal(&error)),
@@ -342,8 +361,10 @@ fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(
     };
     if objects.is_empty() {
         return Err(Error::validation(format!(
-            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \"{}\"). Please ensure that the \
-             bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \"{role}\" has \
+            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \
+             \"{}\"). Please ensure that the \
+             bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \
+             \"{role}\" has \
              \"s3:ListBucket\" permissions on bucket \"{}\".",
             index + 1,
             channel.name,

@@ -304,7 +304,8 @@ impl Connection<'_> {
     fn store_without_lines(&mut self, seq: u64) -> Result<u64, StoreError> {
         let (job, host) = (&self.link.attempt.plan.job, self.link.host);
         tracing::warn!(
-            "training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are dropped"
+            "training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are \
+             dropped"
         );
         self.store(Batch { seq, ..Batch::default() })
     }
@@ -360,7 +361,8 @@ impl Connection<'_> {
                     let _ = fs::remove_file(parts::path(&self.link.attempt.run_dir(), self.link.host, artifact));
                 }
                 let reason = format!(
-                    "no space is left on the server's disk for the artifacts of algo-{}, and the job is being stopped; free some and submit the job again",
+                    "no space is left on the server's disk for the artifacts of algo-{}, and the job is being stopped; \
+                     free some and submit the job again",
                     self.link.host
                 );
                 tracing::error!("training job {}: {reason}", self.link.attempt.plan.job);
@@ -395,7 +397,8 @@ impl Connection<'_> {
         let notice = |what: &str| {
             let limit = format!("the limit of {bytes} bytes for each training job (setting log_quota)");
             format!(
-                "[shoal] this training job has reached {limit}: its further {what} are dropped; the program keeps running"
+                "[shoal] this training job has reached {limit}: its further {what} are dropped; the program keeps \
+                 running"
             )
         };
         Quota {

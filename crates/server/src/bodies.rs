@@ -279,7 +279,8 @@ fn too_slow() -> Error {
 fn no_memory() -> Error {
     Error::new(
         ErrorCode::ServiceUnavailable,
-        "there is no memory now for a request of this length, since many unfinished ones are open; send the request again",
+        "there is no memory now for a request of this length, since many unfinished ones are open; send the request \
+         again",
     )
 }
 

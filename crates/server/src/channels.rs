@@ -27,7 +27,8 @@ pub(crate) enum ChannelError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
-        "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \"s3://bucket/prefix/\"}}, the others keys below it"
+        "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \
+         \"s3://bucket/prefix/\"}}, the others keys below it"
     )]
     Manifest { uri: String, detail: String },
 }

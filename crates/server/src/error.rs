@@ -30,12 +30,14 @@ pub enum ServerError {
     },
     /// The disk has lost what was written; the server must not go on with what it believes.
     #[error(
-        "{0}. Nothing of it was acknowledged, and training jobs that run go on: check the disk, then start the server again"
+        "{0}. Nothing of it was acknowledged, and training jobs that run go on: check the disk, then start the server \
+         again"
     )]
     Disk(String),
     /// A part without which nothing goes on is gone: a defect.
     #[error(
-        "the server's thread `{0}` ended by itself, which is a defect of shoal; training jobs that run go on: start the server again"
+        "the server's thread `{0}` ended by itself, which is a defect of shoal; training jobs that run go on: start \
+         the server again"
     )]
     Thread(&'static str),
     /// Anything else of the operating system.

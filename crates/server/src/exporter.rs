@@ -123,7 +123,8 @@ impl Exporter {
         ] {
             text.counter(name, help, counter.load(Ordering::Relaxed) as f64);
         }
-        let help = "Time until an answer began. DescribeTrainingJob to an SDK includes up to 3 s in which it is held for news.";
+        let help = "Time until an answer began. DescribeTrainingJob to an SDK includes up to 3 s in which it is held \
+                    for news.";
         self.requests.write(&mut text, "shoal_http_request_duration_seconds", help);
         self.appends.write(
             &mut text,

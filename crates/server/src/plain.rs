@@ -72,7 +72,8 @@ mod tests {
     async fn everybody_is_told_in_their_own_form() {
         let scope = |service: &str| {
             format!(
-                "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0"
+                "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, \
+                 Signature=0"
             )
         };
         let host = ("host", "train-box:9777");

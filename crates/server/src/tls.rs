@@ -71,7 +71,8 @@ pub enum TlsError {
         source: io::Error,
     },
     /// There is no certificate in it.
-    #[error("{} is no certificate: {why}; wanted is PEM, the server's own certificate first and then those of its issuers", .path.display())]
+    #[error("{} is no certificate: {why}; wanted is PEM, the server's own certificate first and then those of its \
+             issuers", .path.display())]
     Certificate {
         /// The file.
         path: PathBuf,
@@ -88,7 +89,8 @@ pub enum TlsError {
     },
     /// The two are no pair.
     #[error(
-        "the key in {} does not belong to the certificate in {}: give the certificate's own key, and the server's own certificate first in its file",
+        "the key in {} does not belong to the certificate in {}: give the certificate's own key, and the server's own \
+         certificate first in its file",
         .key.display(), .certificate.display()
     )]
     Mismatch {

@@ -46,7 +46,8 @@ pub enum StoreError {
         detail: String,
     },
     /// The directory was written by another version of Shoal.
-    #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote it", path.display())]
+    #[error("{} has format {found}, this version of shoal reads format {expected}; use the version that wrote \
+             it", path.display())]
     Format {
         /// The file that says so.
         path: PathBuf,
@@ -106,7 +107,8 @@ pub enum StoreError {
     },
     /// Two objects cannot both be files of one tree.
     #[error(
-        "objects `{file}` and `{under}` cannot be in one directory tree: the first would be both a file and a directory; rename one"
+        "objects `{file}` and `{under}` cannot be in one directory tree: the first would be both a file and a \
+         directory; rename one"
     )]
     KeyConflict {
         /// The key that would be a file.

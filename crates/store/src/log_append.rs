@@ -69,12 +69,13 @@ impl Stream {
         lines.iter().for_each(|(at_ms, text)| block.push(*at_ms, now, text));
         let Some(block) = block.take() else { return Ok(false) };
         let bytes: u64 = lines.iter().map(|(_, text)| counted(text)).sum();
-        let insert = "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+        let insert = "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, body) \
+                      VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         let row = params![self.id, self.lines, block.lines, block.first_ms, block.last_ms, now, bytes, block.bytes];
         tx.prepare_cached(insert)?.execute(row)?;
         self.lines += block.lines;
-        let update =
-            "UPDATE log_stream SET lines = ?2, first_ms = min(coalesce(first_ms, ?3), ?3), last_ms = max(coalesce(last_ms, ?4), ?4),
+        let update = "UPDATE log_stream SET lines = ?2, first_ms = min(coalesce(first_ms, ?3), ?3), last_ms = \
+                      max(coalesce(last_ms, ?4), ?4),
             ingested_ms = ?5, bytes = bytes + ?6, tail_bytes = tail_bytes + ?7 WHERE id = ?1 RETURNING tail_bytes";
         let row = params![self.id, self.lines, block.first_ms, block.last_ms, now, bytes, block.bytes.len()];
         let tail: u64 = tx.prepare_cached(update)?.query_row(row, |row| row.get(0))?;

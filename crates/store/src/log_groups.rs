@@ -29,7 +29,8 @@ impl Telemetry {
         self.database.read(|connection| {
             let sql = "SELECT name, min(created_ms), max(retention_days), sum(bytes) FROM (
                 SELECT name, created_ms, retention_days, 0 AS bytes FROM log_group
-                UNION ALL SELECT log_group, min(created_ms), NULL, sum(bytes) FROM log_stream GROUP BY log_group) GROUP BY name ORDER BY name";
+                UNION ALL SELECT log_group, min(created_ms), NULL, sum(bytes) FROM log_stream GROUP BY log_group) \
+                       GROUP BY name ORDER BY name";
             let mut select = connection.prepare_cached(sql)?;
             let group = |row: &rusqlite::Row<'_>| {
                 let (name, created_ms) = (row.get(0)?, row.get(1)?);
@@ -130,7 +131,8 @@ mod tests {
         }
         let execute = |sql: &str| telemetry.database.write(|tx| Ok(tx.execute_batch(sql)?)).unwrap();
         execute(
-            "CREATE TRIGGER fails BEFORE DELETE ON log_stream WHEN old.name = 'b' BEGIN SELECT raise(ABORT, 'a disk error'); END",
+            "CREATE TRIGGER fails BEFORE DELETE ON log_stream WHEN old.name = 'b' BEGIN SELECT raise(ABORT, 'a disk \
+             error'); END",
         );
         telemetry.delete_log_group(crate::TRAINING_JOBS).unwrap_err();
         assert_eq!(telemetry.streams("", None, 9).unwrap().len(), 2);

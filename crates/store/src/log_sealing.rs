@@ -86,7 +86,8 @@ fn seal_all(database: &Database, segments: &Segments, least: u64, before_ms: u64
     let mut last = 0;
     loop {
         let due: Vec<i64> = database.read(|connection| {
-            let sql = "SELECT id FROM log_stream WHERE tail_bytes >= 65536 AND tail_bytes >= ? AND ingested_ms < ? AND id > ? ORDER BY id LIMIT 100";
+            let sql = "SELECT id FROM log_stream WHERE tail_bytes >= 65536 AND tail_bytes >= ? AND ingested_ms < ? AND \
+                       id > ? ORDER BY id LIMIT 100";
             let mut select = connection.prepare_cached(sql)?;
             Ok(select.query_map(params![least, before_ms, last], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
         })?;
@@ -213,14 +214,24 @@ fn replace(
         let insert = "INSERT INTO log_segment (stream, file, bytes, last_ms, ingested_ms) VALUES (?, ?, ?, ?, ?)";
         tx.prepare_cached(insert)?.execute(params![stream, file, size, last_ms, last.ingested_ms])?;
         let segment = tx.last_insert_rowid();
-        let insert = "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, segment, offset, length)
+        let insert = "INSERT INTO log_block (stream, position, lines, first_ms, last_ms, ingested_ms, bytes, segment, \
+                      offset, length)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let mut insert = tx.prepare_cached(insert)?;
         for (position, bytes, block, (offset, length)) in &places {
             let Block { lines, first_ms, last_ms, ingested_ms, .. } = block;
             let place = (segment, offset, length);
             insert.execute(params![
-                stream, position, lines, first_ms, last_ms, ingested_ms, bytes, place.0, place.1, place.2
+                stream,
+                position,
+                lines,
+                first_ms,
+                last_ms,
+                ingested_ms,
+                bytes,
+                place.0,
+                place.1,
+                place.2
             ])?;
         }
         Ok(())

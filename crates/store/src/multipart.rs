@@ -225,7 +225,8 @@ impl Objects {
 const PART_COLUMNS: &str = "number, file, size, etag, modified_ms, checksums, shared, slot";
 
 pub(crate) fn upload_row(connection: &Connection, upload: &str) -> Result<UploadMeta, StoreError> {
-    let sql = "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = bucket WHERE upload.id = ?";
+    let sql = "SELECT upload.id, name, key, upload.created_ms, attributes FROM upload JOIN bucket ON bucket.id = \
+               bucket WHERE upload.id = ?";
     let mut select = connection.prepare_cached(sql)?;
     let row = select.query_row([upload], |row| {
         let to_be: String = row.get(4)?;

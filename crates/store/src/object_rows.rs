@@ -57,7 +57,8 @@ pub(crate) fn put_row(
     if !holds {
         return Err(StoreError::PreconditionFailed { key: meta.key.clone() });
     }
-    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, ?, ?, ?, ?, ?)";
+    let upsert = "INSERT OR REPLACE INTO object (bucket, key, file, size, etag, modified_ms, attributes) VALUES (?, ?, \
+                  ?, ?, ?, ?, ?)";
     let attributes = to_json(&meta.attributes);
     connection.prepare_cached(upsert)?.execute(params![
         id,

@@ -167,7 +167,8 @@ impl Places {
     /// What the rows say, after a start.
     fn stored(&self, index: &Database, upload: &str) -> Result<Vec<Arc<SharedFile>>, StoreError> {
         let rows = index.read(|connection| {
-            let sql = "SELECT shared, slot, number FROM part WHERE upload = ? AND shared IS NOT NULL ORDER BY slot, shared, number";
+            let sql = "SELECT shared, slot, number FROM part WHERE upload = ? AND shared IS NOT NULL ORDER BY slot, \
+                       shared, number";
             let mut select = connection.prepare_cached(sql)?;
             let rows = select.query_map([upload], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             Ok(rows.collect::<rusqlite::Result<Vec<(String, u64, u32)>>>()?)

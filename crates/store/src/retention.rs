@@ -109,10 +109,12 @@ impl Telemetry {
     /// lines do, else the oldest lines; returns whether there was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
         let (largest, is_more) = self.database.read(|connection| {
-            let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC LIMIT 1";
+            let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC \
+                       LIMIT 1";
             let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u64>(2)?));
             let largest = connection.prepare_cached(sql)?.query_row([], row).optional()?;
-            let sql = "SELECT (SELECT coalesce(sum(bytes), 0) FROM log_segment) + (SELECT coalesce(sum(tail_bytes), 0) FROM log_stream)";
+            let sql = "SELECT (SELECT coalesce(sum(bytes), 0) FROM log_segment) + (SELECT coalesce(sum(tail_bytes), 0) \
+                       FROM log_stream)";
             let lines: u64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
             let is_more = largest.as_ref().is_some_and(|(_, points)| points * POINT_BYTES > lines);
             Ok((largest.map(|(job, _)| job), is_more))
@@ -127,12 +129,14 @@ impl Telemetry {
     /// Removes the oldest lines; returns whether there were any.
     fn remove_some_lines(&self) -> Result<bool, StoreError> {
         // Those of the first layout are older than all others.
-        let oldest = "DELETE FROM line WHERE (stream, position) IN (SELECT stream, position FROM line ORDER BY stream, position LIMIT ?)";
+        let oldest = "DELETE FROM line WHERE (stream, position) IN (SELECT stream, position FROM line ORDER BY stream, \
+                      position LIMIT ?)";
         if self.database.write(|tx| Ok(tx.prepare_cached(oldest)?.execute([DELETED_LINES])?))? > 0 {
             return Ok(true);
         }
         let files = self.database.write(|tx| {
-            let sql = "DELETE FROM log_segment WHERE id = (SELECT id FROM log_segment ORDER BY ingested_ms, id LIMIT 1) RETURNING id, file";
+            let sql = "DELETE FROM log_segment WHERE id = (SELECT id FROM log_segment ORDER BY ingested_ms, id LIMIT \
+                       1) RETURNING id, file";
             remove_segments(tx, sql, params![])
         })?;
         self.segments.remove(&files);
@@ -175,7 +179,8 @@ fn remove_segments(tx: &Connection, delete: &str, values: &[&dyn rusqlite::ToSql
 /// Writes what a stream's row states about its blocks.
 fn count_again(tx: &Connection, stream: i64) -> Result<(), StoreError> {
     let update = "UPDATE log_stream SET
-        first_ms = (SELECT min(first_ms) FROM log_block WHERE stream = ?1), last_ms = (SELECT max(last_ms) FROM log_block WHERE stream = ?1),
+        first_ms = (SELECT min(first_ms) FROM log_block WHERE stream = ?1), last_ms = (SELECT max(last_ms) FROM \
+                  log_block WHERE stream = ?1),
         bytes = (SELECT coalesce(sum(bytes), 0) FROM log_block WHERE stream = ?1),
         tail_bytes = (SELECT coalesce(sum(length(body)), 0) FROM log_block WHERE stream = ?1 AND segment IS NULL)
         WHERE id = ?1";

@@ -164,7 +164,8 @@ impl Telemetry {
 
 /// Makes the next blocks of a series; returns whether there may be more.
 fn roll_up_some(tx: &Connection, series: i64) -> Result<bool, StoreError> {
-    let last = "SELECT until_ms, until_position FROM roll_up WHERE series = ? ORDER BY since_ms DESC, since_position DESC LIMIT 1";
+    let last = "SELECT until_ms, until_position FROM roll_up WHERE series = ? ORDER BY since_ms DESC, since_position \
+                DESC LIMIT 1";
     let last: Option<Place> =
         tx.prepare_cached(last)?.query_row([series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let points = read_places(tx, series, last, None, MOST_BLOCK_POINTS)?;
@@ -244,7 +245,8 @@ fn read_places(
 }
 
 fn read_blocks(connection: &Connection, series: i64) -> Result<Vec<Block>, StoreError> {
-    let sql = "SELECT since_ms, since_position, until_ms, until_position, host, points, low_step, low_ms, low, high_step, high_ms, high,
+    let sql = "SELECT since_ms, since_position, until_ms, until_position, host, points, low_step, low_ms, low, \
+               high_step, high_ms, high,
         last_ms, last FROM roll_up WHERE series = ? ORDER BY since_ms, since_position, host";
     let mut select = connection.prepare_cached(sql)?;
     let mut rows = select.query([series])?;

@@ -36,8 +36,10 @@ impl Telemetry {
         let (job, metric) = query.after.as_ref().map(|(job, metric)| (job.as_str(), metric.as_str())).unzip();
         self.database.read(|connection| {
             let sql = "SELECT job, metric FROM series
-                WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR metric = ?2) AND (?3 IS NULL OR (job, metric) > (?3, ?4))
-                AND (?5 IS NULL OR (SELECT max(at_ms) FROM point WHERE series = series.id) >= ?5) ORDER BY job, metric LIMIT ?6";
+                WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR metric = ?2) AND (?3 IS NULL OR (job, metric) > (?3, \
+                       ?4))
+                AND (?5 IS NULL OR (SELECT max(at_ms) FROM point WHERE series = series.id) >= ?5) ORDER BY job, metric \
+                       LIMIT ?6";
             let mut select = connection.prepare_cached(sql)?;
             let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
             let params = params![query.job, query.metric, job, metric, query.active_since_ms, limit];
@@ -55,7 +57,8 @@ impl Telemetry {
         let bound = |step: u64| i64::try_from(step).unwrap_or(i64::MAX);
         self.database.read(|connection| {
             let sql = "SELECT step, value FROM step JOIN point USING (series, at_ms, position)
-                WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?) AND step BETWEEN ? AND ? ORDER BY step, at_ms, position";
+                WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?) AND step BETWEEN ? AND ? ORDER BY \
+                       step, at_ms, position";
             let mut select = connection.prepare_cached(sql)?;
             let step = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, value(row, 1)?));
             let values = select.query_map(params![job, metric, bound(from), bound(to)], step)?;
@@ -71,7 +74,8 @@ impl Telemetry {
     pub fn read_points(&self, job: &str, metric: &str, from_ms: u64, to_ms: u64) -> Result<Vec<Point>, StoreError> {
         let time = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         self.database.read(|connection| {
-            let sql = "SELECT at_ms, value, host FROM point WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?)
+            let sql = "SELECT at_ms, value, host FROM point WHERE series = (SELECT id FROM series WHERE job = ? AND \
+                       metric = ?)
                 AND at_ms >= ? AND at_ms < ? ORDER BY at_ms, position";
             let mut select = connection.prepare_cached(sql)?;
             let points = select.query_map(params![job, metric, time(from_ms), time(to_ms)], point)?;
@@ -169,7 +173,8 @@ impl Telemetry {
         let before_ms = i64::try_from(before_ms).unwrap_or(i64::MAX);
         let some = |table: &str, key: &str| {
             format!(
-                "DELETE FROM {table} WHERE (series, {key}) IN (SELECT series, {key} FROM {table} WHERE series = ? AND at_ms <= ? LIMIT {DELETED_POINTS})"
+                "DELETE FROM {table} WHERE (series, {key}) IN (SELECT series, {key} FROM {table} WHERE series = ? AND \
+                 at_ms <= ? LIMIT {DELETED_POINTS})"
             )
         };
         // Points before a time; for the last millisecond that there is, all.

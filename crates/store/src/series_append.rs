@@ -33,7 +33,8 @@ impl Telemetry {
             let fits = fitting(tx, job, quota_bytes, points)?;
             // The point that went in last has the position that its series counts.
             let insert =
-                "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? AND metric = ?";
+                "INSERT INTO step (series, step, at_ms, position) SELECT id, ?, ?, points FROM series WHERE job = ? \
+                 AND metric = ?";
             let mut insert = tx.prepare_cached(insert)?;
             for ((point, step), _) in points.iter().zip(steps).zip(&fits).filter(|(_, fits)| **fits) {
                 insert_points(tx, job, None, [point])?;

@@ -87,7 +87,8 @@ fn growth(connection: &Connection, position: &SeriesPosition, points: u64) -> Re
     let newest = ends().max().unwrap_or_default();
     let since = ends().min().unwrap_or_default().max(newest.saturating_sub(MAX_DELAY_MS));
     // A point's position is its number by arrival.
-    let sql = "SELECT at_ms, value, host FROM point WHERE series = ? AND at_ms >= ? AND position > ? ORDER BY at_ms, position";
+    let sql = "SELECT at_ms, value, host FROM point WHERE series = ? AND at_ms >= ? AND position > ? ORDER BY at_ms, \
+               position";
     let mut select = connection.prepare_cached(sql)?;
     let mut rows = select.query(params![position.series, since, position.points])?;
     let mut found = 0;

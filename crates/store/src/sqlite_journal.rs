@@ -176,7 +176,8 @@ impl Snapshots for SqliteSnapshots {
             tx.execute("INSERT OR REPLACE INTO snapshot (one, version, bytes) VALUES (1, ?, x'')", [version])?;
             Ok(())
         })?;
-        let delete = "DELETE FROM event WHERE version IN (SELECT version FROM event WHERE version <= ? ORDER BY version LIMIT ?)";
+        let delete = "DELETE FROM event WHERE version IN (SELECT version FROM event WHERE version <= ? ORDER BY \
+                      version LIMIT ?)";
         while self.database.write(|tx| Ok(tx.prepare_cached(delete)?.execute([version, DROPPED_AT_ONCE])?))? > 0 {}
         Ok(())
     }

@@ -16,8 +16,10 @@ pub(crate) const TABLE: &str = "
         status TEXT NOT NULL, ended INTEGER NOT NULL, parent TEXT, key_1, key_2,
         request BLOB NOT NULL, view BLOB NOT NULL, tags BLOB NOT NULL, UNIQUE (kind, name));
     INSERT INTO resource SELECT 'training-job', name, uid, arn, created_ms, modified_ms, ended_ms, status, ended,
-        (SELECT tuning FROM trial WHERE trial.job = job.name), secondary, NULL, request, view, tags FROM job ORDER BY job.rowid;
-    INSERT INTO resource SELECT 'hyper-parameter-tuning-job', name, uid, arn, created_ms, modified_ms, ended_ms, status, ended,
+        (SELECT tuning FROM trial WHERE trial.job = job.name), secondary, NULL, request, view, tags FROM job ORDER BY \
+                                job.rowid;
+    INSERT INTO resource SELECT 'hyper-parameter-tuning-job', name, uid, arn, created_ms, modified_ms, ended_ms, \
+                                status, ended,
         NULL, NULL, NULL, request, view, tags FROM tuning ORDER BY tuning.rowid;
     DROP TABLE job;
     DROP TABLE tuning;
@@ -27,8 +29,10 @@ pub(crate) const TABLE: &str = "
     CREATE INDEX resource_of_status_by_creation ON resource (kind, status, created_ms, name, modified_ms);
     CREATE INDEX resource_of_parent_by_creation ON resource (kind, parent, created_ms, name) WHERE parent IS NOT NULL;
     -- Training jobs' key, the secondary status, orders no list: an index would cost each of its changes a fifth more.
-    CREATE INDEX resource_by_key_1 ON resource (kind, key_1, name, status) WHERE key_1 IS NOT NULL AND kind <> 'training-job';
-    CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL AND kind <> 'training-job';
+    CREATE INDEX resource_by_key_1 ON resource (kind, key_1, name, status) WHERE key_1 IS NOT NULL AND kind <> \
+                                'training-job';
+    CREATE INDEX resource_by_key_2 ON resource (kind, key_2, name, status) WHERE key_2 IS NOT NULL AND kind <> \
+                                'training-job';
     ";
 
 /// Format 5: what the server needs of a request is stored next to it. Rows of before get theirs
@@ -82,10 +86,12 @@ impl From<Key> for Value {
 }
 
 pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> {
-    let upsert = "INSERT INTO resource (kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2,
+    let upsert = "INSERT INTO resource (kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, \
+                  parent, key_1, key_2,
             request, view, tags, spec)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
-        ON CONFLICT (kind, name) DO UPDATE SET uid = ?3, arn = ?4, created_ms = ?5, modified_ms = ?6, ended_ms = ?7, status = ?8, ended = ?9,
+        ON CONFLICT (kind, name) DO UPDATE SET uid = ?3, arn = ?4, created_ms = ?5, modified_ms = ?6, ended_ms = ?7, \
+                  status = ?8, ended = ?9,
             parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15, spec = ?16";
     let ResourceRow {
         kind,
@@ -127,7 +133,8 @@ pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> 
 }
 
 pub(crate) fn advance(tx: &Connection, progress: &ResourceProgress) -> Result<(), StoreError> {
-    let update = "UPDATE resource SET modified_ms = ?3, ended_ms = ?4, status = ?5, ended = ?6, key_1 = ?7, key_2 = ?8, view = ?9
+    let update = "UPDATE resource SET modified_ms = ?3, ended_ms = ?4, status = ?5, ended = ?6, key_1 = ?7, key_2 = \
+                  ?8, view = ?9
         WHERE kind = ?1 AND name = ?2";
     let ResourceProgress { kind, name, modified_ms, ended_ms, status, ended, keys, view } = progress;
     let [first, second] = keys;
@@ -178,7 +185,8 @@ pub(crate) fn get(connection: &Connection, kind: ResourceKind, name: &str) -> Re
 
 pub(crate) fn without_spec(connection: &Connection) -> Result<Vec<(ResourceKind, String)>, StoreError> {
     // The condition on all kinds is that of the index.
-    let sql = "SELECT name FROM resource WHERE kind = ? AND spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job') ORDER BY name";
+    let sql = "SELECT name FROM resource WHERE kind = ? AND spec = x'' AND kind IN ('training-job', \
+               'hyper-parameter-tuning-job') ORDER BY name";
     let mut select = connection.prepare_cached(sql)?;
     let mut found = Vec::new();
     for kind in ResourceKind::WITH_SPEC {

@@ -130,7 +130,8 @@ pub(crate) fn trials(connection: &Connection, filter: &TrialFilter) -> Result<Tr
     // A cross join keeps its order: the planner would rather read all training jobs first.
     let sql = format!(
         "SELECT {}, trial.tuning, trial.job, trial.created_ms, trial.status, trial.value, trial.tuned, trial.view
-            FROM trial CROSS JOIN resource ON resource.kind = '{}' AND resource.name = trial.job WHERE trial.rowid IN ({page}) ORDER BY {}",
+            FROM trial CROSS JOIN resource ON resource.kind = '{}' AND resource.name = trial.job WHERE trial.rowid IN \
+            ({page}) ORDER BY {}",
         columns.join(", "),
         kind.name(),
         order("trial.")

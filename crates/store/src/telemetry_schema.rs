@@ -5,15 +5,18 @@ use crate::sqlite::Schema;
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
         "
-    CREATE TABLE ack (attempt TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (attempt, host)) WITHOUT ROWID;
+    CREATE TABLE ack (attempt TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (attempt, host)) \
+         WITHOUT ROWID;
     CREATE TABLE stream (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL, lines INTEGER NOT NULL DEFAULT 0,
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL, lines INTEGER NOT NULL DEFAULT \
+         0,
         first_ms INTEGER, last_ms INTEGER, ingested_ms INTEGER);
     CREATE TABLE line (
         stream INTEGER NOT NULL, position INTEGER NOT NULL, at_ms INTEGER NOT NULL, ingested_ms INTEGER NOT NULL,
         text TEXT NOT NULL, PRIMARY KEY (stream, position)) WITHOUT ROWID;
     CREATE TABLE series (
-        id INTEGER PRIMARY KEY, job TEXT NOT NULL, metric TEXT NOT NULL, points INTEGER NOT NULL DEFAULT 0, UNIQUE (job, metric));
+        id INTEGER PRIMARY KEY, job TEXT NOT NULL, metric TEXT NOT NULL, points INTEGER NOT NULL DEFAULT 0, UNIQUE \
+         (job, metric));
     CREATE TABLE point (
         series INTEGER NOT NULL, at_ms INTEGER NOT NULL, position INTEGER NOT NULL, value REAL,
         PRIMARY KEY (series, at_ms, position)) WITHOUT ROWID;
@@ -39,13 +42,16 @@ pub(crate) const SCHEMA: Schema = Schema {
         first_ms INTEGER, last_ms INTEGER, ingested_ms INTEGER, UNIQUE (log_group, name));
     CREATE INDEX log_stream_to_seal ON log_stream (id) WHERE tail_bytes >= 65536;
     CREATE TABLE log_segment (
-        id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL, last_ms INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL, last_ms \
+         INTEGER NOT NULL,
         ingested_ms INTEGER NOT NULL);
     CREATE INDEX log_segment_by_stream ON log_segment (stream);
     CREATE INDEX log_segment_by_age ON log_segment (ingested_ms);
     CREATE TABLE log_block (
-        stream INTEGER NOT NULL, position INTEGER NOT NULL, lines INTEGER NOT NULL, first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL,
-        ingested_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, segment INTEGER, offset INTEGER, length INTEGER, body BLOB,
+        stream INTEGER NOT NULL, position INTEGER NOT NULL, lines INTEGER NOT NULL, first_ms INTEGER NOT NULL, last_ms \
+         INTEGER NOT NULL,
+        ingested_ms INTEGER NOT NULL, bytes INTEGER NOT NULL, segment INTEGER, offset INTEGER, length INTEGER, body \
+         BLOB,
         PRIMARY KEY (stream, position));
     CREATE INDEX log_block_by_segment ON log_block (segment) WHERE segment IS NOT NULL;
     CREATE TABLE log_group (name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL, retention_days INTEGER) WITHOUT ROWID;
@@ -62,7 +68,8 @@ pub(crate) const SCHEMA: Schema = Schema {
     CREATE TABLE roll_up (
         series INTEGER NOT NULL, since_ms INTEGER NOT NULL, since_position INTEGER NOT NULL, host INTEGER NOT NULL,
         until_ms INTEGER NOT NULL, until_position INTEGER NOT NULL, points INTEGER NOT NULL,
-        low_step INTEGER NOT NULL, low_ms INTEGER NOT NULL, low REAL, high_step INTEGER NOT NULL, high_ms INTEGER NOT NULL, high REAL,
+        low_step INTEGER NOT NULL, low_ms INTEGER NOT NULL, low REAL, high_step INTEGER NOT NULL, high_ms INTEGER NOT \
+         NULL, high REAL,
         last_ms INTEGER NOT NULL, last REAL,
         PRIMARY KEY (series, since_ms, since_position, host)) WITHOUT ROWID;
     ",

@@ -163,7 +163,8 @@ impl<'a> Check<'a> {
 
     fn objects_after(&self, bucket: &str, key: &str) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
         let sql = format!(
-            "SELECT {OBJECT_COLUMNS}, name FROM object JOIN bucket ON bucket.id = bucket WHERE (name, key) > (?, ?) ORDER BY name, key LIMIT ?"
+            "SELECT {OBJECT_COLUMNS}, name FROM object JOIN bucket ON bucket.id = bucket WHERE (name, key) > (?, ?) \
+             ORDER BY name, key LIMIT ?"
         );
         let mut select = self.index.prepare_cached(&sql)?;
         let rows = select.query_map(params![bucket, key, PAGE], |row| Ok((row.get(6)?, object_of(row))))?;

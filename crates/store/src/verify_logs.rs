@@ -56,7 +56,8 @@ pub(crate) fn verify_logs(database: &Path, segments: &Path) -> Result<Vec<Damage
 }
 
 fn is_sound(connection: &Connection, segments: &Segments, place: &Place) -> Result<bool, StoreError> {
-    let sql = "SELECT body, file, offset, length FROM log_block LEFT JOIN log_segment ON log_segment.id = segment WHERE log_block.rowid = ?";
+    let sql = "SELECT body, file, offset, length FROM log_block LEFT JOIN log_segment ON log_segment.id = segment \
+               WHERE log_block.rowid = ?";
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     type Found = (Option<Vec<u8>>, Option<String>, Option<u64>, Option<usize>);
     let found: Option<Found> = connection.prepare_cached(sql)?.query_row([place.row], row).optional()?;

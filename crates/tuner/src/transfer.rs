@@ -45,7 +45,8 @@ impl Space {
     pub fn too_few_combinations(&self, trials: u64) -> Option<String> {
         let combinations = self.combinations().filter(|combinations| *combinations < trials)?;
         Some(format!(
-            "You don't have enough combinations of hyperparameter ranges. The total number of hyperparameter combinations for the provided ranges \
+            "You don't have enough combinations of hyperparameter ranges. The total number of hyperparameter \
+             combinations for the provided ranges \
              [{combinations}.0] must be equal or greater than the value of MaxNumberOfJobs, [{trials}]."
         ))
     }

@@ -118,7 +118,8 @@ impl Input for FilterLogEvents {
         }
         if request.start_from_head == Some(false) {
             return Err(Error::validation(
-                "This server returns the earliest events of all streams first: leave startFromHead out, or call GetLogEvents for the newest of one stream.",
+                "This server returns the earliest events of all streams first: leave startFromHead out, or call \
+                 GetLogEvents for the newest of one stream.",
             ));
         }
         let pattern_text = request.filter_pattern.unwrap_or_default();

@@ -95,7 +95,8 @@ fn invalid(what: &str) -> Error {
 
 fn unserved(kind: &str) -> Error {
     Error::validation(format!(
-        "Invalid filter pattern: Shoal does not serve patterns {kind}; it serves terms, \"quoted phrases\", ?alternatives and -exclusions."
+        "Invalid filter pattern: Shoal does not serve patterns {kind}; it serves terms, \"quoted phrases\", \
+         ?alternatives and -exclusions."
     ))
 }
 

@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn the_cause_is_found() {
-        let toolkit = "ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n  File \"a.py\"\nValueError: no \"x\"\"\nCommand \"python3 a.py \"q\"\", exit code: 1";
+        let toolkit = "ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"Traceback (most recent call last):\n  File \
+                       \"a.py\"\nValueError: no \"x\"\"\nCommand \"python3 a.py \"q\"\", exit code: 1";
         for (reason, expected) in [
             (String::new(), ""),
             ("AlgorithmError: algo-1: bad, exit code: 1".to_owned(), "AlgorithmError: algo-1: bad, exit code: 1"),

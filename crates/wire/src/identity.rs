@@ -148,7 +148,8 @@ impl AssumeRoleRequest {
         // A narrower session that is not narrower would be a lie.
         if self.policy.is_some() || !self.policy_arns.is_empty() {
             return Err(Error::validation(
-                "Shoal has no policies, so that a session cannot have less rights than its role: leave out Policy and PolicyArns.",
+                "Shoal has no policies, so that a session cannot have less rights than its role: leave out Policy and \
+                 PolicyArns.",
             ));
         }
         let mut parts = self.role_arn.splitn(6, ':');

@@ -93,7 +93,8 @@ pub fn refuse(found: &[Found]) -> Result<(), Error> {
     }
     let fields: Vec<String> = found.iter().map(|field| format!("{} ({})", field.path, field.reason)).collect();
     Err(Error::validation(format!(
-        "This server is strict, and these fields have no effect here: {}. Leave them out, or start the server without --strict.",
+        "This server is strict, and these fields have no effect here: {}. Leave them out, or start the server without \
+         --strict.",
         fields.join("; ")
     )))
 }

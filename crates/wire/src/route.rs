@@ -105,7 +105,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
             None => Err(Error::new(
                 ErrorCode::UnknownOperationException,
                 format!(
-                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch and CloudWatch Logs",
+                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch and \
+                     CloudWatch Logs",
                     scope.escape_debug()
                 ),
             )),

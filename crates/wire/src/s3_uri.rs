@@ -19,7 +19,8 @@ pub enum S3UriError {
     Scheme,
     /// The S3 bucket's name is not one.
     #[error(
-        "the S3 bucket's name must have 3 to 63 lower-case letters, digits, dots and hyphens, and begin and end with a letter or digit"
+        "the S3 bucket's name must have 3 to 63 lower-case letters, digits, dots and hyphens, and begin and end with a \
+         letter or digit"
     )]
     Bucket,
     /// S3 keys end at 1024 bytes.

@@ -143,7 +143,8 @@ impl<'a> Request<'a> {
         })?;
         if authorization.date != &stamp[..8] {
             return Err(invalid(format!(
-                "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '{}' != '{}', from '{stamp}'.",
+                "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '{}' != \
+                 '{}', from '{stamp}'.",
                 authorization.date,
                 &stamp[..8]
             )));

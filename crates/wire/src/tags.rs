@@ -113,7 +113,8 @@ pub(crate) fn min_instances(tags: &[Tag], instances: u32) -> Result<Option<u32>,
     match value.parse() {
         Ok(number) if (1..=instances).contains(&number) => Ok(Some(number)),
         _ => Err(Error::validation(format!(
-            "Invalid value '{}' of the tag '{MIN_INSTANCES_TAG}': give a number from 1 to the InstanceCount, which is {instances}.",
+            "Invalid value '{}' of the tag '{MIN_INSTANCES_TAG}': give a number from 1 to the InstanceCount, which is \
+             {instances}.",
             value.escape_debug()
         ))),
     }
@@ -141,7 +142,8 @@ pub fn add(present: &mut Vec<Tag>, tags: Vec<Tag>) -> Result<(), Error> {
     }
     if present.len() > MOST_TAGS {
         return Err(Error::validation(format!(
-            "Invalid value at 'tags': the resource would have {} tags, and {MOST_TAGS} are allowed; delete some first (DeleteTags).",
+            "Invalid value at 'tags': the resource would have {} tags, and {MOST_TAGS} are allowed; delete some first \
+             (DeleteTags).",
             present.len()
         )));
     }

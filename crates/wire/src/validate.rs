@@ -333,7 +333,8 @@ mod tests {
         };
         let pattern = "Member must satisfy regular expression pattern: [a-z]*";
         let texts = format!(
-            "Member must have length less than or equal to 4, Member must have length greater than or equal to 1, {pattern}"
+            "Member must have length less than or equal to 4, Member must have length greater than or equal to 1, \
+             {pattern}"
         );
         let one = |value: &str, path: &str, constraint: &str| {
             format!(
@@ -375,13 +376,16 @@ mod tests {
         );
         check(json!({"Nested": {"x": {"Name": "A"}}}), &one("A", "nested.x.member.name", pattern));
         check(json!({"Inners": [{"Name": "a"}, {"Name": "B"}]}), &one("B", "inners.2.member.name", pattern));
-        let missing = "1 validation error detected: Value null at 'inner.name' failed to satisfy constraint: Member must not be null";
+        let missing = "1 validation error detected: Value null at 'inner.name' failed to satisfy constraint: Member \
+                       must not be null";
         check(json!({"Inner": {}}), missing);
         check(json!({"Inner": {"Name": null}}), missing);
         check(
             json!({"Name": "ABCDE", "Count": 0}),
-            "3 validation errors detected: Value 'ABCDE' at 'name' failed to satisfy constraint: Member must have length less than or equal to 4; \
-             Value 'ABCDE' at 'name' failed to satisfy constraint: Member must satisfy regular expression pattern: [a-z]*; \
+            "3 validation errors detected: Value 'ABCDE' at 'name' failed to satisfy constraint: Member must have \
+             length less than or equal to 4; \
+             Value 'ABCDE' at 'name' failed to satisfy constraint: Member must satisfy regular expression pattern: \
+             [a-z]*; \
              Value '0' at 'count' failed to satisfy constraint: Member must have value greater than or equal to 1",
         );
     }

@@ -259,9 +259,12 @@ fn section(
     let versions =
         if versions.is_empty() { String::new() } else { format!(" Beside them, in turns: {}.", versions.join("; ")) };
     let intro = format!(
-        "{machine}; load average {} at the end.\n\nProcesses; f32, sums, out of place; microseconds, least / median: of each iteration the slowest rank's time, of {} turns \
-         of {} s the least of all and the median of their medians. Before each iteration the source is written anew and all ranks meet. Over TCP there is no \
-         registered memory. Gloo is always TCP over loopback.{versions} Goals are judged where others' load is at most {BUSY} for each core, before and after.",
+        "{machine}; load average {} at the end.\n\nProcesses; f32, sums, out of place; microseconds, least / median: \
+         of each iteration the slowest rank's time, of {} turns \
+         of {} s the least of all and the median of their medians. Before each iteration the source is written anew \
+         and all ranks meet. Over TCP there is no \
+         registered memory. Gloo is always TCP over loopback.{versions} Goals are judged where others' load is at most \
+         {BUSY} for each core, before and after.",
         machine::load(),
         args.turns,
         args.seconds,

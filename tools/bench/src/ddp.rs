@@ -50,9 +50,12 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Arguments of `cargo xtask bench ddp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Both sides run one script with one interpreter, that of the cached environment (`shoal env-cache prepare pytorch` makes it). A \
-                  perceptron learns on 2 processes of one thread each, and times its own steps: what comes before and after them is not in the \
-                  numbers. Let nothing else run, as the processes wait in every step for the one that was kept from its core."
+    after_help = "Both sides run one script with one interpreter, that of the cached environment (`shoal env-cache \
+                  prepare pytorch` makes it). A \
+                  perceptron learns on 2 processes of one thread each, and times its own steps: what comes before and \
+                  after them is not in the \
+                  numbers. Let nothing else run, as the processes wait in every step for the one that was kept from \
+                  its core."
 )]
 pub(crate) struct DdpArgs {
     /// Pairs of runs of each kind, the other side first in every second one.
@@ -139,10 +142,14 @@ pub(crate) fn run(args: &DdpArgs) -> Result<Exit> {
     }
     drop(progress);
     let intro = format!(
-        "{machine}.\n\nA perceptron (784, 256, 256, 10) by DistributedDataParallel over Gloo, {PROCESSES} processes of one thread, 64 samples each; \
-         {WARM_UP} steps to warm up, then {} that rank 0 times itself, printing its loss every {} steps. By hand: `torchrun` of the same environment \
-         on this machine, over loopback. Shoal: a training job in its sandboxes, its lines in the job's log. Pairs in turns: {}. The value of a run is its \
-         median step, one that a tenth of its steps beat, its mean step, or the processor time of a step; cells are medians of runs, and the least and the most.",
+        "{machine}.\n\nA perceptron (784, 256, 256, 10) by DistributedDataParallel over Gloo, {PROCESSES} processes of \
+         one thread, 64 samples each; \
+         {WARM_UP} steps to warm up, then {} that rank 0 times itself, printing its loss every {} steps. By hand: \
+         `torchrun` of the same environment \
+         on this machine, over loopback. Shoal: a training job in its sandboxes, its lines in the job's log. Pairs in \
+         turns: {}. The value of a run is its \
+         median step, one that a tenth of its steps beat, its mean step, or the processor time of a step; cells are \
+         medians of runs, and the least and the most.",
         args.steps, args.every, args.pairs
     );
     let header = ["what", "Shoal", "torchrun by hand", "ratio of medians", "ratio of the least", "goal"];
@@ -300,7 +307,8 @@ fn told(said: &str, run: Run) -> Result<Steps> {
 mod tests {
     use super::*;
 
-    const SAID: &str = "step=0; loss=2.30000;\nstep=10; loss=2.10000;\n{\"median_s\": 0.002, \"fast_s\": 0.001, \"whole_s\": 0.05, \"cpu_s\": 0.03, \"loss\": 2.0, \"ranks\": 2}\n";
+    const SAID: &str = "step=0; loss=2.30000;\nstep=10; loss=2.10000;\n{\"median_s\": 0.002, \"fast_s\": 0.001, \
+                        \"whole_s\": 0.05, \"cpu_s\": 0.03, \"loss\": 2.0, \"ranks\": 2}\n";
 
     fn run(steps: usize) -> Run {
         Run { steps, every: 10 }

@@ -87,8 +87,10 @@ pub(crate) fn run(args: &JobsArgs) -> Result<Exit> {
     memory(&mut lines, &server, "after a start and these reads", Some(Goal::AtMost(300.0)))?;
     drop(progress);
     let intro = format!(
-        "{machine}.\n\nSigned requests on {} connections that stay open, to a server in a process of its own whose launcher starts nothing: the jobs fill \
-         the queue, {} of them. Every job is found again in the list, before and after a start. Reads go over one connection",
+        "{machine}.\n\nSigned requests on {} connections that stay open, to a server in a process of its own whose \
+         launcher starts nothing: the jobs fill \
+         the queue, {} of them. Every job is found again in the list, before and after a start. Reads go over one \
+         connection",
         args.connections, args.jobs
     );
     let section = report::markdown("jobs", &intro, &lines);
@@ -259,7 +261,8 @@ mod tests {
 
     #[test]
     fn what_the_server_says_of_snapshots_is_read() {
-        let said = "12:00:00 INFO a snapshot held the core up for 1500 us\nother\n12:00:01 INFO a snapshot held the core up for 20 us\n";
+        let said = "12:00:00 INFO a snapshot held the core up for 1500 us\nother\n12:00:01 INFO a snapshot held the \
+                    core up for 20 us\n";
         assert_eq!(pauses(said), [1.5, 0.02]);
     }
 }

@@ -131,12 +131,16 @@ fn section(args: &S3Args, machine: &str, with_peer: bool, shoal: &Values, peer: 
     let peer = if with_peer {
         "The peer is s3s-fs 0.14.1, which leaves what it wrote to the kernel: a crash of the machine loses it."
     } else {
-        "The peer s3s-fs 0.14.1 is not here: `cargo install s3s-fs --version 0.14.1 --features binary --locked --root ~/.cache/shoal/peers`."
+        "The peer s3s-fs 0.14.1 is not here: `cargo install s3s-fs --version 0.14.1 --features binary --locked --root \
+         ~/.cache/shoal/peers`."
     };
     let intro = format!(
-        "{machine}.\n\nOne client in Rust, {} connections, bodies signed (SHA-256) and with a CRC32 as boto3 sends them; what is read is \
-         compared with what was written. Shoal answers when content and name are durable. {peer} The disk: the same bytes by \
-         `write` and `fsync`, the same number of threads. Before they are read the kernel is made to forget all files. Medians of {} run(s) in turns, least and most \
+        "{machine}.\n\nOne client in Rust, {} connections, bodies signed (SHA-256) and with a CRC32 as boto3 sends \
+         them; what is read is \
+         compared with what was written. Shoal answers when content and name are durable. {peer} The disk: the same \
+         bytes by \
+         `write` and `fsync`, the same number of threads. Before they are read the kernel is made to forget all files. \
+         Medians of {} run(s) in turns, least and most \
          in brackets.",
         args.connections, args.runs
     );

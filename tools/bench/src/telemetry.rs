@@ -143,8 +143,10 @@ pub(crate) fn run(args: &TelemetryArgs) -> Result<Exit> {
     ];
     drop(progress);
     let intro = format!(
-        "{machine}.\n\n{} instances report over the server's agent socket, {EACH} lines (of 77 characters) or points a report, as an agent cuts them; time runs \
-         until the server has acknowledged the last. Then the server is killed (SIGKILL), and every line and point is read back from its files",
+        "{machine}.\n\n{} instances report over the server's agent socket, {EACH} lines (of 77 characters) or points a \
+         report, as an agent cuts them; time runs \
+         until the server has acknowledged the last. Then the server is killed (SIGKILL), and every line and point is \
+         read back from its files",
         args.agents
     );
     let section = report::markdown("telemetry", &intro, &lines);

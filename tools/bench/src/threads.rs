@@ -52,9 +52,12 @@ const TOLERANCE: f64 = 0.05;
 /// Arguments of `cargo xtask bench threads`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Both sides run one script with one interpreter, that of the cached environment (`shoal env-cache prepare pytorch`, tensorflow, \
-                  scikit-learn-1.4); a framework whose environment is not there is left out, and named. Each instance times its own loop; the \
-                  slowest counts. By hand, every number of threads and every wait policy is tried once with an eighth of the rounds, and the best one is measured in turns with \
+    after_help = "Both sides run one script with one interpreter, that of the cached environment (`shoal env-cache \
+                  prepare pytorch`, tensorflow, \
+                  scikit-learn-1.4); a framework whose environment is not there is left out, and named. Each instance \
+                  times its own loop; the \
+                  slowest counts. By hand, every number of threads and every wait policy is tried once with an eighth \
+                  of the rounds, and the best one is measured in turns with \
                   Shoal."
 )]
 pub(crate) struct ThreadsArgs {
@@ -130,8 +133,10 @@ pub(crate) fn run(args: &ThreadsArgs) -> Result<Exit> {
         format!(" Not in the cache, and left out: {}.", absent.join(", "))
     };
     let intro = format!(
-        "{machine}.\n\nA loop of each framework on 1, 2 and 4 instances of one job, which share this machine's cores, against as many processes by hand \
-         with the best of all settings that were tried (threads: the cores, the instance's share, 1; OMP_WAIT_POLICY: none, PASSIVE). The time is the \
+        "{machine}.\n\nA loop of each framework on 1, 2 and 4 instances of one job, which share this machine's cores, \
+         against as many processes by hand \
+         with the best of all settings that were tried (threads: the cores, the instance's share, 1; OMP_WAIT_POLICY: \
+         none, PASSIVE). The time is the \
          slowest instance's loop, without start and imports; runs in turns: {}.{absent}",
         args.pairs
     );

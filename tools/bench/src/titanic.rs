@@ -120,7 +120,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let header = "PassengerId,Survived,Pclass,Name,Sex,Age,SibSp,Parch,Ticket,Fare,Cabin,Embarked\n";
         let text = header.to_owned()
-            + "693,1,3,\"Lam, Mr. Ali\",male,,0,0,1601,56.4958,,S\n856,1,3,\"Aks, Mrs.\",female,18.0,0,1,392091,9.35,,C\n";
+            + "693,1,3,\"Lam, Mr. Ali\",male,,0,0,1601,56.4958,,S\n856,1,3,\"Aks, \
+               Mrs.\",female,18.0,0,1,392091,9.35,,C\n";
         std::fs::write(dir.path().join("titanic_train.csv"), &text).unwrap();
         std::fs::write(dir.path().join("titanic_test.csv"), header).unwrap();
         let dataset = load(dir.path()).unwrap();

@@ -97,10 +97,14 @@ pub(crate) fn run(args: &TrialsArgs) -> Result<Exit> {
     }
     drop(progress);
     let intro = format!(
-        "{machine}.\n\n{} training jobs of each kind, one after the other, of 500 rows; lines are dated when the agent reads them, whole milliseconds. A kept \
-         instance is what trials of a tuning job get, here by `KeepAlivePeriodInSeconds`; the client asks for the end of a training job all the time, which \
-         takes a part of the machine. A tuning job's trials are not asked for. A switch of turns by freezing is the time from the order that freezes one instance \
-         to the first sign of life of another that is thawed; those in a tuning job are Hyperband's, {} rounds at most, with one place",
+        "{machine}.\n\n{} training jobs of each kind, one after the other, of 500 rows; lines are dated when the agent \
+         reads them, whole milliseconds. A kept \
+         instance is what trials of a tuning job get, here by `KeepAlivePeriodInSeconds`; the client asks for the end \
+         of a training job all the time, which \
+         takes a part of the machine. A tuning job's trials are not asked for. A switch of turns by freezing is the \
+         time from the order that freezes one instance \
+         to the first sign of life of another that is thawed; those in a tuning job are Hyperband's, {} rounds at \
+         most, with one place",
         args.trials,
         study::ROUNDS,
     );

@@ -62,9 +62,12 @@ pub(crate) fn run(args: &TuningArgs) -> Result<Exit> {
     }
     drop(progress);
     let intro = format!(
-        "{machine}.\n\nDelays: trials of `shoal/host` that print a value with the time every 20 ms, on real agents, {} at once; when a value was judged and when a trial had \
-         ended is what the journal says, when the next one ran what it printed itself. Trials that do nothing: random search, each one prints a value and \
-         ends, {} at once, from the request to the tuning job's end. The large study: {} trials, {} at once, on a server whose launcher plays their agents over the real socket; \
+        "{machine}.\n\nDelays: trials of `shoal/host` that print a value with the time every 20 ms, on real agents, {} \
+         at once; when a value was judged and when a trial had \
+         ended is what the journal says, when the next one ran what it printed itself. Trials that do nothing: random \
+         search, each one prints a value and \
+         ends, {} at once, from the request to the tuning job's end. The large study: {} trials, {} at once, on a \
+         server whose launcher plays their agents over the real socket; \
          a decision is the tuner's own time for one suggestion or judgement",
         delays::PARALLEL,
         peer::PARALLEL,

@@ -43,7 +43,8 @@ const PROGRAMS: [(&str, &str); 3] = [
 /// Arguments of `cargo xtask bench waits`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For each length all clients wait at once, each for a job of its own. The end is the job's own, TrainingEndTime; the return \
+    after_help = "For each length all clients wait at once, each for a job of its own. The end is the job's own, \
+                  TrainingEndTime; the return \
                         is told by the client's program, or is the end of the command."
 )]
 pub(crate) struct WaitsArgs {

@@ -122,10 +122,14 @@ pub(crate) fn run(args: &XgboostArgs) -> Result<Exit> {
     }
     drop(progress);
     let intro = format!(
-        "{machine}.\n\nThe same libxgboost ({}) on both sides, {WORKERS} workers of one thread each, hist, depth 6, the same CSV files, one per worker, \
-         made from a seed; training and validation loss in every round. Shoal: a job of {WORKERS} instances from CreateTrainingJob to Completed, with its \
-         channels in S3, sandboxes, logs and model upload. The peer: xgboost.dask with a DaskQuantileDMatrix on a LocalCluster, from the \
-         cluster's being up to the saved model, and with its start-up (imports, cluster) and end. Validation losses agree within {} %. Pairs in turns: {}.",
+        "{machine}.\n\nThe same libxgboost ({}) on both sides, {WORKERS} workers of one thread each, hist, depth 6, \
+         the same CSV files, one per worker, \
+         made from a seed; training and validation loss in every round. Shoal: a job of {WORKERS} instances from \
+         CreateTrainingJob to Completed, with its \
+         channels in S3, sandboxes, logs and model upload. The peer: xgboost.dask with a DaskQuantileDMatrix on a \
+         LocalCluster, from the \
+         cluster's being up to the saved model, and with its start-up (imports, cluster) and end. Validation losses \
+         agree within {} %. Pairs in turns: {}.",
         version_of(&python)?,
         TOLERANCE * 100.0,
         args.runs
@@ -161,7 +165,8 @@ fn peer(named: Option<&Path>) -> Result<PathBuf> {
     let python = named.map_or_else(|| home.join(PEER), Path::to_owned);
     ensure!(
         python.is_file(),
-        "there is no {}: `cargo xtask bench` installs the peer (python3 -m venv, then pip install xgboost-cpu==3.2.0 'dask[dataframe]' distributed), or name \
+        "there is no {}: `cargo xtask bench` installs the peer (python3 -m venv, then pip install xgboost-cpu==3.2.0 \
+         'dask[dataframe]' distributed), or name \
          a Python that has them by --peer",
         python.display()
     );

@@ -67,8 +67,10 @@ mod tests {
 
     #[test]
     fn what_names_an_algorithm_is_found() {
-        let declaration = "static A: Algorithm = Algorithm {\n    name: \"forest\",\n    hyperparameters: Hyperparameters {\n        \
-                           resource: Some(Resource { name: \"trees\", unit: \"all\" }),\n    },\n};\nstatic L: Library = Library {\n    \
+        let declaration = "static A: Algorithm = Algorithm {\n    name: \"forest\",\n    hyperparameters: \
+                           Hyperparameters {\n        \
+                           resource: Some(Resource { name: \"trees\", unit: \"all\" }),\n    },\n};\nstatic L: Library \
+                           = Library {\n    \
                            variable: \"FOREST_LIB\",\n};\n";
         let source = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         for (path, text, expected) in [

@@ -29,7 +29,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
             let members = members.into_iter().collect::<Vec<_>>().join(", ");
             let reasons = reasons.join("\n    ");
             problems.push(format!(
-                "{level}: these modules all reach each other by their imports: {members}; move what they share below them\n    {reasons}"
+                "{level}: these modules all reach each other by their imports: {members}; move what they share below \
+                 them\n    {reasons}"
             ));
         }
     }

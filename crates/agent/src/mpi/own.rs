@@ -112,7 +112,8 @@ fn fits(in_all: Option<u32>, places: &Places) -> Result<(), String> {
     let most = places.per_host.max(1).saturating_mul(u32::try_from(places.hosts.len()).unwrap_or(u32::MAX));
     match in_all {
         Some(in_all) if !(1..=most).contains(&in_all) => Err(format!(
-            "-np {in_all}: {} instances with {} ranks each have places for 1 to {most}; change processes_per_host, or -np in custom_mpi_options",
+            "-np {in_all}: {} instances with {} ranks each have places for 1 to {most}; change processes_per_host, or \
+             -np in custom_mpi_options",
             places.hosts.len(),
             places.per_host.max(1)
         )),

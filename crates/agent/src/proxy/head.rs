@@ -131,7 +131,8 @@ mod tests {
             ("CONNECT Example.com:443 HTTP/1.1\r\nHost: other\r\n\r\n", "example.com:443", true, "body"),
             ("CONNECT [fd00::1]:22 HTTP/1.0\r\n\r\n", "[fd00::1]:22", true, "body"),
             (
-                "GET http://a.b/c?d HTTP/1.1\r\nHost: elsewhere\r\nAccept: */*\r\nProxy-Authorization: x\r\nConnection: keep-alive\r\n\r\n",
+                "GET http://a.b/c?d HTTP/1.1\r\nHost: elsewhere\r\nAccept: */*\r\nProxy-Authorization: \
+                 x\r\nConnection: keep-alive\r\n\r\n",
                 "a.b:80",
                 false,
                 "GET /c?d HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\nAccept: */*\r\n\r\nbody",

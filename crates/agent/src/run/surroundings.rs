@@ -11,7 +11,8 @@ use crate::python::PackageFor;
 use crate::{image, package, python, toolkit};
 
 /// Why a job goes without.
-const NO_PACKAGE: &str = "it is in Shoal's Python package, and this server has none; build its wheel (cargo xtask package in a checkout) and name it \
+const NO_PACKAGE: &str = "it is in Shoal's Python package, and this server has none; build its wheel (cargo xtask \
+                          package in a checkout) and name it \
                           as python_package in shoal.toml";
 
 /// Why our package is not laid over an environment that has this version of Python.

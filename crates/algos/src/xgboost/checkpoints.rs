@@ -77,7 +77,8 @@ impl Checkpoints {
             && hyperparameters.parameter("subsample", "1").parse() != Ok(1.0)
         {
             log::warning(
-                "tree_method approx with subsample draws its bins from the rows of the first round: a training that goes on from a \
+                "tree_method approx with subsample draws its bins from the rows of the first round: a training that \
+                 goes on from a \
                  checkpoint ends with a good model, but not with the same one; tree_method hist does",
             );
         }

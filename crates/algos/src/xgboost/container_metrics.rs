@@ -230,7 +230,9 @@ impl Errors {
     fn measure(labels: &[f32], predictions: &Predictions, group: &Group) -> Result<Self, Failure> {
         if predictions.columns > 1 {
             return Err(Failure::User(
-                "Metrics mae, mse, rmse and r2 need one prediction per row, which objective multi:softprob does not give.".into(),
+                "Metrics mae, mse, rmse and r2 need one prediction per row, which objective multi:softprob does not \
+                 give."
+                    .into(),
             ));
         }
         let mut sums = [labels.len() as f64, 0.0, 0.0, 0.0];

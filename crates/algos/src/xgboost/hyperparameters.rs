@@ -193,14 +193,16 @@ fn check_together(named: &BTreeMap<&str, &str>) -> Result<(), HyperparameterErro
     } else {
         if updaters.iter().any(|updater| matches!(*updater, "shotgun" | "coord_descent")) {
             return refuse(
-                "Tree updater should be selected from these options: 'grow_colmaker', 'distcol', 'grow_histmaker', 'grow_skmaker', \
+                "Tree updater should be selected from these options: 'grow_colmaker', 'distcol', 'grow_histmaker', \
+                 'grow_skmaker', \
                  'grow_quantile_histmaker', 'sync', 'refresh', 'prune', 'shortgun', 'coord_descent'.",
             );
         }
         let growers = ["grow_colmaker", "distcol", "grow_histmaker", "grow_quantile_histmaker", "grow_skmaker"];
         if updaters.iter().filter(|updater| growers.contains(updater)).count() > 1 {
             return refuse(
-                "Only one tree grow plugin can be selected. Choose one from the following: 'grow_colmaker', 'distcol', 'grow_histmaker', \
+                "Only one tree grow plugin can be selected. Choose one from the following: 'grow_colmaker', 'distcol', \
+                 'grow_histmaker', \
                  'grow_skmaker'",
             );
         }
@@ -302,7 +304,8 @@ mod tests {
             ),
             (
                 &[("num_round", "1"), ("eval_metric", "rmse@1")],
-                "Metric 'rmse@1' is not supported. Parameter 'eval_metric' with customized threshold should be one of these options: 'error', 'ndcg', 'map'.",
+                "Metric 'rmse@1' is not supported. Parameter 'eval_metric' with customized threshold should be one of \
+                 these options: 'error', 'ndcg', 'map'.",
             ),
             (
                 &[("num_round", "1"), ("monotone_constraints", "1,0")],

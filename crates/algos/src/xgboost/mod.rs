@@ -124,7 +124,8 @@ fn train(paths: shoal_contract::Paths) -> Result<i32, Failure> {
     let job = &instance.job;
     if job.hyperparameters.contains_key("sagemaker_program") {
         return Err(Failure::User(
-            "the XGBoost image's script mode (hyperparameter sagemaker_program) is not supported: train in algorithm mode, or run the script \
+            "the XGBoost image's script mode (hyperparameter sagemaker_program) is not supported: train in algorithm \
+             mode, or run the script \
              in an image of your own"
                 .to_owned(),
         ));

@@ -266,7 +266,8 @@ fn check_metric(metric: &str) -> Result<(), HyperparameterError> {
     };
     if !matches!(name, "error" | "ndcg" | "map") {
         return refuse(format!(
-            "Metric '{metric}' is not supported. Parameter 'eval_metric' with customized threshold should be one of these options: 'error', \
+            "Metric '{metric}' is not supported. Parameter 'eval_metric' with customized threshold should be one of \
+             these options: 'error', \
              'ndcg', 'map'."
         ));
     }

@@ -100,7 +100,8 @@ fn take_part(
     }
     if let Some(channel) = missing {
         log::warning(&format!(
-            "Host {host} does not have {channel} data. This host {host} will not be used in distributed training. Please divide the \
+            "Host {host} does not have {channel} data. This host {host} will not be used in distributed training. \
+             Please divide the \
              {channel} data across instances properly."
         ));
         return Ok(());

@@ -22,7 +22,8 @@ impl Client {
         let configuration = match self.endpoint.region.as_str() {
             "us-east-1" => String::new(),
             region => format!(
-                "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+                "<CreateBucketConfiguration \
+                 xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
             ),
         };
         match self.s3(Method::PUT, &format!("/{bucket}"), configuration.into_bytes()) {
@@ -227,7 +228,8 @@ mod tests {
         assert_eq!(element(&body, "Quiet"), Some("true"));
         let refused = |key: &str| {
             format!(
-                "<DeleteResult><Error><Code>AccessDenied</Code><Key>{key}</Key><Message>no &lt;way&gt;</Message></Error></DeleteResult>"
+                "<DeleteResult><Error><Code>AccessDenied</Code><Key>{key}</Key><Message>no \
+                 &lt;way&gt;</Message></Error></DeleteResult>"
             )
         };
         let why = "AccessDenied: no <way>".to_owned();

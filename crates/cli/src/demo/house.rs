@@ -79,7 +79,8 @@ impl House {
     pub(super) fn invitation(&self) -> String {
         let dir = self.settings.data_dir.display();
         format!(
-            "\nThe server stays up at {} until Ctrl-C. In another terminal:\n  export SHOAL_DATA_DIR={dir}\n  shoal jobs list\n  eval \"$(shoal env)\"\n",
+            "\nThe server stays up at {} until Ctrl-C. In another terminal:\n  export SHOAL_DATA_DIR={dir}\n  shoal \
+             jobs list\n  eval \"$(shoal env)\"\n",
             self.client.url()
         )
     }

@@ -35,7 +35,8 @@ pub(crate) fn run(args: &CheckpointsArgs) -> Result<Exit> {
     } else if receipts.is_empty() {
         let name = &args.name;
         show(&format!(
-            "{name} has no checkpoints: `shoal train --checkpoints s3://BUCKET/PREFIX` keeps what the program writes to /opt/ml/checkpoints\n"
+            "{name} has no checkpoints: `shoal train --checkpoints s3://BUCKET/PREFIX` keeps what the program writes \
+             to /opt/ml/checkpoints\n"
         ))?;
     } else {
         let mut rows = vec![["PATH", "HOST", "BYTES", "SAVED", "SHA-256"].map(str::to_owned).to_vec()];

@@ -50,7 +50,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "tls_cert",
         value: "FILE",
-        help: "PEM file of the certificate for HTTPS, then those of its issuers; read again when it changes. In shoal.toml: tls = { cert = .., key = .. }",
+        help: "PEM file of the certificate for HTTPS, then those of its issuers; read again when it changes. In \
+               shoal.toml: tls = { cert = .., key = .. }",
         client: false,
         is_switch: false,
         default: |_| "none".to_owned(),
@@ -66,7 +67,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "tls_ca",
         value: "FILE",
-        help: "PEM file of the authority that clients must trust for that certificate; `none` is one that they trust anyway",
+        help: "PEM file of the authority that clients must trust for that certificate; `none` is one that they trust \
+               anyway",
         client: false,
         is_switch: false,
         default: |_| "none".to_owned(),
@@ -82,7 +84,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "tls",
         value: "BOOL",
-        help: "Speak HTTPS: with tls_cert, else with a self-made certificate, whose authority is tls/authority.pem in the data directory",
+        help: "Speak HTTPS: with tls_cert, else with a self-made certificate, whose authority is tls/authority.pem in \
+               the data directory",
         client: false,
         is_switch: true,
         default: |known| ((known.earlier)("tls_cert") != "none" || (known.earlier)("tls_key") != "none").to_string(),
@@ -90,7 +93,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "agents_listen",
         value: "ADDRESS",
-        help: "Address and port for agents on other machines, with TLS; port 0 takes a free one and keeps it; `none` is none. In shoal.toml: agents = { listen = .. }",
+        help: "Address and port for agents on other machines, with TLS; port 0 takes a free one and keeps it; `none` \
+               is none. In shoal.toml: agents = { listen = .. }",
         client: false,
         is_switch: false,
         default: |_| "none".to_owned(),
@@ -106,7 +110,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "launch_command",
         value: "COMMAND",
-        help: "Program, and its arguments with commas between, that starts agents on other machines: it is run with an agent's command line behind; `none` \
+        help: "Program, and its arguments with commas between, that starts agents on other machines: it is run with an \
+               agent's command line behind; `none` \
                starts them here. In shoal.toml: launch = { command = [..] }",
         client: false,
         is_switch: false,
@@ -219,7 +224,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "packing",
         value: "RULE",
-        help: "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if the machine runs short; `promise` \
+        help: "Memory that an instance holds: `use` is what it uses and a reserve, and the last to start is ended if \
+               the machine runs short; `promise` \
                is its whole type",
         client: false,
         is_switch: false,
@@ -252,7 +258,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "python_package",
         value: "FILE",
-        help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is none",
+        help: "Wheel of Shoal's Python package, for jobs that use PyTorch; `auto` looks beside this program, `none` is \
+               none",
         client: false,
         is_switch: false,
         default: |_| "auto".to_owned(),
@@ -260,7 +267,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "engine",
         value: "COMMAND",
-        help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the first that is there, `none` is none",
+        help: "Container engine that has the images which are in no table: docker, podman or a path; `auto` is the \
+               first that is there, `none` is none",
         client: false,
         is_switch: false,
         default: |_| "auto".to_owned(),
@@ -268,7 +276,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "network",
         value: "MODE",
-        help: "What jobs reach beside their own instances and this server: none, allow-list (hosts of network_allow) or host (what this machine reaches)",
+        help: "What jobs reach beside their own instances and this server: none, allow-list (hosts of network_allow) \
+               or host (what this machine reaches)",
         client: false,
         is_switch: false,
         default: |_| "none".to_owned(),
@@ -284,7 +293,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "network_allow",
         value: "HOSTS",
-        help: "Hosts that jobs may connect to, with commas between: pypi.org, *.huggingface.co, index.corp:8443, 10.1.0.0/16:*; without a port 80 and 443",
+        help: "Hosts that jobs may connect to, with commas between: pypi.org, *.huggingface.co, index.corp:8443, \
+               10.1.0.0/16:*; without a port 80 and 443",
         client: false,
         is_switch: false,
         default: |_| String::new(),

@@ -32,11 +32,14 @@ impl Settings {
         let network = &self.network;
         let reaches_a_list = network.max == NetworkMode::AllowList;
         let of_the_network = match (network.allow.is_empty(), reaches_a_list) {
-            (false, false) if network.max == NetworkMode::None => {
-                Some("network_allow names hosts, and no job may reach them: network is none; start with --network allow-list".to_owned())
-            }
+            (false, false) if network.max == NetworkMode::None => Some(
+                "network_allow names hosts, and no job may reach them: network is none; start with --network \
+                      allow-list"
+                    .to_owned(),
+            ),
             (true, true) => Some(
-                "network is allow-list, and network_allow names no host, so that jobs reach none; name some: --network-allow pypi.org"
+                "network is allow-list, and network_allow names no host, so that jobs reach none; name some: \
+                 --network-allow pypi.org"
                     .to_owned(),
             ),
             _ => None,

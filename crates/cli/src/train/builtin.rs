@@ -88,7 +88,8 @@ pub(crate) fn channels(algorithm: &Algorithm, request: &Value) -> Result<(), Str
             near(unknown, std::iter::once(needed).chain(others.iter().copied()).filter(|name| !given.contains(name)));
         let given = given.join(", ");
         return Err(format!(
-            "--channel {unknown}=...: {algorithm} has no channel of this name{hint} (given: {given}; it reads {needed}, and if there: {})",
+            "--channel {unknown}=...: {algorithm} has no channel of this name{hint} (given: {given}; it reads \
+             {needed}, and if there: {})",
             others.join(", ")
         ));
     }
@@ -117,7 +118,8 @@ mod tests {
             (
                 fine.clone(),
                 &["training"],
-                "--channel training=...: xgboost has no channel of this name; did you mean train? (given: training; it reads",
+                "--channel training=...: xgboost has no channel of this name; did you mean train? (given: training; it \
+                 reads",
             ),
             (
                 fine.clone(),

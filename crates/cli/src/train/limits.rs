@@ -47,7 +47,8 @@ pub(super) fn check(request: &Value) -> Result<(), String> {
     Ok(())
 }
 
-const INSTEAD: &str = "and give that in the script's directory (shoal train train.py uploads it) or as a channel (--channel NAME=FILE, then /opt/ml/input/data/NAME/FILE)";
+const INSTEAD: &str = "and give that in the script's directory (shoal train train.py uploads it) or as a channel \
+                       (--channel NAME=FILE, then /opt/ml/input/data/NAME/FILE)";
 
 fn too_much(text: &str, limits: TextLimits) -> Option<String> {
     let length = text.chars().count();

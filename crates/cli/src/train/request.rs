@@ -97,8 +97,11 @@ fn algorithm(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<(), S
     }
     set_default(algorithm, "TrainingInputMode", || json!("File"));
     if !algorithm.contains_key("TrainingImage") && !algorithm.contains_key("AlgorithmName") {
-        return Err("what shall be trained? Give a script (shoal train train.py), --image xgboost, a command behind --, or a request file"
-            .to_owned());
+        return Err(
+            "what shall be trained? Give a script (shoal train train.py), --image xgboost, a command behind --, \
+                    or a request file"
+                .to_owned(),
+        );
     }
     if !args.metrics.is_empty() {
         let definitions = args.metrics.iter().map(|metric| {
@@ -136,7 +139,8 @@ fn channels(args: &TrainArgs, request: &mut Map<String, Value>) -> Result<Vec<Up
             args.channel.iter().filter(|other| other.split_once('=').is_some_and(|(other, _)| other == name)).count();
         if times > 1 {
             return Err(format!(
-                "--channel {name} is given {times} times; a channel of several files is a directory, or a prefix in S3 (--channel {name}=s3://BUCKET/PREFIX/)"
+                "--channel {name} is given {times} times; a channel of several files is a directory, or a prefix in S3 \
+                 (--channel {name}=s3://BUCKET/PREFIX/)"
             ));
         }
         let mut words = rest.split(',');
@@ -271,7 +275,8 @@ mod tests {
     #[test]
     fn flags_go_before_the_file() {
         let file: Value = serde_saphyr::from_str(
-            "TrainingJobName: from-file\nAlgorithmSpecification: {TrainingImage: xgboost}\nHyperParameters: {eta: 0.1, num_round: 5, verbose: true}\n\
+            "TrainingJobName: from-file\nAlgorithmSpecification: {TrainingImage: xgboost}\nHyperParameters: {eta: 0.1, \
+             num_round: 5, verbose: true}\n\
              InputDataConfig: [{ChannelName: train, ContentType: text/libsvm}]\n",
         )
         .unwrap();

@@ -89,7 +89,10 @@ impl Script {
         let mut script = Self { source, directory, program, notes: Vec::new() };
         let image = args.image.take().unwrap_or_else(|| script.image(table));
         if image == HOST && script.source.has(REQUIREMENTS) {
-            script.notes.push(format!("{REQUIREMENTS} is not installed by {HOST}, which runs this machine's own Python; images with an environment do it (`shoal image list`)"));
+            script.notes.push(format!(
+                "{REQUIREMENTS} is not installed by {HOST}, which runs this machine's own \
+                                       Python; images with an environment do it (`shoal image list`)"
+            ));
         }
         args.image = Some(image);
         script.arguments(args)?;
@@ -303,7 +306,8 @@ pub(crate) fn is_uploaded(command: &[String]) -> Result<(), String> {
         return Ok(());
     };
     Err(format!(
-        "{script} is a file here, and no instance has it: `shoal train {script} ARGUMENTS` uploads its directory and runs it, and so does `shoal tune`. Files of a channel are at \
+        "{script} is a file here, and no instance has it: `shoal train {script} ARGUMENTS` uploads its directory and \
+         runs it, and so does `shoal tune`. Files of a channel are at \
          /opt/ml/input/data/NAME: `shoal train --channel NAME={script} -- python3 /opt/ml/input/data/NAME/...`"
     ))
 }

@@ -78,7 +78,8 @@ impl Source {
         if !files.iter().any(|(file, _)| file == script) {
             let script = script.display();
             return Err(format!(
-                "{script} is left out by .gitignore or {IGNORE_FILE}, and would not be there; add the line !{script} to {shown}/{IGNORE_FILE}"
+                "{script} is left out by .gitignore or {IGNORE_FILE}, and would not be there; add the line !{script} \
+                 to {shown}/{IGNORE_FILE}"
             ));
         }
         Ok(Self { directory: directory.to_owned(), files })
@@ -188,8 +189,10 @@ fn too_much(directory: &Path, files: &[(PathBuf, u64)], bytes: u64) -> String {
         false => (format!("{} files", files.len()), MOST_FILES.to_string()),
     };
     format!(
-        "{shown} is uploaded with the script, and is too much for that: {what}, of at most {most}. The biggest entries: {biggest}. Name what the script does not need in \
-         {shown}/{IGNORE_FILE} (lines as in .gitignore), give data as a channel (--channel train=data), or put the script into a directory of its own"
+        "{shown} is uploaded with the script, and is too much for that: {what}, of at most {most}. The biggest \
+         entries: {biggest}. Name what the script does not need in \
+         {shown}/{IGNORE_FILE} (lines as in .gitignore), give data as a channel (--channel train=data), or put the \
+         script into a directory of its own"
     )
 }
 

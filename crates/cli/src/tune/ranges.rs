@@ -50,7 +50,8 @@ fn makes_sense(list: &str, min: &str, max: &str, scaling: &str) -> Result<(), St
         "Logarithmic" if least <= 0.0 => {
             let first = if most > 0.0 { format!(", as in {}..{max},log", most / 1000.0) } else { String::new() };
             Err(format!(
-                "a logarithmic range holds numbers above 0, and this one begins at {min}; raise its smaller end{first}, or leave out log"
+                "a logarithmic range holds numbers above 0, and this one begins at {min}; raise its smaller \
+                 end{first}, or leave out log"
             ))
         }
         "ReverseLogarithmic" if list == "IntegerParameterRanges" => {

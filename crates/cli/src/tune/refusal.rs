@@ -157,7 +157,8 @@ impl<'a> Definition<'a> {
         let mut given = self.resources.iter().filter_map(|resource| self.fixed?.get(resource.name)?.as_str());
         let example = given.next().unwrap_or("81");
         format!(
-            "--strategy {strategy} has to know after how many values of {metric} ({unit}) a trial is whole: give --max-resource N, as in \
+            "--strategy {strategy} has to know after how many values of {metric} ({unit}) a trial is whole: give \
+             --max-resource N, as in \
              --max-resource {example}"
         )
     }
@@ -206,7 +207,8 @@ impl Refusal<'_> {
             () if self.has("is tuned, too") => {
                 let name = self.between("the hyperparameter '", "'")?;
                 format!(
-                    "--hp {name} fixes what --range or --choice {name} tunes, and so does a script's argument --{name}; a hyperparameter is one or the \
+                    "--hp {name} fixes what --range or --choice {name} tunes, and so does a script's argument \
+                     --{name}; a hyperparameter is one or the \
                      other: leave one out"
                 )
             }
@@ -215,14 +217,16 @@ impl Refusal<'_> {
                 let given = definition.metric_definitions().get(place.checked_sub(1)?)?;
                 let (name, regex) = (given["Name"].as_str()?, given["Regex"].as_str()?);
                 format!(
-                    "--metric '{name}={regex}': the value is what the first group of the expression finds, and it has none; put the number in \
+                    "--metric '{name}={regex}': the value is what the first group of the expression finds, and it has \
+                     none; put the number in \
                      parentheses, as in 'loss: (\\S+)'"
                 )
             }
             () if self.has("Grid is for categorical") => {
                 let name = self.between("only, and '", "'")?;
                 format!(
-                    "--strategy grid tries every combination of choices, and {name} is a range: list its values (--choice {name}=A,B,C), or say in how \
+                    "--strategy grid tries every combination of choices, and {name} is a range: list its values \
+                     (--choice {name}=A,B,C), or say in how \
                      many steps ranges are walked: --strategy '{{\"grid\":{{\"points\":5}}}}'"
                 )
             }
@@ -250,7 +254,8 @@ impl Refusal<'_> {
             () if self.has("is measured on the channel") => {
                 let channel = self.between("is measured on the channel ", ",")?;
                 format!(
-                    "the objective {metric} is measured on the channel {channel}, and there is none: give --channel {channel}=FILE"
+                    "the objective {metric} is measured on the channel {channel}, and there is none: give --channel \
+                     {channel}=FILE"
                 )
             }
             () if self.has("checkpointConfig.s3Uri'") => {
@@ -275,7 +280,8 @@ impl Refusal<'_> {
             .map(|(_, most)| most.chars().take_while(char::is_ascii_digit).collect::<String>())
         {
             Some(most) => format!(
-                "--name {name}: a tuning job's name has {most} characters at most, as its trials' names begin with it; this one has {}",
+                "--name {name}: a tuning job's name has {most} characters at most, as its trials' names begin with it; \
+                 this one has {}",
                 name.chars().count()
             ),
             None => format!("--name {name}: a tuning job's name is of letters, digits, and hyphens between them"),
@@ -287,14 +293,16 @@ impl Refusal<'_> {
             Some(length) => {
                 let most = self.between("at most ", " are possible")?;
                 Some(format!(
-                    "--checkpoints: the address is {length} characters long; with the names of trials and of files below it at most {most} are possible"
+                    "--checkpoints: the address is {length} characters long; with the names of trials and of files \
+                     below it at most {most} are possible"
                 ))
             }
             None if uri.starts_with("s3://") => {
                 self.0.split_once("checkpointConfig.s3Uri': ").map(|(_, what)| format!("--checkpoints: {what}"))
             }
             None => Some(format!(
-                "--checkpoints {uri}: wanted s3://BUCKET/PREFIX; checkpoints are kept in this server's S3, not in a directory"
+                "--checkpoints {uri}: wanted s3://BUCKET/PREFIX; checkpoints are kept in this server's S3, not in a \
+                 directory"
             )),
         }
     }
@@ -303,7 +311,8 @@ impl Refusal<'_> {
 /// `--metric` for a program whose lines nobody knows.
 fn how_to_read(metric: &str) -> String {
     format!(
-        "give --metric '{metric}=REGEX', whose first group is the value: --metric '{metric}={metric}: (\\S+)' reads lines such as {metric}: 0.25"
+        "give --metric '{metric}=REGEX', whose first group is the value: --metric '{metric}={metric}: (\\S+)' reads \
+         lines such as {metric}: 0.25"
     )
 }
 

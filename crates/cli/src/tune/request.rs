@@ -331,8 +331,10 @@ mod tests {
     #[test]
     fn flags_go_before_the_file() {
         let file: Value = serde_saphyr::from_str(
-            "HyperParameterTuningJobName: from-file\nHyperParameterTuningJobConfig:\n  Strategy: Random\n  ResourceLimits: {MaxNumberOfTrainingJobs: 3}\n  \
-             ParameterRanges: {IntegerParameterRanges: [{Name: eta, MinValue: '0', MaxValue: '1'}]}\nTrainingJobDefinition:\n  \
+            "HyperParameterTuningJobName: from-file\nHyperParameterTuningJobConfig:\n  Strategy: \
+             Random\n  ResourceLimits: {MaxNumberOfTrainingJobs: 3}\n  \
+             ParameterRanges: {IntegerParameterRanges: [{Name: eta, MinValue: '0', MaxValue: \
+             '1'}]}\nTrainingJobDefinition:\n  \
              StaticHyperParameters: {num_round: 5}\n  AlgorithmSpecification: {TrainingImage: xgboost}\n  \
              HyperParameterTuningResourceConfig: {InstanceType: ml.m5.large, InstanceCount: 2}\n",
         )

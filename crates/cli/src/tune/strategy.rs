@@ -146,7 +146,8 @@ impl Strategy {
         let most = longest(&["Tags", "Value"]);
         if text.len() > most {
             return Err(format!(
-                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {most} are allowed; leave out what is the default",
+                "--strategy: it is {} characters long as the value of the tag {TAG} (in base64), and {most} are \
+                 allowed; leave out what is the default",
                 text.len()
             ));
         }

@@ -195,7 +195,8 @@ fn sections(study: &StudyDescription, index: usize, definition: &StudyDefinition
             "curves",
             "",
             "Learning curves",
-            "The objective after each unit of resource. Curves that end early were stopped; the thick one is the best trial.",
+            "The objective after each unit of resource. Curves that end early were stopped; the thick one is the best \
+             trial.",
         ),
         (
             !rungs(study, index).is_empty() && trials.iter().any(|trial| trial.curve.len() > 1),
@@ -230,7 +231,8 @@ fn sections(study: &StudyDescription, index: usize, definition: &StudyDefinition
     for (_, id, size, title, note) in all.iter().filter(|(is_there, ..)| *is_there) {
         let _ = write!(
             text,
-            "<h2>{title}</h2><p>{note}</p><div class=\"chart{size}\" id=\"{id}\" role=\"img\" aria-label=\"{title}\"></div>"
+            "<h2>{title}</h2><p>{note}</p><div class=\"chart{size}\" id=\"{id}\" role=\"img\" \
+             aria-label=\"{title}\"></div>"
         );
     }
     text

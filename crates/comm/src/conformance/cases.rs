@@ -120,7 +120,8 @@ impl fmt::Display for Case {
         let Self { number, kind, dtype, counts, in_place, shift, registered, .. } = self;
         write!(
             f,
-            "case {number}: {kind} of {counts:?} {dtype}, in place {in_place}, shifted {shift}, registered {registered:b}"
+            "case {number}: {kind} of {counts:?} {dtype}, in place {in_place}, shifted {shift}, registered \
+             {registered:b}"
         )
     }
 }

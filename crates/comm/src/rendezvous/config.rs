@@ -165,7 +165,8 @@ impl Config {
         if let Some(address) = variables.text("SHOAL_COMM_ADDRESS") {
             let parsed = address.parse().map_err(|_| {
                 Error::config(format!(
-                    "SHOAL_COMM_ADDRESS is {address:?}, which is no IP address: give one of this machine's (`ip addr` lists them)"
+                    "SHOAL_COMM_ADDRESS is {address:?}, which is no IP address: give one of this machine's (`ip addr` \
+                     lists them)"
                 ))
             })?;
             config.address = Some(parsed);
@@ -283,7 +284,8 @@ impl Config {
         }
         if self.rank >= self.size {
             return Err(Error::config(format!(
-                "RANK is {} and WORLD_SIZE {}: ranks go from 0 to {}. Give every process its own, and all the same WORLD_SIZE",
+                "RANK is {} and WORLD_SIZE {}: ranks go from 0 to {}. Give every process its own, and all the same \
+                 WORLD_SIZE",
                 self.rank,
                 self.size,
                 self.size - 1
@@ -291,7 +293,8 @@ impl Config {
         }
         if self.joins && self.replaces {
             return Err(Error::config(
-                "a process either replaces a lost rank or joins as a new one: set SHOAL_COMM_REPLACES or SHOAL_COMM_JOINS, not both"
+                "a process either replaces a lost rank or joins as a new one: set SHOAL_COMM_REPLACES or \
+                 SHOAL_COMM_JOINS, not both"
                     .to_owned(),
             ));
         }
@@ -311,13 +314,15 @@ impl Config {
         }
         if self.heartbeat < LEAST_HEARTBEAT {
             return Err(Error::config(format!(
-                "a heartbeat of {:?} is too short to tell a busy machine from a hung one: set at least {LEAST_HEARTBEAT:?}",
+                "a heartbeat of {:?} is too short to tell a busy machine from a hung one: set at least \
+                 {LEAST_HEARTBEAT:?}",
                 self.heartbeat
             )));
         }
         match &self.meeting {
             Meeting::Tcp { host, .. } if self.secret.is_empty() && !is_loopback(host) => Err(Error::config(format!(
-                "MASTER_ADDR is {host:?}, which other machines can reach, and there is no secret: set SHOAL_COMM_SECRET to the same random text \
+                "MASTER_ADDR is {host:?}, which other machines can reach, and there is no secret: set \
+                 SHOAL_COMM_SECRET to the same random text \
                  on all ranks (`openssl rand -hex 16` makes one), so that no stranger can join"
             ))),
             Meeting::Tcp { port: 0, .. } => {
@@ -341,7 +346,8 @@ impl Config {
             return Ok(());
         }
         Err(Error::config(
-            "NCCL is asked for, and this program was built without it: build it with shoal-comm's feature `nccl`, or choose another transport \
+            "NCCL is asked for, and this program was built without it: build it with shoal-comm's feature `nccl`, or \
+             choose another transport \
              (SHOAL_COMM_TRANSPORT=auto)"
                 .to_owned(),
         ))
@@ -369,7 +375,8 @@ impl Variables<'_> {
     fn required(&self, name: &str) -> Result<String, Error> {
         self.text(name).ok_or_else(|| {
             Error::config(format!(
-                "{name} is not set: a launcher (torchrun, a job's distribution) sets MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE: \
+                "{name} is not set: a launcher (torchrun, a job's distribution) sets MASTER_ADDR, MASTER_PORT, RANK \
+                 and WORLD_SIZE: \
                  start it by torchrun --nproc-per-node N, or set all four by hand"
             ))
         })

@@ -55,7 +55,8 @@ impl Door {
     pub(crate) fn open(address: IpAddr, secret: &Secret) -> Result<Self, Error> {
         let listener = TcpListener::bind((address, 0)).map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrNotAvailable => Error::config(format!(
-                "this machine has no address {address} to listen on: correct SHOAL_COMM_ADDRESS (`ip addr` lists those that it has)"
+                "this machine has no address {address} to listen on: correct SHOAL_COMM_ADDRESS (`ip addr` lists those \
+                 that it has)"
             )),
             _ => Error::io(format!("listen on {address} for other ranks"), error),
         })?;

@@ -17,7 +17,8 @@ pub(crate) fn gather(store: &dyn Store, me: &Member, patience: Duration) -> Resu
     let there = read(&there, me.rank, store)?;
     if there.incarnation != me.incarnation {
         return Err(Error::rendezvous(format!(
-            "two processes say that they are rank {}: {} and {} (met at {}). Give every process its own RANK from 0 to {}, or another \
+            "two processes say that they are rank {}: {} and {} (met at {}). Give every process its own RANK from 0 to \
+             {}, or another \
              meeting place if these are two groups",
             me.rank,
             there.text(),
@@ -56,7 +57,8 @@ pub(crate) fn gather(store: &dyn Store, me: &Member, patience: Duration) -> Resu
             (0..me.size).filter(|rank| !found.contains_key(rank)).map(|rank| rank.to_string()).collect();
         if Instant::now() >= end {
             return Err(Error::rendezvous(format!(
-                "rank {} timed out after {:.0} s at {}: these ranks have not come: {}. Are their processes running, with WORLD_SIZE {} and the same \
+                "rank {} timed out after {:.0} s at {}: these ranks have not come: {}. Are their processes running, \
+                 with WORLD_SIZE {} and the same \
                  meeting place?",
                 me.rank,
                 patience.as_secs_f64(),
@@ -79,7 +81,8 @@ fn key(rank: u32) -> String {
 fn read(bytes: &[u8], rank: u32, store: &dyn Store) -> Result<Member, Error> {
     Member::decode(bytes).filter(|member| member.rank == rank).ok_or_else(|| {
         Error::rendezvous(format!(
-            "what stands at {} for rank {rank} was not written by this version of the library: use a new meeting place, and the same version \
+            "what stands at {} for rank {rank} was not written by this version of the library: use a new meeting \
+             place, and the same version \
              of Shoal on all hosts",
             store.place()
         ))

@@ -205,7 +205,8 @@ pub(crate) fn connect(
 ) -> Result<(), Error> {
     let lost = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::rendezvous(format!(
-            "{peer} took the connection and did not answer the handshake: is it a rank of this group, and is it running (not stopped)?"
+            "{peer} took the connection and did not answer the handshake: is it a rank of this group, and is it \
+             running (not stopped)?"
         )),
         _ => Error::io(format!("shake hands with {peer}"), error),
     };
@@ -253,7 +254,8 @@ fn refusal(not: NotHello, peer: &str) -> Error {
     match not {
         NotHello::Version(theirs) => Error::Version { peer: peer.to_owned(), ours: PROTOCOL, theirs },
         NotHello::Stranger => Error::rendezvous(format!(
-            "{peer} does not speak this library's protocol: another program has that address. Check MASTER_ADDR and MASTER_PORT, \
+            "{peer} does not speak this library's protocol: another program has that address. Check MASTER_ADDR and \
+             MASTER_PORT, \
              which must be the same on all ranks and belong to nobody else"
         )),
     }

@@ -15,7 +15,8 @@ pub(super) fn place(hosts: &str, current: &str, training: Option<&str>) -> Resul
         let rank = of_distribution.iter().position(|name| *name == current).ok_or_else(|| {
             let named = of_distribution.join(", ");
             Error::config(format!(
-                "this instance, {current}, is in no instance group of the job's distribution, which is for {named}: join the group on those alone, or \
+                "this instance, {current}, is in no instance group of the job's distribution, which is for {named}: \
+                 join the group on those alone, or \
                  set RANK and WORLD_SIZE"
             ))
         })?;
@@ -25,7 +26,8 @@ pub(super) fn place(hosts: &str, current: &str, training: Option<&str>) -> Resul
     names.sort_unstable_by_key(|name| (name.len(), *name));
     let rank = names.iter().position(|name| *name == current).ok_or_else(|| {
         Error::config(format!(
-            "SM_CURRENT_HOST is {current:?}, which is not in SM_HOSTS, {hosts}: leave both as the job's agent sets them, or set RANK and WORLD_SIZE"
+            "SM_CURRENT_HOST is {current:?}, which is not in SM_HOSTS, {hosts}: leave both as the job's agent sets \
+             them, or set RANK and WORLD_SIZE"
         ))
     })?;
     Ok((rank, names.len()))

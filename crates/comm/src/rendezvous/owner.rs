@@ -122,9 +122,12 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn the_table_is_read() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1234 1 0 100 0 0 10 0\n   \
-             1: 0100007F:1F90 0100007F:8235 01 00000000:00000000 00:00000000 00000000  1000        0 5678 1 0 20 4 30 10 -1\n";
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
+                     inode\n   \
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1234 1 0 100 0 0 \
+                     10 0\n   \
+             1: 0100007F:1F90 0100007F:8235 01 00000000:00000000 00:00000000 00000000  1000        0 5678 1 0 20 4 30 \
+                     10 -1\n";
         let (a, b) = ("127.0.0.1:8080".parse().unwrap(), "127.0.0.1:33333".parse().unwrap());
         assert_eq!((find(table, a, b), find(table, b, a), find("", a, b)), (Some(1000), None, None));
         assert_eq!(written("[::1]:80".parse().unwrap()), "00000000000000000000000001000000:0050");

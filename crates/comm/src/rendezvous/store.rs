@@ -152,7 +152,8 @@ impl Store for FileStore {
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => {
                 Err(Error::rendezvous(format!(
-                    "cannot link {} ({error}): ranks meet in directories of file systems that have hard links; choose another directory",
+                    "cannot link {} ({error}): ranks meet in directories of file systems that have hard links; choose \
+                     another directory",
                     path.display()
                 )))
             }

@@ -118,15 +118,18 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
     let addresses = resolve(host, port)?;
     TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Error::rendezvous(format!(
-            "rank 0 cannot listen on {host}:{port}: the address is in use, by another group or program, or by a second process with \
+            "rank 0 cannot listen on {host}:{port}: the address is in use, by another group or program, or by a second \
+             process with \
              RANK 0. Set MASTER_PORT to a free port on all ranks, or end what holds this one (`ss -ltnp` names it)"
         )),
         io::ErrorKind::AddrNotAvailable => Error::rendezvous(format!(
-            "rank 0 cannot listen on {host}:{port}: this machine has no such address. MASTER_ADDR must be an address of the machine on \
+            "rank 0 cannot listen on {host}:{port}: this machine has no such address. MASTER_ADDR must be an address \
+             of the machine on \
              which rank 0 runs"
         )),
         io::ErrorKind::PermissionDenied => Error::rendezvous(format!(
-            "rank 0 may not listen on {host}:{port}: ports below 1024 are for the superuser. Set MASTER_PORT to one above"
+            "rank 0 may not listen on {host}:{port}: ports below 1024 are for the superuser. Set MASTER_PORT to one \
+             above"
         )),
         _ => Error::io(format!("listen on {host}:{port}"), error),
     })
@@ -218,7 +221,8 @@ impl TcpStore {
             };
             if Instant::now() >= end {
                 return Err(Error::rendezvous(format!(
-                    "rank {rank} found nobody at {place} in {:.0} s ({error}): rank 0 has not come. Is it running, are MASTER_ADDR and \
+                    "rank {rank} found nobody at {place} in {:.0} s ({error}): rank 0 has not come. Is it running, are \
+                     MASTER_ADDR and \
                      MASTER_PORT the same on all ranks, and does no firewall stand between?",
                     timeout.as_secs_f64()
                 )));

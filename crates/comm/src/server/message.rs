@@ -57,7 +57,8 @@ impl Ask {
             _ => {}
         }
         let problem = format!(
-            "parameter server: a worker asked {code} of {len} elements at {at}, of a part of {part}; use the same Shoal on all hosts"
+            "parameter server: a worker asked {code} of {len} elements at {at}, of a part of {part}; use the same \
+             Shoal on all hosts"
         );
         Err(Error::Config { problem })
     }

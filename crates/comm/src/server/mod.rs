@@ -191,7 +191,8 @@ fn agree(group: &dyn ProcessGroup, spec: &Spec, can_be: bool) -> Result<(), Erro
     let (refused, different) = (those(&|given| given[0] == 0), those(&|given| given[1..] != all[0][1..]));
     let problem = if !different.is_empty() {
         format!(
-            "ranks {different:?} gave another specification than rank 0; all must give the same tensors, servers, workers and consistency"
+            "ranks {different:?} gave another specification than rank 0; all must give the same tensors, servers, \
+             workers and consistency"
         )
     } else if !refused.is_empty() {
         format!("ranks {refused:?} found that it cannot be, and say why")

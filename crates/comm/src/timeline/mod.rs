@@ -270,7 +270,8 @@ impl Recorder {
         let path = self.directory.join(format!("rank-{}.json", self.rank));
         if let Err(error) = fs::create_dir_all(&self.directory).and_then(|()| fs::write(&path, text)) {
             eprintln!(
-                "shoal-comm: cannot write the timeline {}: {error}; set SHOAL_COMM_TIMELINE to a directory that can be written",
+                "shoal-comm: cannot write the timeline {}: {error}; set SHOAL_COMM_TIMELINE to a directory that can be \
+                 written",
                 path.display()
             );
         }

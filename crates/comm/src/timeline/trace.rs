@@ -71,7 +71,8 @@ fn push(text: &mut String, rank: usize, thread: usize, group: &str, event: &Even
             let time = micro(time);
             let _ = writeln!(
                 text,
-                "{{\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{time},\"id\":\"{id}\",\"name\":\"wait for its turn\",\"cat\":\"wait\"}},"
+                "{{\"ph\":\"{phase}\",\"pid\":{rank},\"tid\":{thread},\"ts\":{time},\"id\":\"{id}\",\"name\":\"wait \
+                 for its turn\",\"cat\":\"wait\"}},"
             );
         }
     }

@@ -69,7 +69,8 @@ fn transport(
             node.check(Some(watch.alarm()), epoch)?;
             node.still_there(neighbour, epoch)?;
             let late = || {
-                let what = "did not take part in measuring the memory that ranks of this host share: does it hang, or is the machine overloaded?";
+                let what = "did not take part in measuring the memory that ranks of this host share: does it hang, or \
+                            is the machine overloaded?";
                 Error::rendezvous(format!("rank {neighbour} {what}"))
             };
             if Instant::now() < end { Ok(()) } else { Err(late()) }

@@ -28,7 +28,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// What to look at where ranks of one host do not hand each other memory.
-const ADVICE: &str = "do they all run, as the same user, in one network namespace? Different SHOAL_COMM_HOST keep ranks from sharing memory";
+const ADVICE: &str = "do they all run, as the same user, in one network namespace? Different SHOAL_COMM_HOST keep \
+                      ranks from sharing memory";
 
 /// Every node's segment, this one's own among them, in the order of `nodes`; all of them are on
 /// this host.

@@ -117,7 +117,8 @@ impl Formed {
         let advice = match attempt.who {
             Who::Living => "every living rank must call shrink after a failed operation",
             Who::WithReplacements => {
-                "every living rank must call rejoin, and every lost one needs a replacement: the same program with the same environment and \
+                "every living rank must call rejoin, and every lost one needs a replacement: the same program with the \
+                 same environment and \
                  SHOAL_COMM_REPLACES=1"
             }
         };

@@ -34,7 +34,8 @@ pub(super) fn settle(
             None if Instant::now() >= end => {
                 let missing: Vec<_> = nodes.iter().filter(|other| !formed.contains(other)).collect();
                 return Err(Error::rendezvous(format!(
-                    "rank {} waited for ranks {missing:?} to connect with all others in epoch {epoch}: can all hosts reach each other?",
+                    "rank {} waited for ranks {missing:?} to connect with all others in epoch {epoch}: can all hosts \
+                     reach each other?",
                     node.me
                 )));
             }

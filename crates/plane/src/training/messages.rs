@@ -182,7 +182,8 @@ pub(crate) fn no_longer_fits(rejection: &Rejection) -> String {
 pub(crate) fn evicted(used_bytes: u64, who: &str) -> String {
     format!(
         "Ended: the memory of the machine ran short while {who} used {}. It is started again from its checkpoints \
-         when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" in shoal.toml)",
+         when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" \
+         in shoal.toml)",
         gib(used_bytes)
     )
 }

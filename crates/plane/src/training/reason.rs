@@ -42,7 +42,8 @@ fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> St
     if let Some(used) = end.crowded_out {
         let used = gib(used);
         return internal_error(&format!(
-            "the memory of the machine ran short, and the kernel ended a program of algo-{host}, which used {used}; run fewer training jobs at once, or let \
+            "the memory of the machine ran short, and the kernel ended a program of algo-{host}, which used {used}; \
+             run fewer training jobs at once, or let \
              each wait for its whole type (packing = \"promise\" in shoal.toml)"
         ));
     }

@@ -146,7 +146,8 @@ fn no_objective(job: &TuningJob) -> String {
     let metrics: Vec<&str> =
         job.spec.definitions.iter().filter_map(|spec| Some(spec.objectives.first()?.metric.as_str())).collect();
     let text = format!(
-        "No objective metrics found after running {} training job{}: the objective metric {} never appeared in the output of the first training job that completed. \
+        "No objective metrics found after running {} training job{}: the objective metric {} never appeared in the \
+         output of the first training job that completed. \
          Check that its metric definition's regular expression matches what the program prints.",
         job.ended_trials(),
         if job.ended_trials() == 1 { "" } else { "s" },

@@ -24,10 +24,17 @@ pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>
         stored => stored.map_err(|error| internal(&error))?,
     };
     Ok((!has_model).then(|| {
-        let state = if row.status == "Stopped" { "was stopped before its program had saved one" } else { "ended without one" };
+        let state = if row.status == "Stopped" {
+            "was stopped before its program had saved \
+             one"
+        } else {
+            "ended without one"
+        };
         format!(
-            "The best training job, {}, has no model: it {state}. A program that saves its model in /opt/ml/model at each improvement, or when it receives \
-             SIGTERM, leaves it however it ends; its checkpoints, if it writes any, are below its CheckpointConfig.S3Uri",
+            "The best training job, {}, has no model: it {state}. A program that saves its model in /opt/ml/model at \
+             each improvement, or when it receives \
+             SIGTERM, leaves it however it ends; its checkpoints, if it writes any, are below its \
+             CheckpointConfig.S3Uri",
             best.job
         )
     }))

@@ -35,7 +35,8 @@ impl Api {
             return Err(Error::new(
                 ErrorCode::AccessDenied,
                 format!(
-                    "not authorized to perform sts:AssumeRole on {role}: the roles of this server are those of the account {account}"
+                    "not authorized to perform sts:AssumeRole on {role}: the roles of this server are those of the \
+                     account {account}"
                 ),
             ));
         }

@@ -29,7 +29,8 @@ pub(super) fn open(question: &str, token: &str) -> Result<String, Error> {
     let place = token.get(SEAL..).and_then(text_of_hex);
     place.filter(|place| digest(question, place) == token[..SEAL]).ok_or_else(|| {
         Error::validation(
-            "Invalid pagination token (nextToken): give the token of the page before unchanged, with the same filters and order.",
+            "Invalid pagination token (nextToken): give the token of the page before unchanged, with the same filters \
+             and order.",
         )
     })
 }

@@ -153,7 +153,8 @@ impl Api {
             }
             if update.remote_debug.is_some() && !matches!(secondary_status(&row.keys), "Downloading" | "Training") {
                 return Err(Error::validation(format!(
-                    "remoteDebugConfig can be updated while the secondary status is Downloading or Training, and it is {}.",
+                    "remoteDebugConfig can be updated while the secondary status is Downloading or Training, and it is \
+                     {}.",
                     secondary_status(&row.keys)
                 )));
             }
@@ -191,7 +192,8 @@ impl Api {
             return Err(Error::new(
                 ErrorCode::ResourceInUse,
                 format!(
-                    "The warm pool of the training job {name} is Available; UpdateTrainingJob with KeepAlivePeriodInSeconds 0 ends it, then the \
+                    "The warm pool of the training job {name} is Available; UpdateTrainingJob with \
+                     KeepAlivePeriodInSeconds 0 ends it, then the \
                      training job can be deleted."
                 ),
             ));
@@ -247,7 +249,8 @@ fn deletable(row: &ResourceRow) -> Result<(), Error> {
     Err(Error::new(
         ErrorCode::ResourceInUse,
         format!(
-            "The training job {} is in status {}; only training jobs in a terminal state (Completed, Failed, Stopped) can be deleted.",
+            "The training job {} is in status {}; only training jobs in a terminal state (Completed, Failed, Stopped) \
+             can be deleted.",
             row.name, row.status
         ),
     ))

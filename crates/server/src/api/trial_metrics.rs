@@ -115,7 +115,8 @@ impl Api {
             [] => Err(Error::new(
                 ErrorCode::ResourceNotFound,
                 format!(
-                    "There is no trial component {component}: Shoal has those of training jobs, named <job>{SUFFIX} in lower case."
+                    "There is no trial component {component}: Shoal has those of training jobs, named <job>{SUFFIX} in \
+                     lower case."
                 ),
             )),
             several => Err(Error::validation(format!(

@@ -127,7 +127,8 @@ impl Api {
             None => Err(gone),
             Some(row) if row.ended => Ok(None),
             Some(row) => Err(Error::validation(format!(
-                "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, Failed, Stopped) can be \
+                "The hyperparameter tuning job {} is in status {}; only tuning jobs in a terminal state (Completed, \
+                 Failed, Stopped) can be \
                  deleted; stop it first.",
                 row.name, row.status
             ))),

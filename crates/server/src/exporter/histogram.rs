@@ -67,7 +67,8 @@ mod tests {
         }
         let mut text = Text::default();
         histogram.write(&mut text, "t", "Time.");
-        let expected = "# HELP t Time.\n# TYPE t histogram\nt_bucket{kind=\"a\",le=\"0.5\"} 2\nt_bucket{kind=\"a\",le=\"1\"} 3\n\
+        let expected = "# HELP t Time.\n# TYPE t histogram\nt_bucket{kind=\"a\",le=\"0.5\"} \
+                        2\nt_bucket{kind=\"a\",le=\"1\"} 3\n\
                         t_bucket{kind=\"a\",le=\"+Inf\"} 4\nt_sum{kind=\"a\"} 5.5\nt_count{kind=\"a\"} 4\n";
         assert_eq!(text.into_string(), expected);
     }

@@ -78,10 +78,16 @@ fn judged(certificate: &CertificateDer<'_>, now_s: u64) -> Option<webpki::Error>
 pub(super) fn complaint(certificate: &CertificateDer<'_>, now_s: u64) -> Option<String> {
     let ago = |then: u64| format!("{} days ago", now_s.saturating_sub(then) / DAY_S);
     match judged(certificate, now_s) {
-        Some(webpki::Error::CertExpired { not_after, .. }) => Some(format!("has expired, {}: clients refuse it", ago(not_after.as_secs()))),
+        Some(webpki::Error::CertExpired { not_after, .. }) => Some(format!(
+            "has expired, {}: clients refuse \
+             it",
+            ago(not_after.as_secs())
+        )),
         Some(webpki::Error::CertNotValidYet { .. }) => Some("is not valid yet: clients refuse it".to_owned()),
         Some(webpki::Error::CaUsedAsEndEntity) => Some(
-            "is an authority's own (CA:TRUE): the commands of shoal and other clients refuse it; let it sign one for the server".to_owned(),
+            "is an authority's own (CA:TRUE): the commands of shoal and other clients refuse it; let it sign one for \
+             the server"
+                .to_owned(),
         ),
         _ => {
             let left = end_s(certificate)?.saturating_sub(now_s);

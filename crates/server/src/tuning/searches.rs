@@ -251,7 +251,8 @@ impl Searches {
                         && !has_checkpoint(rows, job, told_ms)?
                     {
                         tracing::warn!(
-                            "{job} has no checkpoint: trial {number} of tuning job {}, which was to begin with it, begins anew",
+                            "{job} has no checkpoint: trial {number} of tuning job {}, which was to begin with it, \
+                             begins anew",
                             self.nursery.tuning
                         );
                         origin = None;

@@ -102,7 +102,8 @@ pub(crate) fn designs(request: &CreateTuningJob, seed: u64, images: &dyn Images)
 fn chosen(text: &str) -> Result<Chosen, Error> {
     let wrong = |error: serde_json::Error| {
         Error::validation(format!(
-            "The tag {STRATEGY_TAG} is no strategy: {error}. It is a name such as 'tpe' or 'bayesian+asha', or JSON (also in base64) with any of \
+            "The tag {STRATEGY_TAG} is no strategy: {error}. It is a name such as 'tpe' or 'bayesian+asha', or JSON \
+             (also in base64) with any of \
              strategy, searcher, scheduler, conditions, objectives and grid."
         ))
     };
@@ -169,7 +170,8 @@ fn design(
     let note = if checkpoints || is_spelt_out { None } else { stopping_form(&mut scheduler) };
     if !checkpoints && matches!(scheduler, SchedulerSpec::Pbt(_)) {
         return Err(Error::validation(format!(
-            "Invalid value at '{}.checkpointConfig': population based training starts trials from others' checkpoints; say where the program keeps them.",
+            "Invalid value at '{}.checkpointConfig': population based training starts trials from others' checkpoints; \
+             say where the program keeps them.",
             definition.path
         )));
     }

@@ -227,7 +227,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Trouble {
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     Trouble::Never(format!(
-        "the tuner panicked, which is a mistake of Shoal's own ({text}); the server's log says where. What was found is kept: a new tuning job may start \
+        "the tuner panicked, which is a mistake of Shoal's own ({text}); the server's log says where. What was found \
+         is kept: a new tuning job may start \
          from this one (WarmStartConfig), with another strategy or another RandomSeed"
     ))
 }

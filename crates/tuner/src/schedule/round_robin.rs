@@ -62,7 +62,8 @@ impl RoundRobin {
         };
         if let Some(name) = pauses {
             return wrong(format!(
-                "its rule is {name}, which pauses trials itself: use a rule that stops them (behind, median, or \"form\":\"stopping\")"
+                "its rule is {name}, which pauses trials itself: use a rule that stops them (behind, median, or \
+                 \"form\":\"stopping\")"
             ));
         }
         Ok(Self { width: options.width as usize, rule: options.rule.build(space)?, ready: BTreeSet::new() })

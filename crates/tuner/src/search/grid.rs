@@ -54,7 +54,8 @@ impl Grid {
             if points == 0 {
                 let name = &parameter.name;
                 return Err(wrong(format!(
-                    "parameter {name} is numeric: say how many points it has (\"points\", or \"by_name\": {{\"{name}\": 5}}), or make it categorical"
+                    "parameter {name} is numeric: say how many points it has (\"points\", or \"by_name\": \
+                     {{\"{name}\": 5}}), or make it categorical"
                 )));
             }
             values.push(steps(space, index, [min, max], points));

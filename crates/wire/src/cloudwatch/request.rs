@@ -114,7 +114,8 @@ impl Input for GetMetricStatistics {
         let points = (span.end_ms - span.start_ms).div_ceil(span.period_ms);
         if points > MOST_STATISTICS {
             return Err(combination(&format!(
-                "You have requested up to {points} datapoints, which exceeds the limit of {MOST_STATISTICS}. You may reduce the datapoints requested by \
+                "You have requested up to {points} datapoints, which exceeds the limit of {MOST_STATISTICS}. You may \
+                 reduce the datapoints requested by \
                  increasing Period, or decreasing the time range."
             )));
         }
@@ -239,7 +240,8 @@ impl Span {
     fn of(start_s: f64, end_s: f64, period_s: u32) -> Result<Self, Error> {
         if !matches!(period_s, 1 | 5 | 10 | 20 | 30) && !period_s.is_multiple_of(60) {
             return Err(value(&format!(
-                "The value {period_s} for parameter Period is not supported: it is 1, 5, 10, 20, 30 or a multiple of 60."
+                "The value {period_s} for parameter Period is not supported: it is 1, 5, 10, 20, 30 or a multiple of \
+                 60."
             )));
         }
         let (start, end) = (timestamp::from_seconds(start_s), timestamp::from_seconds(end_s));
@@ -265,7 +267,8 @@ impl Statistic {
             "Maximum" => Ok(Self::Maximum),
             other => other.strip_prefix('p').and_then(percent).map(Self::Percentile).ok_or_else(|| {
                 value(&format!(
-                    "The value {other} for parameter Stat is not supported: Shoal computes SampleCount, Average, Sum, Minimum, Maximum and percentiles such as p99."
+                    "The value {other} for parameter Stat is not supported: Shoal computes SampleCount, Average, Sum, \
+                     Minimum, Maximum and percentiles such as p99."
                 ))
             }),
         }

@@ -62,7 +62,8 @@ impl Input for UpdateTrainingJob {
             && update.remote_debug.is_none();
         if nothing {
             return Err(Error::validation(
-                "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig and RemoteDebugConfig.",
+                "Nothing to update: give at least one of ProfilerConfig, ProfilerRuleConfigurations, ResourceConfig \
+                 and RemoteDebugConfig.",
             ));
         }
         let mut names = BTreeSet::new();
@@ -109,7 +110,8 @@ impl UpdateTrainingJob {
             }
             if rules.as_array().is_some_and(|rules| rules.len() > MOST_RULES) {
                 return Err(Error::validation(format!(
-                    "Invalid value at 'profilerRuleConfigurations': the training job would have more than {MOST_RULES} rules."
+                    "Invalid value at 'profilerRuleConfigurations': the training job would have more than {MOST_RULES} \
+                     rules."
                 )));
             }
             observers.insert(RULES.to_owned(), rules.clone());

@@ -162,7 +162,8 @@ fn limits(limits: &request::ResourceLimits) -> Result<ResourceLimits, Error> {
         Error::new(
             ErrorCode::ResourceLimitExceeded,
             format!(
-                "The limit on {name} of a hyperparameter tuning job is {most}, and the request asks for {asked}; ask for less."
+                "The limit on {name} of a hyperparameter tuning job is {most}, and the request asks for {asked}; ask \
+                 for less."
             ),
         )
     };
@@ -270,7 +271,8 @@ fn definition(shared: &mut Shared<'_>, source: Map<String, Value>, path: String)
         return refuse(
             &place,
             &format!(
-                "the strategy Grid is for categorical parameters only, and '{}' is a range of numbers; list its values as a categorical \
+                "the strategy Grid is for categorical parameters only, and '{}' is a range of numbers; list its values \
+                 as a categorical \
                  parameter, or choose another strategy",
                 range.name
             ),
@@ -354,8 +356,10 @@ fn inferred(statics: &BTreeMap<String, String>, path: &str) -> Result<u32, Error
     let found = EPOCH_HYPERPARAMETERS.iter().find_map(|name| statics.get(*name).map(|text| (name, text)));
     let Some((name, text)) = found else {
         return Err(Error::validation(
-            "MaxResource parameter is not provided and could not be inferred from provided static hyperparameters of TrainingJobDefinition. \
-             Give HyperParameterTuningJobConfig.StrategyConfig.HyperbandStrategyConfig.MaxResource, or one of the static hyperparameters epochs, \
+            "MaxResource parameter is not provided and could not be inferred from provided static hyperparameters of \
+             TrainingJobDefinition. \
+             Give HyperParameterTuningJobConfig.StrategyConfig.HyperbandStrategyConfig.MaxResource, or one of the \
+             static hyperparameters epochs, \
              numepochs, n-epochs, n_epochs, num_epochs.",
         ));
     };
@@ -365,7 +369,8 @@ fn inferred(statics: &BTreeMap<String, String>, path: &str) -> Result<u32, Error
         _ => refuse(
             &format!("{path}.staticHyperParameters"),
             &format!(
-                "MaxResource is inferred from '{name}', which is '{text}' and not a whole number from 1 to {MOST_RESOURCE}"
+                "MaxResource is inferred from '{name}', which is '{text}' and not a whole number from 1 to \
+                 {MOST_RESOURCE}"
             ),
         ),
     }

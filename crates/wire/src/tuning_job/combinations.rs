@@ -23,7 +23,8 @@ pub(super) fn check(combinations: u64, max_jobs: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::validation(format!(
-        "You don't have enough combinations of hyperparameter ranges. The total number of hyperparameter combinations for the provided ranges \
+        "You don't have enough combinations of hyperparameter ranges. The total number of hyperparameter combinations \
+         for the provided ranges \
          [{combinations}.0] must be equal or greater than the value of MaxNumberOfJobs, [{max_jobs}]."
     )))
 }

@@ -87,7 +87,8 @@ fn integer(range: &request::NumericRange, path: &str) -> Result<ParameterRange, 
         ScalingType::ReverseLogarithmic => {
             return refuse(
                 &format!("{path}.scalingType"),
-                "ReverseLogarithmic is for continuous parameters with 0 <= values < 1, not for integer ones; use Linear or Logarithmic",
+                "ReverseLogarithmic is for continuous parameters with 0 <= values < 1, not for integer ones; use \
+                 Linear or Logarithmic",
             );
         }
         _ => {}
@@ -114,7 +115,8 @@ fn continuous(range: &request::NumericRange, path: &str) -> Result<ParameterRang
             return refuse(
                 &format!("{path}.scalingType"),
                 &format!(
-                    "ReverseLogarithmic needs 0 <= values < 1, and '{}' goes from {} to {}; use Linear, or narrow the range",
+                    "ReverseLogarithmic needs 0 <= values < 1, and '{}' goes from {} to {}; use Linear, or narrow the \
+                     range",
                     range.name, range.min_value, range.max_value
                 ),
             );

@@ -81,7 +81,8 @@ fn definitions(
         return refuse(
             place,
             &format!(
-                "the objective metric must be the same as in the parent tuning jobs; it is '{}', and in '{parent_name}' it was '{}'",
+                "the objective metric must be the same as in the parent tuning jobs; it is '{}', and in \
+                 '{parent_name}' it was '{}'",
                 told(job),
                 told(parent)
             ),
@@ -94,8 +95,10 @@ fn definitions(
     if ours != theirs {
         let differ: Vec<&str> = ours.symmetric_difference(&theirs).map(String::as_str).collect();
         return Err(Error::validation(format!(
-            "The set of tunable plus static HyperParameter names is not the same across current and parent tuning jobs. Please ensure this set is \
-             constant when warm starting. Note that previously static HyperParameters can be tuned in warm start jobs and vice versa. \
+            "The set of tunable plus static HyperParameter names is not the same across current and parent tuning \
+             jobs. Please ensure this set is \
+             constant when warm starting. Note that previously static HyperParameters can be tuned in warm start jobs \
+             and vice versa. \
              Only one of this tuning job and '{parent_name}' has: {}.",
             differ.join(", ")
         )));
@@ -109,7 +112,8 @@ fn definitions(
             return refuse(
                 place,
                 &format!(
-                    "the type (integer, continuous, categorical) of the hyperparameter '{name}' is not the same as in '{parent_name}'"
+                    "the type (integer, continuous, categorical) of the hyperparameter '{name}' is not the same as in \
+                     '{parent_name}'"
                 ),
             );
         }
@@ -124,7 +128,8 @@ fn definitions(
         return refuse(
             place,
             &format!(
-                "{changes} hyperparameters became static or have another static value than in '{parent_name}'; {MOST_CHANGES} are allowed"
+                "{changes} hyperparameters became static or have another static value than in '{parent_name}'; \
+                 {MOST_CHANGES} are allowed"
             ),
         );
     }

@@ -141,7 +141,8 @@ mod tests {
             (
                 &["1,2,3"],
                 1,
-                "the label \"1,2,3\" is not a finite number; if the data is csv, give the channel the content type text/csv",
+                "the label \"1,2,3\" is not a finite number; if the data is csv, give the channel the content type \
+                 text/csv",
             ),
             (&["1 qid:1 1:1", "1 1:1"], 2, "some rows of the channel have a query id (qid) and some have none"),
         ];

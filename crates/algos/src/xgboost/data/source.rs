@@ -90,7 +90,8 @@ impl Parser {
                     other => format!(" ('{}' between fields is understood)", char::from(other).escape_debug()),
                 };
                 let reason = format!(
-                    "{reason}; csv files must have no header line (remove it: tail -n +2) and the label in the first column{separator}"
+                    "{reason}; csv files must have no header line (remove it: tail -n +2) and the label in the first \
+                     column{separator}"
                 );
                 DataError::Line { file, line: 1, column, reason }
             }
@@ -335,12 +336,14 @@ mod tests {
             (
                 csv(),
                 "y,x\n1,2\n",
-                "train/f, line 1, column 1: \"y\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column",
+                "train/f, line 1, column 1: \"y\" is not a number; csv files must have no header line (remove it: tail \
+                 -n +2) and the label in the first column",
             ),
             (
                 csv(),
                 "\"fixed acidity\";\"quality\"\n7.4;5\n",
-                "train/f, line 1, column 1: \"\\\"fixed acidity\\\"\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column \
+                "train/f, line 1, column 1: \"\\\"fixed acidity\\\"\" is not a number; csv files must have no header \
+                 line (remove it: tail -n +2) and the label in the first column \
                  (';' between fields is understood)",
             ),
             (csv(), "1,2\n1\n", "train/f, line 2, column 1: the line has 1 columns and the channel's first line has 2"),
@@ -348,7 +351,8 @@ mod tests {
             (
                 csv(),
                 "\u{1f}\u{8b}x,1\n",
-                "train/f, line 1, column 1: \"\\u{1f}\\u{8b}x\" is not a number; csv files must have no header line (remove it: tail -n +2) and the label in the first column",
+                "train/f, line 1, column 1: \"\\u{1f}\\u{8b}x\" is not a number; csv files must have no header line \
+                 (remove it: tail -n +2) and the label in the first column",
             ),
             (csv(), "PAR1\u{0}", "train/f: the file is Apache Parquet: this XGBoost reads csv and libsvm"),
         ];

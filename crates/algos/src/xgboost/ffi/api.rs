@@ -179,7 +179,8 @@ mod tests {
     fn error_texts_lose_the_stack_trace_and_the_source_line() {
         let cases = [
             (
-                "[07:30:00] /workspace/src/objective/objective.cc:26: Unknown objective function: `foo`\nStack trace:\n  [bt] (0)",
+                "[07:30:00] /workspace/src/objective/objective.cc:26: Unknown objective function: `foo`\nStack \
+                 trace:\n  [bt] (0)",
                 "Unknown objective function: `foo`",
             ),
             ("plain words", "plain words"),

@@ -23,7 +23,8 @@ pub(super) fn section(study: &StudyDescription) -> String {
     if !astray.is_empty() {
         let _ = write!(
             text,
-            "<p>The objective was not a number (nan) at the end of {}: these count as worse than all others. Narrower ranges keep the search away \
+            "<p>The objective was not a number (nan) at the end of {}: these count as worse than all others. Narrower \
+             ranges keep the search away \
              from where training diverges.</p>",
             numbers(&astray)
         );
@@ -39,7 +40,8 @@ pub(super) fn section(study: &StudyDescription) -> String {
         );
     }
     text.push_str(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"ended-heading\"><table class=\"ended\"><thead><tr>\
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"ended-heading\"><table \
+         class=\"ended\"><thead><tr>\
          <th scope=\"col\">state</th><th scope=\"col\">trials</th><th scope=\"col\">why</th></tr></thead><tbody>",
     );
     for group in &groups {

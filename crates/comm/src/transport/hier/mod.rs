@@ -164,7 +164,8 @@ impl Transport for Hier {
             "all-reduce: through the first rank of each host up to {} bytes, by {rails} of each host above\n",
             steps::LEADERS
         );
-        text += "reduce, broadcast: by who has the root's place on each host; all-gather, reduce-scatter, barrier: through the first ones\n";
+        text += "reduce, broadcast: by who has the root's place on each host; all-gather, reduce-scatter, barrier: \
+                 through the first ones\n";
         text += "gather, scatter, all-to-all: each pair over TCP; send, recv: shared memory within a host, else TCP\n";
         if let Some(within) = &self.within {
             text += &format!("within this host:\n{}", within.transport.plan());

@@ -44,11 +44,13 @@ impl fmt::Debug for Device {
 /// # Errors
 /// No driver, or one that does not work: what to do.
 pub(super) fn count() -> Result<usize, Error> {
-    let advice = "install NVIDIA's driver, or start the container with its GPUs (--gpus all); or use another transport (SHOAL_COMM_TRANSPORT=auto)";
+    let advice = "install NVIDIA's driver, or start the container with its GPUs (--gpus all); or use another transport \
+                  (SHOAL_COMM_TRANSPORT=auto)";
     // SAFETY: loads a library whose initialisation does nothing but to set up its own memory.
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::config(format!(
-            "a group over NCCL needs CUDA's driver, and libcuda.so.1 is neither in LD_LIBRARY_PATH nor in the system's library directories: {advice}"
+            "a group over NCCL needs CUDA's driver, and libcuda.so.1 is neither in LD_LIBRARY_PATH nor in the system's \
+             library directories: {advice}"
         )));
     }
     let count = result::init().and_then(|()| device::get_count());
@@ -87,7 +89,8 @@ impl Device {
         let count = count()?;
         if ordinal >= count {
             return Err(Error::config(format!(
-                "GPU {ordinal} is asked for, and this process sees {count}, numbered from 0{}: each rank of a machine needs its own GPU, by \
+                "GPU {ordinal} is asked for, and this process sees {count}, numbered from 0{}: each rank of a machine \
+                 needs its own GPU, by \
                  Carrier::Nccl or LOCAL_RANK; start no more ranks than there are",
                 visible()
             )));
@@ -142,7 +145,8 @@ impl Device {
         }
         match ask(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
             Ok(owner) if usize::try_from(owner) != Ok(self.ordinal) => Err(Error::config(format!(
-                "the address {address:p} is memory of GPU {owner}, and this rank's group is on GPU {}: copy it there, or join with that GPU",
+                "the address {address:p} is memory of GPU {owner}, and this rank's group is on GPU {}: copy it there, \
+                 or join with that GPU",
                 self.ordinal
             ))),
             _ => Ok(Place::Device),
@@ -265,7 +269,8 @@ impl Stream {
         };
         if shares.map_err(|error| device.failure("ask what memory it shares", error))? == 0 {
             return Err(Error::config(format!(
-                "{device:?} and the processor cannot use the same memory at the same time on this machine: give the group's calls addresses of the \
+                "{device:?} and the processor cannot use the same memory at the same time on this machine: give the \
+                 group's calls addresses of the \
                  GPU's own memory instead"
             )));
         }

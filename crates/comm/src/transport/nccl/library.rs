@@ -129,7 +129,8 @@ fn load(path: Option<&OsStr>) -> Result<Library, Error> {
         Some(_) => ("where SHOAL_COMM_NCCL says", "set it to NCCL's library, or not at all"),
         None => (
             "in LD_LIBRARY_PATH and the system's library directories",
-            "install NCCL (the package libnccl2, or nvidia-nccl-cu12 for Python), and set SHOAL_COMM_NCCL to the path of libnccl.so.2 where it is in no such \
+            "install NCCL (the package libnccl2, or nvidia-nccl-cu12 for Python), and set SHOAL_COMM_NCCL to the path \
+             of libnccl.so.2 where it is in no such \
              directory; or use another transport (SHOAL_COMM_TRANSPORT=auto)",
         ),
     };
@@ -144,7 +145,8 @@ impl Library {
         self.check(answer, "ask for its version")?;
         if self.version < OLDEST {
             return Err(Error::config(format!(
-                "NCCL {} ({}) is too old: 2.18 or newer can be waited for with a deadline; install that, or use another transport",
+                "NCCL {} ({}) is too old: 2.18 or newer can be waited for with a deadline; install that, or use \
+                 another transport",
                 self.version_text(),
                 self.from
             )));

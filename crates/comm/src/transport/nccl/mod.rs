@@ -310,7 +310,8 @@ impl Transport for Nccl {
     fn plan(&self) -> String {
         format!(
             "{:?}: NCCL {} ({}), whose algorithms follow from its own tables (NCCL_DEBUG=INFO shows them)\n\
-             what the ranks called is compared over TCP at the same time; barriers and messages up to {SHORT} bytes go over TCP alone\n\
+             what the ranks called is compared over TCP at the same time; barriers and messages up to {SHORT} bytes go \
+             over TCP alone\n\
              memory of this GPU is used where it is, other memory through a copy on the GPU\n",
             self.device(),
             self.library.version_text(),

@@ -87,7 +87,8 @@ impl Tuning {
             "assumed (not measured, as ranks 0 and 1 had no core each)"
         };
         let mut text = format!(
-            "shared memory, {ranks} ranks on {cores} cores; {how}: {nanoseconds:.0} ns from rank to rank, {rate:.1} GB/s written by one and read by another; by the \
+            "shared memory, {ranks} ranks on {cores} cores; {how}: {nanoseconds:.0} ns from rank to rank, {rate:.1} \
+             GB/s written by one and read by another; by the \
              bytes that a rank gives:\n\
              up to {INLINE} in the flag's own line, one flag\n\
              up to {flat} (all-reduce) or {MOST_FLAT} (others) through slots, one flag\n\

@@ -257,17 +257,20 @@ impl Transport for Tcp {
             };
         } else {
             text += &format!(
-                "all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) above\n"
+                "all-reduce: flat (everything to everybody) up to {flat} bytes, halves (reduce-scatter, all-gather) \
+                 above\n"
             );
             text += &format!("broadcast: from the root to all up to {flat} bytes, along a chain above\n");
         }
         if n > 2 {
             text += &format!(
-                "all-reduce, equal reduce-scatter and all-gather: ring from {} bytes (16-bit floats: the greatest and the least only)\n",
+                "all-reduce, equal reduce-scatter and all-gather: ring from {} bytes (16-bit floats: the greatest and \
+                 the least only)\n",
                 cost::LONG * n
             );
         }
-        text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces in turn\n";
+        text += "reduce: halves, results to the root; reduce-scatter, all-gather, all-to-all: each pair, large pieces \
+                 in turn\n";
         for bytes in [4, 65_536, 1 << 20, 16 << 20] {
             let goes_around = n == 2 && self.is_within_host && bytes >= cost::LONG * n;
             let algorithm = if goes_around { Algorithm::Ring } else { self.link.chosen(n, bytes) };

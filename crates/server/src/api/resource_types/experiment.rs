@@ -13,7 +13,8 @@ pub(super) static EXPERIMENT: ResourceType = ResourceType {
     ignores_case: true,
     duplicate: Refusal(
         ErrorCode::ValidationException,
-        "Experiment names must be unique within an AWS account and region. Experiment with name ({name}) already exists.",
+        "Experiment names must be unique within an AWS account and region. Experiment with name ({name}) already \
+         exists.",
     ),
     missing: Refusal(ErrorCode::ResourceNotFound, "Experiment '{name}' does not exist."),
     check: |_| Ok(()),

@@ -30,7 +30,8 @@ pub(super) fn algorithm(
             {
                 return refuse(
                     &format!("{path}.containerEntrypoint"),
-                    "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \"train.py\"], or the \
+                    "the image shoal/host has no program of its own; give the command to run, as in [\"python3\", \
+                     \"train.py\"], or the \
                      hyperparameters sagemaker_program and sagemaker_submit_directory",
                 );
             }

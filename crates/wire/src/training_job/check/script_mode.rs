@@ -32,7 +32,8 @@ pub(crate) fn script(
     let Some(directory) = value(SUBMIT_DIRECTORY, hyperparameters, environment) else {
         return refuse(
             path,
-            "sagemaker_program needs it; give a .tar.gz archive in S3 that has the program, or its directory on the instance",
+            "sagemaker_program needs it; give a .tar.gz archive in S3 that has the program, or its directory on the \
+             instance",
         );
     };
     if !directory.starts_with("s3://") {
