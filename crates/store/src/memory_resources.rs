@@ -88,12 +88,7 @@ impl Resources {
             start.as_ref().is_none_or(|start| position.compare(start, filter.order) == Ordering::Greater)
         });
         rows.truncate(filter.limit.saturating_add(1));
-        let empty = Vec::new;
-        let listed = |row: &ResourceRow| match filter.is_brief {
-            true => ResourceRow { request: empty(), view: empty(), tags: empty(), spec: empty(), ..row.clone() },
-            false => row.clone(),
-        };
-        Ok(Page::cut(rows.into_iter().map(|(_, row)| listed(row)).collect(), filter))
+        Ok(Page::cut(rows.into_iter().map(|(_, row)| row.clone()).collect(), filter))
     }
 
     pub(crate) fn count(&self, filter: &ResourceFilter) -> u64 {

@@ -174,8 +174,6 @@ pub struct ResourceFilter {
     pub after: Option<Cursor>,
     /// Maximum number of rows in a page.
     pub limit: usize,
-    /// The rows come without request, view, tags and specification, which are most of their bytes.
-    pub is_brief: bool,
 }
 
 impl ResourceFilter {
@@ -197,7 +195,6 @@ impl ResourceFilter {
             order: SortOrder::Ascending,
             after: None,
             limit: 100,
-            is_brief: false,
         }
     }
 }

@@ -47,10 +47,6 @@ pub(crate) const SPEC: &str = "
 pub(crate) const COLUMNS: &str =
     "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2, request, view, tags, spec";
 
-/// The same without documents.
-const BRIEF: &str =
-    "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2, x'', x'', x'', x''";
-
 impl ToSql for ResourceKind {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         self.name().to_sql()
@@ -206,8 +202,7 @@ pub(crate) fn names(connection: &Connection, kind: ResourceKind, name: &str) -> 
 
 pub(crate) fn list(connection: &Connection, filter: &ResourceFilter) -> Result<Page, StoreError> {
     let (page, order, values) = page_sql(filter)?;
-    let columns = if filter.is_brief { BRIEF } else { COLUMNS };
-    let sql = format!("SELECT {columns} FROM resource WHERE rowid IN ({page}) ORDER BY {order}");
+    let sql = format!("SELECT {COLUMNS} FROM resource WHERE rowid IN ({page}) ORDER BY {order}");
     let mut select = connection.prepare_cached(&sql)?;
     let rows = select.query_map(params_from_iter(values), |row| resource_of(filter.kind, row))?;
     Ok(Page::cut(rows.collect::<rusqlite::Result<_>>()?, filter))

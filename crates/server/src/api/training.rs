@@ -122,7 +122,6 @@ impl Api {
             members,
             &["TrainingPlanArnEquals", "WarmPoolStatusEquals"],
         )?;
-        listing.filter.is_brief = true;
         let world = self.world.clone();
         if members.contains_key("TrainingPlanArnEquals") {
             // No job has a training plan.
