@@ -3,7 +3,7 @@
 use askama::Template;
 use http::Response;
 use serde_json::{Map, Value};
-use shoal_plane::{JobView, PendingReason};
+use shoal_plane::{JobView, PendingReason, TuningName};
 use shoal_store::{CheckpointRow, ResourceKind, ResourceRow};
 use shoal_wire::{CreateTrainingJob, S3DataType, Stored, WarmPool, arn};
 
@@ -38,7 +38,7 @@ struct JobPage {
     failure: Option<String>,
     waiting: Option<Waiting>,
     /// Whose trial it is.
-    tuning: Option<String>,
+    tuning: Option<TuningName>,
     program: String,
     command: String,
     instances: String,

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use http::Response;
-use shoal_plane::{JobView, TrialState, TrialView, TuningView, trial_state};
+use shoal_plane::{JobName, JobView, TrialState, TrialView, TuningView, trial_state};
 use shoal_store::{ResourceKind, ResourceRow, SortOrder, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{CreateTuningJob, Goal};
 
@@ -37,7 +37,7 @@ struct TuningPage {
     /// What else its user should know.
     warning: Option<String>,
     /// Metric, value, training job.
-    best: Option<(String, String, String)>,
+    best: Option<(String, String, JobName)>,
     strategy: String,
     trials: String,
     at_work: u32,

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
-use crate::{AttemptId, TrialLaunch};
+use crate::{AttemptId, JobName, TrialLaunch, TuningName};
 
 /// Something for the shell to do, after the events are durable.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub enum Action {
     /// [`crate::Command::LaunchFailed`].
     Launch {
         /// Training job's name.
-        job: String,
+        job: JobName,
         /// Which.
         attempt: AttemptId,
         /// Its number among the job's, from 1.
@@ -77,7 +77,7 @@ pub enum Action {
     /// `ArtifactsFailed`.
     StoreArtifacts {
         /// Training job's name.
-        job: String,
+        job: JobName,
         /// Which.
         attempt: AttemptId,
         /// Its number among the job's, from 1.
@@ -90,7 +90,7 @@ pub enum Action {
     /// answered by [`crate::Command::Released`].
     Release {
         /// Training job's name.
-        job: String,
+        job: JobName,
         /// Which.
         attempt: AttemptId,
     },
@@ -134,7 +134,7 @@ pub enum TunerRequest {
     /// Suggest trials; answered by [`crate::Command::Suggested`].
     Ask {
         /// Tuning job's name.
-        tuning: String,
+        tuning: TuningName,
         /// Its number.
         seq: u64,
         /// How many may run beside those that do.
@@ -145,7 +145,7 @@ pub enum TunerRequest {
     /// This happened to a trial; answered by [`crate::Command::Judged`].
     Tell {
         /// Tuning job's name.
-        tuning: String,
+        tuning: TuningName,
         /// Its number.
         seq: u64,
         /// Index of the trial's definition.
@@ -159,7 +159,7 @@ pub enum TunerRequest {
 
 impl TunerRequest {
     /// Tuning job's name.
-    pub fn tuning(&self) -> &str {
+    pub fn tuning(&self) -> &TuningName {
         match self {
             TunerRequest::Ask { tuning, .. } | TunerRequest::Tell { tuning, .. } => tuning,
         }

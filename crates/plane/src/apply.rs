@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Effects, Event, Fact, State,
+    Effects, Event, Fact, State, TuningName,
     training::{TrainingJob, trial::Trial},
     tuning::job::{TuningJob, Turnout},
 };
@@ -16,12 +16,13 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
         return apply_to_tuning(state, event);
     }
     if let Fact::JobCreated { uid, spec, message, trial } = &event.fact {
-        if !state.jobs.contains(&event.job) {
-            let mut job = TrainingJob::new(&event.job, uid, spec.clone(), state.created, event.at, message);
+        if !state.jobs.contains(&event.name) {
+            let name = event.name.as_str().into();
+            let mut job = TrainingJob::new(&name, uid, spec.clone(), state.created, event.at, message);
             if let Some(start) = trial {
                 job.trial = Some(Box::new(Trial::new(start)));
                 if let Some(tuning) = state.tuning_mut(&start.tuning) {
-                    tuning.add_trial((start.definition, start.trial), &event.job, event.at);
+                    tuning.add_trial((start.definition, start.trial), &name, event.at);
                 }
             }
             state.created += 1;
@@ -30,14 +31,14 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
         }
         return Effects::default();
     }
-    let Some(job) = state.jobs.get_mut(&event.job) else { return Effects::default() };
+    let Some(job) = state.jobs.get_mut(&event.name) else { return Effects::default() };
     state.index.remove(job);
     if let Fact::Released { attempt } = &event.fact
         && job.gang.end.is_some()
         && job.gang.attempt.as_ref().map(|current| &current.id) == attempt.as_ref()
     {
-        let tuning = job.tuning().map(str::to_owned);
-        state.jobs.remove(&event.job);
+        let tuning = job.tuning().cloned();
+        state.jobs.remove(&event.name);
         if let Some(tuning) = tuning.and_then(|name| state.tuning_mut(&name)) {
             tuning.unreleased = tuning.unreleased.saturating_sub(1);
         }
@@ -66,16 +67,17 @@ pub fn apply(state: &mut State, event: &Event) -> Effects {
 fn apply_to_tuning(state: &mut State, event: &Event) -> Effects {
     match &event.fact {
         Fact::TuningCreated { uid, spec } => {
-            let new = || Arc::new(TuningJob::new(&event.job, uid, (**spec).clone(), event.at));
-            state.tunings.entry(event.job.clone()).or_insert_with(new);
+            let name = TuningName::from(event.name.as_str());
+            let new = || Arc::new(TuningJob::new(&name, uid, (**spec).clone(), event.at));
+            state.tunings.entry(name.clone()).or_insert_with(new);
             Effects::default()
         }
         Fact::TuningReleased => {
-            state.tunings.remove(&event.job);
+            state.tunings.remove(event.name.as_str());
             Effects::default()
         }
         fact => {
-            let request = state.tuning_mut(&event.job).and_then(|tuning| tuning.apply(event.at, fact));
+            let request = state.tuning_mut(&event.name).and_then(|tuning| tuning.apply(event.at, fact));
             Effects { requests: request.into_iter().collect(), ..Effects::default() }
         }
     }

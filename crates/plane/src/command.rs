@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AttemptId, GangSpec, JobStatus, MetricValue, RankEnd, StudyRecord, TuningSpec, TuningStatus};
+use crate::{
+    AttemptId, GangSpec, JobName, JobStatus, MetricValue, RankEnd, StudyRecord, TuningName, TuningSpec, TuningStatus,
+};
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +13,7 @@ pub enum Command {
     /// ([`crate::Form::Serves`]), to which no operation of AWS's leads yet.
     CreateTrainingJob {
         /// Training job's name.
-        name: String,
+        name: JobName,
         /// Random, from outside; attempts are named `<uid>-<number>`.
         uid: String,
         /// What the core decides on.
@@ -22,7 +24,7 @@ pub enum Command {
     /// `StopTrainingJob`.
     StopTrainingJob {
         /// Training job's name.
-        name: String,
+        name: JobName,
         /// Status of an ended job of this name that is no longer in the hot state (the shell knows
         /// from its row).
         ended: Option<JobStatus>,
@@ -31,7 +33,7 @@ pub enum Command {
     /// the grace to save checkpoints, and it goes on from those when it has instances again.
     InterruptTrainingJob {
         /// Training job's name.
-        name: String,
+        name: JobName,
         /// Take only this number of instances away; the others continue. None: one of a job that
         /// can live with fewer, else all.
         instances: Option<u32>,
@@ -41,7 +43,7 @@ pub enum Command {
     /// A validated request to tune.
     CreateTuningJob {
         /// Tuning job's name.
-        name: String,
+        name: TuningName,
         /// Random, from outside.
         uid: String,
         /// What the core decides on.
@@ -53,7 +55,7 @@ pub enum Command {
     /// `StopHyperParameterTuningJob`.
     StopTuningJob {
         /// Tuning job's name.
-        name: String,
+        name: TuningName,
         /// Status of an ended tuning job of this name that is no longer in the hot state (the shell
         /// knows from its row).
         ended: Option<TuningStatus>,
@@ -61,7 +63,7 @@ pub enum Command {
     /// Raise or lower how many trials may run at once.
     ChangeParallel {
         /// Tuning job's name.
-        name: String,
+        name: TuningName,
         /// At least 1.
         max_parallel: u32,
         /// As in `StopTuningJob`.
@@ -73,7 +75,7 @@ pub enum Command {
     /// it is asked again. An answer that is not awaited, or not any more, changes nothing.
     Suggested {
         /// Tuning job's name.
-        tuning: String,
+        tuning: TuningName,
         /// Which request.
         seq: u64,
         /// In order; trials of elsewhere (warm start) before the first answer.
@@ -86,7 +88,7 @@ pub enum Command {
     /// The tuner has taken [`crate::TunerRequest::Tell`].
     Judged {
         /// Tuning job's name.
-        tuning: String,
+        tuning: TuningName,
         /// Which request.
         seq: u64,
         /// What it came to, with verdicts; none if it was no news to the study.
@@ -99,7 +101,7 @@ pub enum Command {
     /// any more, changes nothing.
     SearchFailed {
         /// Tuning job's name.
-        tuning: String,
+        tuning: TuningName,
         /// Which request.
         seq: u64,
         /// For the failure reason: a sentence.
@@ -223,9 +225,9 @@ pub struct Child {
     /// Number in the definition's study.
     pub trial: u32,
     /// Its name: the same whenever the same request is answered again.
-    pub name: String,
+    pub name: JobName,
     /// Likewise; attempts are named `<uid>-<number>`.
     pub uid: String,
     /// Training job whose checkpoint it begins with.
-    pub origin: Option<String>,
+    pub origin: Option<JobName>,
 }

@@ -109,7 +109,7 @@ impl<'a> Decision<'a> {
         }
         cut(&spec, &self.state.capacity, &self.state.catalog)?;
         let fact = Fact::JobCreated { uid: uid.to_owned(), spec, message: messages::CREATED.to_owned(), trial: None };
-        self.events.push(Event { at: self.now, job: name.to_owned(), fact });
+        self.events.push(Event { at: self.now, name: name.to_owned(), fact });
         Ok(())
     }
 

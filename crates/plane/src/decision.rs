@@ -35,7 +35,7 @@ impl<'a> Decision<'a> {
     pub(crate) fn record(&mut self, job: &mut TrainingJob, fact: Fact) -> bool {
         job.apply(self.now, &fact);
         let is_released = matches!(fact, Fact::Released { .. });
-        self.events.push(Event { at: self.now, job: job.gang.name.clone(), fact });
+        self.events.push(Event { at: self.now, name: job.gang.name.clone().into(), fact });
         is_released
     }
 }

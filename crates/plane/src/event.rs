@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    AttemptId, GangSpec, InstancePhase, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus, StopCause,
-    StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    AttemptId, GangSpec, InstancePhase, JobName, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus,
+    StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an
@@ -22,7 +22,8 @@ pub struct Event {
     /// When; never before the event before it.
     pub at: Time,
     /// The training job's name, or the tuning job's: [`Fact::is_of_tuning`].
-    pub job: String,
+    #[serde(rename = "job")]
+    pub name: String,
     /// What.
     #[serde(flatten)]
     pub fact: Fact,
@@ -336,7 +337,7 @@ pub enum Fact {
         /// Number in the definition's study.
         trial: u32,
         /// Training job's name.
-        training_job: String,
+        training_job: JobName,
         /// How the training job ended.
         end: TrialEnd,
         /// What the tuner is told.
@@ -431,12 +432,12 @@ impl Event {
     /// before applying the next one: after [`Fact::Released`] there is none, and the row stays as
     /// it was.
     pub fn job(&self) -> Option<&str> {
-        (!self.fact.is_of_tuning()).then_some(&self.job)
+        (!self.fact.is_of_tuning()).then_some(&self.name)
     }
 
     /// The tuning job that this event is about.
     pub fn tuning(&self) -> Option<&str> {
-        self.fact.is_of_tuning().then_some(&self.job)
+        self.fact.is_of_tuning().then_some(&self.name)
     }
 
     /// Whether who waits or what is free has changed.

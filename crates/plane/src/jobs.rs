@@ -33,7 +33,7 @@ impl Jobs {
 
     fn place(&self, name: &str) -> (usize, Result<usize, usize>) {
         let shard = shard_of(name);
-        (shard, self.shards[shard].binary_search_by(|job| job.gang.name.as_str().cmp(name)))
+        (shard, self.shards[shard].binary_search_by(|job| (*job.gang.name).cmp(name)))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&TrainingJob> {
@@ -105,7 +105,7 @@ mod tests {
             retries: 0,
             min_instances: None,
         };
-        TrainingJob::new(name, name, spec, 0, Time(0), "")
+        TrainingJob::new(&name.into(), name, spec, 0, Time(0), "")
     }
 
     #[test]

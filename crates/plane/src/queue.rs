@@ -28,7 +28,7 @@
 use std::{collections::BTreeSet, iter::Peekable};
 
 use crate::{
-    Capacity, Event, Fact, PendingReason, Rejection, SecondaryStatus, State, Time,
+    Capacity, Event, Fact, JobName, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
     capacity::{Cut, Resources, count, cut_after, parallel_notice},
     gang::{
         Gang,
@@ -148,7 +148,7 @@ fn share(state: &State, held: &Resources) -> u64 {
 
 fn lines(state: &State) -> Vec<Line<'_>> {
     let line = |(tuning, waiting)| {
-        let (tuning, waiting): (&Option<String>, &BTreeSet<(u64, String)>) = (tuning, waiting);
+        let (tuning, waiting): (&Option<TuningName>, &BTreeSet<(u64, JobName)>) = (tuning, waiting);
         let jobs: Box<dyn Iterator<Item = &TrainingJob>> =
             Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
         Line { tuning: tuning.as_deref(), jobs: jobs.peekable(), share: 0 }
@@ -188,7 +188,7 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..LOOK_AHEAD {
         let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };
-        let mut happens = |fact| events.push(Event { at: now, job: job.gang.name.clone(), fact });
+        let mut happens = |fact| events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
         match cut_of(state, job) {
             Err(rejection) if job.gang.attempt.is_none() => {
                 happens(failed(messages::no_longer_fits(&rejection)));
@@ -238,7 +238,7 @@ fn grow(state: &State, free: &mut Resources, free_gpus: &mut Vec<u32>, now: Time
         if !hosts.is_empty() {
             let message = messages::joined(attempt, &hosts);
             let fact = Fact::InstancesAdded { attempt: attempt.id.clone(), hosts, gpus, message };
-            events.push(Event { at: now, job: gang.name.clone(), fact });
+            events.push(Event { at: now, name: gang.name.clone().into(), fact });
         }
     }
     events
@@ -296,7 +296,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
         room = room.plus(&state.held(&job.gang, attempt));
         let message = messages::PARKED_FOR_QUEUE.to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
-        events.push(Event { at: now, job: job.gang.name.clone(), fact });
+        events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
     }
     for (gang, attempt) in elastic(state).rev() {
         let mut hosts = Vec::new();
@@ -311,7 +311,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
             is_from_others = true;
             let message = messages::continues_without(attempt, &hosts, messages::GIVEN_UP);
             let fact = Fact::InstancesInterrupted { attempt: attempt.id.clone(), hosts, message };
-            events.push(Event { at: now, job: gang.name.clone(), fact });
+            events.push(Event { at: now, name: gang.name.clone().into(), fact });
         }
     }
     if room.covers(demand) { Room { events, is_from_others } } else { Room::default() }
@@ -326,16 +326,20 @@ struct Room {
 }
 
 /// Those of these jobs that came into the queue and may not start get their reason.
-pub(crate) fn pending(state: &State, joined: Vec<String>, now: Time) -> Vec<Event> {
+pub(crate) fn pending(state: &State, joined: Vec<JobName>, now: Time) -> Vec<Event> {
     if joined.is_empty() {
         return Vec::new();
     }
     let free = state.free();
-    let reason = |name: String| {
+    let reason = |name: JobName| {
         let job = state.jobs.get(&name).filter(|job| job.gang.waits() && job.gang.attempt.is_none())?;
         let cut = cut_of(state, job).ok()?;
         let message = why(&free, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
-        Some(Event { at: now, job: name, fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message } })
+        Some(Event {
+            at: now,
+            name: name.into(),
+            fact: Fact::JobMoved { secondary: SecondaryStatus::Pending, message },
+        })
     };
     joined.into_iter().filter_map(reason).collect()
 }
@@ -389,10 +393,10 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
 }
 
 /// Why each waiting job waits, from the head on.
-pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&str, PendingReason)> {
+pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&JobName, PendingReason)> {
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut_of(state, job).ok()?;
-        Some((job.gang.name.as_str(), why(&free, &demand(&job.gang, &cut), place(before))))
+        Some((&job.gang.name, why(&free, &demand(&job.gang, &cut), place(before))))
     })
 }

@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    GangSpec, JobStatus, MetricValue, Time, Transition,
+    GangSpec, JobName, JobStatus, MetricValue, Time, Transition, TuningName,
     gang::{End, Gang, Stop, instances::Attempt, rest::Rest, retry::Retry},
     jobs::Jobs,
     training::{TrainingJob, trial::Trial},
@@ -38,7 +38,7 @@ pub(crate) struct Restored {
     pub(crate) clock: Time,
     pub(crate) created: u64,
     pub(crate) jobs: Jobs,
-    pub(crate) tunings: BTreeMap<String, Arc<TuningJob>>,
+    pub(crate) tunings: BTreeMap<TuningName, Arc<TuningJob>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,7 +53,7 @@ struct Snapshot<'a> {
 
 #[derive(Serialize, Deserialize)]
 struct SavedJob<'a> {
-    name: Cow<'a, str>,
+    name: Cow<'a, JobName>,
     uid: Cow<'a, str>,
     order: u64,
     spec: Cow<'a, GangSpec>,
@@ -158,7 +158,12 @@ impl From<SavedJob<'_>> for TrainingJob {
 }
 
 /// A state as bytes, without capacity and catalogue.
-pub(crate) fn encode(clock: Time, created: u64, jobs: &Jobs, tunings: &BTreeMap<String, Arc<TuningJob>>) -> Vec<u8> {
+pub(crate) fn encode(
+    clock: Time,
+    created: u64,
+    jobs: &Jobs,
+    tunings: &BTreeMap<TuningName, Arc<TuningJob>>,
+) -> Vec<u8> {
     let jobs = jobs.iter().map(SavedJob::from).collect();
     let tunings = tunings.values().map(|tuning| Cow::Borrowed(&**tuning)).collect();
     let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock, created, jobs, tunings };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    AttemptId, Capacity, Catalog, SecondaryStatus, Time,
+    AttemptId, Capacity, Catalog, JobName, SecondaryStatus, Time, TuningName,
     capacity::Resources,
     gang::{Gang, instances::Attempt},
     jobs::Jobs,
@@ -28,7 +28,7 @@ pub struct State {
     pub(crate) created: u64,
     pub(crate) jobs: Jobs,
     /// Live tuning jobs by name; few.
-    pub(crate) tunings: BTreeMap<String, Arc<TuningJob>>,
+    pub(crate) tunings: BTreeMap<TuningName, Arc<TuningJob>>,
     pub(crate) index: Index,
     pub(crate) measured: Measured,
 }
@@ -60,16 +60,16 @@ impl PartialEq for Measured {
 pub(crate) struct Index {
     /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for
     /// more often than it changes.
-    pub(crate) queue: VecDeque<(u64, String)>,
+    pub(crate) queue: VecDeque<(u64, JobName)>,
     /// The same by tuning job, and those that are nobody's trials. No list is empty.
-    pub(crate) lines: BTreeMap<Option<String>, BTreeSet<(u64, String)>>,
+    pub(crate) lines: BTreeMap<Option<TuningName>, BTreeSet<(u64, JobName)>>,
     /// Jobs that hold capacity, by attempt.
-    pub(crate) attempts: BTreeMap<AttemptId, String>,
+    pub(crate) attempts: BTreeMap<AttemptId, JobName>,
     /// What they hold together.
     pub(crate) held: Resources,
-    pub(crate) deadlines: BTreeSet<(Time, String)>,
+    pub(crate) deadlines: BTreeSet<(Time, JobName)>,
     /// Jobs on instances that can lose and gain some, in order of creation.
-    pub(crate) elastic: BTreeSet<(u64, String)>,
+    pub(crate) elastic: BTreeSet<(u64, JobName)>,
 }
 
 impl Index {
@@ -90,7 +90,7 @@ impl Index {
         let gang = &job.gang;
         if gang.waits() {
             self.queue.insert(self.before(gang.order), (gang.order, gang.name.clone()));
-            self.lines.entry(job.tuning().map(str::to_owned)).or_default().insert((gang.order, gang.name.clone()));
+            self.lines.entry(job.tuning().cloned()).or_default().insert((gang.order, gang.name.clone()));
         }
         if let Some(attempt) = &gang.attempt {
             self.attempts.insert(attempt.id.clone(), gang.name.clone());
@@ -109,7 +109,7 @@ impl Index {
         let place = self.before(gang.order);
         if self.queue.get(place).is_some_and(|(order, _)| *order == gang.order) {
             self.queue.remove(place);
-            let owner = job.tuning().map(str::to_owned);
+            let owner = job.tuning().cloned();
             if let Some(line) = self.lines.get_mut(&owner) {
                 line.remove(&(gang.order, gang.name.clone()));
                 if line.is_empty() {
@@ -135,7 +135,7 @@ pub struct Frozen {
     clock: Time,
     created: u64,
     jobs: Jobs,
-    tunings: BTreeMap<String, Arc<TuningJob>>,
+    tunings: BTreeMap<TuningName, Arc<TuningJob>>,
 }
 
 impl Frozen {
@@ -210,8 +210,8 @@ impl State {
     }
 
     /// Names of the live tuning jobs.
-    pub fn tunings(&self) -> impl Iterator<Item = &str> {
-        self.tunings.keys().map(String::as_str)
+    pub fn tunings(&self) -> impl Iterator<Item = &TuningName> {
+        self.tunings.keys()
     }
 
     pub(crate) fn tuning_mut(&mut self, name: &str) -> Option<&mut TuningJob> {
@@ -219,22 +219,22 @@ impl State {
     }
 
     /// The job of a live attempt.
-    pub fn job_of(&self, attempt: &AttemptId) -> Option<&str> {
-        self.index.attempts.get(attempt).map(String::as_str)
+    pub fn job_of(&self, attempt: &AttemptId) -> Option<&JobName> {
+        self.index.attempts.get(attempt)
     }
 
     /// Names of the live jobs, in no order that means anything.
-    pub fn jobs(&self) -> impl Iterator<Item = &str> {
-        self.jobs.iter().map(|job| job.gang.name.as_str())
+    pub fn jobs(&self) -> impl Iterator<Item = &JobName> {
+        self.jobs.iter().map(|job| &job.gang.name)
     }
 
     /// The live jobs that are not over, with where they are and when they were created, in no order
     /// that means anything.
-    pub fn in_progress(&self) -> impl Iterator<Item = (&str, SecondaryStatus, Time)> {
+    pub fn in_progress(&self) -> impl Iterator<Item = (&JobName, SecondaryStatus, Time)> {
         self.jobs
             .iter()
             .filter(|job| job.gang.end.is_none())
-            .map(|job| (job.gang.name.as_str(), job.secondary(), job.gang.created))
+            .map(|job| (&job.gang.name, job.secondary(), job.gang.created))
     }
 
     /// What no job holds.

@@ -1,11 +1,14 @@
 //! One turn of the shell's loop: commands that are decided together, and all that leaves the loop
 //! when their events are durable.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+};
 
 use crate::{
-    Command, Effects, Event, Fact, JobView, Rejection, State, StudyRecord, Time, TuningView, apply, decide, queue,
-    training::TrainingJob, tuning::follow::follow,
+    Command, Effects, Event, Fact, JobName, JobView, Rejection, State, StudyRecord, Time, TuningName, TuningView,
+    apply, decide, queue, training::TrainingJob, tuning::follow::follow,
 };
 
 /// What a turn gathers. The shell appends `events`, `records` and the rows of `views` and `tunings`
@@ -18,9 +21,9 @@ pub struct Turn {
     /// In order.
     pub effects: Effects,
     /// The last view of each job that changed, by name.
-    pub views: BTreeMap<String, JobView>,
+    pub views: BTreeMap<JobName, JobView>,
     /// The last view of each tuning job that changed, by name.
-    pub tunings: BTreeMap<String, TuningView>,
+    pub tunings: BTreeMap<TuningName, TuningView>,
     /// New records of studies, in order.
     pub records: Vec<Stored>,
 }
@@ -29,7 +32,7 @@ pub struct Turn {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     /// Tuning job's name.
-    pub tuning: String,
+    pub tuning: TuningName,
     /// Place in its list, from 0; over all its studies.
     pub number: u64,
     /// What happened.
@@ -62,7 +65,7 @@ impl Turn {
             {
                 self.tunings.insert(trial.tuning.clone(), tuning);
             }
-            self.views.insert(event.job.clone(), view);
+            self.views.insert(event.name.as_str().into(), view);
         }
         let Some(job) = event.tuning().and_then(|name| state.tunings.get(name)) else { return };
         if !matches!(event.fact, Fact::SuggestionsWanted { .. }) {
@@ -117,11 +120,11 @@ pub fn step(
 /// What may have something follow.
 #[derive(Debug, Default)]
 struct Wake {
-    tunings: BTreeSet<String>,
+    tunings: BTreeSet<TuningName>,
     /// The queue or what is free has changed, or may have.
     schedule: bool,
     /// Jobs that came into the queue: new, or for another attempt.
-    joined: Vec<String>,
+    joined: Vec<JobName>,
 }
 
 impl Wake {
@@ -131,19 +134,19 @@ impl Wake {
         // From when all its programs run it can give some instances to the head of the queue.
         let may_shrink = |job: &TrainingJob| job.gang.spec.min_instances.is_some();
         self.schedule |=
-            matches!(event.fact, Fact::InstanceMoved { .. }) && state.jobs.get(&event.job).is_some_and(may_shrink);
+            matches!(event.fact, Fact::InstanceMoved { .. }) && state.jobs.get(&event.name).is_some_and(may_shrink);
         let tuning = match &event.fact {
-            Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| trial.tuning.as_str()),
-            fact if fact.is_of_tuning() => Some(event.job.as_str()),
-            _ => state.jobs.get(&event.job).and_then(TrainingJob::tuning),
+            Fact::JobCreated { trial, .. } => trial.as_ref().map(|trial| &*trial.tuning),
+            fact if fact.is_of_tuning() => Some(event.name.as_str()),
+            _ => state.jobs.get(&event.name).and_then(TrainingJob::tuning).map(Deref::deref),
         };
         if let Some(tuning) = tuning
             && !self.tunings.contains(tuning)
         {
-            self.tunings.insert(tuning.to_owned());
+            self.tunings.insert(tuning.into());
         }
         if matches!(event.fact, Fact::JobCreated { .. } | Fact::Released { .. } | Fact::TrialResumed { .. }) {
-            self.joined.push(event.job.clone());
+            self.joined.push(event.name.as_str().into());
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the state is asked for from outside: views of jobs, why they wait, and what is to be done.
 
-use crate::{Effects, JobView, PendingReason, State, TuningView, queue};
+use crate::{Effects, JobName, JobView, PendingReason, State, TuningView, queue};
 
 impl State {
     /// All that is to be done as things stand, for a server that has just started.
@@ -23,7 +23,7 @@ impl State {
     }
 
     /// Waiting jobs from the head of the queue on, and why each waits as of now.
-    pub fn waiting(&self) -> impl Iterator<Item = (&str, PendingReason)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (&JobName, PendingReason)> {
         queue::reasons(self)
     }
 }

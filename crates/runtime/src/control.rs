@@ -211,7 +211,7 @@ mod tests {
 
     fn create(name: &str) -> Command {
         let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
-        Command::CreateTrainingJob { name: name.to_owned(), uid: format!("uid-{name}"), spec, name_taken: false }
+        Command::CreateTrainingJob { name: name.into(), uid: format!("uid-{name}"), spec, name_taken: false }
     }
 
     fn control() -> Control {

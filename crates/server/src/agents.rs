@@ -324,7 +324,7 @@ impl Connection<'_> {
             attempt: self.link.attempt.plan.attempt.to_string(),
             host: self.link.host,
             seq: batch.seq,
-            job: self.link.attempt.plan.job.clone(),
+            job: self.link.attempt.plan.job.to_string(),
             logs,
             points: points.collect(),
             quota: Some(self.quota()),

@@ -18,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use shoal_launch::AllocationSpec;
 use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, JobName};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
@@ -36,7 +36,7 @@ pub(crate) const NETWORK_FILE: &str = "network";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) version: u32,
-    pub(crate) job: String,
+    pub(crate) job: JobName,
     pub(crate) attempt: AttemptId,
     /// Log streams, by host number - 1.
     pub(crate) streams: Vec<String>,

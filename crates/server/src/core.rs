@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobView, Rejection, Time, Turn};
+use shoal_plane::{
+    AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, Rejection, Time, Turn,
+};
 use shoal_runtime::{
     Control,
     control::{Fold, Folded, REFUSED_PAUSE},
@@ -72,7 +74,7 @@ enum Message {
     /// durable without those before it.
     Do(Vec<Envelope>),
     View {
-        job: String,
+        job: JobName,
         reply: oneshot::Sender<Option<JobView>>,
     },
     Edit(RowEdit),
@@ -153,7 +155,7 @@ impl Core {
     /// without an event of its own.
     pub(crate) async fn view(&self, job: &str) -> Option<JobView> {
         let (reply, answer) = oneshot::channel();
-        self.inbox.send(Message::View { job: job.to_owned(), reply }).ok()?;
+        self.inbox.send(Message::View { job: job.to_owned().into(), reply }).ok()?;
         answer.await.ok()?
     }
 
@@ -324,7 +326,7 @@ impl Loop {
     fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
         let mut rows: Vec<_> = turn.events.iter().filter_map(receipt).map(RowChange::PutCheckpoint).collect();
         for (name, view) in &turn.views {
-            let parent = view.trial.as_ref().map(|trial| trial.tuning.as_str());
+            let parent = view.trial.as_ref().map(|trial| &*trial.tuning);
             rows.push(change(job_progress(name, view), created.jobs.remove(name), view.created.0, parent));
             rows.extend(tunings::trial_change(name, view, created.tuned.remove(name)));
         }

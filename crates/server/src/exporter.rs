@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use shoal_plane::{SecondaryStatus, Time, TuningStatus};
+use shoal_plane::{JobName, SecondaryStatus, Time, TuningName, TuningStatus};
 use shoal_store::Journal;
 
 use self::{
@@ -53,8 +53,8 @@ pub(crate) struct Exporter {
 impl Exporter {
     /// Starts counting, with the training jobs and the tuning jobs that are not over.
     pub(crate) fn new<'a>(
-        live: impl Iterator<Item = (&'a str, SecondaryStatus, Time)>,
-        tunings: impl Iterator<Item = (&'a str, TuningStatus, Time)>,
+        live: impl Iterator<Item = (&'a JobName, SecondaryStatus, Time)>,
+        tunings: impl Iterator<Item = (&'a TuningName, TuningStatus, Time)>,
     ) -> Arc<Self> {
         let exporter = Self {
             requests: Histogram::new(["service", "operation", "code"], REQUEST_SECONDS),

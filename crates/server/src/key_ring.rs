@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, JobName};
 use shoal_s3::{KeyFault, KeyStore, Scope};
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) enum Holder {
         /// The attempt.
         id: AttemptId,
         /// The training job's name.
-        job: String,
+        job: JobName,
     },
 }
 

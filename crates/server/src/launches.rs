@@ -1,12 +1,12 @@
 //! Launches from what the core orders to the start of their agents.
 
-use shoal_plane::{AttemptId, Placement, TrialLaunch};
+use shoal_plane::{AttemptId, JobName, Placement, TrialLaunch};
 
 use crate::attempts::Plan;
 
 /// `shoal_plane::Action::Launch`.
 pub(crate) struct Launch {
-    pub(crate) job: String,
+    pub(crate) job: JobName,
     pub(crate) attempt: AttemptId,
     /// Its number among the job's, from 1.
     pub(crate) number: u32,

@@ -146,7 +146,7 @@ impl World {
         let epoch = now_ms() / 1000 + u64::from(launch.number) - 1;
         let mut plan = Plan {
             version: Plan::VERSION,
-            job: request.name.clone(),
+            job: request.name.clone().into(),
             attempt: attempt.clone(),
             streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
             reads: reads(request),

@@ -8,7 +8,7 @@ use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde_json::Value;
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, TuningName};
 use shoal_runtime::{
     ConnId,
     warm_pool::{AllocationId, Event, Grant, Io, Retention, ReusePolicy},
@@ -33,7 +33,7 @@ const SHAPE: [&str; 3] = ["RoleArn", "VpcConfig", "EnableInterContainerTrafficEn
 
 /// For the trials of a tuning job, which differ in their name, hyperparameters, metrics and
 /// checkpoints only.
-pub(crate) fn policy_of_trial(plan: &Plan, tuning: String) -> ReusePolicy {
+pub(crate) fn policy_of_trial(plan: &Plan, tuning: TuningName) -> ReusePolicy {
     policy(plan, tuning, IDLE_TRIALS, "")
 }
 
@@ -48,10 +48,10 @@ pub(crate) fn policy_of_job(plan: &Plan, request: &CreateTrainingJob) -> Option<
     }
     let shape = (SHAPE.map(|member| request.raw.get(member)), resources);
     let idle = Duration::from_secs(seconds.into());
-    (seconds > 0).then(|| policy(plan, String::new(), idle, &serde_json::to_string(&shape).unwrap_or_default()))
+    (seconds > 0).then(|| policy(plan, TuningName::default(), idle, &serde_json::to_string(&shape).unwrap_or_default()))
 }
 
-fn policy(plan: &Plan, owner: String, idle: Duration, shape: &str) -> ReusePolicy {
+fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReusePolicy {
     let is_builtin = |it: &Assignment| matches!(it.program, Program::Builtin { .. });
     let is_trial = !owner.is_empty();
     let of_host = |it: &Assignment| {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use shoal_plane::JobName;
 use shoal_runtime::warm_pool::ReusePolicy;
 use shoal_store::{StoreError, WarmPoolRow};
 use shoal_wire::WarmPool;
@@ -28,13 +29,13 @@ fn has_status(policy: Option<&ReusePolicy>) -> bool {
 impl World {
     /// A job with a keep-alive period runs. `from`: the job whose warm instances it got, and how
     /// long they had been idle.
-    pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&str, Duration)>) {
+    pub(crate) fn pool_is_used(&self, plan: &Plan, from: Option<(&JobName, Duration)>) {
         if !has_status(plan.reuse.as_ref()) {
             return;
         }
-        let reused = from.filter(|(job, _)| *job != plan.job).map(|(job, kept)| WarmPoolRow {
+        let reused = from.filter(|(job, _)| **job != plan.job).map(|(job, kept)| WarmPoolRow {
             retained_s: Some(kept.as_secs()),
-            reused_by: Some(plan.job.clone()),
+            reused_by: Some(plan.job.to_string()),
             ..row(job, REUSED)
         });
         self.put_pools(&[row(&plan.job, IN_USE)].into_iter().chain(reused).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Clients: they ask until they are answered, as SDKs do.
 
-use shoal_plane::{Command, Form, GangSpec, Rejection};
+use shoal_plane::{Command, Form, GangSpec, JobName, Rejection};
 
 use crate::{
     Bug,
@@ -53,8 +53,7 @@ impl Simulation {
 
     /// Somebody takes instances away, and asks for it once.
     pub(crate) fn interrupt_job(&mut self, elastic: bool) -> Step {
-        let live: Vec<String> =
-            self.mirror.jobs().filter(|job| !elastic || self.is_elastic(job)).map(str::to_owned).collect();
+        let live: Vec<JobName> = self.mirror.jobs().filter(|job| !elastic || self.is_elastic(job)).cloned().collect();
         if live.is_empty() || self.server.is_none() {
             return Ok(());
         }

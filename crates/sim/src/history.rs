@@ -219,13 +219,13 @@ impl Simulation {
     /// each.
     pub(crate) fn journalled(&mut self, events: &[Event]) -> Step {
         for event in events {
-            self.say(|| format!("  {} {} {:?}", event.job, kind(&event.fact), event.fact));
+            self.say(|| format!("  {} {} {:?}", event.name, kind(&event.fact), event.fact));
             if event.at < self.last_event {
                 return broken(format!("{event:?} is before the event before it"));
             }
             self.last_event = event.at;
             if let Fact::AttemptLaunched { attempt, .. } = &event.fact {
-                self.owners.insert(attempt.clone(), event.job.clone());
+                self.owners.insert(attempt.clone(), event.name.clone().into());
             }
             if let Fact::CheckpointSaved { attempt, host, path, .. } = &event.fact {
                 let file = ((attempt.clone(), *host), path.clone());

@@ -42,7 +42,7 @@ impl Simulation {
             }
             // Its launch is delayed, and counts from here.
             Fact::JobMoved { secondary: SecondaryStatus::Starting, .. } => {
-                let attempt = self.mirror.view(&event.job).and_then(|view| view.attempt);
+                let attempt = self.mirror.view(&event.name).and_then(|view| view.attempt);
                 memory
                     .launched
                     .iter_mut()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{JobStatus, SecondaryStatus, StudyRecord};
+use shoal_plane::{JobName, JobStatus, SecondaryStatus, StudyRecord};
 
 use crate::{
     Coverage,
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub struct SimRun {
     /// By job.
-    pub(crate) outcomes: BTreeMap<String, Outcome>,
+    pub(crate) outcomes: BTreeMap<JobName, Outcome>,
     /// Of the tuning job that runs its trials one after the other.
     pub(crate) sequence: Vec<StudyRecord>,
     /// Events in the journal.

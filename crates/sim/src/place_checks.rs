@@ -31,7 +31,7 @@ impl Simulation {
     pub(crate) fn check_places_event(&mut self, event: &Event) -> Step {
         if let Fact::AttemptLaunched { attempt, placement, .. } = &event.fact
             && let Some(least) =
-                self.jobs.iter().find(|job| job.name == event.job).and_then(|job| job.spec.min_instances)
+                self.jobs.iter().find(|job| *job.name == event.name).and_then(|job| job.spec.min_instances)
         {
             let places = vec![Place::Member { runs: false }; placement.gpus.len()];
             self.places.insert(attempt.clone(), Places { least, places, complete: false, changed_ms: self.now });
@@ -83,7 +83,7 @@ impl Simulation {
         let Fact::JobEnded { status: JobStatus::Failed, failure_reason: Some(reason), .. } = &event.fact else {
             return Ok(());
         };
-        let attempt = self.mirror.view(&event.job).and_then(|view| view.attempt);
+        let attempt = self.mirror.view(&event.name).and_then(|view| view.attempt);
         attempt.map_or(Ok(()), |attempt| self.check_loss(&attempt, reason))
     }
 

@@ -1,6 +1,6 @@
 //! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
 
-use shoal_plane::{Capacity, Form, GangSpec, Packing};
+use shoal_plane::{Capacity, Form, GangSpec, JobName, Packing};
 
 use crate::random::Random;
 
@@ -17,7 +17,7 @@ pub(crate) fn capacity() -> Capacity {
 /// A training job of the scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    pub(crate) name: String,
+    pub(crate) name: JobName,
     pub(crate) uid: String,
     pub(crate) spec: GangSpec,
     pub(crate) kind: Kind,
@@ -113,7 +113,7 @@ fn service(seed: u64, index: usize) -> Job {
         ..hosts[0].clone()
     };
     Job {
-        name: format!("job-{index}"),
+        name: format!("job-{index}").into(),
         uid: format!("u{index}"),
         spec: GangSpec {
             instance_type: "ml.m5.large".to_owned(),
@@ -152,7 +152,7 @@ fn elastic(random: &mut Random, index: usize) -> Job {
         hosts[0].end = random.pick(&[End::Exit(1), End::Signal(11), End::OutOfMemory]);
     }
     Job {
-        name: format!("job-{index}"),
+        name: format!("job-{index}").into(),
         uid: format!("u{index}"),
         spec: GangSpec {
             instance_type: random.pick(&["ml.m5.large", "ml.m5.xlarge"]).to_owned(),
@@ -193,7 +193,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
     let max_runtime_s = if kind == Kind::Outruns { random.between(5, 40) } else { 86_400 };
     let kinds = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"];
     Job {
-        name: format!("job-{index}"),
+        name: format!("job-{index}").into(),
         uid: format!("u{index}"),
         spec: GangSpec {
             instance_type: (if wants_gpu { "ml.g5.xlarge" } else { random.pick(&kinds) }).to_owned(),

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use shoal_plane::{AttemptId, Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningStatus};
+use shoal_plane::{
+    AttemptId, Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningName, TuningStatus,
+};
 use shoal_tuner::{Ask, Record, Study};
 
 use crate::{
@@ -73,7 +75,7 @@ impl Simulation {
             }
             Change::StopTrial => {
                 let mut trials: Vec<_> =
-                    self.mirror.jobs().filter(|job| job.starts_with(&format!("{name}-"))).map(str::to_owned).collect();
+                    self.mirror.jobs().filter(|job| job.starts_with(&format!("{name}-"))).cloned().collect();
                 if trials.is_empty() {
                     return Ok(());
                 }
@@ -123,7 +125,7 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn run_tuner(&mut self, tuning: String) -> Step {
+    pub(crate) fn run_tuner(&mut self, tuning: TuningName) -> Step {
         let Some(task) = self.server().requests.get_mut(&tuning).and_then(VecDeque::pop_front) else { return Ok(()) };
         let (mut pause, mut next) = (self.faults.latency(), None);
         match task {
@@ -180,8 +182,8 @@ impl Simulation {
                     match study.ask() {
                         Ask::Start(start) => {
                             let (child, uid) = (format!("{name}-{}", start.trial), format!("{uid}-{}", start.trial));
-                            let origin = start.origin.map(|origin| format!("{name}-{}", origin.trial));
-                            children.push(Child { definition: 0, trial: start.trial, name: child, uid, origin });
+                            let origin = start.origin.map(|origin| format!("{name}-{}", origin.trial).into());
+                            children.push(Child { definition: 0, trial: start.trial, name: child.into(), uid, origin });
                         }
                         Ask::Resume { .. } => {}
                         Ask::Wait => {
@@ -251,7 +253,7 @@ impl Simulation {
         for name in self.mirror.tunings() {
             let Some(view) = self.mirror.tuning(name) else { continue };
             // What the tuner was asked for before fewer may run is started still.
-            let is_new = matches!(event.fact, Fact::SuggestionsWanted { .. }) && event.job == name;
+            let is_new = matches!(event.fact, Fact::SuggestionsWanted { .. }) && event.tuning() == Some(name);
             let most = self
                 .parallel
                 .get(name)

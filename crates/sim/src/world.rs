@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{AttemptId, Catalog, State, Time};
+use shoal_plane::{AttemptId, Catalog, JobName, State, Time, TuningName};
 
 use crate::{
     Bug, Coverage,
@@ -57,11 +57,11 @@ pub(crate) struct Simulation {
     /// Their clients.
     pub(crate) tuners: Vec<Tuner>,
     /// By tuning job, all that were ever started.
-    pub(crate) trials: BTreeSet<(String, u32)>,
+    pub(crate) trials: BTreeSet<(TuningName, u32)>,
     /// What the first launch of a trial's attempt said: units behind it, and where it pauses.
     pub(crate) launches: BTreeMap<AttemptId, (u32, Option<u32>)>,
     /// Jobs by attempt, of all that were ever launched.
-    pub(crate) owners: BTreeMap<AttemptId, String>,
+    pub(crate) owners: BTreeMap<AttemptId, JobName>,
     /// Attempts that had served and were replaced.
     pub(crate) replaced: u32,
     /// Attempts that a warm instance has served.
@@ -70,7 +70,7 @@ pub(crate) struct Simulation {
     /// be stopped while others have them.
     pub(crate) frozen: BTreeSet<AttemptId>,
     /// By tuning job, how many of its trials may run.
-    pub(crate) parallel: BTreeMap<String, u32>,
+    pub(crate) parallel: BTreeMap<TuningName, u32>,
     pub(crate) disk: Disk,
     /// Checkpoint files that have a receipt in the journal.
     pub(crate) receipts: BTreeSet<(Host, String)>,
@@ -175,8 +175,8 @@ impl Simulation {
     }
 
     /// The job whose attempt it is, or was.
-    pub(crate) fn owner(&self, attempt: &AttemptId) -> Option<&str> {
-        self.owners.get(attempt).map(String::as_str)
+    pub(crate) fn owner(&self, attempt: &AttemptId) -> Option<&JobName> {
+        self.owners.get(attempt)
     }
 
     pub(crate) fn after(&mut self, ms: u64, event: SimEvent) {

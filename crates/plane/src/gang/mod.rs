@@ -59,12 +59,12 @@ use self::{
     rest::Rest,
     retry::Retry,
 };
-use crate::{AttemptId, GangSpec, Placement, StopCause, Time, capacity::Resources};
+use crate::{AttemptId, GangSpec, JobName, Placement, StopCause, Time, capacity::Resources};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gang {
     /// The job's.
-    pub(crate) name: String,
+    pub(crate) name: JobName,
     /// Attempts are named `<uid>-<number>`.
     pub(crate) uid: String,
     /// Place in the order of creation; of a gang that rested, in that of its return to the queue.
@@ -99,7 +99,7 @@ pub(crate) struct End {
 }
 
 impl Gang {
-    pub(crate) fn new(name: &str, uid: &str, spec: GangSpec, order: u64, at: Time) -> Gang {
+    pub(crate) fn new(name: &JobName, uid: &str, spec: GangSpec, order: u64, at: Time) -> Gang {
         Gang {
             name: name.to_owned(),
             uid: uid.to_owned(),

@@ -1,15 +1,15 @@
 //! Nouns: what commands, events, actions and rows are made of. They know nothing of states.
 
-mod attempt_id;
 mod gang;
+mod names;
 mod training;
 mod trial;
 mod trial_state;
 mod tuning;
 mod view;
 
-pub use attempt_id::AttemptId;
 pub use gang::{Form, GangSpec, InstanceGroup};
+pub use names::{AttemptId, JobName, TuningName};
 pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, Transition};
 pub use trial::{TrialLaunch, TrialStart, TrialView};
 pub use trial_state::{TrialState, trial_state};

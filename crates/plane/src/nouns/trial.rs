@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{JobName, TuningName};
+
 /// Whose trial a new training job is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialStart {
     /// Tuning job's name.
-    pub tuning: String,
+    pub tuning: TuningName,
     /// Index of its definition.
     pub definition: u32,
     /// Number in the definition's study.
@@ -16,7 +18,7 @@ pub struct TrialStart {
     pub to: Option<u32>,
     /// Training job whose checkpoint it begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
+    pub origin: Option<JobName>,
     /// Units of resource that the checkpoint which it begins with has behind it.
     #[serde(default, skip_serializing_if = "crate::nouns::is_default")]
     pub from: u32,
@@ -32,7 +34,7 @@ pub struct TrialStart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialLaunch {
     /// Tuning job's name.
-    pub tuning: String,
+    pub tuning: TuningName,
     /// Index of its definition.
     pub definition: u32,
     /// Units of resource that are behind it, if its checkpoint is what it was: the attempt's first
@@ -43,14 +45,14 @@ pub struct TrialLaunch {
     /// Units of resource after which it is complete.
     pub max: Option<u32>,
     /// Training job whose checkpoint the first attempt begins with.
-    pub origin: Option<String>,
+    pub origin: Option<JobName>,
 }
 
 /// The part of a training job's view that says which trial it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialView {
     /// Tuning job's name.
-    pub tuning: String,
+    pub tuning: TuningName,
     /// Index of its definition.
     pub definition: u32,
     /// Number in the definition's study.

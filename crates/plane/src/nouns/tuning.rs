@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use shoal_tuner::{Direction, Record};
 
-use crate::{GangSpec, Time};
+use crate::{GangSpec, JobName, Time};
 
 /// What the core decides on; the rest of the request is opaque to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ pub struct ObjectiveCounters {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestTrial {
     /// Training job's name.
-    pub job: String,
+    pub job: JobName,
     /// Its definition.
     pub definition: u32,
     /// Final value of the first objective, as its user sees it.

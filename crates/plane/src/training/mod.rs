@@ -28,7 +28,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use self::trial::Trial;
-use crate::{GangSpec, MetricValue, SecondaryStatus, Time, Transition, gang::Gang};
+use crate::{GangSpec, JobName, MetricValue, SecondaryStatus, Time, Transition, TuningName, gang::Gang};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TrainingJob {
@@ -46,7 +46,7 @@ pub(crate) struct TrainingJob {
 }
 
 impl TrainingJob {
-    pub(crate) fn new(name: &str, uid: &str, spec: GangSpec, order: u64, at: Time, message: &str) -> TrainingJob {
+    pub(crate) fn new(name: &JobName, uid: &str, spec: GangSpec, order: u64, at: Time, message: &str) -> TrainingJob {
         let first = Transition { status: SecondaryStatus::Starting, start: at, end: None, message: message.to_owned() };
         TrainingJob {
             gang: Gang::new(name, uid, spec, order, at),
@@ -60,7 +60,7 @@ impl TrainingJob {
     }
 
     /// The tuning job whose trial it is.
-    pub(crate) fn tuning(&self) -> Option<&str> {
-        self.trial.as_ref().map(|trial| trial.tuning.as_str())
+    pub(crate) fn tuning(&self) -> Option<&TuningName> {
+        self.trial.as_ref().map(|trial| &trial.tuning)
     }
 }

@@ -3,15 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{TrialLaunch, TrialStart, TrialView, gang::Gang};
+use crate::{JobName, TrialLaunch, TrialStart, TrialView, TuningName, gang::Gang};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trial {
-    pub(crate) tuning: String,
+    pub(crate) tuning: TuningName,
     pub(crate) definition: u32,
     pub(crate) trial: u32,
     pub(crate) to: Option<u32>,
-    pub(crate) origin: Option<String>,
+    pub(crate) origin: Option<JobName>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) checkpoints: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -76,7 +76,7 @@ impl Decision<'_> {
     }
 
     fn tuning_happens(&mut self, name: &str, fact: Fact) {
-        self.events.push(Event { at: self.now, job: name.to_owned(), fact });
+        self.events.push(Event { at: self.now, name: name.to_owned(), fact });
     }
 
     /// The tuner has answered. An answer that is not awaited changes nothing.
@@ -93,7 +93,7 @@ impl Decision<'_> {
             return Ok(());
         }
         if let Some(child) = children.iter().find(|child| self.state.jobs.contains(&child.name)) {
-            return Err(Rejection::NameTaken(child.name.clone()));
+            return Err(Rejection::NameTaken(child.name.to_string()));
         }
         let asks = records.iter().filter_map(|StudyRecord { definition, record }| match record {
             Record::Asked { answer, .. } => Some((*definition, answer)),
@@ -124,7 +124,7 @@ impl Decision<'_> {
             TrialStart { tuning, definition, trial, to, origin, from, checkpoints, max: job.max_resource(definition) };
         let (uid, spec, message) = (child.uid.clone(), spec.training.clone(), messages::CREATED.to_owned());
         let fact = Fact::JobCreated { uid, spec, message, trial: Some(trial) };
-        self.events.push(Event { at: self.now, job: child.name.clone(), fact });
+        self.events.push(Event { at: self.now, name: child.name.clone().into(), fact });
     }
 
     fn resume(&mut self, job: &TuningJob, definition: u32, trial: TrialId, to: Option<u32>) {

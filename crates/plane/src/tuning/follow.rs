@@ -33,7 +33,7 @@ pub(crate) fn follow(state: &State, tuning: &str, now: Time) -> Vec<Event> {
 }
 
 fn of(job: &TuningJob, now: Time, fact: Fact) -> Vec<Event> {
-    vec![Event { at: now, job: job.name.clone(), fact }]
+    vec![Event { at: now, name: job.name.clone().into(), fact }]
 }
 
 fn end_of(end: TuningEnd, failure_reason: Option<String>) -> Fact {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::{Direction, Outcome};
 
 use crate::{
-    BestTrial, Fact, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd, TunerRequest,
-    TuningEnd, TuningSpec, TuningStatus, TuningView,
+    BestTrial, Fact, JobName, JobStatus, ObjectiveCounters, Observation, Time, TrainingCounters, TrialEnd,
+    TunerRequest, TuningEnd, TuningName, TuningSpec, TuningStatus, TuningView,
     training::{TrainingJob, reason, trial::Trial},
 };
 
@@ -20,7 +20,7 @@ pub(crate) type Key = (u32, u32);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TuningJob {
-    pub(crate) name: String,
+    pub(crate) name: TuningName,
     pub(crate) uid: String,
     pub(crate) spec: TuningSpec,
     pub(crate) max_parallel: u32,
@@ -44,7 +44,7 @@ pub(crate) struct TuningJob {
     pub(crate) started: u32,
     /// Trials that are not over, by definition and number: their training jobs.
     #[serde(with = "trials")]
-    pub(crate) trials: BTreeMap<Key, String>,
+    pub(crate) trials: BTreeMap<Key, JobName>,
     /// Those of them that are queued or run.
     pub(crate) active: u32,
     /// Those of them that are queued; no part of a snapshot, as its training jobs say it.
@@ -96,7 +96,7 @@ pub(crate) enum RequestKind {
 pub(crate) struct EndedTrial {
     pub(crate) definition: u32,
     pub(crate) trial: u32,
-    pub(crate) job: String,
+    pub(crate) job: JobName,
     pub(crate) end: TrialEnd,
     pub(crate) outcome: Outcome,
     /// Last value of the first objective.
@@ -106,7 +106,7 @@ pub(crate) struct EndedTrial {
 }
 
 impl TuningJob {
-    pub(crate) fn new(name: &str, uid: &str, spec: TuningSpec, at: Time) -> TuningJob {
+    pub(crate) fn new(name: &TuningName, uid: &str, spec: TuningSpec, at: Time) -> TuningJob {
         TuningJob {
             name: name.to_owned(),
             uid: uid.to_owned(),
@@ -300,7 +300,7 @@ impl TuningJob {
     }
 
     /// A trial is started: its training job is there.
-    pub(crate) fn add_trial(&mut self, key: Key, job: &str, at: Time) {
+    pub(crate) fn add_trial(&mut self, key: Key, job: &JobName, at: Time) {
         self.trials.insert(key, job.to_owned());
         self.started += 1;
         self.active += 1;
@@ -424,14 +424,14 @@ mod trials {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::Key;
+    use super::{JobName, Key};
 
-    pub(super) fn serialize<S: Serializer>(trials: &BTreeMap<Key, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(trials: &BTreeMap<Key, JobName>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(trials.iter().map(|((definition, trial), job)| (definition, trial, job)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Key, String>, D::Error> {
-        let trials: Vec<(u32, u32, String)> = Deserialize::deserialize(deserializer)?;
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Key, JobName>, D::Error> {
+        let trials: Vec<(u32, u32, JobName)> = Deserialize::deserialize(deserializer)?;
         Ok(trials.into_iter().map(|(definition, trial, job)| ((definition, trial), job)).collect())
     }
 }

@@ -108,7 +108,7 @@ fn samples() -> Vec<Event> {
 
 pub(crate) fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
     let at = |index: u64| Time(1_700_000_000_000 + index);
-    (0..).zip(facts).map(|(index, fact)| Event { at: at(index), job: "titanic".to_owned(), fact }).collect()
+    (0..).zip(facts).map(|(index, fact)| Event { at: at(index), name: "titanic".to_owned(), fact }).collect()
 }
 
 /// A trial and its tuning job, from beginning to end.
@@ -144,11 +144,11 @@ fn tuned() -> Vec<Event> {
     let reported = Record::Reported { trial: 0, resource: 1, values: vec![1.0 / 3.0], verdicts };
     let stored = |record| vec![StudyRecord { definition: 0, record }];
     let trial = TrialStart {
-        tuning: text("titanic"),
+        tuning: text("titanic").into(),
         definition: 0,
         trial: 0,
         to: Some(1),
-        origin: Some(text("titanic-007-0badcafe")),
+        origin: Some(text("titanic-007-0badcafe").into()),
         from: 0,
         checkpoints: false,
         max: None,
@@ -204,7 +204,7 @@ fn tuned() -> Vec<Event> {
         Fact::TrialEnded {
             definition: 0,
             trial: 0,
-            training_job: text("titanic-001-deadbeef"),
+            training_job: text("titanic-001-deadbeef").into(),
             end: TrialEnd::Completed,
             outcome: Outcome::Completed { values: vec![0.1 + 0.2] },
             value: Some(0.1 + 0.2),
@@ -225,7 +225,7 @@ fn tuned() -> Vec<Event> {
         .chain(named("titanic-001-deadbeef", of_child))
         .chain(named("titanic", ended))
         .chain(named("titanic", last));
-    (0..).zip(all).map(|(index, (job, fact))| Event { at: Time(1_700_000_000_000 + index), job, fact }).collect()
+    (0..).zip(all).map(|(index, (job, fact))| Event { at: Time(1_700_000_000_000 + index), name: job, fact }).collect()
 }
 
 /// The state after these events is read from, and written as, its golden file.

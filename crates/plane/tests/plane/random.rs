@@ -113,18 +113,18 @@ impl World {
                     let all = (1..)
                         .zip(&placement.gpus)
                         .map(|(host, gpus)| (host, (placement.share(host).memory_bytes, gpus.len())));
-                    held.insert(event.job.clone(), all.collect());
+                    held.insert(event.name.clone(), all.collect());
                 }
                 Fact::InstancesCleared { hosts, .. } => {
-                    let of_job = held.get_mut(&event.job).expect("it was launched");
+                    let of_job = held.get_mut(&event.name).expect("it was launched");
                     of_job.retain(|host, _| !hosts.contains(host));
                 }
                 Fact::InstancesAdded { hosts, gpus, .. } => {
-                    let of_job = held.get_mut(&event.job).expect("it was launched");
+                    let of_job = held.get_mut(&event.name).expect("it was launched");
                     let memory = of_job.values().next().expect("one at least").0;
                     of_job.extend(hosts.iter().zip(gpus).map(|(host, gpus)| (*host, (memory, gpus.len()))));
                 }
-                Fact::Released { .. } => drop(held.remove(&event.job)),
+                Fact::Released { .. } => drop(held.remove(&event.name)),
                 _ => {}
             }
             journal.push(event);
@@ -211,20 +211,21 @@ impl World {
         } else {
             spec
         };
-        let create = Command::CreateTrainingJob { name, uid, spec, name_taken };
+        let create = Command::CreateTrainingJob { name: name.into(), uid, spec, name_taken };
         // A refusal is as good an answer.
         let _ = self.say(&create);
     }
 
     fn stop(&mut self) {
         let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
-        let _ = self.say(&Command::StopTrainingJob { name, ended: Some(JobStatus::Stopped) });
+        let _ = self.say(&Command::StopTrainingJob { name: name.into(), ended: Some(JobStatus::Stopped) });
     }
 
     fn interrupt(&mut self) {
         let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
         let instances = [None, None, Some(1), Some(2)][self.random.below(4) as usize];
-        let _ = self.say(&Command::InterruptTrainingJob { name, instances, ended: Some(JobStatus::Stopped) });
+        let _ =
+            self.say(&Command::InterruptTrainingJob { name: name.into(), instances, ended: Some(JobStatus::Stopped) });
     }
 
     /// All that is not durable is gone: what was asked for and not done is asked for again.
@@ -347,7 +348,7 @@ impl World {
     fn drain(&mut self) {
         for name in std::mem::take(&mut self.services) {
             // It may be over.
-            let _ = self.say(&Command::StopTrainingJob { name, ended: Some(JobStatus::Stopped) });
+            let _ = self.say(&Command::StopTrainingJob { name: name.into(), ended: Some(JobStatus::Stopped) });
         }
         for _ in 0..20_000 {
             if self.state.jobs().next().is_none() {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, Packing, RankEnd, State, Time,
-    step,
+    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, JobName, Packing, RankEnd,
+    State, Time, step,
 };
 
 use crate::{
@@ -38,7 +38,7 @@ struct Simulation {
     specs: BTreeMap<String, GangSpec>,
     running: BTreeMap<String, Running>,
     /// The head of the queue and the time by which it must have started.
-    head: Option<(String, Time)>,
+    head: Option<(JobName, Time)>,
     passed: u32,
     heads: u32,
 }
@@ -52,8 +52,8 @@ impl Simulation {
             let waiting = std::mem::replace(&mut before, head(state));
             match &event.fact {
                 Fact::AttemptLaunched { attempt, placement, .. } => {
-                    *passed += u32::from(waiting.is_some_and(|head| head != event.job));
-                    let Form::Ends { max_runtime_s } = specs[&event.job].form else { unreachable!("none serves") };
+                    *passed += u32::from(waiting.is_some_and(|head| *head != event.name));
+                    let Form::Ends { max_runtime_s } = specs[&event.name].form else { unreachable!("none serves") };
                     let worst = max_runtime_s * 1000 + BEYOND_RUNTIME_MS;
                     let new = Running {
                         attempt: attempt.clone(),
@@ -63,9 +63,9 @@ impl Simulation {
                         // A third of them takes all the time that it may.
                         end: Time(now.0 + if random.below(3) == 0 { worst } else { 1 + random.below(worst) }),
                     };
-                    running.insert(event.job.clone(), new);
+                    running.insert(event.name.clone(), new);
                 }
-                Fact::Released { .. } => drop(running.remove(&event.job)),
+                Fact::Released { .. } => drop(running.remove(&event.name)),
                 _ => {}
             }
         };
@@ -83,7 +83,7 @@ impl Simulation {
         if head.as_ref() != self.head.as_ref().map(|(job, _)| job) {
             self.heads += u32::from(head.is_some());
             self.head = head.map(|job| {
-                let bound = self.fits_by(&self.specs[&job]);
+                let bound = self.fits_by(&self.specs[&*job]);
                 (job, bound)
             });
         }
@@ -119,7 +119,7 @@ impl Simulation {
         };
         let name = format!("job-{number}");
         self.specs.insert(name.clone(), spec.clone());
-        self.say(&Command::CreateTrainingJob { name, uid: format!("u{number}"), spec, name_taken: false });
+        self.say(&Command::CreateTrainingJob { name: name.into(), uid: format!("u{number}"), spec, name_taken: false });
     }
 
     /// The running job that ends first ends. Its phases fit into any time, so they are reported at

@@ -131,14 +131,14 @@ fn command(words: &[&str]) -> Command {
                 min_instances: option("min=").map(|min| u32::try_from(min).expect("few")),
             };
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
-            Command::CreateTrainingJob { name, uid, spec, name_taken }
+            Command::CreateTrainingJob { name: name.into(), uid, spec, name_taken }
         }
         ["stop", name, ended @ ..] => Command::StopTrainingJob {
-            name: (*name).to_owned(),
+            name: (*name).into(),
             ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
         },
         ["interrupt", name, ended @ ..] => Command::InterruptTrainingJob {
-            name: (*name).to_owned(),
+            name: (*name).into(),
             instances: ended.first().and_then(|instances| instances.parse().ok()),
             ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
         },
@@ -256,7 +256,7 @@ fn show_event(event: &Event) -> String {
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
         other => crate::tuning_script::show_fact(other),
     };
-    format!("{} {what}", event.job)
+    format!("{} {what}", event.name)
 }
 
 fn show_effects(effects: &Effects) -> impl Iterator<Item = String> {

@@ -352,7 +352,7 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
             })
         };
         while let Some(TunerRequest::Tell { seq, .. }) = state.pending().requests.first() {
-            say(&mut state, &Command::Judged { tuning: "t".to_owned(), seq: *seq, records: vec![], converged: false });
+            say(&mut state, &Command::Judged { tuning: "t".into(), seq: *seq, records: vec![], converged: false });
         }
         let Some(seq) = asked(&state) else { break };
         say(&mut state, &command(&["suggest", "t", &seq.to_string(), &trial.to_string()]).expect("a command"));
@@ -406,7 +406,7 @@ fn two_tuning_jobs_share_the_machine_and_a_training_job_comes_first() {
         step(state, command, Time(1000), &mut |state, event, _| {
             state.sanity_check().expect("sane");
             if matches!(event.fact, Fact::AttemptLaunched { .. }) {
-                launched.push(event.job);
+                launched.push(event.name);
             }
         })
         .expect("not refused");
@@ -418,7 +418,7 @@ fn two_tuning_jobs_share_the_machine_and_a_training_job_comes_first() {
     }
     let TuningSpec { definitions, .. } = spec(&[]);
     let training = Command::CreateTrainingJob {
-        name: "alone".to_owned(),
+        name: "alone".into(),
         uid: "ualone".to_owned(),
         spec: definitions[0].training.clone(),
         name_taken: false,

@@ -78,14 +78,14 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
     let tuning = (*words.get(1)?).to_owned();
     Some(match words {
         ["tune", name, options @ ..] => Command::CreateTuningJob {
-            name: tuning,
+            name: tuning.into(),
             uid: format!("u{name}"),
             spec: Box::new(spec(options)),
             name_taken: false,
         },
-        ["untune", _] => Command::StopTuningJob { name: tuning, ended: None },
+        ["untune", _] => Command::StopTuningJob { name: tuning.into(), ended: None },
         ["parallel", _, most] => {
-            Command::ChangeParallel { name: tuning, max_parallel: most.parse().expect("a number"), ended: None }
+            Command::ChangeParallel { name: tuning.into(), max_parallel: most.parse().expect("a number"), ended: None }
         }
         ["suggest", name, seq, answers @ ..] => {
             let mut records = Vec::new();
@@ -99,7 +99,7 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
                     answer if answer.starts_with("resume:") => Ask::Resume { trial, from: 0, to },
                     _ => {
                         let (child, uid) = (format!("{name}-{trial}"), format!("u{name}-{trial}"));
-                        children.push(Child { definition: 0, trial, name: child, uid, origin: None });
+                        children.push(Child { definition: 0, trial, name: child.into(), uid, origin: None });
                         Ask::Start(Start { trial, config: Config::default(), to, origin: None, bracket: 0 })
                     }
                 };
@@ -107,7 +107,7 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
                 records.push(StudyRecord { definition: 0, record });
             }
             let waits = answers.contains(&"wait");
-            Command::Suggested { tuning, seq: seq.parse().expect("a number"), records, children, waits }
+            Command::Suggested { tuning: tuning.into(), seq: seq.parse().expect("a number"), records, children, waits }
         }
         ["judge", _, seq, verdicts @ ..] => {
             let verdict = |word: &&str| {
@@ -124,10 +124,10 @@ pub(crate) fn command(words: &[&str]) -> Option<Command> {
             let verdicts = verdicts.iter().filter(|word| **word != "converged").map(verdict).collect();
             let record = Record::Reported { trial: 0, resource: 1, values: vec![1.0], verdicts };
             let records = vec![StudyRecord { definition: 0, record }];
-            Command::Judged { tuning, seq: seq.parse().expect("a number"), records, converged }
+            Command::Judged { tuning: tuning.into(), seq: seq.parse().expect("a number"), records, converged }
         }
         ["unable", _, seq] => Command::SearchFailed {
-            tuning,
+            tuning: tuning.into(),
             seq: seq.parse().expect("a number"),
             reason: "no training job can be made.".to_owned(),
         },

@@ -3,8 +3,8 @@ use shoal_plane::{Placement, Time};
 use super::*;
 use crate::warm_pool::{AllocationId, Retention, ReusePolicy};
 
-fn attempt<T: From<String>>(name: &str) -> T {
-    name.to_owned().into()
+fn attempt<T: for<'a> From<&'a str>>(name: &str) -> T {
+    name.into()
 }
 
 fn launch(of: &str) -> Action {
@@ -239,7 +239,7 @@ fn grant() -> Grant {
 }
 
 fn retention() -> Retention {
-    let policy = ReusePolicy { owner: String::new(), idle_s: 60, key: attempt("key"), is_loaded: false };
+    let policy = ReusePolicy { owner: attempt(""), idle_s: 60, key: attempt("key"), is_loaded: false };
     Retention { allocation: AllocationId(attempt("a")), job: attempt("job"), policy, hosts: 1 }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, JobName, TuningName};
 
 use crate::{ConnId, lanes};
 
@@ -11,7 +11,7 @@ use crate::{ConnId, lanes};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReusePolicy {
     /// The tuning job of a trial; empty for other training jobs.
-    pub owner: String,
+    pub owner: TuningName,
     /// Seconds for which an idle instance is retained.
     pub idle_s: u64,
     /// Digest of everything that two attempts must have in common.
@@ -31,7 +31,7 @@ pub struct Retention {
     /// Which.
     pub allocation: AllocationId,
     /// The attempt's training job.
-    pub job: String,
+    pub job: JobName,
     /// As things are at the attempt's end.
     pub policy: ReusePolicy,
     /// Number of its agents.
@@ -53,7 +53,7 @@ pub struct Grant {
     /// The allocation.
     pub allocation: AllocationId,
     /// The training job that had it before.
-    pub from: String,
+    pub from: JobName,
     /// How long it was idle.
     pub idle: Duration,
 }
@@ -159,12 +159,12 @@ pub enum Event {
     /// A tuning job has ended: no more trials follow.
     OwnerEnded {
         /// Its name.
-        owner: String,
+        owner: TuningName,
     },
     /// A training job's instances are to be retained for this long in all.
     KeepAlive {
         /// Its name.
-        job: String,
+        job: JobName,
         /// Not at all for 0.
         seconds: u32,
     },
@@ -184,12 +184,12 @@ pub enum Io {
     /// [`Event::KeepAlive`].
     ReadKeepAlive {
         /// Training job's name.
-        job: String,
+        job: JobName,
     },
     /// Answered by [`Event::OwnerEnded`] if it has ended.
     CheckOwner {
         /// Tuning job's name.
-        owner: String,
+        owner: TuningName,
     },
     /// Answered by [`Event::Checked`].
     Check {

@@ -6,8 +6,8 @@ fn at(ms: u64) -> Now {
     Now { mono: Mono(Duration::from_millis(ms)), wall: Time(0) }
 }
 
-fn text<T: From<String>>(text: &str) -> T {
-    text.to_owned().into()
+fn text<T: for<'a> From<&'a str>>(text: &str) -> T {
+    text.into()
 }
 
 fn allocation(name: &str) -> AllocationId {
@@ -16,7 +16,7 @@ fn allocation(name: &str) -> AllocationId {
 
 fn retention(of: &str, owner: &str, hosts: u32) -> Retention {
     let policy = ReusePolicy { owner: text(owner), idle_s: 30, key: text("key"), is_loaded: true };
-    Retention { allocation: allocation(of), job: format!("job of {of}"), policy, hosts }
+    Retention { allocation: allocation(of), job: format!("job of {of}").into(), policy, hosts }
 }
 
 fn requested(attempt: &str) -> Event {
@@ -370,7 +370,7 @@ impl History {
 
     fn retain(&mut self, attempt: AttemptId, allocation: AllocationId) {
         let policy =
-            ReusePolicy { owner: String::new(), idle_s: self.keep_alive_s.into(), key: text("key"), is_loaded: false };
+            ReusePolicy { owner: text(""), idle_s: self.keep_alive_s.into(), key: text("key"), is_loaded: false };
         let retention = Retention { allocation, job: text(Self::JOB), policy, hosts: 2 };
         self.handle(Event::Retain { attempt, retention });
     }

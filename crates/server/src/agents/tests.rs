@@ -49,7 +49,7 @@ fn assignment(host: u32) -> Assignment {
 fn only_an_attempts_own_agents_are_let_in() {
     let plan = Plan {
         version: Plan::VERSION,
-        job: "job".to_owned(),
+        job: "job".to_owned().into(),
         attempt: "u-1".into(),
         streams: vec!["job/algo-1-0".to_owned(), "job/algo-2-0".to_owned()],
         reads: Vec::new(),

@@ -27,7 +27,8 @@ impl Api {
     pub(super) async fn update_tuning_job(&self, update: UpdateTuningJob) -> Result<Reply, Error> {
         let name = update.hyper_parameter_tuning_job_name;
         let ended = ended(&self.tuning_row(&name).await?)?;
-        let command = Command::ChangeParallel { name, max_parallel: update.max_parallel_training_jobs, ended };
+        let command =
+            Command::ChangeParallel { name: name.into(), max_parallel: update.max_parallel_training_jobs, ended };
         self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }

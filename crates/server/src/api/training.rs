@@ -66,7 +66,7 @@ impl Api {
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let spec = gang_spec(&request, self.world.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
-        let command = Command::CreateTrainingJob { name: request.name, uid, spec, name_taken };
+        let command = Command::CreateTrainingJob { name: request.name.into(), uid, spec, name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::training_job_arn(&arn))
     }
@@ -78,7 +78,7 @@ impl Api {
         let ended = row.ended.then_some(known.status);
         self.world
             .core
-            .ask(Command::StopTrainingJob { name, ended }, None)
+            .ask(Command::StopTrainingJob { name: name.into(), ended }, None)
             .await
             .map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
@@ -90,7 +90,7 @@ impl Api {
         let row = self.row(&name).await?;
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
         let instances = request.instance_count.map(NonZeroU32::get);
-        let command = Command::InterruptTrainingJob { name, instances, ended };
+        let command = Command::InterruptTrainingJob { name: name.into(), instances, ended };
         self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
@@ -165,7 +165,7 @@ impl Api {
         };
         self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
-            self.world.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name, seconds }).await;
+            self.world.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name.into(), seconds }).await;
         }
         Ok(Reply::training_job_arn(&arn))
     }

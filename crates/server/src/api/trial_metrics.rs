@@ -30,7 +30,7 @@ impl Api {
                     format!("this training job's keys open its own trial component only: {own}"),
                 ));
             }
-            Holder::Owner | Holder::Session(_) => self.job_of_component(&request.component).await?,
+            Holder::Owner | Holder::Session(_) => self.job_of_component(&request.component).await?.into(),
         };
         let (mut points, mut steps, mut places, mut errors) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (at, metric) in request.metrics.into_iter().enumerate() {

@@ -57,7 +57,7 @@ impl Api {
         let arn = arn::tuning_job(&self.identity.region, &self.identity.account, &request.name);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
         let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
-        let command = Command::CreateTuningJob { name: request.name, uid, spec: Box::new(spec), name_taken };
+        let command = Command::CreateTuningJob { name: request.name.into(), uid, spec: Box::new(spec), name_taken };
         self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::create_tuning_job(&arn).with_notice(notice))
     }
@@ -66,7 +66,11 @@ impl Api {
         let name = request.hyper_parameter_tuning_job_name;
         let row = self.tuning_row(&name).await?;
         let ended = ended(&row)?;
-        self.world.core.ask(Command::StopTuningJob { name, ended }, None).await.map_err(|refusal| refused(&refusal))?;
+        self.world
+            .core
+            .ask(Command::StopTuningJob { name: name.into(), ended }, None)
+            .await
+            .map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 

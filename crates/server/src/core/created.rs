@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use shoal_plane::{Child, Command};
+use shoal_plane::{Child, Command, JobName, TuningName};
 use shoal_wire::Stored;
 
 /// The part of a new job's row that the core does not know: a training job's or a tuning job's.
@@ -38,11 +38,11 @@ pub(crate) struct NewChild {
 #[derive(Default)]
 pub(super) struct Created {
     /// Training jobs by name.
-    pub(super) jobs: HashMap<String, Opaque>,
+    pub(super) jobs: HashMap<JobName, Opaque>,
     /// Tuning jobs by name.
-    pub(super) tunings: HashMap<String, Opaque>,
+    pub(super) tunings: HashMap<TuningName, Opaque>,
     /// What was tuned, by training job.
-    pub(super) tuned: HashMap<String, Vec<u8>>,
+    pub(super) tuned: HashMap<JobName, Vec<u8>>,
 }
 
 impl Created {

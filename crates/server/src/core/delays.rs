@@ -42,7 +42,7 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         let uid = format!("{number:012x}");
         let opaque =
             Opaque { uid, arn: String::new(), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
-        (Command::CreateTrainingJob { name, uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
+        (Command::CreateTrainingJob { name: name.into(), uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
     };
     let ask = |number: usize| {
         let creation = vec![create(number)];

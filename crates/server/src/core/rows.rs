@@ -63,7 +63,7 @@ pub(super) fn change(
 pub(super) fn receipt(event: &Event) -> Option<CheckpointRow> {
     let Fact::CheckpointSaved { host, path, bytes, sha256, .. } = &event.fact else { return None };
     Some(CheckpointRow {
-        job: event.job.clone(),
+        job: event.name.clone(),
         path: path.clone(),
         host: *host,
         bytes: *bytes,

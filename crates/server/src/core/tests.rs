@@ -66,7 +66,8 @@ fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {
 async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
     let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
     let uid = format!("uid-{name}");
-    let command = Command::CreateTrainingJob { name: name.to_owned(), uid: uid.clone(), spec, name_taken: false };
+    let command =
+        Command::CreateTrainingJob { name: name.to_owned().into(), uid: uid.clone(), spec, name_taken: false };
     let opaque =
         Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
     core.ask(command, Some(opaque)).await
@@ -89,7 +90,7 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     let (second, pending) = start_at(&path);
     assert_eq!(pending, launched, "what may not have been done is asked for again");
     // The row of a job that was live over the restart keeps what only its creation brought.
-    second.core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
+    second.core.ask(Command::StopTrainingJob { name: "a".to_owned().into(), ended: None }, None).await.unwrap();
     let row = second.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap();
     assert_eq!((row.arn.as_str(), row.request.as_slice()), ("arn-a", &b"{}"[..]));
     assert_ne!(row.status, "InProgress");
@@ -165,7 +166,7 @@ async fn edits_of_rows_compose_and_last() {
     assert!(matches!(core.edit(kind, "a", add("lost")).await, Err(Refusal::Journal(_))));
     fixture.full.store(false, Ordering::SeqCst);
     // The job's next event writes back what was edited, and no more.
-    core.ask(Command::StopTrainingJob { name: "a".to_owned(), ended: None }, None).await.unwrap();
+    core.ask(Command::StopTrainingJob { name: "a".to_owned().into(), ended: None }, None).await.unwrap();
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
     fixture.core.stop();
     fixture.thread.join().unwrap();
@@ -255,7 +256,8 @@ async fn time_does_not_go_back_over_a_snapshot() {
     let mut state = State::new(capacity(), Catalog::default());
     let mut turn = Turn::default();
     let spec = GangSpec::new("ml.m5.large", 1, Form::Ends { max_runtime_s: 3600 }, 120);
-    let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "uid-a".to_owned(), spec, name_taken: false };
+    let command =
+        Command::CreateTrainingJob { name: "a".to_owned().into(), uid: "uid-a".to_owned(), spec, name_taken: false };
     turn.take(&mut state, &command, later).unwrap();
     let version =
         journal.append(&Batch { events: turn.events.iter().map(Event::encode).collect(), rows: vec![] }).unwrap();

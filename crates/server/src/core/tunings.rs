@@ -13,7 +13,7 @@ pub(super) fn trial_change(job: &str, view: &JobView, tuned: Option<Vec<u8>>) ->
     Some(match tuned {
         None => RowChange::MoveTrial(Box::new(TrialProgress { job, value, view: bytes })),
         Some(tuned) => {
-            let (tuning, status) = (trial.tuning.clone(), view.status.name().to_owned());
+            let (tuning, status) = (trial.tuning.to_string(), view.status.name().to_owned());
             RowChange::PutTrial(Box::new(TrialRow {
                 tuning,
                 job,
@@ -31,6 +31,6 @@ pub(super) fn trial_change(job: &str, view: &JobView, tuned: Option<Vec<u8>>) ->
 pub(super) fn records(turn: &Turn) -> impl Iterator<Item = RowChange> {
     turn.records.iter().map(|stored| {
         let bytes = serde_json::to_vec(&stored.record).expect("numbers that are none travel as null");
-        RowChange::PutRecord(RecordRow { tuning: stored.tuning.clone(), seq: stored.number + 1, bytes })
+        RowChange::PutRecord(RecordRow { tuning: stored.tuning.to_string(), seq: stored.number + 1, bytes })
     })
 }

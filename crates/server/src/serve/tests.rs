@@ -212,7 +212,8 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
     });
-    let command = Command::CreateTrainingJob { name: "a".to_owned(), uid: "u".to_owned(), spec, name_taken: false };
+    let command =
+        Command::CreateTrainingJob { name: "a".to_owned().into(), uid: "u".to_owned(), spec, name_taken: false };
     let opaque = Opaque {
         uid: "u".to_owned(),
         arn: "arn".to_owned(),

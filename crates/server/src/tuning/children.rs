@@ -1,7 +1,7 @@
 //! Trials' training jobs: names that are the same whenever they are made again, and requests
 //! composed of definition and tuned values.
 
-use shoal_plane::Child;
+use shoal_plane::{Child, JobName, TuningName};
 use shoal_store::{ResourceKind, Rows};
 use shoal_tuner::{Config, Space};
 use shoal_wire::{CreateTuningJob, arn};
@@ -22,7 +22,7 @@ pub(super) struct Newborn {
     /// From 1, in the tuning job.
     pub(super) number: u64,
     /// Training job whose checkpoint it begins with.
-    pub(super) origin: Option<String>,
+    pub(super) origin: Option<JobName>,
     /// See [`super::Design::keeps_checkpoints`].
     pub(super) keeps_checkpoints: bool,
 }
@@ -30,7 +30,7 @@ pub(super) struct Newborn {
 /// What children of one tuning job have in common.
 #[derive(Debug)]
 pub(super) struct Nursery {
-    pub(super) tuning: String,
+    pub(super) tuning: TuningName,
     pub(super) uid: String,
     pub(super) region: String,
     pub(super) account: String,
@@ -66,12 +66,12 @@ impl Nursery {
     }
 
     /// `<tuning>-<number>-<8 hexadecimal digits>` that no training job has, and its uid.
-    fn free_name(&self, rows: &dyn Rows, number: u64) -> Result<(String, String), Trouble> {
+    fn free_name(&self, rows: &dyn Rows, number: u64) -> Result<(JobName, String), Trouble> {
         for salt in 0_u32.. {
             let digest = sha256_hex(&format!("{}/{number}/{salt}", self.uid));
             let (name, uid) = (format!("{}-{number:03}-{}", self.tuning, &digest[..8]), digest[8..20].to_owned());
             if rows.resource(ResourceKind::TRAINING_JOB, &name)?.is_none() {
-                return Ok((name, uid));
+                return Ok((name.into(), uid));
             }
         }
         Err(Trouble::Never(format!("all names of trial {number} of {} are taken", self.tuning)))

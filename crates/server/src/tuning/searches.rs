@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{Command, Observation, StudyRecord, TrialView};
+use shoal_plane::{Command, JobName, Observation, StudyRecord, TrialView};
 use shoal_store::{ResourceRow, Rows, StoreError, TrialFilter};
 use shoal_tuner::{Ask, Outcome, Record, SchedulerSpec, Study, TrialId, Verdict};
 use shoal_wire::CreateTuningJob;
@@ -46,7 +46,7 @@ struct Search {
     started: u32,
     exhausted: bool,
     /// Training jobs by trial, for those that others may copy.
-    jobs: Vec<Option<String>>,
+    jobs: Vec<Option<JobName>>,
     /// When a trial that may be copied told its last value, in milliseconds since the epoch.
     told_ms: HashMap<TrialId, u64>,
     /// Records of before the first suggestion that the core does not know yet.
@@ -112,7 +112,7 @@ impl Searches {
             searches.push(Search { design, study, started: 0, exhausted: false, jobs, told_ms, injected });
         }
         let nursery = Nursery {
-            tuning: tuning.name.clone(),
+            tuning: tuning.name.clone().into(),
             uid: tuning.uid.clone(),
             region: around.region.to_owned(),
             account: around.account.to_owned(),
@@ -179,14 +179,14 @@ impl Searches {
 
     /// The training jobs whose checkpoints others may begin with.
     fn know_jobs(&mut self, rows: &dyn Rows) -> Result<(), Trouble> {
-        let mut filter = TrialFilter { tuning: self.nursery.tuning.clone(), limit: 1000, ..TrialFilter::default() };
+        let mut filter = TrialFilter { tuning: self.nursery.tuning.to_string(), limit: 1000, ..TrialFilter::default() };
         loop {
             let page = rows.list_trials(&filter)?;
             for (row, _) in page.rows {
                 let Ok(TrialView { definition, trial, .. }) = serde_json::from_slice(&row.view) else { continue };
                 let search = self.searches.get_mut(definition as usize);
                 if let Some(job) = search.and_then(|search| search.jobs.get_mut(trial as usize)) {
-                    *job = Some(row.job);
+                    *job = Some(row.job.into());
                 }
             }
             let Some(next) = page.next else { return Ok(()) };
@@ -207,7 +207,7 @@ impl Searches {
             let number = search.study.records().len();
             search.study.inject(config, outcome).map_err(never)?;
             search.injected.extend_from_slice(&search.study.records()[number..]);
-            search.jobs.push(Some(job));
+            search.jobs.push(Some(job.into()));
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Search {
     fn begins(&mut self, trial: u32, job: &str) {
         self.started += 1;
         self.jobs.resize(trial as usize + 1, None);
-        self.jobs[trial as usize] = Some(job.to_owned());
+        self.jobs[trial as usize] = Some(job.into());
     }
 
     /// Its trials may begin with others' checkpoints.

@@ -292,7 +292,7 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
         let best = children[0].child.name.clone();
         let receipt = |saved_ms| {
             let (path, sha256) = ("state".to_owned(), String::new());
-            RowChange::PutCheckpoint(CheckpointRow { job: best.clone(), path, host: 1, bytes: 1, sha256, saved_ms })
+            RowChange::PutCheckpoint(CheckpointRow { job: best.to_string(), path, host: 1, bytes: 1, sha256, saved_ms })
         };
         if is_old {
             fixture.put(receipt(1));

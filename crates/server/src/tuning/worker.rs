@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{Command, TunerRequest};
+use shoal_plane::{Command, TunerRequest, TuningName};
 use shoal_store::{ResourceKind, Rows};
 
 use super::searches::{Searches, Surroundings, Told, Trouble};
@@ -44,9 +44,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: HashMap<String, Job>,
+    jobs: HashMap<TuningName, Job>,
     /// Tuning jobs with requests that nobody works at, in the order of their turns.
-    ready: VecDeque<String>,
+    ready: VecDeque<TuningName>,
     stopping: bool,
 }
 
@@ -79,7 +79,7 @@ impl Tuner {
 
     /// The next tuning job's requests, and its studies if they are open; none when it is time to
     /// end.
-    fn next(&self, desk: &impl Desk) -> Option<(String, Vec<TunerRequest>, Option<Searches>)> {
+    fn next(&self, desk: &impl Desk) -> Option<(TuningName, Vec<TunerRequest>, Option<Searches>)> {
         let mut state = self.lock();
         loop {
             if state.stopping {
@@ -91,7 +91,7 @@ impl Tuner {
                 let together = job.requests.len().min(TOGETHER);
                 return Some((tuning, job.requests.drain(..together).collect(), job.searches.take()));
             }
-            let open: Vec<String> =
+            let open: Vec<TuningName> =
                 state.jobs.iter().filter(|(_, job)| !job.is_taken).map(|(name, _)| name.clone()).collect();
             if open.is_empty() {
                 state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Tuner {
             state = waited;
             if timeout.timed_out() {
                 drop(state);
-                let over: Vec<String> = open.into_iter().filter(|name| desk.is_over(name)).collect();
+                let over: Vec<TuningName> = open.into_iter().filter(|name| desk.is_over(name)).collect();
                 state = self.lock();
                 over.iter().for_each(|name| {
                     if state.jobs.get(name).is_some_and(|job| !job.is_taken && job.requests.is_empty()) {
@@ -113,7 +113,7 @@ impl Tuner {
     }
 
     /// What was taken has been done, but for `left`.
-    fn give_back(&self, tuning: String, left: Vec<TunerRequest>, searches: Option<Searches>) {
+    fn give_back(&self, tuning: TuningName, left: Vec<TunerRequest>, searches: Option<Searches>) {
         let mut state = self.lock();
         let job = state.jobs.entry(tuning.clone()).or_default();
         job.is_taken = false;
@@ -234,7 +234,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Trouble {
 }
 
 /// Fails the tuning job whose search can never go on.
-fn give_up(desk: &impl Desk, tuning: &str, left: &[TunerRequest], trouble: Trouble) -> Trouble {
+fn give_up(desk: &impl Desk, tuning: &TuningName, left: &[TunerRequest], trouble: Trouble) -> Trouble {
     let Trouble::Never(reason) = &trouble else { return trouble };
     tracing::error!("tuning job {tuning} fails: {reason}");
     // Some may not be awaited any more; the first one that is ends it.
@@ -355,7 +355,8 @@ mod tests {
             let (tuner, fake) = (tuner.clone(), Fake(Mutex::new(say)));
             move || work(&tuner, &fake)
         });
-        let suggest = |tuning: &str, seq| TunerRequest::Ask { tuning: tuning.to_owned(), seq, wanted: 1, starts: 1 };
+        let suggest =
+            |tuning: &str, seq| TunerRequest::Ask { tuning: tuning.to_owned().into(), seq, wanted: 1, starts: 1 };
         for (round, tuning) in ["good", "bad", "good", "bad"].into_iter().enumerate() {
             tuner.take(suggest(tuning, round as u64));
             match said.recv_timeout(Duration::from_secs(60)).unwrap() {
@@ -364,7 +365,7 @@ mod tests {
                     let [Command::SearchFailed { tuning: failed, seq, reason }] = &commands[..] else {
                         panic!("{commands:?}")
                     };
-                    assert_eq!((failed.as_str(), tuning, *seq), ("bad", "bad", round as u64));
+                    assert_eq!((&**failed, tuning, *seq), ("bad", "bad", round as u64));
                     assert!(reason.contains("(1 requests too many)") && reason.contains("WarmStartConfig"), "{reason}");
                 }
             }

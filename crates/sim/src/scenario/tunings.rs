@@ -1,6 +1,6 @@
 //! Which tuning jobs come. The same for a seed whatever goes wrong.
 
-use shoal_plane::{DefinitionSpec, GangSpec, Objective, Pause, TuningSpec};
+use shoal_plane::{DefinitionSpec, GangSpec, Objective, Pause, TuningName, TuningSpec};
 use shoal_tuner::{
     Direction, Domain, Parameter, Scaling, SchedulerSpec, SearcherSpec, Space, StudySpec,
     schedule::{AshaOptions, Form, HyperbandOptions, MedianOptions, PbtOptions, RoundRobinOptions},
@@ -15,7 +15,7 @@ pub(crate) const UNITS: u32 = 9;
 /// A tuning job of the scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct Tuning {
-    pub(crate) name: String,
+    pub(crate) name: TuningName,
     pub(crate) uid: String,
     pub(crate) spec: TuningSpec,
     pub(crate) study: StudySpec,
@@ -88,7 +88,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
     let changes = if is_sequential { 0 } else { random.between(0, 3) };
     let changes = (0..changes).map(|_| (random.between(1, 20_000), change(random))).collect();
     Tuning {
-        name: format!("tuning-{index}"),
+        name: format!("tuning-{index}").into(),
         uid: format!("q{index}"),
         spec: TuningSpec {
             max_jobs: Some(max_jobs),

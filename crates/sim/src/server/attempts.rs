@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::lanes` requests: attempts, their processes and files.
 
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId, Command, JobStatus, SecondaryStatus, TrialLaunch};
+use shoal_plane::{Action, AttemptId, Command, JobName, JobStatus, SecondaryStatus, TrialLaunch};
 use shoal_runtime::{
     host_link as link,
     lanes::{Event, Io, Outcome, Step as LaneStep, WritePolicy, orders},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 struct Launch {
-    job: String,
+    job: JobName,
     attempt: AttemptId,
     instances: u32,
     hosts: Vec<u32>,
@@ -231,7 +231,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn store(&mut self, job: String, attempt: AttemptId, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {
+    fn store(&mut self, job: JobName, attempt: AttemptId, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {
         if write == WritePolicy::IfSpace && self.faults.one_in(25) {
             return Ok(Outcome::NoSpace {
                 reason: "no space left on device".to_owned(),

@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::warm_pool` requests: instances that are retained between attempts.
 
 use shoal_link::Order;
-use shoal_plane::{AttemptId, TrialLaunch};
+use shoal_plane::{AttemptId, TrialLaunch, TuningName};
 use shoal_runtime::{
     ConnId, host_link,
     warm_pool::{AllocationId, Event, Io, ReusePolicy},
@@ -113,11 +113,11 @@ impl Simulation {
     pub(crate) fn reuse_policy(&self, job: &str, instances: u32, trial: Option<&TrialLaunch>) -> Option<ReusePolicy> {
         if trial.is_some() {
             let owner = self.mirror.view(job)?.trial?.tuning;
-            return Some(ReusePolicy { key: owner.clone(), owner, idle_s: IDLE_TRIALS_S, is_loaded: true });
+            return Some(ReusePolicy { key: owner.to_string(), owner, idle_s: IDLE_TRIALS_S, is_loaded: true });
         }
         let job = self.jobs.iter().find(|it| it.name == job)?;
         let key = format!("{} {instances}", job.spec.instance_type);
         let idle_s = job.keep_alive_s?.into();
-        Some(ReusePolicy { owner: String::new(), idle_s, key, is_loaded: idle_s % 2 == 0 })
+        Some(ReusePolicy { owner: TuningName::default(), idle_s, key, is_loaded: idle_s % 2 == 0 })
     }
 }

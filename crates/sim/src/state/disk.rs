@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{AttemptId, Event, JobView, StudyRecord, TuningView, Turn};
+use shoal_plane::{AttemptId, Event, JobName, JobView, StudyRecord, TuningName, TuningView, Turn};
 use shoal_runtime::warm_pool::ReusePolicy;
 
 /// A host of an attempt.
@@ -12,7 +12,7 @@ pub(crate) type Host = (AttemptId, u32);
 /// What is stored of an attempt in its run directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) job: String,
+    pub(crate) job: JobName,
     pub(crate) attempt: AttemptId,
     pub(crate) instances: u32,
     /// The attempt that its instance was started for.
@@ -25,10 +25,10 @@ pub(crate) struct Disk {
     /// All events ever, by version - 1; those that the snapshot stands for are not read any more.
     pub(crate) events: Vec<Vec<u8>>,
     pub(crate) snapshot: Option<(usize, Vec<u8>)>,
-    pub(crate) rows: BTreeMap<String, JobView>,
-    pub(crate) tunings: BTreeMap<String, TuningView>,
+    pub(crate) rows: BTreeMap<JobName, JobView>,
+    pub(crate) tunings: BTreeMap<TuningName, TuningView>,
     /// Records of tuning jobs' studies.
-    pub(crate) records: BTreeMap<String, Vec<StudyRecord>>,
+    pub(crate) records: BTreeMap<TuningName, Vec<StudyRecord>>,
     /// Highest stored report number.
     pub(crate) acked: BTreeMap<Host, u64>,
     /// Lines of a host, as they were stored.
@@ -42,7 +42,7 @@ pub(crate) struct Disk {
     /// Checkpoint files that are objects.
     pub(crate) objects: BTreeSet<(Host, String)>,
     /// The attempt and the hosts whose model a job has.
-    pub(crate) models: BTreeMap<String, (AttemptId, Vec<u32>)>,
+    pub(crate) models: BTreeMap<JobName, (AttemptId, Vec<u32>)>,
 }
 
 impl Disk {
@@ -50,7 +50,7 @@ impl Disk {
     pub(crate) fn append(
         &mut self,
         turn: &Turn,
-        rows: impl IntoIterator<Item = (String, JobView)>,
+        rows: impl IntoIterator<Item = (JobName, JobView)>,
         keeps_records: bool,
     ) -> bool {
         self.events.extend(turn.events.iter().map(Event::encode));

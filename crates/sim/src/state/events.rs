@@ -1,6 +1,6 @@
 //! Events of a history.
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, TuningName};
 
 use super::{
     disk::Host,
@@ -46,7 +46,7 @@ pub(crate) enum SimEvent {
     /// The tuner of a tuning job continues.
     TunerDue {
         epoch: u64,
-        tuning: String,
+        tuning: TuningName,
     },
     /// The launcher reports the end of a process.
     ProcessEnded {

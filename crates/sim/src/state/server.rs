@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use shoal_link::{Frame, ToServer};
-use shoal_plane::{AttemptId, Command, TunerRequest};
+use shoal_plane::{AttemptId, Command, TunerRequest, TuningName};
 use shoal_runtime::{
     Control, FileReceiver, HostLink, Ingestion, WarmPool,
     lanes::{self, Lanes},
@@ -32,9 +32,9 @@ pub(crate) struct Server {
     /// Connections of agents, by number.
     pub(crate) ends: BTreeMap<u64, ServerEnd>,
     /// By tuning job, what its tuner is to do.
-    pub(crate) requests: BTreeMap<String, VecDeque<TunerTask>>,
+    pub(crate) requests: BTreeMap<TuningName, VecDeque<TunerTask>>,
     /// As far as they were needed.
-    pub(crate) studies: BTreeMap<String, Study>,
+    pub(crate) studies: BTreeMap<TuningName, Study>,
 }
 
 /// An attempt that runs, as a server has it in memory.

@@ -113,7 +113,7 @@ fn run(server: &Server, request: &Value) -> Result<()> {
 fn switches(journal: &SqliteJournal) -> Result<Vec<f64>> {
     let (mut paused, mut resumed, mut switches) = (None, HashMap::new(), Vec::new());
     journal.events_after(0, &mut |_, bytes| {
-        let Ok(Event { at, job, fact }) = Event::decode(bytes) else { return Ok(()) };
+        let Ok(Event { at, name: job, fact }) = Event::decode(bytes) else { return Ok(()) };
         match fact {
             Fact::TrialPaused { .. } => paused = Some(at.0),
             Fact::TrialResumed { .. } => resumed.extend(paused.take().map(|since| (job, since))),

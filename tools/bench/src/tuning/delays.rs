@@ -88,7 +88,7 @@ fn delays(data_dir: &Path) -> Result<Delays> {
     // By wish: the job that waits for its judgement, and when it printed the value.
     let mut waiting = HashMap::new();
     let (mut jobs, mut stopped, mut places) = (HashMap::new(), HashMap::new(), VecDeque::new());
-    for Event { at, job, fact } in events {
+    for Event { at, name: job, fact } in events {
         let at = at.0 as f64;
         match fact {
             Fact::JobCreated { trial: Some(trial), .. } => {
