@@ -107,7 +107,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
         }
         ToServer::Visit { hello, id } => {
             return match admit(&world.attempts, &hello) {
-                Ok(_) => world.visits.receive(&hello, &id, stream, &sender, decoder),
+                Ok(_) => world.visits.receive(&hello, &id, conn, stream, &sender, decoder),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
