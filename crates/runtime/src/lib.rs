@@ -18,6 +18,7 @@ pub mod lanes;
 mod liveness;
 mod now;
 pub mod recovery;
+pub mod steps;
 pub mod warm_pool;
 
 pub use control::Control;
