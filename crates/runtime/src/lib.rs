@@ -19,6 +19,7 @@ pub mod lanes;
 mod liveness;
 mod now;
 pub mod recovery;
+pub mod steps;
 pub mod visit;
 pub mod warm_pool;
 
