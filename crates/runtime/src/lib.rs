@@ -17,6 +17,8 @@ pub mod ingestion;
 pub mod lanes;
 mod liveness;
 mod now;
+#[cfg(test)]
+mod random;
 pub mod recovery;
 pub mod warm_pool;
 
