@@ -310,3 +310,6 @@ impl Session {
         self.state.lock().expect("no holder of this lock panics")
     }
 }
+
+#[cfg(test)]
+mod tests;
