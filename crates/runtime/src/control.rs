@@ -201,9 +201,10 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Form, GangSpec, Packing};
+    use shoal_plane::{Action, AttemptId, Form, GangSpec, InstanceReport, Packing};
 
     use super::*;
+    use crate::random::Random;
 
     fn capacity() -> Capacity {
         Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise }
@@ -295,5 +296,58 @@ mod tests {
         let mut control = control();
         let due = [SNAPSHOT_INTERVAL - 1, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL + 1, 2 * SNAPSHOT_INTERVAL];
         assert_eq!(due.map(|version| control.appended(version)), [false, true, false, true]);
+    }
+
+    /// A command that clients, agents or timers may bring at any time, about attempts that there are.
+    fn any_command(random: &mut Random, attempts: &[AttemptId]) -> Command {
+        let name = ["a", "b", "c"][random.below(3)];
+        let attempt = attempts.get(random.below(attempts.len().max(1))).cloned().unwrap_or_else(|| "none".into());
+        let report = |report| Command::InstanceReported { attempt: attempt.clone(), host: 1, report };
+        match random.below(10) {
+            0 | 1 => create(name),
+            2 => Command::StopTrainingJob { name: name.into(), ended: None },
+            3 => report(InstanceReport::Downloading),
+            4 => report(InstanceReport::Training),
+            5 => report(InstanceReport::Uploaded),
+            6 => report(InstanceReport::Lost { reason: "gone".to_owned() }),
+            7 => Command::LaunchFailed { attempt, reason: "no room".to_owned() },
+            8 => Command::ArtifactsFailed { attempt, reason: "full".to_owned() },
+            _ => Command::Tick,
+        }
+    }
+
+    #[test]
+    fn the_state_is_that_of_the_journal_whatever_is_decided_and_refused() {
+        for seed in 0..50 {
+            let mut random = Random::new(seed);
+            let (mut control, mut events) = (control(), Vec::<Vec<u8>>::new());
+            let mut attempts: Vec<AttemptId> = Vec::new();
+            for turn in 0..25_u64 {
+                let commands: Vec<_> = (0..1 + random.below(3)).map(|_| any_command(&mut random, &attempts)).collect();
+                let before = control.version();
+                let (decided, answers) = control.decide(&commands, Time(1000 * turn + random.below(5000) as u64));
+                assert_eq!(answers.len(), commands.len());
+                assert!(
+                    decided.effects.actions.is_empty() || !decided.events.is_empty(),
+                    "seed {seed}: {:?} rest on no event",
+                    decided.effects.actions
+                );
+                if !decided.events.is_empty() && random.one_in(4) {
+                    control.rewind(folded(&events));
+                    assert_eq!(control.version(), before, "seed {seed}");
+                } else {
+                    events.extend(decided.events.iter().map(Event::encode));
+                    control.appended(events.len() as u64);
+                    attempts.extend(decided.effects.actions.iter().filter_map(|action| match action {
+                        Action::Launch { attempt, .. } => Some(attempt.clone()),
+                        _ => None,
+                    }));
+                }
+                let durable = folded(&events);
+                assert_eq!(control.version(), durable.version, "seed {seed}");
+                let texts = [control.state(), &durable.state].map(|state| String::from_utf8(state.snapshot()).unwrap());
+                assert_eq!(texts[0], texts[1], "seed {seed}, turn {turn}: {commands:?}");
+            }
+        }
     }
 }

@@ -18,6 +18,8 @@ pub mod input_claims;
 pub mod lanes;
 mod liveness;
 mod now;
+#[cfg(test)]
+mod random;
 pub mod recovery;
 pub mod steps;
 pub mod visit;

@@ -159,4 +159,15 @@ mod tests {
             assert_eq!(sign_interval(Duration::from_secs(allowed_s)), Duration::from_millis(every_ms));
         }
     }
+
+    #[test]
+    fn an_ended_process_is_known_by_its_end_and_a_silent_one_by_the_time() {
+        let silences = [(1, 59 * SECOND), (2, 60 * SECOND), (3, Duration::ZERO), (4, 61 * SECOND)];
+        assert_eq!(
+            losses(&silences, &[3, 4, 7], 60 * SECOND),
+            [(2, Loss::Silent(60 * SECOND)), (3, Loss::Ended), (4, Loss::Ended)],
+            "a host of unknown silence has no place yet"
+        );
+        assert_eq!(losses(&silences, &[], Duration::MAX), []);
+    }
 }

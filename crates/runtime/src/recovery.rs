@@ -64,7 +64,7 @@ pub fn serves_another<'a>(attempt: &str, running: impl IntoIterator<Item = (&'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::warm_pool::AllocationId;
+    use crate::{random::Random, warm_pool::AllocationId};
 
     fn found(attempt: &str, plan: Option<(&str, Option<&str>)>) -> Found {
         let plan = plan.map(|(allocation, key)| FoundPlan {
@@ -98,5 +98,45 @@ mod tests {
     fn an_instance_that_serves_another_attempt_is_known() {
         assert!(serves_another("a", [("b", "a")]));
         assert!(!serves_another("a", [("a", "a"), ("b", "c")]));
+    }
+
+    #[test]
+    fn a_start_that_was_cut_short_is_repeated_with_the_same_outcome() {
+        for seed in 0..500 {
+            let mut random = Random::new(seed);
+            let names: Vec<String> = (0..random.below(8)).map(|number| number.to_string()).collect();
+            let live: BTreeSet<AttemptId> =
+                names.iter().filter(|_| random.one_in(2)).map(|name| AttemptId::from(name.as_str())).collect();
+            let directories: Vec<Found> = names
+                .iter()
+                .map(|name| {
+                    let served = &names[random.below(names.len())];
+                    found(name, (!random.one_in(3)).then_some((served.as_str(), random.one_in(2).then_some("key"))))
+                })
+                .collect();
+            let first = recover(&live, directories.clone());
+            let serves = |attempt: &AttemptId| {
+                directories.iter().any(|it| {
+                    let allocation = it.plan.as_ref().map(|plan| &plan.allocation.0);
+                    first.adopt.contains(&it.attempt) && allocation == Some(attempt)
+                })
+            };
+            for Found { attempt, plan } in &directories {
+                let is_adopted = first.adopt.contains(attempt);
+                assert_eq!(is_adopted, live.contains(attempt) && plan.is_some(), "seed {seed}: {attempt}");
+                let is_cleared = first.clear.iter().any(|(cleared, _)| cleared == attempt);
+                assert_eq!(is_cleared, !live.contains(attempt) && !serves(attempt), "seed {seed}: {attempt}");
+            }
+            assert!(first.keys.iter().all(|(attempt, _)| first.adopt.contains(attempt)), "seed {seed}");
+            // Some were removed before the server ended.
+            let removed = random.below(first.clear.len() + 1);
+            let left = directories
+                .into_iter()
+                .filter(|it| first.clear[..removed].iter().all(|(cleared, _)| *cleared != it.attempt))
+                .collect();
+            let again = recover(&live, left);
+            assert_eq!((&again.adopt, &again.keys), (&first.adopt, &first.keys), "seed {seed}");
+            assert_eq!(again.clear, first.clear[removed..], "seed {seed}");
+        }
     }
 }

@@ -408,3 +408,6 @@ fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
 pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
     Error::new(ErrorCode::InternalFailure, describe(error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,10 @@ use self::{
     histogram::Histogram,
     lifetimes::{Lifetimes, TRAINING_JOBS, TUNING_JOBS},
 };
-pub(crate) use self::{process::Process, requests::Asked};
+pub(crate) use self::{
+    process::Process,
+    requests::{Asked, announced},
+};
 use crate::attempts::Attempts;
 
 /// Seconds of HTTP requests: from a read of a row to a large upload.
@@ -135,5 +138,72 @@ impl Exporter {
         self.tuner.write(&mut text, "shoal_tuner_answer_duration_seconds", help);
         process.write(&mut text);
         text.into_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use http::StatusCode;
+    use shoal_store::{ResourceKind, ResourceRow, RowChange, SqliteJournal};
+
+    use super::*;
+
+    /// A sample's name and value.
+    fn sample(line: &str) -> (&str, f64) {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
+        let value = value.replace("+Inf", "inf").parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        (name.split('{').next().unwrap_or(name), value)
+    }
+
+    #[test]
+    fn the_page_is_what_prometheus_reads() {
+        let exporter = Exporter::new([].into_iter(), [].into_iter());
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = exporter.watch(SqliteJournal::open(&dir.path().join("shoal.db")).unwrap());
+        for (ended, status) in [(false, "InProgress"), (true, "Completed")] {
+            let row = ResourceRow {
+                status: status.to_owned(),
+                keys: [Some("Odd \"state\"\n".into()), None],
+                ended,
+                ..ResourceRow::new(ResourceKind::TRAINING_JOB, "secret-name")
+            };
+            let rows = vec![RowChange::Put(Box::new(row))];
+            journal.append(&shoal_store::Batch { rows, ..Default::default() }).unwrap();
+        }
+        exporter.answered(&Asked::page(), StatusCode::OK, Duration::from_millis(3));
+        exporter.searched("suggest", Duration::from_secs(60));
+        exporter.ingested(3, 4);
+        exporter.received(5);
+        let page = exporter.page(&Attempts::default(), &Process::read().unwrap());
+        assert!(page.ends_with('\n') && !page.contains("secret-name"), "{page}");
+        let (mut families, mut family) = (BTreeSet::new(), String::new());
+        for line in page.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = help.split(' ').next().unwrap().to_owned();
+                assert!(families.insert(family.clone()), "{family} is there twice");
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                assert!(kind.starts_with(&format!("{family} ")), "{line}");
+            } else {
+                let (name, value) = sample(line);
+                let of = ["_bucket", "_sum", "_count", ""].map(|suffix| format!("{family}{suffix}"));
+                assert!(of.iter().any(|expected| expected == name), "{line} stands below {family}");
+                assert!(value >= 0.0, "{line}");
+            }
+        }
+        for (line, value) in [
+            ("shoal_log_lines_total", 3.0),
+            ("shoal_metric_points_total", 4.0),
+            ("shoal_s3_received_bytes_total", 5.0),
+            ("shoal_queue_length", 0.0),
+            ("shoal_instances_running", 0.0),
+        ] {
+            assert!(page.lines().any(|it| it == format!("{line} {value}")), "{line}: {page}");
+        }
+        assert!(page.contains("shoal_training_job_duration_seconds_count{status=\"Completed\"} 1\n"), "{page}");
+        assert!(
+            page.contains("duration_seconds_bucket{service=\"page\",operation=\"GET\",code=\"200\",le=\"0.005\"} 1\n")
+        );
     }
 }

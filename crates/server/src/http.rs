@@ -28,7 +28,7 @@ use crate::{
     clock::now_ms,
     connections::{Answering, Connection, Signer},
     expectations::{Expectation, ExpectedBody},
-    exporter::{Asked, Exporter, Process},
+    exporter::{Asked, Exporter, Process, announced},
     hex::random_hex,
     key_ring::{Holder, KeyRing},
 };
@@ -85,7 +85,7 @@ impl Front {
         let (asked, response) = match route(&head) {
             Ok(Route::S3) => {
                 let asked = Asked::s3(&head);
-                self.exporter.received(&head.headers);
+                let announced = announced(&head.headers);
                 let has_body = head.method != Method::HEAD;
                 let verified = origin.clone();
                 head.extensions.insert(OnVerified(Arc::new(move |scope| {
@@ -104,6 +104,10 @@ impl Front {
                     self.s3.call(Request::from_parts(head, body)).await
                 }
                 .map(BodyExt::boxed);
+                // Strangers announce what they like.
+                if response.status().is_success() {
+                    self.exporter.received(announced);
+                }
                 response
                     .headers_mut()
                     .insert("x-amz-request-id", HeaderValue::from_str(&request_id).expect("hexadecimal digits"));
@@ -298,4 +302,70 @@ fn plain(status: u16, kind: &'static str, text: String) -> Response<Vec<u8>> {
 pub(crate) fn request_id() -> String {
     let hex = random_hex(16).unwrap_or_else(|_| "0".repeat(32));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(method: &str, content_type: Option<&str>) -> Parts {
+        let mut request = Request::builder().method(method).uri("/");
+        if let Some(kind) = content_type {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_client_of_no_service_is_answered_in_the_form_that_it_speaks() {
+        for (kind, expected) in [
+            (Some("application/x-www-form-urlencoded; charset=utf-8"), Protocol::Query),
+            (Some("application/x-amz-json-1.1"), Protocol::Json),
+            (Some(""), Protocol::Json),
+            (None, Protocol::Json),
+        ] {
+            let (service, protocol) = guessed(&head("POST", kind));
+            assert_eq!(protocol, expected, "{kind:?}");
+            let error = Error::new(ErrorCode::UnknownOperationException, "no <service>".to_owned());
+            let body = String::from_utf8(respond_error(service, protocol, &error, "id").into_body()).unwrap();
+            let is_xml = expected == Protocol::Query;
+            assert_eq!((body.starts_with('<'), body.starts_with('{')), (is_xml, !is_xml), "{body}");
+            assert!(!is_xml || body.contains("no &lt;service&gt;"), "{body}");
+        }
+    }
+
+    #[test]
+    fn only_a_form_of_a_browser_is_gathered_in_memory() {
+        for (method, kind, expected) in [
+            ("POST", Some("multipart/form-data; boundary=x"), true),
+            ("POST", Some("Multipart/Form-Data"), true),
+            ("PUT", Some("multipart/form-data; boundary=x"), false),
+            ("POST", Some("multipart/form-dat"), false),
+            ("POST", Some("application/json"), false),
+            ("POST", None, false),
+        ] {
+            assert_eq!(is_form(&head(method, kind)), expected, "{method} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn fields_without_effect_are_named_in_a_header_and_only_then() {
+        let field = |path: &str| Found { path: path.to_owned(), reason: "none" };
+        let header = |fields: &[Found]| {
+            let response = noted(Response::new(Vec::new()), fields);
+            response.headers().get(no_effect::HEADER).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(header(&[]), None);
+        assert_eq!(header(&[field("vpcConfig"), field("tags[0]")]).as_deref(), Some("vpcConfig, tags[0]"));
+    }
+
+    #[test]
+    fn every_request_has_an_id_of_its_own_in_the_form_of_aws() {
+        let ids: std::collections::BTreeSet<String> = (0..100).map(|_| request_id()).collect();
+        assert_eq!(ids.len(), 100);
+        for id in ids {
+            assert_eq!(id.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{id}");
+            assert!(id.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()), "{id}");
+        }
+    }
 }

@@ -85,3 +85,90 @@ impl KeyStore for KeyRing {
         self.find(access_key_id, session_token).map(|_| Scope::All)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shoal_launch::AllocationSpec;
+
+    use super::*;
+
+    fn ring() -> KeyRing {
+        let owner = AccessKeys {
+            access_key_id: "AKIA0123456789ABCDEF".to_owned(),
+            secret_access_key: "secret".to_owned(),
+            session_token: None,
+        };
+        let plan = json!({"version": 1, "job": "job", "attempt": "job-1", "streams": [], "isolated": false,
+            "assignments": [], "reads": [["data", "train/"]], "writes": [["out", "job/"]]});
+        let allocation = AllocationSpec {
+            id: "job-1".to_owned(),
+            instances: 1,
+            program: "/bin/false".into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            dir: "/".into(),
+        };
+        let attempts = Arc::new(Attempts::default());
+        attempts.insert(Attempt::new(serde_json::from_value(plan).unwrap(), allocation, &owner));
+        KeyRing { owner, attempts }
+    }
+
+    fn fault<T>(found: Result<T, KeyFault>) -> Option<KeyFault> {
+        found.err()
+    }
+
+    #[test]
+    fn keys_open_what_their_holders_may_do() {
+        let ring = ring();
+        let (owner, attempt) = (ring.owner.clone(), ring.owner.of_attempt(&"job-1".into()));
+        assert_eq!(ring.find(&owner.access_key_id, None).unwrap().holder, Holder::Owner);
+        assert!(matches!(ring.scope(&owner.access_key_id, None), Ok(Scope::All)));
+        let token = attempt.session_token.as_deref();
+        let of_job = ring.find(&attempt.access_key_id, token).unwrap();
+        assert_eq!(of_job.holder, Holder::Attempt { id: "job-1".into(), job: "job".into() });
+        assert_eq!(of_job.keys, attempt, "the signature is compared with its token, too");
+        match ring.scope(&attempt.access_key_id, token) {
+            Ok(Scope::Job { read, write }) => {
+                assert_eq!(read, [("data".to_owned(), "train/".to_owned())]);
+                assert_eq!(write, [("out".to_owned(), "job/".to_owned())]);
+            }
+            _ => panic!("not the job's scope"),
+        }
+        for wrong in [None, Some(""), Some("x"), owner.of_attempt(&"job-2".into()).session_token.as_deref()] {
+            assert_eq!(fault(ring.scope(&attempt.access_key_id, wrong)), Some(KeyFault::WrongToken), "{wrong:?}");
+        }
+        assert_eq!(ring.secret(&attempt.access_key_id), Some(attempt.secret_access_key));
+    }
+
+    #[test]
+    fn keys_of_attempts_that_are_over_open_nothing() {
+        let ring = ring();
+        let attempt = ring.owner.of_attempt(&"job-1".into());
+        ring.attempts.remove(&"job-1".into());
+        let token = attempt.session_token.as_deref();
+        assert_eq!(fault(ring.find(&attempt.access_key_id, token)), Some(KeyFault::Unknown));
+        assert_eq!(fault(ring.scope(&attempt.access_key_id, token)), Some(KeyFault::Unknown));
+        assert_eq!(ring.secret(&attempt.access_key_id), None);
+    }
+
+    #[test]
+    fn an_assumed_role_has_the_owners_rights_until_it_expires() {
+        let ring = ring();
+        let session = |expires_ms| Session { role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms };
+        let keys = session(now_ms() + 3_600_000).open(&ring.owner).unwrap();
+        let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
+        assert!(matches!(ring.find(id, token).unwrap().holder, Holder::Session(it) if it.role == "Trainer"));
+        assert!(matches!(ring.scope(id, token), Ok(Scope::All)));
+        assert_eq!(ring.secret(id), Some(keys.secret_access_key.clone()));
+        assert_eq!(fault(ring.find(id, None)), Some(KeyFault::WrongToken));
+        assert_eq!(fault(ring.scope(id, Some("x"))), Some(KeyFault::WrongToken));
+        let over = session(now_ms() - 1).open(&ring.owner).unwrap();
+        let expired = ring.find(&over.access_key_id, over.session_token.as_deref());
+        assert_eq!(fault(expired), Some(KeyFault::Expired));
+        for unknown in ["", "AKIA", "ASIA0123456789ABCDEF", "akia0123456789abcdef"] {
+            assert_eq!(fault(ring.find(unknown, None)), Some(KeyFault::Unknown), "{unknown}");
+            assert_eq!(ring.secret(unknown), None, "{unknown}");
+        }
+    }
+}

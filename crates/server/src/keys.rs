@@ -35,8 +35,12 @@ impl AccessKeys {
             text.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
                 .map(|value| value.trim().to_owned())
+                .filter(|value| !value.is_empty())
                 .ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidData, format!("{}: no line {name}=", path.display()))
+                    io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        format!("{}: no line {name}= with a value", path.display()),
+                    )
                 })
         };
         Ok(Self {
@@ -143,5 +147,51 @@ mod tests {
         assert_ne!(one.access_key_id, two.access_key_id);
         assert_ne!(one.secret_access_key, two.secret_access_key);
         assert_ne!(one.session_token, two.session_token);
+    }
+
+    #[test]
+    fn a_damaged_file_of_keys_is_an_error_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        for damaged in [
+            "",
+            "access_key_id=AKIA0\n",
+            "secret_access_key=s\n",
+            "access_key_id=AKIA0\nsecret_access_key=\n",
+            "access_key_id=\nsecret_access_key=s\n",
+            "access_key_id AKIA0\nsecret_access_key s\n",
+        ] {
+            fs::write(&path, damaged).unwrap();
+            let error = AccessKeys::read_or_create(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{damaged:?}");
+            assert!(error.to_string().contains("keys: no line "), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "no keys of anyone are replaced");
+        }
+        fs::write(&path, "# mine\r\nsecret_access_key= s \r\nother=1\naccess_key_id=AKIA0\r\n").unwrap();
+        let keys = AccessKeys::read(&path).unwrap();
+        assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.as_str()), ("AKIA0", "s"));
+    }
+
+    #[test]
+    fn what_is_derived_depends_on_its_label_its_subject_and_the_owner() {
+        let owner = |secret: &str| AccessKeys {
+            access_key_id: "AKIA0".to_owned(),
+            secret_access_key: secret.to_owned(),
+            session_token: None,
+        };
+        let (mut all, mut count) = (std::collections::BTreeSet::new(), 0);
+        for secret in ["one", "two"] {
+            let owner = owner(secret);
+            for attempt in ["a-1", "a-11", "b-1"] {
+                let keys = owner.of_attempt(&attempt.into());
+                assert_eq!((keys.access_key_id.len(), keys.secret_access_key.len()), (20, 40));
+                all.extend([keys.access_key_id, keys.secret_access_key, owner.agent_token(attempt)]);
+                all.extend(keys.session_token);
+                count += 4;
+            }
+            all.insert(owner.metrics_token());
+            count += 1;
+        }
+        assert_eq!(all.len(), count, "no secret is another one's");
     }
 }

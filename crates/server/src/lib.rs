@@ -44,6 +44,8 @@ mod parts;
 mod plain;
 mod plans;
 mod ports;
+#[cfg(test)]
+mod random;
 mod recovery;
 mod requests;
 mod retention;

@@ -136,6 +136,7 @@ impl Read for PartsReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn joined(path: &Path) -> Vec<u8> {
         let mut all = Vec::new();
@@ -188,5 +189,63 @@ mod tests {
         writer.append(1, b"again").unwrap();
         writer.append(2, b" and sent again").unwrap();
         assert_eq!(joined(&path), b"durable and sent again");
+    }
+
+    #[test]
+    fn parts_are_whole_and_in_order_wherever_the_file_ends() {
+        for seed in 0..100 {
+            let mut random = Random::new(seed);
+            let dir = tempfile::tempdir().unwrap();
+            let path = path(dir.path(), 2, Artifact::Model);
+            let parts: Vec<Vec<u8>> = (0..8).map(|seq| vec![seq; [0, 1, 11, 12, 13, 300][random.below(6)]]).collect();
+            // Parts are numbers 1 to 8. After each break the agent sends what is not acknowledged.
+            let mut acked = 0;
+            while acked < parts.len() {
+                let mut writer = PartsWriter::open(&path, acked as u64).unwrap();
+                let first = acked.saturating_sub(random.below(3));
+                let until = acked + 1 + random.below(parts.len() - acked);
+                for (seq, part) in (1..).zip(&parts[..until]).skip(first) {
+                    writer.append(seq, part).unwrap();
+                }
+                if random.one_in(2) {
+                    writer.sync().unwrap();
+                    acked = until;
+                } else {
+                    // The machine ends: of what was not synced any part is on the disk.
+                    drop(writer);
+                    let least: usize = parts[..acked].iter().map(|part| part.len() + 12).sum();
+                    let length = usize::try_from(std::fs::metadata(&path).unwrap().len()).unwrap();
+                    let left = least + random.below(length - least + 1);
+                    File::options().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
+                }
+            }
+            assert_eq!(joined(&path), parts.concat(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_within_a_part_is_an_error_to_its_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path(), 1, Artifact::Model);
+        let mut writer = PartsWriter::open(&path, 0).unwrap();
+        writer.append(1, b"whole").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 1..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let read = PartsReader::open(&path).unwrap().read_to_end(&mut Vec::new());
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn only_the_parts_of_the_given_hosts_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for (host, artifact) in [(1, Artifact::Model), (1, Artifact::Output), (11, Artifact::Model)] {
+            PartsWriter::open(&path(dir.path(), host, artifact), 0).unwrap();
+        }
+        remove(dir.path(), [1, 2]).unwrap();
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["parts-11-model"]);
+        remove(dir.path(), [1, 2]).expect("those that are gone are removed");
     }
 }

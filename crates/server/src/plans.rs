@@ -254,3 +254,96 @@ fn place(uri: &S3Uri) -> (String, String) {
 fn folder(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.folder())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use shoal_wire::Stored as _;
+
+    use super::*;
+
+    fn request(changes: &Value) -> CreateTrainingJob {
+        let mut request = json!({
+            "TrainingJobName": "job",
+            "RoleArn": "arn:aws:iam::123456789012:role/r",
+            "AlgorithmSpecification": {
+                "TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]},
+            "OutputDataConfig": {"S3OutputPath": "s3://bkt/out"},
+            "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 3, "VolumeSizeInGB": 1},
+            "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        });
+        for (member, value) in changes.as_object().into_iter().flatten() {
+            request[member] = value.clone();
+        }
+        match CreateTrainingJob::from_raw(request) {
+            Ok(request) => request,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    fn channel(name: &str, uri: &str, groups: &[&str]) -> Value {
+        let mut source = json!({"S3DataType": "S3Prefix", "S3Uri": uri});
+        if !groups.is_empty() {
+            source["InstanceGroupNames"] = json!(groups);
+        }
+        json!({"ChannelName": name, "DataSource": {"S3DataSource": source}})
+    }
+
+    #[test]
+    fn hosts_are_divided_among_the_groups_in_their_order() {
+        let group = |name: &str, kind: &str, count: u32| json!({"InstanceGroupName": name, "InstanceType": kind, "InstanceCount": count});
+        let request = request(&json!({
+            "ResourceConfig": {"VolumeSizeInGB": 1, "InstanceGroups": [
+                group("big", "ml.m5.xlarge", 1), group("small", "ml.m5.large", 2)]},
+            "InputDataConfig": [
+                channel("all", "s3://bkt/all", &[]), channel("two", "s3://bkt/two", &["small"]),
+                channel("both", "s3://bkt/both", &["small", "big"])],
+        }));
+        let groups = groups(&request.resources);
+        let hosts: Vec<_> = groups.iter().map(|group| (group.name.as_str(), group.hosts.join(" "))).collect();
+        assert_eq!(hosts, [("big", "algo-1".to_owned()), ("small", "algo-2 algo-3".to_owned())]);
+        let types = (1..=4).map(|host| group_of(&groups, host).map(|group| group.instance_type.as_str()));
+        assert_eq!(Vec::from_iter(types), [Some("ml.m5.xlarge"), Some("ml.m5.large"), Some("ml.m5.large"), None]);
+        let of = |channel: usize| {
+            (1..=3).filter(|host| is_for(&request.channels[channel], &groups, *host)).collect::<Vec<u32>>()
+        };
+        assert_eq!([of(0), of(1), of(2)], [vec![1, 2, 3], vec![2, 3], vec![1, 2, 3]]);
+    }
+
+    #[test]
+    fn a_jobs_keys_open_what_is_its_own() {
+        let source = "s3://src/code/sourcedir.tar.gz";
+        let request = request(&json!({
+            "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File"},
+            "InputDataConfig": [channel("train", "s3://data/train", &[]), channel("test", "s3://data/test/", &[])],
+            "CheckpointConfig": {"S3Uri": "s3://kept/here"},
+            "HyperParameters": {"sagemaker_program": "a.py", "sagemaker_submit_directory": source,
+                "sagemaker_s3_output": "s3://mid/"},
+        }));
+        let pairs = |places: Vec<(String, String)>| {
+            places.into_iter().map(|(bucket, prefix)| format!("{bucket} {prefix}")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            pairs(reads(&request)),
+            ["data train", "data test/", "src code/sourcedir.tar.gz", "kept here/"],
+            "a folder of checkpoints is no beginning of another one's name"
+        );
+        assert_eq!(pairs(writes(&request)), ["bkt out/job/output/", "kept here/", "mid job/output/intermediate/"]);
+        let least = self::request(&json!({}));
+        assert_eq!((pairs(reads(&least)), pairs(writes(&least))), (Vec::new(), vec!["bkt out/job/output/".to_owned()]));
+    }
+
+    #[test]
+    fn an_image_without_a_command_is_started_as_sagemaker_does() {
+        let engine = Root::Engine { program: "podman".to_owned(), image: "mine".to_owned() };
+        let directory = Root::Directory { path: "/image".to_owned() };
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        for (root, arguments, expected) in [
+            (&engine, &[][..], Program::Image { arguments: words(&["train"]) }),
+            (&engine, &["fit", "-v"][..], Program::Image { arguments: words(&["fit", "-v"]) }),
+            (&directory, &["-v"][..], Program::Host { entrypoint: words(&["train"]), arguments: words(&["-v"]) }),
+        ] {
+            assert_eq!(of_image(root, &words(arguments)), expected, "{root:?} {arguments:?}");
+        }
+    }
+}

@@ -42,12 +42,20 @@ fn percentile(percent: f64, values: &[f64]) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let place = percent / 100.0 * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    below + (above - below) * place.fract()
+    let (part, difference) = (place.fract(), above - below);
+    if below == above {
+        below
+    } else if difference.is_finite() {
+        below + difference * part
+    } else {
+        below * (1.0 - part) + above * part
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn points_fall_into_periods() {
@@ -74,5 +82,40 @@ mod tests {
         check(Statistic::Percentile(100.0), 4.0);
         assert_eq!(statistic(Statistic::Percentile(99.0), &[7.0]), 7.0);
         assert_eq!(deviation(&[1.0, 3.0]), 1.0);
+    }
+
+    #[test]
+    fn a_percentile_lies_between_its_neighbours_whatever_the_values_are() {
+        let (infinite, most) = (f64::INFINITY, f64::MAX);
+        for (values, percent, expected) in [
+            (vec![infinite], 50.0, infinite),
+            (vec![1.0, infinite, infinite], 75.0, infinite),
+            (vec![-infinite, -infinite, 3.0], 25.0, -infinite),
+            (vec![-infinite, 3.0], 50.0, -infinite),
+            (vec![1.0, infinite], 0.0, 1.0),
+            (vec![-most, most], 50.0, 0.0),
+            (vec![-most, most], 100.0, most),
+            (vec![5.0; 1000], 99.9, 5.0),
+        ] {
+            assert_eq!(percentile(percent, &values), expected, "p{percent} of {values:?}");
+        }
+        for seed in 0..500 {
+            let mut random = Random::new(seed);
+            let mut values: Vec<f64> = (0..1 + random.below(9)).map(|_| random.below(1000) as f64 / 7.0).collect();
+            let found: Vec<f64> = (0..=20).map(|part| percentile(f64::from(part) * 5.0, &values)).collect();
+            assert!(found.is_sorted(), "seed {seed}: {found:?}");
+            values.sort_by(f64::total_cmp);
+            assert_eq!((found[0], found[20]), (values[0], values[values.len() - 1]), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_span_without_end_overflows_nothing() {
+        let points = [0, 1, u64::MAX - 1, u64::MAX].map(|at_ms| Point { at_ms, value: 1.0, host: None });
+        let span = Span { start_ms: 0, end_ms: u64::MAX, period_ms: u64::MAX };
+        assert_eq!(periods(&points, span), [(0, vec![1.0; 3])], "the end is not in it");
+        // Periods begin at the span's start.
+        let span = Span { start_ms: 1, end_ms: 3, period_ms: 1000 };
+        assert_eq!(periods(&points, span), [(1, vec![1.0])]);
     }
 }

@@ -340,3 +340,6 @@ fn length(frame: &Frame<ToAgent>) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

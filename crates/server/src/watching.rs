@@ -150,12 +150,8 @@ impl World {
 
     fn lose_ended(&self, attempt: &Attempt, host: u32) {
         let log = attempt.allocation.dir.join(format!("agent-{host}.log"));
-        let output = fs::read_to_string(log).unwrap_or_default();
-        let last = output
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE"))
-            .map_or_else(String::new, |line| format!(": {line}"));
+        let output = fs::read(log).unwrap_or_default();
+        let last = last_line(&output).map_or_else(String::new, |line| format!(": {line}"));
         self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
     }
 
@@ -180,6 +176,13 @@ impl World {
             tracing::warn!("{refusal}");
         }
     }
+}
+
+/// What an agent has printed last, if anything.
+fn last_line(output: &[u8]) -> Option<String> {
+    let lines = output.rsplit(|byte| *byte == b'\n').map(|line| line.trim_ascii());
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"note: run with `RUST_BACKTRACE"));
+    lines.next().map(|line| String::from_utf8_lossy(line).into_owned())
 }
 
 /// Hosts of an attempt whose process has ended.
@@ -219,5 +222,48 @@ impl Agents {
             AllocationStatus::Running { .. } if known.is_some() || self.is_first_look => Some(None),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_an_agent_is_its_reason_in_any_encoding() {
+        let panic = "thread 'main' panicked:\nno room\nnote: run with `RUST_BACKTRACE=1` environment variable\n\n";
+        for (output, expected) in [
+            (&b""[..], None),
+            (b"\n  \n\r\n", None),
+            (b"one\ntwo", Some("two")),
+            (b"one\r\n  two \r\n\n", Some("two")),
+            (panic.as_bytes(), Some("no room")),
+            (b"caf\xe9: no such file\n", Some("caf\u{fffd}: no such file")),
+        ] {
+            assert_eq!(last_line(output).as_deref(), expected, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn the_core_is_informed_of_what_changes_in_a_queue_and_once() {
+        let mut agents = Agents::unknown(mpsc::unbounded_channel().0);
+        let attempt = AttemptId::from("a");
+        let queued = |reason: &str| AllocationStatus::Queued { reason: reason.to_owned() };
+        let running = AllocationStatus::Running { lost: Vec::new() };
+        let news = |reason: Option<&str>| Some(reason.map(str::to_owned));
+        // A previous server may have reported it as queued.
+        assert_eq!(agents.queue_changed(&attempt, &running), news(None));
+        agents.is_first_look = false;
+        assert_eq!(agents.queue_changed(&attempt, &running), None);
+        assert_eq!(agents.queue_changed(&attempt, &queued("Priority")), news(Some("Priority")));
+        agents.queued.insert(attempt.clone(), "Priority".to_owned());
+        assert_eq!(agents.queue_changed(&attempt, &queued("Priority")), None);
+        assert_eq!(agents.queue_changed(&attempt, &queued("Resources")), news(Some("Resources")));
+        for status in [AllocationStatus::Unknown, AllocationStatus::Ended] {
+            assert_eq!(agents.queue_changed(&attempt, &status), None, "{status:?}: its end is reported otherwise");
+        }
+        assert_eq!(agents.queue_changed(&attempt, &running), news(None));
+        agents.forget_all_but(&[]);
+        assert_eq!(agents.queue_changed(&attempt, &running), None, "an attempt that is over is forgotten");
     }
 }

@@ -90,15 +90,16 @@ impl Api {
 
 fn chosen(telemetry: &Telemetry, group: &str, streams: &Streams) -> Result<Vec<StreamInfo>, Error> {
     let with_prefix =
-        |prefix: &str| telemetry.streams_of(group, prefix, None, usize::MAX).map_err(|error| internal(&error));
+        |prefix: &str, most: usize| telemetry.streams_of(group, prefix, None, most).map_err(|error| internal(&error));
     match streams {
-        Streams::Prefix(prefix) => with_prefix(prefix),
+        Streams::Prefix(prefix) => with_prefix(prefix, usize::MAX),
         Streams::Named(names) => {
             let named = |name: &String| {
                 let missing = || {
                     Error::new(ErrorCode::ResourceNotFound, format!("The specified log stream does not exist: {name}"))
                 };
-                with_prefix(name)?.into_iter().find(|stream| stream.name == *name).ok_or_else(missing)
+                // It is the first of those whose names begin so.
+                with_prefix(name, 1)?.into_iter().find(|stream| stream.name == *name).ok_or_else(missing)
             };
             let mut found = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
             found.sort_by(|one, other| one.name.cmp(&other.name));
@@ -281,6 +282,7 @@ mod tests {
     use shoal_store::{LogLines, TRAINING_JOBS};
 
     use super::*;
+    use crate::random::Random;
 
     fn telemetry(streams: &[(&str, &[u64])]) -> (tempfile::TempDir, Telemetry) {
         let temp = tempfile::tempdir().unwrap();
@@ -373,5 +375,96 @@ mod tests {
         let (events, place) = merge(&telemetry, &all(), &filter, &place.unwrap()).unwrap();
         assert_eq!(events.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["c new"]);
         assert_eq!(place, None);
+    }
+
+    #[test]
+    fn every_line_of_a_window_is_on_one_page_whatever_the_streams_are() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            // Lines of equal times, lines out of order, streams without lines.
+            let logs: Vec<_> = (0..1 + random.below(5))
+                .map(|number| LogLines {
+                    stream: format!("{seed}/{number}"),
+                    lines: (0..random.below(9)).map(|at| (random.below(12) as u64, format!("{number} {at}"))).collect(),
+                    ..LogLines::default()
+                })
+                .collect();
+            telemetry.append_logs(&logs).unwrap();
+            let pattern = FilterPattern::default();
+            let filter = Filter {
+                pattern: &pattern,
+                start_ms: random.below(6) as u64,
+                end_ms: 6 + random.below(8) as u64,
+                limit: 1 + random.below(5),
+                look_at: 1 + random.below(4),
+                group: TRAINING_JOBS,
+            };
+            let streams = chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(format!("{seed}/"))).unwrap();
+            let (mut found, mut place, mut latest) = (Vec::new(), Place::default(), 0);
+            for page in 0.. {
+                assert!(page < 100, "seed {seed}: pages end");
+                let (events, next) = merge(&telemetry, &streams, &filter, &place).unwrap();
+                assert!(events.len() <= filter.limit, "seed {seed}");
+                found.extend(events.into_iter().map(|event| (event.at_ms, event.message)));
+                let Some(next) = next else { break };
+                assert!(next.at_ms >= latest, "seed {seed}: no page goes back");
+                latest = next.at_ms;
+                place = Place::read(&next.write()).unwrap();
+            }
+            for LogLines { stream, lines, .. } in logs {
+                let number = &stream[stream.len() - 1..];
+                let of_stream = found.iter().filter(|(_, text)| text.starts_with(number)).cloned();
+                let wanted = lines.into_iter().filter(|(at_ms, _)| (filter.start_ms..filter.end_ms).contains(at_ms));
+                assert_eq!(of_stream.collect::<Vec<_>>(), wanted.collect::<Vec<_>>(), "seed {seed}: {stream}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_ends_before_it_is_too_long_and_has_one_line_at_least() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let text = |length: usize| "x".repeat(length);
+        let lines = [MOST_BYTES + 1, 5, MOST_BYTES - LINE_OVERHEAD, 7];
+        let lines: Vec<_> = (0..).zip(lines.map(text)).collect();
+        telemetry.append_logs(&[LogLines { stream: "a".to_owned(), lines, ..LogLines::default() }]).unwrap();
+        let streams = chosen(&telemetry, TRAINING_JOBS, &Streams::Prefix(String::new())).unwrap();
+        let pattern = FilterPattern::default();
+        let filter =
+            Filter { pattern: &pattern, start_ms: 0, end_ms: u64::MAX, limit: 9, look_at: 9, group: TRAINING_JOBS };
+        let (mut lengths, mut place) = (Vec::new(), Some(Place::default()));
+        while let Some(from) = place {
+            let (events, next) = merge(&telemetry, &streams, &filter, &from).unwrap();
+            lengths.push(events.iter().map(|event| event.message.len()).collect::<Vec<_>>());
+            place = next;
+        }
+        assert_eq!(lengths, [vec![MOST_BYTES + 1], vec![5], vec![MOST_BYTES - LINE_OVERHEAD], vec![7]]);
+    }
+
+    #[test]
+    fn named_streams_are_those_and_all_must_be_there() {
+        let (_temp, telemetry) = telemetry(&[("a", &[1]), ("ab", &[1]), ("b", &[1])]);
+        let named = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&telemetry, TRAINING_JOBS, &Streams::Named(names))
+                .map(|found| found.into_iter().map(|stream| stream.name).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["b", "a", "b"]), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        for missing in ["", "aa", "abc", "c"] {
+            let error = named(&["a", missing]).unwrap_err();
+            assert_eq!(error.code, ErrorCode::ResourceNotFound, "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_nothing_else_is() {
+        let positions = [("a/algo-1-3".to_owned(), 7), ("é".to_owned(), u64::MAX)].into();
+        let place = Place { at_ms: u64::MAX, positions };
+        assert_eq!(Place::read(&place.write()), Ok(place));
+        for made_up in ["", "x", "1:a", "1:a:", "1:a:-1", "1:a:2:b", "18446744073709551616"] {
+            assert!(Place::read(made_up).is_err(), "{made_up}");
+        }
     }
 }

@@ -101,4 +101,31 @@ mod tests {
         let waits = |job| !holds.wait(job, now_ms(), sdk).is_zero();
         assert_eq!([waits("job"), waits("job"), waits("other")], [false, true, true]);
     }
+
+    #[test]
+    fn few_creations_are_remembered_and_those_of_sdk_v3_alone() {
+        let (holds, sdk) = (Holds::default(), "lib/AWS-SageMakerCore#2.27.0");
+        holds.created("by another", "Boto3/1.44.5 AWS-SageMaker-Python-SDK/2.257.7");
+        assert!(!holds.wait("by another", now_ms(), sdk).is_zero(), "its first Describe waits");
+        for number in 0..3 * REMEMBERED {
+            holds.created(&format!("job-{number}"), sdk);
+            assert!(holds.fresh.lock().unwrap().len() <= REMEMBERED);
+        }
+        let last = format!("job-{}", 3 * REMEMBERED - 1);
+        assert!(holds.wait(&last, now_ms(), sdk).is_zero(), "the newest one is known");
+    }
+
+    #[test]
+    fn a_young_job_is_waited_for_until_it_is_not_young() {
+        let sdk = "AWS-SageMaker-Python-SDK/2.257.7";
+        let wait = |age: Duration| {
+            let created_ms = now_ms() - u64::try_from(age.as_millis()).unwrap();
+            Holds::default().wait("job", created_ms, sdk)
+        };
+        assert_eq!(wait(Duration::ZERO), HOLD);
+        assert!(wait(YOUNG - Duration::from_secs(1)) <= Duration::from_secs(1), "up to that age and no longer");
+        assert_eq!(wait(YOUNG + Duration::from_secs(1)), Duration::ZERO);
+        // A clock that was set back.
+        assert_eq!(Holds::default().wait("job", u64::MAX, sdk), HOLD);
+    }
 }

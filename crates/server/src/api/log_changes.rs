@@ -97,4 +97,78 @@ mod tests {
         assert_eq!(rejected, RejectedLogEvents { too_new_start: Some(4), too_old_end: Some(1), expired_end: Some(2) });
         assert_eq!(divide(&events[1..4], now, None), (&events[1..4], RejectedLogEvents::default()));
     }
+
+    #[test]
+    fn groups_and_streams_are_made_once_and_changed_only_where_they_are() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let group = || "mine".to_owned();
+        let stream = || "s".to_owned();
+        let put = |text: &str| LogChange::PutEvents {
+            group: group(),
+            stream: stream(),
+            events: vec![(now_ms(), text.to_owned())],
+        };
+        let training_jobs = || TRAINING_JOBS.to_owned();
+        let (gone, taken) = (Some(ErrorCode::ResourceNotFound), Some(ErrorCode::ResourceInUse));
+        let steps = [
+            (LogChange::DeleteGroup { group: group() }, gone),
+            (LogChange::SetRetention { group: group(), days: Some(1) }, gone),
+            (LogChange::CreateStream { group: group(), stream: stream() }, gone),
+            (LogChange::DeleteStream { group: group(), stream: stream() }, gone),
+            (put("no group"), gone),
+            (LogChange::CreateGroup { group: training_jobs() }, taken),
+            (LogChange::CreateGroup { group: group() }, None),
+            (LogChange::CreateGroup { group: group() }, taken),
+            (put("no stream"), gone),
+            (LogChange::CreateStream { group: group(), stream: "st".to_owned() }, None),
+            // Its name is the beginning of another one's.
+            (LogChange::DeleteStream { group: group(), stream: stream() }, gone),
+            (put("no stream"), gone),
+            (LogChange::CreateStream { group: group(), stream: stream() }, None),
+            (LogChange::CreateStream { group: group(), stream: stream() }, taken),
+            (put("first"), None),
+            (put("second"), None),
+            (LogChange::SetRetention { group: training_jobs(), days: Some(1) }, None),
+            (LogChange::CreateStream { group: training_jobs(), stream: stream() }, None),
+        ];
+        for (change, expected) in steps {
+            let text = format!("{change:?}");
+            assert_eq!(perform(&telemetry, change).err().map(|error| error.code), expected, "{text}");
+        }
+        let texts = |group: &str| {
+            let group = group.to_owned();
+            let query =
+                shoal_store::LogQuery { group, stream: stream(), limit: 9, max_bytes: 999, ..Default::default() };
+            let page = telemetry.read_logs(&query).unwrap();
+            page.map(|page| page.events.into_iter().map(|event| event.text).collect::<Vec<_>>())
+        };
+        assert_eq!(texts("mine"), Some(vec!["first".to_owned(), "second".to_owned()]));
+        assert_eq!(texts(TRAINING_JOBS), Some(Vec::new()), "a stream of the same name in another group");
+        perform(&telemetry, LogChange::DeleteGroup { group: group() }).unwrap();
+        assert_eq!(texts("mine"), None);
+        assert!(perform(&telemetry, LogChange::CreateGroup { group: group() }).is_ok(), "the name is free again");
+    }
+
+    #[test]
+    fn an_event_is_accepted_up_to_its_bounds() {
+        let now = 100 * DAY_MS;
+        let accepted = |at_ms: u64, retention: Option<u32>| {
+            let events = [(at_ms, String::new())];
+            let (accepted, rejected) = divide(&events, now, retention);
+            assert_eq!(accepted.is_empty(), rejected != RejectedLogEvents::default(), "{at_ms} {retention:?}");
+            accepted.len() == 1
+        };
+        assert_eq!([0, 1].map(|late| accepted(now + MAX_AHEAD_MS + late, None)), [true, false]);
+        assert_eq!([0, 1].map(|early| accepted(now - MAX_AGE_MS - early, None)), [true, false]);
+        assert_eq!([0, 1].map(|early| accepted(now - 3 * DAY_MS - early, Some(3))), [true, false]);
+        assert_eq!(
+            [0, 1].map(|early| accepted(now - MAX_AGE_MS - early, Some(3653))),
+            [true, false],
+            "the shorter one"
+        );
+        assert_eq!(divide(&[], now, Some(1)), (&[][..], RejectedLogEvents::default()));
+        // A clock that is far behind: everything is too new, and nothing underflows.
+        assert_eq!(divide(&[(now, String::new())], 0, Some(u32::MAX)).1.too_new_start, Some(0));
+    }
 }

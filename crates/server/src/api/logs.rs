@@ -1,9 +1,11 @@
 //! CloudWatch Logs: one stream per host of a training job.
 
-use shoal_store::{LogDirection, LogQuery, TRAINING_JOBS, Telemetry};
+use std::cmp::Ordering;
+
+use shoal_store::{LogDirection, LogQuery, StreamInfo, TRAINING_JOBS, Telemetry};
 use shoal_wire::{DescribeLogStreams, Error, ErrorCode, GetLogEvents, LogEvent, LogStream, LogStreamOrder, Reply, arn};
 
-use super::{Api, blocking};
+use super::{Api, blocking, token};
 use crate::admission::internal;
 
 /// Streams of a DescribeLogStreams reply without a prefix, unless the request says fewer.
@@ -13,31 +15,30 @@ pub(super) const MOST_BYTES: usize = 1 << 20;
 
 impl Api {
     pub(super) async fn log_streams(&self, request: DescribeLogStreams) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let order = Order { by_time: request.order == LogStreamOrder::LastEventTime, descending: request.descending };
+        let question =
+            token::question(&("log streams", &request.group, &request.prefix, order.by_time, order.descending))?;
+        let after =
+            request.next_token.as_deref().map(|given| Place::read(&token::open(&question, given)?)).transpose()?;
         // With a prefix all come at once, whatever the limit: SDK v2 asks for as many as there are
         // instances and never sends a token back.
-        let (by_time, whole) = (request.order == LogStreamOrder::LastEventTime, request.prefix.is_some());
-        let limit = request.limit.map_or(MOST_STREAMS, |limit| limit as usize);
-        let paged = !by_time && !whole && !request.descending;
-        let most = if paged { limit } else { usize::MAX };
-        let prefix = request.prefix.unwrap_or_default();
-        let after = request.next_token;
-        let group = request.group.clone();
-        let found = blocking(move || {
+        let limit = match request.prefix {
+            Some(_) => usize::MAX,
+            None => request.limit.map_or(MOST_STREAMS, |limit| limit as usize),
+        };
+        let (world, group, prefix) = (self.world.clone(), request.group.clone(), request.prefix.unwrap_or_default());
+        let (found, next) = blocking(move || {
             check_group(&world.telemetry, &group)?;
-            world.telemetry.streams_of(&group, &prefix, after.as_deref(), most).map_err(|error| internal(&error))
-        });
-        let mut found = found.await?;
-        if by_time {
-            found.sort_by_key(|stream| stream.last_ms);
-        }
-        if request.descending {
-            found.reverse();
-        }
-        if !whole {
-            found.truncate(limit);
-        }
-        let next_token = found.last().filter(|_| paged && found.len() == limit).map(|stream| stream.name.clone());
+            // In the store's own order no more are read than the page has.
+            let (from, most) = match &after {
+                _ if order != Order::default() => (None, usize::MAX),
+                after => (after.as_ref().map(|place| place.name.as_str()), limit.saturating_add(1)),
+            };
+            let found = world.telemetry.streams_of(&group, &prefix, from, most).map_err(|error| internal(&error))?;
+            Ok(page(found, order, after.as_ref(), limit))
+        })
+        .await?;
+        let next_token = next.map(|place| token::seal(&question, &place.write()));
         let streams: Vec<_> = found
             .into_iter()
             .map(|stream| LogStream {
@@ -76,6 +77,63 @@ impl Api {
         })
         .await
     }
+}
+
+/// An order of streams; by default by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Order {
+    /// By the last event, those without one first; equal ones by name.
+    by_time: bool,
+    descending: bool,
+}
+
+/// Where a page of streams ended: a place in their order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// None where the order is by name.
+    last_ms: Option<u64>,
+    name: String,
+}
+
+impl Place {
+    fn of(stream: &StreamInfo, order: Order) -> Self {
+        Self { last_ms: stream.last_ms.filter(|_| order.by_time), name: stream.name.clone() }
+    }
+
+    /// Names of streams have no colon.
+    fn write(&self) -> String {
+        format!("{}:{}", self.last_ms.map(|ms| ms.to_string()).unwrap_or_default(), self.name)
+    }
+
+    fn read(text: &str) -> Result<Self, Error> {
+        let place = text.split_once(':').and_then(|(ms, name)| {
+            let last_ms = if ms.is_empty() { None } else { Some(ms.parse().ok()?) };
+            Some(Self { last_ms, name: name.to_owned() })
+        });
+        place.ok_or_else(|| Error::validation("The specified nextToken is invalid."))
+    }
+}
+
+/// At most `limit` streams in their order behind a place, and the place where they end; `None` if
+/// there are no more.
+fn page(
+    mut streams: Vec<StreamInfo>,
+    order: Order,
+    after: Option<&Place>,
+    limit: usize,
+) -> (Vec<StreamInfo>, Option<Place>) {
+    if let Some(after) = after {
+        let behind = if order.descending { Ordering::Less } else { Ordering::Greater };
+        streams.retain(|stream| Place::of(stream, order).cmp(after) == behind);
+    }
+    streams.sort_by_cached_key(|stream| Place::of(stream, order));
+    if order.descending {
+        streams.reverse();
+    }
+    let has_more = streams.len() > limit;
+    streams.truncate(limit);
+    let end = streams.last().filter(|_| has_more).map(|stream| Place::of(stream, order));
+    (streams, end)
 }
 
 /// A page with its tokens forward and backward.
@@ -170,6 +228,44 @@ mod tests {
     fn tokens_of_others_are_refused() {
         for token in ["", "f", "f/", "f/x", "x/3", "f/-1"] {
             assert!(parse_token(token).is_err(), "{token:?}");
+        }
+    }
+
+    #[test]
+    fn streams_of_every_order_come_in_pages_that_end() {
+        let stream = |name: &str, last_ms: Option<u64>| StreamInfo {
+            name: name.to_owned(),
+            created_ms: 0,
+            lines: 0,
+            first_ms: None,
+            bytes: 0,
+            last_ms,
+            ingested_ms: None,
+        };
+        let all = [("a", Some(7)), ("b", None), ("c", Some(3)), ("d", Some(7)), ("é", None)];
+        let all: Vec<_> = all.into_iter().map(|(name, last_ms)| stream(name, last_ms)).collect();
+        for (by_time, ascending) in [(false, ["a", "b", "c", "d", "é"]), (true, ["b", "é", "c", "a", "d"])] {
+            for descending in [false, true] {
+                let mut expected = ascending.to_vec();
+                if descending {
+                    expected.reverse();
+                }
+                for limit in 1..7 {
+                    let (mut names, mut after, mut pages) = (Vec::new(), None, 0);
+                    loop {
+                        let (found, next) = page(all.clone(), Order { by_time, descending }, after.as_ref(), limit);
+                        names.extend(found.into_iter().map(|stream| stream.name));
+                        pages += 1;
+                        let Some(next) = next else { break };
+                        after = Some(Place::read(&next.write()).unwrap());
+                    }
+                    assert_eq!(names, expected, "by time: {by_time}, descending: {descending}, {limit} at a time");
+                    assert_eq!(pages, all.len().div_ceil(limit), "the last page has something");
+                }
+            }
+        }
+        for made_up in ["", "a", "x:a", "-1:a"] {
+            assert!(Place::read(made_up).is_err(), "{made_up}");
         }
     }
 }

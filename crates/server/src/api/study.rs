@@ -221,3 +221,76 @@ fn number(row: &ResourceRow, job: &str) -> u32 {
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
+
+#[cfg(test)]
+mod tests {
+    use shoal_plane::{JobStatus, Time, Transition};
+    use shoal_store::ResourceKind;
+
+    use super::*;
+
+    #[test]
+    fn a_trials_number_is_read_from_its_name_whatever_the_tuning_job_is_called() {
+        for (tuning, job, expected) in [
+            ("tune", "tune-007-0123abcd", 7),
+            ("tune-2", "tune-2-012-0123abcd", 12),
+            ("9", "9-1000000-0123abcd", 1_000_000),
+            // Trials of a warm start's parents, and a name that no trial has.
+            ("tune", "other-007-0123abcd", 0),
+            ("tune", "tune", 0),
+            ("tune", "tune-99999999999-0123abcd", 0),
+        ] {
+            assert_eq!(number(&ResourceRow::new(ResourceKind::TUNING_JOB, tuning), job), expected, "{job} of {tuning}");
+        }
+    }
+
+    #[test]
+    fn seconds_of_work_are_those_in_which_instances_worked() {
+        let step = |status, start, end: Option<u64>| Transition {
+            status,
+            start: Time(start),
+            end: end.map(Time),
+            message: String::new(),
+        };
+        let mut view = JobView {
+            status: JobStatus::Completed,
+            secondary: SecondaryStatus::Completed,
+            transitions: vec![
+                step(SecondaryStatus::Pending, 0, Some(5000)),
+                step(SecondaryStatus::Starting, 5000, Some(6000)),
+                step(SecondaryStatus::Downloading, 6000, Some(6500)),
+                step(SecondaryStatus::Training, 6500, Some(9000)),
+                step(SecondaryStatus::Uploading, 9000, None),
+            ],
+            failure_reason: None,
+            created: Time(0),
+            modified: Time(9250),
+            training_start: Some(Time(6500)),
+            training_end: Some(Time(9250)),
+            training_s: None,
+            billable_s: None,
+            ran_ms: None,
+            final_metrics: Vec::new(),
+            pending: None,
+            attempt: None,
+            ended: true,
+            trial: None,
+            stop: None,
+        };
+        assert_eq!(worked(&view), Some(3.25));
+        view.training_end = None;
+        assert_eq!(worked(&view), None, "it is not over");
+    }
+
+    #[test]
+    fn a_specification_is_named_by_its_kind() {
+        for (spec, expected) in [
+            (serde_json::json!("random"), "random"),
+            (serde_json::json!({"kind": "asha", "eta": 3}), "asha"),
+            (serde_json::json!({"eta": 3}), ""),
+            (serde_json::json!(null), ""),
+        ] {
+            assert_eq!(spec_kind(&spec), expected);
+        }
+    }
+}

@@ -400,4 +400,74 @@ mod tests {
             "its program has 120 s, until 00:01:10Z, to end by itself; then SIGKILL"
         );
     }
+
+    #[test]
+    fn a_refusal_has_the_code_by_which_clients_decide() {
+        let rejected = |rejection| refused(&Refusal::Rejected(rejection));
+        let name = || "a".to_owned();
+        for (error, code) in [
+            (rejected(Rejection::NameTaken(name())), ErrorCode::ResourceInUse),
+            (rejected(Rejection::TuningNameTaken(name())), ErrorCode::ResourceInUse),
+            (rejected(Rejection::TuningNotFound(name())), ErrorCode::ResourceNotFound),
+            (rejected(Rejection::NeverFits(name())), ErrorCode::ResourceLimitExceeded),
+            (rejected(Rejection::NotFound), ErrorCode::ValidationException),
+            (rejected(Rejection::AlreadyEnded("Stopped")), ErrorCode::ValidationException),
+            (rejected(Rejection::UnknownInstanceType(name())), ErrorCode::ValidationException),
+            // What may succeed when it is tried again.
+            (refused(&Refusal::Journal("full".to_owned())), ErrorCode::ServiceUnavailable),
+            (refused(&Refusal::Stopping), ErrorCode::ServiceUnavailable),
+        ] {
+            assert_eq!(error.code, code, "{}", error.message);
+            assert!(!error.message.is_empty());
+        }
+        let own = Error::new(ErrorCode::AccessDenied, "as it was".to_owned());
+        assert_eq!(refused(&Refusal::Edit(own.clone())), own);
+    }
+
+    #[test]
+    fn a_request_that_this_version_refuses_is_described_all_the_same() {
+        let raw = |output: Value| {
+            let request = serde_json::json!({"TrainingJobName": "a", "OutputDataConfig": output, "From": "the future"});
+            ResourceRow {
+                request: request.to_string().into_bytes(),
+                arn: "arn:aws:sagemaker:us-east-1:123456789012:training-job/a".to_owned(),
+                ..ResourceRow::new(ResourceKind::TRAINING_JOB, "a")
+            }
+        };
+        let view = JobView {
+            status: shoal_plane::JobStatus::Completed,
+            secondary: SecondaryStatus::Completed,
+            transitions: Vec::new(),
+            failure_reason: None,
+            created: shoal_plane::Time(1),
+            modified: shoal_plane::Time(2),
+            training_start: None,
+            training_end: None,
+            training_s: None,
+            billable_s: None,
+            ran_ms: None,
+            final_metrics: Vec::new(),
+            pending: None,
+            attempt: None,
+            ended: true,
+            trial: None,
+            stop: None,
+        };
+        for (output, artifacts) in [
+            (serde_json::json!({"S3OutputPath": "s3://bkt/out/"}), "s3://bkt/out/a/output/model.tar.gz"),
+            (
+                serde_json::json!({"S3OutputPath": "s3://bkt/out", "CompressionType": "NONE"}),
+                "s3://bkt/out/a/output/model/",
+            ),
+            (serde_json::json!({"S3OutputPath": "bkt/out"}), ""),
+            (serde_json::json!({"S3OutputPath": 7}), ""),
+            (Value::Null, ""),
+        ] {
+            let (request, description) = describe(&raw(output.clone()), &view).unwrap();
+            assert_eq!(description.model_artifacts, artifacts, "{output}");
+            assert_eq!(request["From"], "the future");
+        }
+        let damaged = ResourceRow { request: b"[".to_vec(), ..raw(Value::Null) };
+        assert!(describe(&damaged, &view).unwrap_err().code.is_server_fault());
+    }
 }

@@ -1,6 +1,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::random::Random;
 
 fn admitted(all: &Arc<Connections>) -> Arc<Connection> {
     all.try_admit().expect("a place")
@@ -90,4 +91,63 @@ async fn an_answer_that_nobody_takes_ends() {
     let error = paced.write_all(&[0; 1024]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(client);
+}
+
+/// What a test knows of a connection.
+struct Client {
+    connection: Arc<Connection>,
+    signer: Signer,
+    answering: Option<Answering>,
+    /// The owner has signed the request that is being answered.
+    is_protected: bool,
+}
+
+#[tokio::test]
+async fn the_lowest_goes_first_and_no_answer_to_the_owner_is_cut_off() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let places = 1 + random.below(4);
+        let all = Connections::new(places);
+        // Oldest first; those that were closed for others leave.
+        let mut clients: Vec<Client> = Vec::new();
+        for _ in 0..80 {
+            let chosen = random.below(clients.len().max(1));
+            match (random.below(6), clients.get_mut(chosen)) {
+                (0 | 1, _) | (_, None) => {
+                    let protected = clients.iter().filter(|client| client.is_protected).count();
+                    let lowest = clients.iter().filter(|client| !client.is_protected).map(|client| client.signer).min();
+                    let admitted = all.try_admit();
+                    assert_eq!(admitted.is_none(), protected == places, "seed {seed}");
+                    let Some(connection) = admitted else { continue };
+                    let gone = clients.iter().position(|client| !is_open(&client.connection));
+                    assert_eq!(gone.is_some(), clients.len() == places, "seed {seed}");
+                    if let Some(gone) = gone {
+                        let gone = clients.remove(gone);
+                        assert_eq!(Some(gone.signer), lowest, "seed {seed}");
+                        assert!(!gone.is_protected, "seed {seed}");
+                        // Whatever its task still does has no effect.
+                        gone.connection.signed(Signer::Owner);
+                    }
+                    clients.push(Client { connection, signer: Signer::Nobody, answering: None, is_protected: false });
+                }
+                (2, Some(client)) if client.answering.is_none() => {
+                    client.answering = Some(client.connection.begin());
+                }
+                (3, Some(client)) if client.answering.is_some() => {
+                    let signer = [Signer::Nobody, Signer::Job, Signer::Owner][random.below(3)];
+                    client.connection.signed(signer);
+                    client.signer = client.signer.max(signer);
+                    client.is_protected = client.signer == Signer::Owner;
+                }
+                (4, Some(client)) => {
+                    client.answering = None;
+                    client.is_protected = false;
+                }
+                (5, Some(_)) if random.one_in(3) => drop(clients.remove(chosen)),
+                _ => {}
+            }
+            assert!(clients.iter().all(|client| is_open(&client.connection)), "seed {seed}");
+            assert_eq!(all.open().ranks.len(), clients.len(), "seed {seed}");
+        }
+    }
 }

@@ -52,3 +52,65 @@ impl<J: Journal> Journal for Watched<J> {
         self.journal.snapshot()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use shoal_store::{ResourceKind, ResourceRow, SqliteJournal, TrialRow};
+
+    use super::*;
+
+    /// A journal that takes nothing.
+    struct Refusing(SqliteJournal);
+
+    impl Journal for Refusing {
+        fn append(&mut self, _: &Batch) -> Result<u64, StoreError> {
+            Err(StoreError::Full("the test's disk".to_owned()))
+        }
+
+        fn version(&self) -> Result<u64, StoreError> {
+            self.0.version()
+        }
+
+        fn events_after(&self, version: u64, each: &mut EachEvent<'_>) -> Result<(), StoreError> {
+            self.0.events_after(version, each)
+        }
+
+        fn snapshots(&self) -> Box<dyn Snapshots> {
+            self.0.snapshots()
+        }
+
+        fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+            self.0.snapshot()
+        }
+    }
+
+    fn batch() -> Batch {
+        let job = ResourceRow {
+            status: "InProgress".to_owned(),
+            keys: [Some("Pending".into()), None],
+            ..ResourceRow::new(ResourceKind::TRAINING_JOB, "a")
+        };
+        let trial = TrialRow {
+            tuning: "tune".to_owned(),
+            job: "a".to_owned(),
+            created_ms: 1,
+            status: "InProgress".to_owned(),
+            value: None,
+            tuned: b"{}".to_vec(),
+            view: b"{}".to_vec(),
+        };
+        Batch { events: Vec::new(), rows: vec![RowChange::Put(Box::new(job)), RowChange::PutTrial(Box::new(trial))] }
+    }
+
+    #[test]
+    fn only_what_is_durable_is_counted() {
+        let counts = |exporter: &Exporter| (exporter.jobs.count("Pending"), exporter.trials.load(Ordering::Relaxed));
+        let exporter = Exporter::new([].into_iter(), [].into_iter());
+        let dir = tempfile::tempdir().unwrap();
+        let journal = || SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
+        assert!(exporter.watch(Refusing(journal())).append(&batch()).is_err());
+        assert_eq!(counts(&exporter), (0, 0));
+        exporter.watch(journal()).append(&batch()).unwrap();
+        assert_eq!(counts(&exporter), (1, 1));
+    }
+}

@@ -45,16 +45,24 @@ impl Exporter {
         self.requests.observe([asked.service, asked.operation, status.as_str()], time);
     }
 
-    /// What an S3 request said that it brings.
-    pub(crate) fn received(&self, headers: &HeaderMap) {
-        let bytes = number(headers, "x-amz-decoded-content-length")
-            .or_else(|| number(headers, header::CONTENT_LENGTH.as_str()));
-        self.s3_received.fetch_add(bytes.unwrap_or_default(), Ordering::Relaxed);
+    /// So many bytes came with an S3 request.
+    pub(crate) fn received(&self, bytes: u64) {
+        self.s3_received.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// What an S3 answer with a body said that it brings.
     pub(crate) fn sent(&self, headers: &HeaderMap) {
         self.s3_sent.fetch_add(number(headers, header::CONTENT_LENGTH.as_str()).unwrap_or_default(), Ordering::Relaxed);
+    }
+}
+
+/// What an S3 request announces that it brings, without what frames it.
+pub(crate) fn announced(headers: &HeaderMap) -> u64 {
+    let framed = number(headers, header::CONTENT_LENGTH.as_str());
+    match (number(headers, "x-amz-decoded-content-length"), framed) {
+        // Nothing but the framed length limits what is read.
+        (Some(bytes), Some(framed)) => bytes.min(framed),
+        (bytes, framed) => bytes.or(framed).unwrap_or_default(),
     }
 }
 
@@ -142,6 +150,23 @@ mod tests {
             let head = request.body(()).unwrap().into_parts().0;
             let asked = Asked::call(service, &head, body.as_bytes());
             assert_eq!(asked, Asked { service: service.scope(), operation: expected }, "{target} {path} {body}");
+        }
+    }
+
+    #[test]
+    fn a_request_brings_no_more_than_it_is_long() {
+        for (length, decoded, expected) in [
+            (None, None, 0),
+            (Some("10"), None, 10),
+            (Some("10"), Some("7"), 7),
+            (Some("10"), Some("18446744073709551615"), 10),
+            (None, Some("7"), 7),
+            (Some("-1"), Some("x"), 0),
+        ] {
+            let mut headers = HeaderMap::new();
+            length.map(|length| headers.insert(header::CONTENT_LENGTH, length.parse().unwrap()));
+            decoded.map(|decoded| headers.insert("x-amz-decoded-content-length", decoded.parse().unwrap()));
+            assert_eq!(announced(&headers), expected, "{length:?} {decoded:?}");
         }
     }
 }

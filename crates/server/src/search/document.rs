@@ -80,11 +80,12 @@ impl Key<&str> {
         }
     }
 
-    /// Numbers before texts.
+    /// Numbers before texts, both before what is absent.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Key::Number(one), Key::Number(two)) => one.total_cmp(two),
             (Key::Text(one), Key::Text(two)) => one.cmp(two),
+            (Key::Absent, Key::Absent) => Ordering::Equal,
             (Key::Number(_), _) | (_, Key::Absent) => Ordering::Less,
             (_, Key::Number(_)) | (Key::Absent, _) => Ordering::Greater,
         }
@@ -174,5 +175,126 @@ impl Document {
         } else {
             PropertyValue::Number(self.numbers[(entry.value & !NUMBER) as usize])
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_wire::Comparison;
+
+    use super::*;
+
+    const NAME: Property = 1;
+    const TAG_KEY: Property = 2;
+    const TAG_VALUE: Property = 3;
+
+    fn is(text: &str) -> Test {
+        Test { negated: false, wanted: Wanted::Text(text.to_owned()) }
+    }
+
+    fn written(texts: &mut Texts, values: &[(Property, usize, PropertyValue<'_>)]) -> Document {
+        let mut writer = Writer::default();
+        for (property, item, value) in values {
+            writer.push(texts, *property, *item, *value);
+        }
+        writer.finish()
+    }
+
+    #[test]
+    fn keys_have_a_total_order() {
+        let numbers = [f64::NEG_INFINITY, -1.0, 0.0, 2.0, f64::INFINITY];
+        let ordered: Vec<Key<&str>> =
+            numbers.into_iter().map(Key::Number).chain(["", "a", "é"].map(Key::Text)).chain([Key::Absent]).collect();
+        for (at, one) in ordered.iter().enumerate() {
+            for (other_at, other) in ordered.iter().enumerate() {
+                assert_eq!(one.compare(other), at.cmp(&other_at), "{one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_item_passes_all_tests_or_it_is_another_one() {
+        let mut texts = Texts::default();
+        let text = PropertyValue::Text;
+        // Written in any order; items are numbered from 1.
+        let document = written(
+            &mut texts,
+            &[
+                (TAG_VALUE, 2, text("trees")),
+                (TAG_KEY, 1, text("team")),
+                (TAG_KEY, 2, text("model")),
+                (TAG_VALUE, 1, text("blue")),
+                (NAME, 0, text("a")),
+            ],
+        );
+        let item =
+            |key: &str, value: &str| Condition::Item(vec![(vec![TAG_KEY], is(key)), (vec![TAG_VALUE], is(value))]);
+        assert!(document.meets(&item("team", "blue"), &texts));
+        assert!(!document.meets(&item("team", "trees"), &texts), "key and value are of two items");
+        let property = |property, test| Condition::Property(vec![property], test);
+        assert!(document.meets(&property(TAG_VALUE, is("trees")), &texts), "any item's");
+        let negated = |text: &str| Test { negated: true, ..is(text) };
+        assert!(!document.meets(&property(TAG_VALUE, negated("trees")), &texts));
+        assert!(document.meets(&property(99, negated("trees")), &texts), "what is not there is not that");
+        assert!(!document.meets(&property(99, Test { negated: false, wanted: Wanted::Anything }), &texts));
+        let (yes, no) = (property(NAME, is("a")), property(NAME, is("b")));
+        for (all, any, expected) in [(vec![], vec![], (true, false)), (vec![&yes, &no], vec![&no, &yes], (false, true))]
+        {
+            let owned = |parts: Vec<&Condition<Vec<Property>>>| parts.into_iter().cloned().collect::<Vec<_>>();
+            let found = (
+                document.meets(&Condition::All(owned(all)), &texts),
+                document.meets(&Condition::Any(owned(any)), &texts),
+            );
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn items_beyond_the_last_number_are_still_found() {
+        let mut texts = Texts::default();
+        let names: Vec<String> = (1..=400).map(|item| format!("value-{item}")).collect();
+        let values: Vec<_> =
+            names.iter().enumerate().map(|(at, name)| (TAG_VALUE, at + 1, PropertyValue::Text(name))).collect();
+        let document = written(&mut texts, &values);
+        for wanted in ["value-1", "value-255", "value-256", "value-400"] {
+            assert!(document.meets(&Condition::Item(vec![(vec![TAG_VALUE], is(wanted))]), &texts), "{wanted}");
+        }
+        assert!(!document.meets(&Condition::Item(vec![(vec![TAG_VALUE], is("value-401"))]), &texts));
+    }
+
+    #[test]
+    fn an_order_goes_by_the_first_value_and_by_numbers_where_texts_spell_them() {
+        let mut texts = Texts::default();
+        let long = "é".repeat(KEY_CHARACTERS + 1);
+        let document = written(
+            &mut texts,
+            &[
+                (1, 0, PropertyValue::Text("10")),
+                (2, 0, PropertyValue::Number(2.5)),
+                (2, 0, PropertyValue::Number(1.0)),
+                (3, 0, PropertyValue::Text("ten")),
+                (4, 0, PropertyValue::Text(&long)),
+                (5, 0, PropertyValue::Text("inf")),
+            ],
+        );
+        let key = |property| document.key(property, &texts);
+        assert_eq!([key(Some(1)), key(Some(2))], [Key::Number(10.0), Key::Number(2.5)]);
+        assert_eq!(key(Some(3)), Key::Text("ten"));
+        assert_eq!(key(Some(4)), Key::Text(&long[..2 * KEY_CHARACTERS]), "cut between characters");
+        assert_eq!(key(Some(5)), Key::Text("inf"), "no number that an order could go by");
+        assert_eq!([key(Some(6)), key(None)], [Key::Absent, Key::Absent]);
+        let above = Test {
+            negated: false,
+            wanted: Wanted::Number { comparison: Comparison::Greater, value: 9.0, whole: false },
+        };
+        assert!(document.meets(&Condition::Property(vec![1], above.clone()), &texts), "a text that spells a number");
+        assert!(!document.meets(&Condition::Property(vec![3], above), &texts));
+    }
+
+    #[test]
+    fn a_text_is_kept_once() {
+        let mut texts = Texts::default();
+        let kept: Vec<u32> = ["a", "b", "a", "", "b", ""].map(|text| texts.keep(text)).to_vec();
+        assert_eq!(kept, [0, 1, 0, 2, 1, 2]);
     }
 }

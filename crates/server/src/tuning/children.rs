@@ -77,3 +77,44 @@ impl Nursery {
         Err(Trouble::Never(format!("all names of trial {number} of {} are taken", self.tuning)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use shoal_store::{Batch, Journal as _, ResourceRow, RowChange, SqliteJournal};
+
+    use super::*;
+
+    fn nursery(uid: &str) -> Nursery {
+        Nursery {
+            tuning: "tune".into(),
+            uid: uid.to_owned(),
+            region: "us-east-1".to_owned(),
+            account: "123456789012".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_trial_has_the_same_name_whenever_it_is_made_and_no_other_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
+        let rows = journal.rows();
+        let (mine, other) = (nursery("0123456789ab"), nursery("ba9876543210"));
+        let name = |of: &Nursery, number| of.free_name(&rows, number).unwrap();
+        let first = name(&mine, 7);
+        assert_eq!(first, name(&mine, 7));
+        assert!(first.0.starts_with("tune-007-") && first.0.len() == "tune-007-01234567".len(), "{}", first.0);
+        // Of one that is deleted and made again, and of another trial.
+        let all = [&first, &name(&other, 7), &name(&mine, 8)];
+        assert_eq!(all.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>().len(), 3);
+        assert_eq!(all.iter().map(|(_, uid)| uid).collect::<BTreeSet<_>>().len(), 3);
+        // The name is taken by a job of an earlier tuning job.
+        let taken = ResourceRow::new(ResourceKind::TRAINING_JOB, &first.0);
+        journal.append(&Batch { events: Vec::new(), rows: vec![RowChange::Put(Box::new(taken))] }).unwrap();
+        let second = name(&mine, 7);
+        assert_ne!(second, first);
+        assert_eq!(second, name(&mine, 7));
+        assert!(name(&mine, 1_000_000).0.starts_with("tune-1000000-"));
+    }
+}

@@ -42,9 +42,8 @@ fn metric_names(line: &str) -> Vec<String> {
         let value = line[at + sign.len_utf8()..].trim_start();
         let number: String =
             value.chars().take_while(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '+')).collect();
+        number.parse::<f64>().ok()?;
         // A tab is `#011` in the log.
-        let number = value.split("#011").next().filter(|first| first.len() < number.len()).unwrap_or(&number);
-        number.trim().parse::<f64>().ok()?;
         let before = line[..at].trim_end().rsplit("#011").next()?;
         let name = before.rsplit(|it: char| it.is_whitespace() || matches!(it, ',' | ';' | '[' | ']' | '|')).next()?;
         name.chars().any(char::is_alphabetic).then(|| name.to_owned())
@@ -108,5 +107,41 @@ mod tests {
     fn a_long_line_is_cut() {
         let line = format!("auc=0.5 {}", "x".repeat(400));
         assert_eq!(near_misses([line.as_str()], "auc", None)[0].chars().count(), LONGEST + 3);
+    }
+
+    #[test]
+    fn a_metric_is_a_name_with_a_number_behind_it() {
+        for (line, expected) in [
+            ("", &[][..]),
+            ("=", &[]),
+            ("loss=", &[]),
+            ("= 1", &[]),
+            ("12:30 = 5", &[]),
+            ("loss=0.5", &["loss"]),
+            ("loss = 0.5; acc: 1e-3", &["loss", "acc"]),
+            ("[5]#011train-auc:0.61#011val-auc:-.5#011x", &["train-auc", "val-auc"]),
+            ("step 3 | größe: 7,5 | étape:nan", &["größe", "étape"]),
+            ("損失：0.5 損失: 0.5", &["損失"]),
+            ("status: ok, loss:0.1.2, url=http://a:80/b", &["url=http://a"]),
+            ("a=b=3", &["a=b"]),
+        ] {
+            assert_eq!(metric_names(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let line = format!("auc=0.5 {}", "é".repeat(400));
+        let near = near_misses([line.as_str()], "auc", None);
+        assert_eq!(near[0].chars().count(), LONGEST + 3);
+        let exact: String = format!("auc=0.5 {}", "é".repeat(LONGEST - 8));
+        assert_eq!(near_misses([exact.as_str()], "auc", None), [exact.as_str()], "one that fits stays");
+    }
+
+    #[test]
+    fn a_line_with_several_metrics_is_told_once_and_the_nearest_is_first() {
+        let lines = ["epoch=1 lr=0.1 los=0.5", "time=3", "epoch=2 lr=0.1 los=0.4", "loss_train=2"];
+        assert_eq!(near_misses(lines, "loss", None), [lines[3], lines[0], lines[1]]);
+        assert_eq!(near_misses(lines, "", Some("")).len(), 3, "an objective without words is near to none");
     }
 }

@@ -269,3 +269,92 @@ fn scaled(scaling: ScalingType) -> Scaling {
         ScalingType::ReverseLogarithmic => Scaling::ReverseLogarithmic,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheduler(kind: &str, eta: u32, max: u32) -> SchedulerSpec {
+        serde_json::from_value(json!({"kind": kind, "eta": eta, "max_resource": max})).unwrap()
+    }
+
+    /// The lowest rung, the brackets, and whether its rungs wait for several trials.
+    fn steps(scheduler: &SchedulerSpec) -> (u32, Option<u32>, bool) {
+        match scheduler {
+            SchedulerSpec::Hyperband(it) => (it.min_resource, it.brackets, it.delayed),
+            SchedulerSpec::Asha(it) => (it.min_resource, None, it.delayed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_rung_follows_from_the_number_of_trials() {
+        for (kind, eta, max, trials, expected) in [
+            // Up to 26 trials: one rung below the end.
+            ("hyperband", 3, 81, 1, (27, Some(1), true)),
+            ("hyperband", 3, 81, 26, (27, Some(1), true)),
+            ("hyperband", 3, 81, 30, (9, Some(1), true)),
+            ("hyperband", 3, 81, 99, (3, Some(1), true)),
+            ("hyperband", 3, 81, 100, (3, None, true)),
+            ("asha", 3, 81, 30, (9, None, true)),
+            // No rung lies below one unit, and nothing overflows.
+            ("asha", 3, 1, 30, (1, None, true)),
+            ("asha", 2, 20_000, u32::MAX, (1, None, true)),
+            ("hyperband", 10, 100, 0, (10, Some(1), true)),
+        ] {
+            let mut scheduler = scheduler(kind, eta, max);
+            suit(&mut scheduler, trials);
+            assert_eq!(steps(&scheduler), expected, "{kind} {eta} {max} {trials}");
+        }
+        let mut none = SchedulerSpec::default();
+        suit(&mut none, 30);
+        assert_eq!(none, SchedulerSpec::default());
+    }
+
+    #[test]
+    fn more_trials_never_raise_the_first_rung() {
+        for eta in 2..6 {
+            let rungs = (1..2000).map(|trials| {
+                let mut scheduler = scheduler("asha", eta, 1000);
+                suit(&mut scheduler, trials);
+                steps(&scheduler).0
+            });
+            let rungs: Vec<u32> = rungs.collect();
+            assert!(rungs.is_sorted_by(|one, next| one >= next), "eta {eta}");
+            assert!(rungs.iter().all(|rung| (1..=1000 / eta).contains(rung)), "eta {eta}: there is one below the end");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_a_name_or_json_also_in_base64() {
+        let encoded = base64_simd::STANDARD.encode_to_string(r#" {"strategy": "tpe"}"#);
+        for (text, expected) in [
+            ("tpe", Some("tpe")),
+            (r#"  {"strategy": "tpe"}"#, Some("tpe")),
+            (encoded.as_str(), Some("tpe")),
+            ("{}", None),
+            // These are base64, too, and no JSON.
+            ("asha", Some("asha")),
+            ("", Some("")),
+        ] {
+            assert_eq!(chosen(text).unwrap().strategy.as_deref(), expected, "{text}");
+        }
+        let broken = base64_simd::STANDARD.encode_to_string("{\"strategy\":");
+        for wrong in ["{", r#"{"strategy": 7}"#, r#"{"strategies": "tpe"}"#, r#"{"objectives": [{}]}"#, &broken] {
+            let message = chosen(wrong).unwrap_err().message;
+            assert!(message.contains("is no strategy") && message.contains("such as 'tpe'"), "{wrong}: {message}");
+        }
+    }
+
+    #[test]
+    fn trials_without_checkpoints_are_stopped_and_not_paused() {
+        for (kind, has_form) in [("asha", true), ("hyperband", true)] {
+            let mut spec = scheduler(kind, 3, 9);
+            assert!(promotes(&spec) && pauses(&spec), "{kind} pauses by default");
+            assert_eq!(stopping_form(&mut spec).is_some(), has_form, "{kind}");
+            assert!(!promotes(&spec) && !pauses(&spec), "{kind} is of the stopping form now");
+        }
+        let mut none = SchedulerSpec::default();
+        assert!(stopping_form(&mut none).is_none() && !pauses(&none));
+    }
+}

@@ -318,3 +318,38 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
         assert!(began.elapsed() < Duration::from_secs(60), "and not for ever");
     }
 }
+
+#[test]
+fn a_record_that_cannot_be_used_is_named_and_nothing_of_it_stays() {
+    for (bytes, said) in [
+        (&b"{"[..], "EOF"),
+        (br#"{"definition": 7, "record": {"ended": {"trial": 0, "outcome": "failed"}}}"#, "record 1"),
+        (br#"{"definition": 0}"#, "record"),
+    ] {
+        let mut fixture = Fixture::new(request("Random", &json!({})));
+        let row = RecordRow { tuning: "tune".to_owned(), seq: 1, bytes: bytes.to_vec() };
+        fixture.put(RowChange::PutRecord(row));
+        let rows = fixture.journal.rows();
+        let around = Surroundings { rows: &rows, images: &Host, region: "us-east-1", account: "123456789012" };
+        let opened = Searches::open(&fixture.row, &around).map(|_| ()).unwrap_err();
+        let text = format!("{opened:?}");
+        assert!(text.contains("record 1 of tuning job tune") && text.contains(said), "{text}");
+        let designs = designs(&parsed(&fixture.row.request), 5, &Host).unwrap();
+        let mut seen = super::looks::Seen::default();
+        for _ in ["first look", "second look"] {
+            let error = seen.catch_up(&rows, &fixture.row, &designs).unwrap_err();
+            assert!(error.to_string().starts_with("record 1 of tuning job tune: "), "{error}");
+            assert!(seen.studies().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_seed_is_the_requests_or_drawn_once_for_a_tuning_job() {
+    let given = parsed(&request("Random", &json!({})));
+    assert_eq!(super::seed(&given, "any"), 5);
+    let mut drawn = given;
+    drawn.seed = None;
+    assert_eq!(super::seed(&drawn, "0123456789ab"), super::seed(&drawn, "0123456789ab"));
+    assert_ne!(super::seed(&drawn, "0123456789ab"), super::seed(&drawn, "0123456789ac"));
+}
