@@ -162,7 +162,7 @@ impl Lanes {
         }
         match outcome {
             Outcome::Found(known) => {
-                let steps = launching::after_look(&action, known.as_ref());
+                let steps = launching::after_found(&action, &known);
                 vec![lane.perform(action, Phase::Any, steps)]
             }
             Outcome::Prepared { reuse_key: None } => lane.start(action, None),

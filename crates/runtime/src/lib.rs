@@ -22,6 +22,7 @@ mod now;
 mod random;
 pub mod recovery;
 pub mod steps;
+pub mod tuner_queue;
 pub mod visit;
 pub mod warm_pool;
 
@@ -32,5 +33,6 @@ pub use ingestion::Ingestion;
 pub use input_claims::InputClaims;
 pub use liveness::{Liveness, Loss, losses, sign_interval};
 pub use now::{Mono, Now};
+pub use tuner_queue::TunerQueue;
 pub use visit::Visit;
 pub use warm_pool::WarmPool;

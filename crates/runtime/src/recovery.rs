@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use shoal_plane::AttemptId;
+use shoal_plane::{Action, AttemptId, Effects};
 
 use crate::steps::{self, FoundPlan, Step};
 
@@ -23,6 +23,9 @@ pub struct Found {
 pub struct Recovery {
     /// Attempts whose agents may run: they are admitted.
     pub adopt: Vec<AttemptId>,
+    /// Of these, those whose warm instance may have exited before it served them. Their launch,
+    /// which is requested again, decides: until then no agent of theirs counts as lost.
+    pub undecided: BTreeSet<AttemptId>,
     /// For [`crate::WarmPool::restore`].
     pub keys: Vec<(AttemptId, String)>,
     /// The steps by which everything of other attempts is ended and removed, after these are
@@ -30,13 +33,23 @@ pub struct Recovery {
     pub clear: Vec<(AttemptId, Vec<Step>)>,
 }
 
+/// Attempts whose launch is requested again.
+#[must_use]
+pub fn launching(pending: &Effects) -> BTreeSet<AttemptId> {
+    let launches = pending.actions.iter().filter(|action| matches!(action, Action::Launch { .. }));
+    launches.map(|action| action.attempt().to_owned()).collect()
+}
+
 /// Divides run directories into those of attempts that are live by the journal, and the rest.
 #[must_use]
-pub fn recover(live: &BTreeSet<AttemptId>, found: Vec<Found>) -> Recovery {
+pub fn recover(live: &BTreeSet<AttemptId>, launching: &BTreeSet<AttemptId>, found: Vec<Found>) -> Recovery {
     let (mut recovery, mut in_use) = (Recovery::default(), BTreeSet::new());
     for Found { attempt, plan } in found {
         match plan {
             Some(plan) if live.contains(&attempt) => {
+                if launching.contains(&attempt) && plan.allocation.0 != attempt {
+                    recovery.undecided.insert(attempt.clone());
+                }
                 in_use.insert(plan.allocation.0);
                 recovery.keys.extend(plan.key.map(|key| (attempt.clone(), key)));
                 recovery.adopt.push(attempt);
@@ -87,7 +100,8 @@ mod tests {
             found("ended", Some(("ended", Some("key")))),
             found("idle", None),
         ];
-        let recovery = recover(&live, directories);
+        let recovery = recover(&live, &["cold", "warm"].map(AttemptId::from).into(), directories);
+        assert_eq!(recovery.undecided, [AttemptId::from("warm")].into());
         assert_eq!(recovery.adopt, ["cold", "warm"]);
         assert_eq!(recovery.keys, [("warm".into(), "key".to_owned())]);
         let cleared: Vec<&str> = recovery.clear.iter().map(|(attempt, _)| &**attempt).collect();
@@ -114,7 +128,8 @@ mod tests {
                     found(name, (!random.one_in(3)).then_some((served.as_str(), random.one_in(2).then_some("key"))))
                 })
                 .collect();
-            let first = recover(&live, directories.clone());
+            let launching = live.iter().filter(|_| random.one_in(2)).cloned().collect();
+            let first = recover(&live, &launching, directories.clone());
             let serves = |attempt: &AttemptId| {
                 directories.iter().any(|it| {
                     let allocation = it.plan.as_ref().map(|plan| &plan.allocation.0);
@@ -134,8 +149,10 @@ mod tests {
                 .into_iter()
                 .filter(|it| first.clear[..removed].iter().all(|(cleared, _)| *cleared != it.attempt))
                 .collect();
-            let again = recover(&live, left);
-            assert_eq!((&again.adopt, &again.keys), (&first.adopt, &first.keys), "seed {seed}");
+            let again = recover(&live, &launching, left);
+            let kept =
+                |recovery: &Recovery| (recovery.adopt.clone(), recovery.undecided.clone(), recovery.keys.clone());
+            assert_eq!(kept(&again), kept(&first), "seed {seed}");
             assert_eq!(again.clear, first.clear[removed..], "seed {seed}");
         }
     }

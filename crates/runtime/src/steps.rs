@@ -59,7 +59,7 @@ pub enum WritePolicy {
 pub enum Step {
     /// Answers [`Outcome::NoSpace`] if the disk has no room for another attempt.
     CheckSpace,
-    /// Answers [`Outcome::Found`].
+    /// Answers [`Outcome::Found`] if there is a plan on disk.
     FindPlan,
     /// Prepare the channels and the plan, and hold it in memory; answers [`Outcome::Prepared`].
     Prepare(Box<Launch>),
@@ -68,7 +68,7 @@ pub enum Step {
     /// Admit the plan that is prepared. Agents of a warm instance are served after
     /// [`Step::Connect`].
     Admit(Option<AllocationId>),
-    /// Admit the plan that is written.
+    /// Admit the plan that is on disk; fails if there is none.
     Adopt,
     /// Start those agents of an admitted attempt that were never started: all or none.
     Submit,
@@ -152,7 +152,7 @@ pub enum Outcome {
         has_written: bool,
     },
     /// The attempt's plan on disk.
-    Found(Option<KnownPlan>),
+    Found(KnownPlan),
     /// The channels are ready.
     Prepared {
         /// Of warm instances that could serve it.

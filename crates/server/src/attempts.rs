@@ -125,9 +125,9 @@ pub(crate) struct Attempt {
     plan_is_synced: Mutex<bool>,
     /// GPUs of hosts that joined while the attempt ran: their assignments differ from the plan's.
     joined: Mutex<BTreeMap<u32, Vec<u32>>>,
-    /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does
-    /// not connect, the attempt gets a new instance.
-    awaits_instance: AtomicBool,
+    /// Whether its agents may be lost. Not while a warm instance is to connect: if it does not, the
+    /// attempt gets a new one.
+    is_watched: AtomicBool,
     /// Reports the ends of its agents once they are ordered to exit.
     pub(crate) exit_watch: OnceLock<Watch>,
 }
@@ -185,7 +185,7 @@ impl Attempt {
             hosts,
             plan_is_synced: Mutex::new(false),
             joined: Mutex::default(),
-            awaits_instance: AtomicBool::new(false),
+            is_watched: AtomicBool::new(true),
             exit_watch: OnceLock::new(),
         }
     }
@@ -248,12 +248,12 @@ impl Attempt {
             .iter()
             .map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() }))
             .collect();
-        Self { hosts, awaits_instance: AtomicBool::new(true), ..self }
+        Self { hosts, is_watched: AtomicBool::new(false), ..self }
     }
 
     /// Its warm instance has connected: its agents are served.
     pub(crate) fn instance_connected(&self) {
-        self.awaits_instance.store(false, Ordering::Release);
+        self.set_watched(true);
         self.all_hosts().for_each(|mut host| host.handle(Event::InstanceConnected));
     }
 
@@ -262,9 +262,13 @@ impl Attempt {
         self.all_hosts().for_each(|mut host| host.handle(Event::InstanceGivenUp));
     }
 
-    /// Whether it waits for a warm instance.
-    pub(crate) fn awaits_instance(&self) -> bool {
-        self.awaits_instance.load(Ordering::Acquire)
+    /// Whether its agents may be lost.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Release);
     }
 
     /// Where its plan and its artifacts' parts are; the agents' own files are in the allocation's

@@ -51,13 +51,15 @@ impl World {
                 }
             }
             Step::FindPlan => {
-                return Ok(Outcome::Found(Plan::read(&dir).map_err(in_dir)?.map(|plan| self.known(&plan))));
+                if let Some(plan) = Plan::read(&dir).map_err(in_dir)? {
+                    return Ok(Outcome::Found(self.known(&plan)));
+                }
             }
             Step::Prepare(launch) => return self.prepare(&launch),
             Step::WritePlan(allocation) => self.prepared_plan(attempt, allocation)?.write(&dir).map_err(in_dir)?,
             Step::Admit(allocation) => self.admit(self.prepared_plan(attempt, allocation)?),
             Step::Adopt => match Plan::read(&dir).map_err(in_dir)? {
-                Some(plan) => self.adopt(plan),
+                Some(plan) => self.adopt(plan, true),
                 None => return Err(format!("{}: its plan is gone", dir.display())),
             },
             Step::Submit => {
@@ -221,13 +223,18 @@ impl World {
         }
     }
 
-    /// Takes an attempt that runs already into the tables (after a restart).
-    pub(crate) fn adopt(&self, plan: Plan) {
+    /// Takes an attempt that runs already into the tables (after a restart). Until it is known that
+    /// its agents run, none of them is missed.
+    pub(crate) fn adopt(&self, plan: Plan, is_decided: bool) {
         let allocation = self.allocation_of(&plan);
         for assignment in &plan.assignments {
             inputs_of(assignment).for_each(|input| self.trees.claim(&self.trees.path_of(input), &plan.attempt));
         }
+        let id = plan.attempt.clone();
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
+        if let Some(running) = self.attempts.get(&id) {
+            running.set_watched(is_decided);
+        }
     }
 
     /// What is known of an attempt that is released.

@@ -16,8 +16,13 @@ pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
 }
 
 /// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
-/// others. Returns the adopted attempts whose instances may be retained, with their keys.
-pub(crate) fn restore(world: &World, live: &BTreeSet<AttemptId>) -> Vec<(AttemptId, String)> {
+/// others. `launching`: those whose launch is requested again. Returns the adopted attempts whose
+/// instances may be retained, with their keys.
+pub(crate) fn restore(
+    world: &World,
+    live: &BTreeSet<AttemptId>,
+    launching: &BTreeSet<AttemptId>,
+) -> Vec<(AttemptId, String)> {
     let entries = match fs::read_dir(&world.runs) {
         Ok(entries) => entries,
         Err(error) => {
@@ -36,8 +41,11 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<AttemptId>) -> Vec<(Attempt
         plans.extend(plan.map(|plan| (attempt.clone(), plan)));
         found.push(Found { attempt, plan: known });
     }
-    let recovery = recover(live, found);
-    recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)).for_each(|plan| world.adopt(plan));
+    let recovery = recover(live, launching, found);
+    for plan in recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)) {
+        let is_decided = !recovery.undecided.contains(&plan.attempt);
+        world.adopt(plan, is_decided);
+    }
     for (attempt, steps) in recovery.clear {
         world.perform(&attempt, steps);
     }

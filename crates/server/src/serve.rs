@@ -169,7 +169,7 @@ impl Server {
             log_quota: options.telemetry.job_bytes,
             network: options.network,
         });
-        let keys_of_instances = recovery::restore(&world, &live);
+        let keys_of_instances = recovery::restore(&world, &live, &shoal_runtime::recovery::launching(&pending));
 
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));

@@ -88,7 +88,7 @@ impl World {
 
     fn look_at_all(&self, agents: &mut Agents, passed: Duration) {
         let attempts: Vec<Arc<Attempt>> =
-            self.attempts.all().into_iter().filter(|attempt| !attempt.awaits_instance()).collect();
+            self.attempts.all().into_iter().filter(|attempt| attempt.is_watched()).collect();
         agents.forget_all_but(&attempts);
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         let mut is_complete = true;
@@ -117,8 +117,7 @@ impl World {
 
     /// Instances of these allocations have ended, perhaps as they were ordered to.
     fn agents_ended(&self, allocations: &HashSet<String>) {
-        let is_meant =
-            |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && !attempt.awaits_instance();
+        let is_meant = |attempt: &Arc<Attempt>| allocations.contains(&attempt.allocation.id) && attempt.is_watched();
         let attempts: Vec<Arc<Attempt>> = self.attempts.all().into_iter().filter(is_meant).collect();
         let specs: Vec<&AllocationSpec> = attempts.iter().map(|attempt| &attempt.allocation).collect();
         for (attempt, status) in attempts.iter().zip(self.launcher.status(&specs)) {

@@ -55,7 +55,7 @@ pub(crate) struct Faults {
 /// Most faults that strike at a cell, per history.
 const CELLS: u64 = 12;
 /// The same of what only happens to jobs that can lose instances.
-const ELASTIC_CELLS: u64 = 6;
+const ELASTIC_CELLS: u64 = 10;
 const RARE: [&str; 9] = [
     "instance_lost",
     "attempt_failed",

@@ -154,7 +154,9 @@ impl Simulation {
                 self.happens(event);
                 Ok(())
             }
-            SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
+            SimEvent::Answered { epoch, tuning, answers } if self.serves(epoch) => {
+                self.submit_answers(tuning, &answers)
+            }
             SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
             SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => {
                 self.process_ended(&allocation, host)
@@ -176,7 +178,7 @@ impl Simulation {
             | SimEvent::Perform { .. }
             | SimEvent::Continue { .. }
             | SimEvent::Completed { .. }
-            | SimEvent::TunerDue { .. }
+            | SimEvent::Answered { .. }
             | SimEvent::CheckAgents { .. }
             | SimEvent::ProcessEnded { .. }
             | SimEvent::Served { .. }

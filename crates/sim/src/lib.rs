@@ -4,7 +4,7 @@
 //! training jobs come, what their programs do, and what goes wrong and when.
 //!
 //! What goes wrong: the server crashes before and after every journal record, between a record and
-//! its action, in the middle of an action and between an action and its answer; the journal
+//! its action, before every step of an action and between an action and its answer; the journal
 //! refuses, the disk is full; messages are lost with their connections, come late or twice; what
 //! machines request is performed late and in any order; the clock jumps; and in lethal histories
 //! agents die or are stopped, launches and uploads fail, and the server stays away for longer than
@@ -21,7 +21,7 @@
 //! what acts, `place_checks` what must hold of gangs that lose and gain instances, `memory` how
 //! much is used and what must hold of that; `history` hands each event to whom it concerns. `bug`
 //! has the errors of a driver that the simulation must find. Nothing here decides what machines
-//! decide.
+//! decide: of the server it has only what steps do to its disk, processes and links.
 
 mod agent;
 mod bug;

@@ -16,9 +16,10 @@ use crate::{
 /// From an attempt's start until it uses most.
 const GROWS_MS: u64 = 5000;
 /// The machine may lack memory for so long while a server is there: what is ended has 10 s of
-/// grace, and an agent that does not answer its orders is taken for dead 30 s later. Not counted
-/// while a clock that jumped back has not caught up, since the core's deadlines wait for it.
-const MAX_SHORT_MS: u64 = 60_000;
+/// grace, an agent that does not answer its orders is taken for dead 40 s later, and has 13 s to
+/// clear the attempt away or to exit. Not counted while a clock that jumped back has not caught up,
+/// since the core's deadlines wait for it.
+const MAX_SHORT_MS: u64 = 70_000;
 
 impl Simulation {
     /// An attempt that was ended was not the oldest one.

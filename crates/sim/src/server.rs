@@ -8,10 +8,10 @@ use std::{
 
 use shoal_plane::{AttemptId, Catalog, Command, Rejection, Turn};
 use shoal_runtime::{
-    Control, WarmPool,
+    Control, TunerQueue, WarmPool,
     control::{Fold, FoldError, Folded, REFUSED_PAUSE},
     lanes::Lanes,
-    recovery::{Found, recover},
+    recovery::{Found, launching, recover},
 };
 
 use crate::{
@@ -26,6 +26,9 @@ use crate::{
 };
 
 use connections::WATCH_MS;
+
+/// Tuning jobs that are answered at a time.
+const TUNER_THREADS: usize = 2;
 
 mod attempts;
 mod connections;
@@ -174,14 +177,15 @@ impl Simulation {
         let live: BTreeSet<AttemptId> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
         let found = |attempt: &AttemptId| Found { attempt: attempt.clone(), plan: self.found_plan(attempt) };
         let dirs = || self.disk.dirs.iter();
-        let mut recovery = recover(&live, dirs().map(found).collect());
+        let launching = launching(&pending);
+        let mut recovery = recover(&live, &launching, dirs().map(found).collect());
         match self.bug {
             Some(Bug::ForgottenAttempts) => recovery.adopt.clear(),
             Some(Bug::ForgottenDirectories) => recovery.clear.clear(),
             // As if no live attempt had a plan.
             Some(Bug::SharedInstanceCleared) => {
                 let found = |attempt: &AttemptId| Found { attempt: attempt.clone(), plan: None };
-                recovery.clear = recover(&live, dirs().map(found).collect()).clear;
+                recovery.clear = recover(&live, &launching, dirs().map(found).collect()).clear;
             }
             _ => {}
         }
@@ -196,12 +200,13 @@ impl Simulation {
             attempts: BTreeMap::new(),
             prepared: BTreeMap::new(),
             ends: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            tuner: TunerQueue::new(TUNER_THREADS),
             studies: BTreeMap::new(),
         });
         for attempt in recovery.adopt {
             if let Some(plan) = self.disk.plans.get(&attempt).cloned() {
-                self.insert_attempt(Attempt::new(plan));
+                let is_watched = !recovery.undecided.contains(&attempt);
+                self.insert_attempt(Attempt { is_watched, ..Attempt::new(plan) });
             }
         }
         for (attempt, steps) in recovery.clear {

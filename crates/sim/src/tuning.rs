@@ -1,10 +1,9 @@
 //! The clients of tuning jobs, and their tuner: real studies, rebuilt from what is stored.
 
-use std::collections::VecDeque;
-
 use shoal_plane::{
     AttemptId, Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningName, TuningStatus,
 };
+use shoal_runtime::tuner_queue::{Event as QueueEvent, Io, Outcome};
 use shoal_tuner::{Ask, Record, Study};
 
 use crate::{
@@ -16,12 +15,9 @@ use crate::{
         tunings::{Change, Tuning, UNITS},
     },
     server::Refusal,
-    state::{agent::Units, events::SimEvent, server::TunerTask},
+    state::{agent::Units, events::SimEvent},
     world::{Simulation, Step, broken},
 };
-
-/// Delay before an answer is submitted to the core again.
-const COMMIT_RETRY_MS: u64 = 1000;
 
 impl Simulation {
     /// What runs in an attempt of a trial.
@@ -114,39 +110,48 @@ impl Simulation {
         Ok(())
     }
 
-    /// Requests of one tuning job are answered sequentially.
-    pub(crate) fn queue_request(&mut self, request: TunerRequest) {
-        let tuning = request.tuning().to_owned();
-        let queue = self.server().requests.entry(tuning.clone()).or_default();
-        queue.push_back(TunerTask::Answer(request));
-        if queue.len() == 1 {
-            let (pause, epoch) = (self.faults.latency(), self.epoch);
-            self.after(pause, SimEvent::TunerDue { epoch, tuning });
-        }
-    }
-
-    pub(crate) fn run_tuner(&mut self, tuning: TuningName) -> Step {
-        let Some(task) = self.server().requests.get_mut(&tuning).and_then(VecDeque::pop_front) else { return Ok(()) };
-        let (mut pause, mut next) = (self.faults.latency(), None);
-        match task {
-            TunerTask::Answer(request) => (pause, next) = (1, Some(TunerTask::Commit(self.answer(request)?))),
-            TunerTask::Commit(command) => {
-                let result = self.execute(&command, true)?;
-                if result.answer.is_ok() {
-                    self.check_study(&command)?;
-                } else if matches!(result.answer, Err(Refusal::Journal)) && self.bug != Some(Bug::OutcomeToldOnce) {
-                    (pause, next) = (COMMIT_RETRY_MS, Some(TunerTask::Commit(command)));
+    /// Performs what `shoal_runtime::tuner_queue` requests.
+    pub(crate) fn perform_for_tuner(&mut self, io: Io) -> Step {
+        match io {
+            Io::Answer { tuning, requests, reopens } => {
+                if reopens {
+                    self.server().studies.remove(&tuning);
+                }
+                if self.disk.tunings.get(&tuning).is_none_or(|view| view.ended.is_some()) {
+                    self.completes(QueueEvent::Performed { tuning, outcome: Outcome::Over });
+                    return Ok(());
+                }
+                let mut answers = Vec::with_capacity(requests.len());
+                for request in requests {
+                    answers.push(self.answer(request)?);
+                }
+                let (ms, epoch) = (1 + self.faults.latency(), self.epoch);
+                self.after(ms, SimEvent::Answered { epoch, tuning, answers });
+            }
+            Io::Close { tuning } => drop(self.server().studies.remove(&tuning)),
+            Io::CheckEnd { tuning } => {
+                if !self.has_more_trials(&tuning) {
+                    self.completes(QueueEvent::Ended { tuning });
                 }
             }
+            Io::Fail { tuning, reason, .. } => return broken(format!("{tuning}: {reason}")),
         }
-        let epoch = self.epoch;
-        let Some(queue) = self.server().requests.get_mut(&tuning) else { return Ok(()) };
-        next.into_iter().for_each(|task| queue.push_front(task));
-        if queue.is_empty() {
-            self.server().requests.remove(&tuning);
-        } else {
-            self.after(pause, SimEvent::TunerDue { epoch, tuning });
-        }
+        Ok(())
+    }
+
+    /// Submits a tuner's answers to the core.
+    pub(crate) fn submit_answers(&mut self, tuning: TuningName, answers: &[Command]) -> Step {
+        let result = self.execute_all(answers, true)?;
+        let outcome = match result.answer {
+            Err(Refusal::Journal) if self.bug != Some(Bug::OutcomeToldOnce) => Outcome::Again,
+            answer => {
+                if answer.is_ok() {
+                    answers.iter().take(1).try_for_each(|command| self.check_study(command))?;
+                }
+                Outcome::Done { is_quick: self.faults.one_in(2) }
+            }
+        };
+        self.completes(QueueEvent::Performed { tuning, outcome });
         Ok(())
     }
 

@@ -63,7 +63,7 @@ pub(super) struct Lane {
 /// The steps by which an action begins.
 pub(super) fn first(action: &Action, write: WritePolicy) -> Vec<Step> {
     match action {
-        Action::Launch { .. } => launching::first(),
+        Action::Launch { .. } => launching::first(action),
         Action::ClearInstances { hosts, .. } => vec![
             Step::EndInstances(hosts.clone()),
             Step::CloseLinks(hosts.clone()),

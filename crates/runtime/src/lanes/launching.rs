@@ -8,34 +8,36 @@ use crate::{
     warm_pool::{AllocationId, Grant},
 };
 
-/// A full disk must not fail each training job of the queue in turn.
-pub(super) fn first() -> Vec<Step> {
-    vec![Step::CheckSpace, Step::FindPlan]
+/// A launch whose plan is not on disk is new, unless it is to have been written.
+pub(super) fn first(action: &Action) -> Vec<Step> {
+    let prepare = Launch::of(action).map(|launch| match launch.joins {
+        true => Step::Adopt,
+        false => Step::Prepare(Box::new(launch)),
+    });
+    // A full disk must not fail each training job of the queue in turn.
+    [Step::CheckSpace, Step::FindPlan].into_iter().chain(prepare).collect()
 }
 
-/// How a launch continues whose plan may be on disk.
-pub(super) fn after_look(action: &Action, known: Option<&KnownPlan>) -> Vec<Step> {
+/// How a launch continues whose plan is on disk.
+pub(super) fn after_found(action: &Action, known: &KnownPlan) -> Vec<Step> {
     let Some(launch) = Launch::of(action) else { return Vec::new() };
-    match known {
-        Some(known) if is_replaced(&launch.attempt, known) => vec![
+    if is_replaced(&launch.attempt, known) {
+        return vec![
             Step::EndAllocation { allocation: known.plan.allocation.clone(), hosts: Some(known.plan.hosts) },
             Step::Withdraw,
             Step::Prepare(Box::new(launch)),
-        ],
-        None if !launch.joins => vec![Step::Prepare(Box::new(launch))],
-        Some(known) if !known.plan.is_elastic => {
-            // Agents that a crash in the middle of the first submission left unstarted are started.
-            let submit = (!is_warm(&launch.attempt, known)).then_some(Step::Submit);
-            [Step::Adopt].into_iter().chain(submit).collect()
-        }
-        _ => {
-            let gpus = |host: &u32| launch.placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default();
-            let join = || Step::Join(launch.hosts.iter().map(|host| (*host, gpus(host))).collect());
-            let joins = launch.joins.then(join);
-            let add = [Step::Expect(launch.hosts.clone()), Step::Add(launch.hosts.clone())];
-            [Step::Adopt].into_iter().chain(joins).chain(add).collect()
-        }
+        ];
     }
+    if !known.plan.is_elastic {
+        // Agents that a crash in the middle of the first submission left unstarted are started.
+        let submit = (!is_warm(&launch.attempt, known)).then_some(Step::Submit);
+        return [Step::Adopt].into_iter().chain(submit).collect();
+    }
+    let gpus = |host: &u32| launch.placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default();
+    let join = || Step::Join(launch.hosts.iter().map(|host| (*host, gpus(host))).collect());
+    let joins = launch.joins.then(join);
+    let add = [Step::Expect(launch.hosts.clone()), Step::Add(launch.hosts.clone())];
+    [Step::Adopt].into_iter().chain(joins).chain(add).collect()
 }
 
 /// Starts the agents of a prepared launch, unless a warm instance serves it.

@@ -285,14 +285,15 @@ fn clear_steps() -> Vec<Step> {
 
 #[test]
 fn a_launch_starts_nothing_twice() {
-    let known = |allocation, is_elastic, is_complete, has_reports| {
-        Some(KnownPlan { plan: plan(allocation, is_elastic), is_complete, has_reports })
+    let known = |allocation, is_elastic, is_complete, has_reports| KnownPlan {
+        plan: plan(allocation, is_elastic),
+        is_complete,
+        has_reports,
     };
     let prepare = || Step::Prepare(Box::new(Launch::of(&launch("a")).expect("it is one")));
     let end = || Step::EndAllocation { allocation: AllocationId(attempt("older")), hosts: Some(1) };
     let added = || vec![Step::Adopt, Step::Expect(vec![1]), Step::Add(vec![1])];
     for (known, expected) in [
-        (None, vec![prepare()]),
         (known("a", false, false, false), vec![Step::Adopt, Step::Submit]),
         (known("a", false, true, true), vec![Step::Adopt, Step::Submit]),
         (known("older", false, false, false), vec![end(), Step::Withdraw, prepare()]),
@@ -301,11 +302,13 @@ fn a_launch_starts_nothing_twice() {
         (known("a", true, false, true), added()),
     ] {
         let mut lanes = lanes();
-        lanes.handle(requested(launch("a")));
+        let first = [Step::CheckSpace, Step::FindPlan, prepare()];
+        assert_eq!(lanes.handle(requested(launch("a"))), [then(&first)]);
         assert_eq!(lanes.handle(ended("a", Outcome::Found(known.clone()))), [then(&expected)], "{known:?}");
     }
     let mut lanes = lanes();
-    lanes.handle(requested(join("a", &[3])));
+    let first = [Step::CheckSpace, Step::FindPlan, Step::Adopt];
+    assert_eq!(lanes.handle(requested(join("a", &[3]))), [then(&first)], "its plan was written before");
     let joined = [Step::Adopt, Step::Join(vec![(3, vec![])]), Step::Expect(vec![3]), Step::Add(vec![3])];
     assert_eq!(lanes.handle(ended("a", Outcome::Found(known("a", true, false, true)))), [then(&joined)]);
 }
@@ -350,7 +353,8 @@ fn a_launch_that_fails_is_reported_unless_its_release_follows() {
 
 #[test]
 fn a_release_ends_a_launch_before_it_has_an_instance() {
-    for outcome in [Outcome::Found(None), Outcome::Prepared { reuse_key: None }] {
+    let known = KnownPlan { plan: plan("a", false), is_complete: true, has_reports: true };
+    for outcome in [Outcome::Found(known), Outcome::Prepared { reuse_key: None }] {
         let mut lanes = lanes();
         lanes.handle(requested(launch("a")));
         lanes.handle(requested(release("a")));

@@ -126,7 +126,7 @@ impl Simulation {
             return Ok(());
         }
         let mut attempts = self.server().attempts.values_mut();
-        let of = attempts.find(|running| running.plan.allocation == *allocation && !running.awaits_instance);
+        let of = attempts.find(|running| running.plan.allocation == *allocation && running.is_watched);
         let Some(running) = of else { return Ok(()) };
         let (attempt, is_news) = (running.plan.attempt.clone(), running.hosts[host as usize - 1].is_end_news());
         // A launcher may report no ends.

@@ -349,7 +349,7 @@ impl Simulation {
     pub(crate) fn watch_agents(&mut self) -> Step {
         self.after(WATCH_MS, SimEvent::CheckAgents { epoch: self.epoch });
         let passed = std::time::Duration::from_millis(WATCH_MS);
-        let watched = self.server().attempts.values().filter(|running| !running.awaits_instance);
+        let watched = self.server().attempts.values().filter(|running| running.is_watched);
         let plans: Vec<_> = watched.map(|running| running.plan.clone()).collect();
         for plan in plans {
             let Some(ended) = self.processes.lost(&plan.allocation, plan.instances) else { continue };

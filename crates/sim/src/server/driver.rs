@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use shoal_plane::{Action, Effects};
-use shoal_runtime::{Mono, Now, lanes, warm_pool};
+use shoal_runtime::{Mono, Now, lanes, tuner_queue, warm_pool};
 
 use crate::{
     Bug,
@@ -28,7 +28,7 @@ impl Simulation {
             self.happens(lanes::Event::Requested(action));
         }
         for request in effects.requests {
-            self.queue_request(request);
+            self.happens(tuner_queue::Event::Requested(request));
         }
     }
 
@@ -50,6 +50,9 @@ impl Simulation {
                             io => requested.push(MachineIo::Lane(io)),
                         }
                     }
+                }
+                MachineEvent::Tuner(event) => {
+                    requested.extend(server.tuner.handle(event, now).into_iter().map(MachineIo::Tuner));
                 }
                 MachineEvent::Pool(event) => {
                     for io in server.pool.handle(event, now) {
@@ -91,7 +94,8 @@ impl Simulation {
     fn set_machines_timer(&mut self) {
         let (now, epoch) = (self.now, self.epoch);
         let server = self.server();
-        let deadline = [server.lanes.deadline(), server.pool.deadline()].into_iter().flatten().min();
+        let deadlines = [server.lanes.deadline(), server.pool.deadline(), server.tuner.deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
         let Some(at) = deadline.map(|Mono(at)| u64::try_from(at.as_millis()).expect("a short history").max(now)) else {
             return;
         };
@@ -107,6 +111,7 @@ impl Simulation {
             self.server().machines_wake = None;
             self.happens(lanes::Event::Timeout);
             self.happens(warm_pool::Event::Timeout);
+            self.happens(tuner_queue::Event::Timeout);
         }
     }
 
@@ -115,6 +120,7 @@ impl Simulation {
         match io {
             MachineIo::Lane(io) => self.perform_for_lane(io),
             MachineIo::Pool(io) => self.perform_for_pool(io),
+            MachineIo::Tuner(io) => self.perform_for_tuner(io),
         }
     }
 }

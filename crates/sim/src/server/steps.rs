@@ -28,13 +28,14 @@ use crate::{
 /// Until it is checked again whether what an instance had sent is stored.
 const STORED_CHECK_MS: u64 = 2;
 /// So that every step is cut off in some histories, whatever its action.
-const STEPS_PER_CRASH: u64 = 300;
+const STEPS_PER_CRASH: u64 = 600;
 
-/// The event whose action these steps are part of; none of what only reads.
+/// The event whose action these steps are part of; none for what only reads, and for orders, which
+/// count for themselves.
 fn fact_of(of: &MachineIo) -> Option<&'static str> {
     let steps = match of {
         MachineIo::Lane(lanes::Io::Perform { steps, .. }) => steps.clone(),
-        MachineIo::Lane(_) => return None,
+        MachineIo::Lane(_) | MachineIo::Tuner(_) => return None,
         MachineIo::Pool(io) => io.steps()?.1,
     };
     let is_launch = |step: &Step| {
@@ -42,7 +43,7 @@ fn fact_of(of: &MachineIo) -> Option<&'static str> {
             || matches!(step, Step::Adopt | Step::GiveUp | Step::WriteNotes)
     };
     let has = |is_meant: fn(&Step) -> bool| steps.iter().any(is_meant);
-    if has(|step| matches!(step, Step::FindPlan | Step::Order(_) | Step::FindInstance)) {
+    if has(|step| matches!(step, Step::Order(_) | Step::FindInstance)) {
         None
     } else if has(|step| matches!(step, Step::Join(_))) {
         Some("instances_added")
@@ -107,13 +108,16 @@ impl Simulation {
                 break;
             }
         }
-        self.passes(fact.as_slice(), Point::AfterAction)?;
+        if outcome == Outcome::Done {
+            self.passes(fact.as_slice(), Point::AfterAction)?;
+        }
         match of {
             MachineIo::Lane(_) => self.completes(lanes::Event::Performed { attempt, outcome }),
             MachineIo::Pool(io) => {
                 let answer = if outcome == Outcome::Done { io.done() } else { io.failed() };
                 answer.into_iter().for_each(|event| self.completes(event));
             }
+            MachineIo::Tuner(_) => {}
         }
         Ok(())
     }
@@ -126,7 +130,7 @@ impl Simulation {
                     return Ok(no_space(false));
                 }
             }
-            Step::FindPlan => return Ok(Outcome::Found(self.known(attempt))),
+            Step::FindPlan => return Ok(self.known(attempt).map_or(Outcome::Done, Outcome::Found)),
             Step::Prepare(launch) => return Ok(self.prepare(*launch)),
             Step::WritePlan(allocation) => {
                 let Some(plan) = self.prepared_plan(attempt, allocation.clone()) else { return Ok(failed()) };
@@ -142,7 +146,10 @@ impl Simulation {
                 self.insert_attempt(admitted);
             }
             Step::Adopt => match self.disk.plans.get(attempt).cloned() {
-                Some(plan) => self.insert_attempt(Attempt::new(plan)),
+                Some(plan) => {
+                    self.insert_attempt(Attempt::new(plan));
+                    self.watch_attempt(attempt);
+                }
                 None => return broken(format!("the plan of {attempt} is gone")),
             },
             Step::Submit => return self.submit(attempt, fact),
@@ -152,9 +159,7 @@ impl Simulation {
             }
             Step::Add(hosts) => return self.add(attempt, hosts, fact),
             Step::Connect(_) => {
-                if let Some(running) = self.server().attempts.get_mut(attempt) {
-                    running.awaits_instance = false;
-                }
+                self.watch_attempt(attempt);
                 self.link_all(attempt, || link::Event::InstanceConnected)?;
                 self.reused += 1;
             }
@@ -239,6 +244,13 @@ impl Simulation {
     /// Takes an attempt in, unless it is there: its agents may be connected already.
     pub(crate) fn insert_attempt(&mut self, attempt: Attempt) {
         self.server().attempts.entry(attempt.plan.attempt.clone()).or_insert(attempt);
+    }
+
+    /// Agents that end are lost from now on.
+    fn watch_attempt(&mut self, attempt: &AttemptId) {
+        if let Some(running) = self.server().attempts.get_mut(attempt) {
+            running.is_watched = true;
+        }
     }
 
     /// Starts what was not started yet.

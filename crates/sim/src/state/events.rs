@@ -1,6 +1,6 @@
 //! Events of a history.
 
-use shoal_plane::{AttemptId, TuningName};
+use shoal_plane::{AttemptId, Command, TuningName};
 use shoal_runtime::steps::Step;
 
 use super::{
@@ -51,10 +51,11 @@ pub(crate) enum SimEvent {
         epoch: u64,
         event: MachineEvent,
     },
-    /// The tuner of a tuning job continues.
-    TunerDue {
+    /// The tuner's answers are submitted to the core.
+    Answered {
         epoch: u64,
         tuning: TuningName,
+        answers: Vec<Command>,
     },
     /// The launcher reports the end of a process.
     ProcessEnded {

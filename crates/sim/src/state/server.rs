@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use shoal_link::{Frame, ToServer};
-use shoal_plane::{AttemptId, Command, TunerRequest, TuningName};
+use shoal_plane::{AttemptId, TuningName};
 use shoal_runtime::{
-    Control, FileReceiver, HostLink, Ingestion, WarmPool,
+    Control, FileReceiver, HostLink, Ingestion, TunerQueue, WarmPool,
     lanes::{self, Lanes},
-    warm_pool,
+    tuner_queue, warm_pool,
 };
 use shoal_tuner::Study;
 
@@ -29,8 +29,7 @@ pub(crate) struct Server {
     pub(crate) prepared: BTreeMap<AttemptId, Plan>,
     /// Connections of agents, by number.
     pub(crate) ends: BTreeMap<u64, ServerEnd>,
-    /// By tuning job, what its tuner is to do.
-    pub(crate) requests: BTreeMap<TuningName, VecDeque<TunerTask>>,
+    pub(crate) tuner: TunerQueue,
     /// As far as they were needed.
     pub(crate) studies: BTreeMap<TuningName, Study>,
 }
@@ -41,20 +40,20 @@ pub(crate) struct Attempt {
     pub(crate) plan: Plan,
     /// By host number - 1.
     pub(crate) hosts: Vec<HostLink>,
-    /// Not watched for lost agents meanwhile.
-    pub(crate) awaits_instance: bool,
+    /// Whether its agents may be lost.
+    pub(crate) is_watched: bool,
 }
 
 impl Attempt {
     pub(crate) fn new(plan: Plan) -> Self {
         let hosts = (0..plan.instances).map(|_| HostLink::default()).collect();
-        Self { plan, hosts, awaits_instance: false }
+        Self { plan, hosts, is_watched: true }
     }
 
     /// One that waits for a warm instance.
     pub(crate) fn awaiting_instance(plan: Plan) -> Self {
         let hosts = (0..plan.instances).map(|_| HostLink::awaiting_instance()).collect();
-        Self { plan, hosts, awaits_instance: true }
+        Self { plan, hosts, is_watched: false }
     }
 
     pub(crate) fn host(&mut self, host: u32) -> Option<&mut HostLink> {
@@ -109,6 +108,13 @@ impl ServerEnd {
 pub(crate) enum MachineEvent {
     Lane(lanes::Event),
     Pool(warm_pool::Event),
+    Tuner(tuner_queue::Event),
+}
+
+impl From<tuner_queue::Event> for MachineEvent {
+    fn from(event: tuner_queue::Event) -> Self {
+        Self::Tuner(event)
+    }
 }
 
 impl From<lanes::Event> for MachineEvent {
@@ -128,11 +134,5 @@ impl From<warm_pool::Event> for MachineEvent {
 pub(crate) enum MachineIo {
     Lane(lanes::Io),
     Pool(warm_pool::Io),
-}
-
-/// What the tuner of a tuning job does next.
-#[derive(Debug)]
-pub(crate) enum TunerTask {
-    Answer(TunerRequest),
-    Commit(Command),
+    Tuner(tuner_queue::Io),
 }

@@ -15,17 +15,18 @@ impl Random {
             return Outcome::Panicked;
         }
         match (self.below(4), steps.last()) {
-            (0, Some(Step::FindPlan | Step::StoreArtifacts { .. })) => {
+            (0, Some(Step::Prepare(_) | Step::StoreArtifacts { .. })) => {
                 Outcome::NoSpace { reason: attempt("full"), has_written: self.below(2) == 0 }
             }
             (1, Some(Step::Prepare(_) | Step::WriteNotes | Step::StoreArtifacts { .. })) => {
                 Outcome::Failed(attempt("no program"))
             }
-            (2, Some(Step::FindPlan)) => {
-                Outcome::Found(Some(KnownPlan { plan: plan("a", false), is_complete: true, has_reports: true }))
+            (2, Some(Step::Prepare(_))) => {
+                Outcome::Found(KnownPlan { plan: plan("a", false), is_complete: true, has_reports: true })
             }
-            (_, Some(Step::FindPlan)) => Outcome::Found(None),
-            (many, Some(Step::Prepare(_))) => Outcome::Prepared { reuse_key: (many == 0).then(|| attempt("key")) },
+            (_, Some(Step::Prepare(_))) => {
+                Outcome::Prepared { reuse_key: (self.below(2) == 0).then(|| attempt("key")) }
+            }
             (_, Some(Step::FindInstance)) => instance([None, Some(false), Some(true)][self.below(3) as usize]),
             _ => Outcome::Done,
         }
