@@ -52,7 +52,7 @@ async fn a_visit_is_over_when_its_reader_goes_and_not_when_its_wait_ends() {
     assert!(session.is_wanted().is_err(), "its connection has ended while it waited");
     let (_visits, session) = opened();
     session.leave();
-    assert!(session.is_wanted().is_err(), "its client has said so");
+    assert!(session.is_wanted().is_err(), "its client has left it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn input_that_is_not_taken_is_bounded_and_in_order() {
 }
 
 #[test]
-fn output_that_nobody_reads_waits_and_ends_with_its_reader() {
+fn output_that_is_not_read_waits_and_ends_with_its_reader() {
     let (_visits, session) = opened();
     session.put_out(Stream::Stdout, &vec![0; MOST_BYTES]).unwrap();
     let writer = thread::spawn({
