@@ -2,12 +2,11 @@
 //! environments of the table, and `shoal/host`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use shoal_algos::{Algorithm, Algorithms, Tunable};
-use shoal_environments::{Engine, Environment, EnvironmentError, Found, Source, Table, TableError};
+use shoal_environments::{Engine, Environment, EnvironmentError, Found, LiveTable, Source, Table, TableError};
 use shoal_link::{PythonEnvironment, Root};
 use shoal_server::{Builtin, BuiltinObjective, Image, ImageError, Images};
 use shoal_tuner::near;
@@ -25,8 +24,8 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 pub(crate) struct OurImages {
     /// Which images are built-in algorithms.
     algorithms: Algorithms,
-    /// The user's rows of the table of images.
-    table: PathBuf,
+    /// Environments and directories, the user's rows first.
+    table: LiveTable,
     /// Where images come from that are in no table.
     engine: EngineChoice,
     /// Whether the engine answers, and when that was learnt. Who holds it asks the engine: the
@@ -94,7 +93,7 @@ impl OurImages {
     pub(crate) fn of(settings: &Settings, algorithms: Algorithms) -> Self {
         Self {
             algorithms,
-            table: table_file(&settings.data_dir),
+            table: LiveTable::new(table_file(&settings.data_dir)),
             engine: settings.engine.clone(),
             answered: Mutex::new(None),
         }
@@ -144,8 +143,8 @@ impl OurImages {
             .collect())
     }
 
-    fn table(&self) -> Result<Table, ImageError> {
-        Table::read(&self.table).map_err(|error| ImageError(error.to_string()))
+    fn table(&self) -> Result<Arc<Table>, ImageError> {
+        self.table.get().map_err(|error| ImageError(error.to_string()))
     }
 
     /// The image that was meant, it seems, by its name without registry and tag; ends the sentence
@@ -277,7 +276,7 @@ mod tests {
     fn a_misspelt_image_is_told_the_one_that_was_meant() {
         let images = OurImages {
             algorithms: BUILT_IN,
-            table: "/nowhere/environments.txt".into(),
+            table: LiveTable::new("/nowhere/environments.txt".into()),
             engine: EngineChoice::None,
             answered: Mutex::new(None),
         };
@@ -302,7 +301,7 @@ mod tests {
         let table = temp.path().join("environments.txt");
         let images = OurImages {
             algorithms: BUILT_IN,
-            table: table.clone(),
+            table: LiveTable::new(table.clone()),
             engine: EngineChoice::None,
             answered: Mutex::new(None),
         };
@@ -326,7 +325,7 @@ mod tests {
         assert!(Command::new("install").args(["-m", "755"]).args([&source, &engine]).status().unwrap().success());
         let images = OurImages {
             algorithms: BUILT_IN,
-            table: temp.path().join("environments.txt"),
+            table: LiveTable::new(temp.path().join("environments.txt")),
             engine: EngineChoice::Command(engine.display().to_string()),
             answered: Mutex::new(None),
         };

@@ -154,12 +154,13 @@ impl Table {
     /// # Errors
     /// The user's file cannot be read or understood; the text names the line.
     pub fn read(users: &Path) -> Result<Self, TableError> {
+        Self::of(&users_rows(users)?, users)
+    }
+
+    /// The user's rows, which are those of a file, and then those that come along.
+    pub(crate) fn of(rows: &str, users: &Path) -> Result<Self, TableError> {
         let mut table = Self::default();
-        match fs::read_to_string(users) {
-            Ok(text) => table.extend(&text, users, true)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(TableError::Unreadable { file: users.to_owned(), source }),
-        }
+        table.extend(rows, users, true)?;
         table.with_shipped()
     }
 
@@ -299,6 +300,14 @@ impl Table {
     /// Names of all environments.
     pub fn environments(&self) -> impl Iterator<Item = &str> {
         self.environments.iter().map(|entry| &*entry.name)
+    }
+}
+
+/// The text of the user's file; empty where there is none.
+pub(crate) fn users_rows(users: &Path) -> Result<String, TableError> {
+    match fs::read_to_string(users) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|source| TableError::Unreadable { file: users.to_owned(), source }),
     }
 }
 

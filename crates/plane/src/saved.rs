@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
     GangSpec, JobName, JobStatus, MetricValue, Time, Transition, TuningName,
@@ -42,13 +42,26 @@ pub(crate) struct Restored {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Snapshot<'a> {
+struct Snapshot<Job, Tuning> {
     v: u32,
     clock: Time,
     created: u64,
-    jobs: Vec<SavedJob<'a>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tunings: Vec<Cow<'a, TuningJob>>,
+    jobs: Vec<Job>,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    tunings: Vec<Tuning>,
+}
+
+/// As a [`SavedJob`], which is larger than the job: there is one at a time.
+impl Serialize for TrainingJob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        SavedJob::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for TrainingJob {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        SavedJob::deserialize(deserializer).map(Self::from)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -164,20 +177,18 @@ pub(crate) fn encode(
     jobs: &Jobs,
     tunings: &BTreeMap<TuningName, Arc<TuningJob>>,
 ) -> Vec<u8> {
-    let jobs = jobs.iter().map(SavedJob::from).collect();
-    let tunings = tunings.values().map(|tuning| Cow::Borrowed(&**tuning)).collect();
+    let jobs = jobs.iter().collect();
+    let tunings = tunings.values().map(|tuning| &**tuning).collect();
     let snapshot = Snapshot { v: SNAPSHOT_FORMAT, clock, created, jobs, tunings };
     serde_json::to_vec(&snapshot).expect("strings, numbers and lists always serialise")
 }
 
 /// What [`encode`] wrote.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Restored, SnapshotError> {
-    let Snapshot { v, clock, created, jobs, tunings } = serde_json::from_slice(bytes)?;
+    let Snapshot::<TrainingJob, TuningJob> { v, clock, created, jobs, tunings } = serde_json::from_slice(bytes)?;
     if v != SNAPSHOT_FORMAT {
         return Err(SnapshotError::Format { found: v });
     }
-    let jobs: Jobs = jobs.into_iter().map(TrainingJob::from).collect();
-    let tunings =
-        tunings.into_iter().map(Cow::into_owned).map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
-    Ok(Restored { clock, created, jobs, tunings })
+    let tunings = tunings.into_iter().map(|tuning| (tuning.name.clone(), Arc::new(tuning))).collect();
+    Ok(Restored { clock, created, jobs: jobs.into_iter().collect(), tunings })
 }

@@ -15,100 +15,27 @@
 //! - An outcome is submitted to the core until its journal has taken it: the action would not be
 //!   requested again before the next start.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use shoal_link::Order;
 use shoal_plane::{Action, AttemptId, Command};
 
-pub use messages::{Event, Io, Outcome, Step, WritePolicy};
+pub use messages::{Event, Io};
 
 use crate::{
     Mono, Now,
+    steps::{Outcome, Step, WritePolicy},
     warm_pool::{self, Grant},
 };
 
+use lane::{Lane, Phase, State};
+use leaving::{Exit, Next};
+
+mod lane;
+mod launching;
+mod leaving;
 mod messages;
-
-/// Delay before an outcome is submitted to the core again.
-const COMMIT_RETRY: Duration = Duration::from_secs(1);
-/// Between two checks for disk space.
-const SPACE_CHECK: Duration = Duration::from_secs(1);
-/// Between two reports to the core of a launch that waits; much less than the core waits for a
-/// report.
-const DELAY_REPORT: Duration = Duration::from_secs(60);
-/// How long artifacts wait for disk space; as long as the core waits for their upload.
-const ARTIFACTS_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Longest pause between two writes of artifacts that the disk had no room for.
-const MAX_WRITE_PAUSE: Duration = Duration::from_secs(60);
-/// How long released agents have to exit by themselves.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause before the second check whether they have; it doubles up to the longest one.
-const EXIT_CHECK: Duration = Duration::from_millis(5);
-const MAX_EXIT_CHECK: Duration = Duration::from_millis(250);
-
-#[derive(Debug)]
-enum State {
-    Idle,
-    Performing(Action),
-    AwaitingSpace {
-        action: Action,
-        until: Mono,
-    },
-    Committing(Command),
-    AwaitingJournal {
-        command: Command,
-        until: Mono,
-    },
-    /// The warm pool looks for an instance.
-    AwaitingInstance(Action),
-    /// The warm pool retains the instance.
-    Retaining(Action),
-    /// Agents exit.
-    Leaving(Action, Exit),
-}
-
-#[derive(Debug)]
-struct Exit {
-    /// Agents that still run then are stopped.
-    until: Mono,
-    /// Next check; none while an answer is awaited.
-    check: Option<Mono>,
-    pause: Duration,
-}
-
-#[derive(Debug)]
-struct Lane {
-    state: State,
-    /// Requested and not begun.
-    queue: VecDeque<Action>,
-    /// Of the action that is performed or waits, since it lacked space.
-    wait: Option<SpaceWait>,
-}
-
-/// An action that lacks disk space.
-#[derive(Debug)]
-struct SpaceWait {
-    since: Mono,
-    /// When the core was last notified.
-    reported: Option<Mono>,
-    write_pause: Duration,
-    next_write: Mono,
-}
-
-impl SpaceWait {
-    fn policy(&self, now: Mono) -> WritePolicy {
-        if now.since(self.since) >= ARTIFACTS_TIMEOUT {
-            WritePolicy::Always
-        } else if now >= self.next_write {
-            WritePolicy::IfSpace
-        } else {
-            WritePolicy::IfStopping
-        }
-    }
-}
+mod space_wait;
 
 /// All attempts with something to do.
 #[derive(Debug, Default)]
@@ -124,7 +51,7 @@ impl Lanes {
             Event::Performed { attempt, outcome } => self.on_performed(&attempt, outcome, now.mono),
             Event::DelayReported { attempt } => {
                 if let Some(wait) = self.lanes.get_mut(&attempt).and_then(|lane| lane.wait.as_mut()) {
-                    wait.reported = Some(now.mono);
+                    wait.on_reported(now.mono);
                 }
                 Vec::new()
             }
@@ -137,12 +64,12 @@ impl Lanes {
             }
             Event::Granted { attempt, grant } => self.on_instance(&attempt, Some(grant)),
             Event::Declined { attempt } => self.on_instance(&attempt, None),
-            Event::Retained { attempt } => self.on_retained(&attempt, Step::Forget),
-            Event::NotRetained { attempt } => self.on_retained(&attempt, Step::Leave),
-            Event::Disconnected { attempt } => {
+            Event::Retained { attempt } => self.on_retained(&attempt, true),
+            Event::NotRetained { attempt } => self.on_retained(&attempt, false),
+            Event::AgentEnded { attempt } => {
                 let exit = self.lanes.get_mut(&attempt).and_then(Lane::exit);
-                let check = exit.and_then(|exit| exit.check.take());
-                check.map(|_| Io::CheckExit { attempt }).into_iter().collect()
+                let is_due = exit.is_some_and(Exit::on_agent_ended);
+                is_due.then_some(Io::CheckExit { attempt }).into_iter().collect()
             }
             Event::ExitChecked { attempt, is_running, is_mirroring } => {
                 self.on_exit_checked(attempt, is_running, is_mirroring, now.mono).into_iter().collect()
@@ -180,10 +107,10 @@ impl Lanes {
                 | (State::AwaitingSpace { .. }, Action::Release { .. }) => {
                     lane.end_action();
                 }
-                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), Action::Release { .. }) => {
+                (State::Performing(Action::Launch { .. }, _) | State::AwaitingInstance(_), Action::Release { .. }) => {
                     io.push(Io::Cancel { attempt: attempt.clone() });
                 }
-                (State::Performing(Action::Launch { .. }) | State::AwaitingInstance(_), _) => {
+                (State::Performing(Action::Launch { .. }, _) | State::AwaitingInstance(_), _) => {
                     io.push(Io::Order(action.clone()));
                 }
                 _ => {}
@@ -202,75 +129,96 @@ impl Lanes {
 
     fn on_performed(&mut self, attempt: &AttemptId, outcome: Outcome, now: Mono) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
-        let action = match std::mem::replace(&mut lane.state, State::Idle) {
-            State::Performing(action) => action,
+        let (action, phase) = match std::mem::replace(&mut lane.state, State::Idle) {
+            State::Performing(action, phase) => (action, phase),
             other => {
                 lane.state = other;
                 return Vec::new();
             }
         };
-        let is_release = matches!(action, Action::Release { .. });
-        let mut io = match outcome {
-            Outcome::Prepared { .. } if lane.has_release() => self.end_action(attempt),
-            Outcome::Prepared { reuse_key: None } => {
-                lane.state = State::Performing(action);
-                cold_start(attempt)
+        match (action, outcome) {
+            (action, Outcome::NoSpace { reason, has_written }) if !lane.is_obsolete(&action) => {
+                lane.await_space(action, reason, has_written, now)
             }
+            (action @ Action::Launch { .. }, outcome) => self.on_launch(attempt, action, outcome),
+            (action @ Action::Release { .. }, outcome) => self.on_release(attempt, action, phase, outcome, now),
+            (Action::ClearInstances { hosts, .. }, Outcome::Done) => {
+                lane.commit(attempt, Command::InstancesCleared { attempt: attempt.clone(), hosts })
+            }
+            (Action::StoreArtifacts { .. }, Outcome::Done) => {
+                lane.commit(attempt, Command::ArtifactsStored { attempt: attempt.clone() })
+            }
+            (Action::StoreArtifacts { .. }, Outcome::Failed(reason)) => {
+                lane.commit(attempt, Command::ArtifactsFailed { attempt: attempt.clone(), reason })
+            }
+            _ => self.end_action(attempt),
+        }
+    }
+
+    fn on_launch(&mut self, attempt: &AttemptId, action: Action, outcome: Outcome) -> Vec<Io> {
+        let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
+        if lane.has_release() {
+            return self.end_action(attempt);
+        }
+        match outcome {
+            Outcome::Found(known) => {
+                let steps = launching::after_look(&action, known.as_ref());
+                vec![lane.perform(action, Phase::Any, steps)]
+            }
+            Outcome::Prepared { reuse_key: None } => lane.start(action, None),
             Outcome::Prepared { reuse_key: Some(key) } => {
                 lane.state = State::AwaitingInstance(action);
                 vec![Io::Pool(warm_pool::Event::Requested { attempt: attempt.clone(), key })]
             }
-            Outcome::Retain(retention) => {
-                lane.state = State::Retaining(action);
-                return vec![Io::Pool(warm_pool::Event::Retain { attempt: attempt.clone(), retention })];
-            }
-            Outcome::Leaving => {
-                lane.state = State::Leaving(
-                    action,
-                    Exit { until: now + EXIT_TIMEOUT, check: Some(now + EXIT_CHECK), pause: EXIT_CHECK },
-                );
-                Vec::new()
-            }
-            Outcome::NoSpace { reason, has_written } if !lane.is_obsolete(&action) => {
-                lane.await_space(action, reason, has_written, now)
-            }
-            Outcome::NoSpace { .. } | Outcome::Done => self.end_action(attempt),
-            Outcome::Commit(command) => {
-                lane.wait = None;
-                lane.state = State::Committing(command.clone());
-                vec![Io::Commit { attempt: attempt.clone(), command }]
-            }
-        };
-        if is_release {
-            io.push(Io::Pool(warm_pool::Event::Left { attempt: attempt.clone() }));
+            Outcome::Failed(reason) => lane.commit(attempt, Command::LaunchFailed { attempt: attempt.clone(), reason }),
+            _ => self.end_action(attempt),
         }
-        io
+    }
+
+    fn on_release(
+        &mut self,
+        attempt: &AttemptId,
+        action: Action,
+        phase: Phase,
+        outcome: Outcome,
+        now: Mono,
+    ) -> Vec<Io> {
+        let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
+        match (phase, outcome) {
+            (Phase::Any, Outcome::Instance(instance)) => lane.release(action, *instance),
+            (Phase::Leaving(left), Outcome::Done) => {
+                lane.state = State::Leaving(action, left, Exit::begun(now));
+                vec![Io::CheckExit { attempt: attempt.clone() }]
+            }
+            (Phase::Clearing, Outcome::Done) => lane.commit(attempt, Command::Released { attempt: attempt.clone() }),
+            _ => {
+                let mut io = self.end_action(attempt);
+                io.push(Io::Pool(warm_pool::Event::Left { attempt: attempt.clone() }));
+                io
+            }
+        }
     }
 
     fn on_instance(&mut self, attempt: &AttemptId, grant: Option<Grant>) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
         match std::mem::replace(&mut lane.state, State::Idle) {
-            State::AwaitingInstance(_) if grant.is_none() && lane.has_release() => return self.end_action(attempt),
-            State::AwaitingInstance(action) => lane.state = State::Performing(action),
+            State::AwaitingInstance(_) if grant.is_none() && lane.has_release() => self.end_action(attempt),
+            State::AwaitingInstance(action) => lane.start(action, grant),
             other => {
                 lane.state = other;
-                return Vec::new();
+                Vec::new()
             }
-        }
-        if grant.is_none() {
-            cold_start(attempt)
-        } else {
-            vec![Io::Continue { attempt: attempt.clone(), step: Step::Start(grant) }]
         }
     }
 
-    fn on_retained(&mut self, attempt: &AttemptId, step: Step) -> Vec<Io> {
+    fn on_retained(&mut self, attempt: &AttemptId, is_retained: bool) -> Vec<Io> {
         let Some(lane) = self.lanes.get_mut(attempt) else { return Vec::new() };
         match std::mem::replace(&mut lane.state, State::Idle) {
-            State::Retaining(action) => {
-                lane.state = State::Performing(action);
-                vec![Io::Continue { attempt: attempt.clone(), step }]
+            // The instance is offered first: a launch that waits for it must not wait for this.
+            State::Retaining(action, _) if is_retained => {
+                vec![lane.perform(action, Phase::Clearing, vec![Step::ForgetReports])]
             }
+            State::Retaining(action, left) => vec![lane.perform(action, Phase::Leaving(left), vec![Step::Leave])],
             other => {
                 lane.state = other;
                 Vec::new()
@@ -280,17 +228,14 @@ impl Lanes {
 
     fn on_exit_checked(&mut self, attempt: AttemptId, is_running: bool, is_mirroring: bool, now: Mono) -> Option<Io> {
         let lane = self.lanes.get_mut(&attempt)?;
-        let exit = lane.exit().filter(|exit| exit.check.is_none())?;
-        if is_running && (now < exit.until || is_mirroring) {
-            let next = now + exit.pause;
-            exit.check = Some(if now < exit.until { next.min(exit.until) } else { next });
-            exit.pause = (2 * exit.pause).min(MAX_EXIT_CHECK);
-            return None;
+        match lane.exit()?.on_checked(is_running, is_mirroring, now) {
+            Next::Wait => None,
+            Next::CheckAgain => Some(Io::CheckExit { attempt }),
+            Next::Clear => match std::mem::replace(&mut lane.state, State::Idle) {
+                State::Leaving(action, left, _) => Some(lane.clear(action, &left)),
+                _ => None,
+            },
         }
-        if let State::Leaving(action, _) = std::mem::replace(&mut lane.state, State::Idle) {
-            lane.state = State::Performing(action);
-        }
-        Some(Io::Continue { attempt, step: Step::Clear })
     }
 
     fn on_committed(&mut self, attempt: &AttemptId) -> Vec<Io> {
@@ -317,8 +262,7 @@ impl Lanes {
             self.lanes.remove(attempt);
             return None;
         };
-        lane.state = State::Performing(action.clone());
-        Some(Io::Perform { action, write: WritePolicy::IfSpace })
+        Some(lane.begin(action, WritePolicy::IfSpace))
     }
 }
 
@@ -343,133 +287,6 @@ pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
         | Action::ClearInstances { .. }
         | Action::StoreArtifacts { .. }
         | Action::Release { .. } => Vec::new(),
-    }
-}
-
-/// Starts a new instance; warm ones that only save time make room for it.
-fn cold_start(attempt: &AttemptId) -> Vec<Io> {
-    vec![Io::Continue { attempt: attempt.clone(), step: Step::Start(None) }, Io::Pool(warm_pool::Event::CapacityNeeded)]
-}
-
-impl Lane {
-    fn exit(&mut self) -> Option<&mut Exit> {
-        match &mut self.state {
-            State::Leaving(_, exit) => Some(exit),
-            _ => None,
-        }
-    }
-
-    /// An action that waits to add or to remove instances beside others that run makes way for this
-    /// one. Returns what is tried again behind it.
-    fn make_way(&mut self, action: &Action) -> Option<Action> {
-        let is_withdrawn = |host: &u32| match action {
-            Action::ClearInstances { hosts, .. } => hosts.contains(host),
-            // What is to be added has no part in the artifacts, and what is to be removed is left
-            // to the release.
-            Action::StoreArtifacts { .. } => true,
-            _ => false,
-        };
-        let is_left = |queued: &mut Action| match queued {
-            Action::Launch { joins: true, hosts, .. } => {
-                hosts.retain(|host| !is_withdrawn(host));
-                !hosts.is_empty()
-            }
-            Action::ClearInstances { hosts, .. } => !hosts.iter().all(is_withdrawn),
-            _ => true,
-        };
-        self.queue.retain_mut(is_left);
-        let State::AwaitingSpace {
-            action: waiting @ (Action::Launch { joins: true, .. } | Action::ClearInstances { .. }),
-            ..
-        } = &mut self.state
-        else {
-            return None;
-        };
-        let delayed = is_left(waiting).then(|| waiting.clone());
-        self.end_action();
-        delayed
-    }
-
-    fn has_release(&self) -> bool {
-        self.queue.iter().any(|queued| matches!(queued, Action::Release { .. }))
-    }
-
-    fn end_action(&mut self) {
-        self.state = State::Idle;
-        self.wait = None;
-    }
-
-    /// Whether another action was requested meanwhile that this one must not delay.
-    fn is_obsolete(&self, action: &Action) -> bool {
-        let is_launch = matches!(action, Action::Launch { .. });
-        let ends = |queued: &Action| {
-            matches!(queued, Action::Release { .. }) || is_launch && matches!(queued, Action::StopInstances { .. })
-        };
-        self.queue.iter().any(ends)
-    }
-
-    fn await_space(&mut self, action: Action, reason: String, has_written: bool, now: Mono) -> Vec<Io> {
-        let attempt = action.attempt().to_owned();
-        let mut io = Vec::new();
-        let wait = self.wait.get_or_insert_with(|| {
-            io.push(Io::LogDelay { action: action.clone(), reason: reason.clone() });
-            SpaceWait { since: now, reported: None, write_pause: SPACE_CHECK, next_write: now }
-        });
-        if has_written {
-            // It needed more space than there seemed to be, and others may have lacked what it took
-            // meanwhile.
-            wait.next_write = now + wait.write_pause;
-            wait.write_pause = (2 * wait.write_pause).min(MAX_WRITE_PAUSE);
-        }
-        if matches!(action, Action::Launch { .. }) && wait.reported.is_none_or(|at| now.since(at) >= DELAY_REPORT) {
-            io.push(Io::ReportDelay { attempt, reason });
-        }
-        self.state = State::AwaitingSpace { action, until: now + SPACE_CHECK };
-        io
-    }
-
-    fn retry_commit(&mut self, now: Mono) {
-        self.state = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Committing(command) => State::AwaitingJournal { command, until: now + COMMIT_RETRY },
-            other => other,
-        };
-    }
-
-    fn deadline(&self) -> Option<Mono> {
-        match &self.state {
-            State::AwaitingSpace { until, .. } | State::AwaitingJournal { until, .. } => Some(*until),
-            State::Leaving(_, exit) => exit.check,
-            State::Idle
-            | State::Performing(_)
-            | State::Committing(_)
-            | State::AwaitingInstance(_)
-            | State::Retaining(_) => None,
-        }
-    }
-
-    fn on_timeout(&mut self, attempt: &AttemptId, now: Mono) -> Option<Io> {
-        if self.deadline().is_none_or(|until| now < until) {
-            return None;
-        }
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::AwaitingSpace { action, .. } => {
-                self.state = State::Performing(action.clone());
-                let write = self.wait.as_ref().map_or(WritePolicy::IfSpace, |wait| wait.policy(now));
-                Some(Io::Perform { action, write })
-            }
-            State::AwaitingJournal { command, .. } => {
-                self.state = State::Committing(command.clone());
-                Some(Io::Commit { attempt: attempt.clone(), command })
-            }
-            State::Leaving(action, exit) => {
-                self.state = State::Leaving(action, Exit { check: None, ..exit });
-                Some(Io::CheckExit { attempt: attempt.clone() })
-            }
-            other => {
-                self.state = other;
-                None
-            }
-        }
     }
 }
 

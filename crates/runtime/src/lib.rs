@@ -14,18 +14,23 @@ pub mod control;
 pub mod file_receiver;
 pub mod host_link;
 pub mod ingestion;
+pub mod input_claims;
 pub mod lanes;
 mod liveness;
 mod now;
 #[cfg(test)]
 mod random;
 pub mod recovery;
+pub mod steps;
+pub mod visit;
 pub mod warm_pool;
 
 pub use control::Control;
 pub use file_receiver::FileReceiver;
 pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
 pub use ingestion::Ingestion;
+pub use input_claims::InputClaims;
 pub use liveness::{Liveness, Loss, losses, sign_interval};
 pub use now::{Mono, Now};
+pub use visit::Visit;
 pub use warm_pool::WarmPool;

@@ -1,5 +1,4 @@
-//! Restart recovery: which attempts of a previous server go on, what is removed, and how a launch
-//! that is requested again continues.
+//! Restart recovery: which attempts of a previous server go on, and what is removed.
 //!
 //! Functions of what is on disk and in the journal: they may run again after a crash in the middle,
 //! with the same result.
@@ -8,7 +7,7 @@ use std::collections::BTreeSet;
 
 use shoal_plane::AttemptId;
 
-use crate::warm_pool::AllocationId;
+use crate::steps::{self, FoundPlan, Step};
 
 /// A run directory that a start finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,24 +18,16 @@ pub struct Found {
     pub plan: Option<FoundPlan>,
 }
 
-/// A plan in a run directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundPlan {
-    /// The instance that serves the attempt.
-    pub allocation: AllocationId,
-    /// See [`crate::warm_pool::ReusePolicy::key`]; none if the instance is not retained.
-    pub key: Option<String>,
-}
-
 /// What a start does about the run directories.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Recovery {
     /// Attempts whose agents may run: they are admitted.
     pub adopt: Vec<AttemptId>,
     /// For [`crate::WarmPool::restore`].
     pub keys: Vec<(AttemptId, String)>,
-    /// Attempts of which everything is ended and removed, after the others are adopted.
-    pub clear: Vec<AttemptId>,
+    /// The steps by which everything of other attempts is ended and removed, after these are
+    /// adopted.
+    pub clear: Vec<(AttemptId, Vec<Step>)>,
 }
 
 /// Divides run directories into those of attempts that are live by the journal, and the rest.
@@ -52,49 +43,15 @@ pub fn recover(live: &BTreeSet<AttemptId>, found: Vec<Found>) -> Recovery {
             }
             // Its launch is requested again.
             None if live.contains(&attempt) => {}
-            _ => recovery.clear.push(attempt),
+            plan => {
+                let steps = steps::clear(&attempt, plan.as_ref(), false);
+                recovery.clear.push((attempt, steps));
+            }
         }
     }
     // A directory whose attempt is over may be that of an instance that serves another one now.
-    recovery.clear.retain(|attempt| !in_use.contains(attempt));
+    recovery.clear.retain(|(attempt, _)| !in_use.contains(attempt));
     recovery
-}
-
-/// What a launch finds of itself when it is requested again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownPlan {
-    /// It was assigned a warm instance.
-    pub is_warm: bool,
-    /// All instances of its allocation run.
-    pub is_complete: bool,
-    /// Reports of its agents are stored.
-    pub has_reports: bool,
-}
-
-/// How a launch begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Relaunch {
-    /// Nothing of it is there.
-    New,
-    /// Its warm instance has exited with the previous server: what is left of that is ended first.
-    Replace,
-    /// Its agents run, or have run: they are admitted.
-    Adopt {
-        /// Agents that a crash in the middle of the first submission left unstarted are started.
-        submit: bool,
-    },
-}
-
-/// How a launch begins whose plan may be on disk.
-#[must_use]
-pub fn relaunch(known: Option<KnownPlan>) -> Relaunch {
-    match known {
-        None => Relaunch::New,
-        // Agents of a warm instance exit with a server that was killed before it could assign them
-        // the attempt.
-        Some(plan) if plan.is_warm && !plan.is_complete && !plan.has_reports => Relaunch::Replace,
-        Some(plan) => Relaunch::Adopt { submit: !plan.is_warm },
-    }
 }
 
 /// Whether the instance that was started for an attempt serves another one, by pairs of attempt and
@@ -107,12 +64,14 @@ pub fn serves_another<'a>(attempt: &str, running: impl IntoIterator<Item = (&'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::{random::Random, warm_pool::AllocationId};
 
     fn found(attempt: &str, plan: Option<(&str, Option<&str>)>) -> Found {
         let plan = plan.map(|(allocation, key)| FoundPlan {
             allocation: AllocationId(allocation.into()),
+            hosts: 1,
             key: key.map(str::to_owned),
+            is_elastic: false,
         });
         Found { attempt: attempt.into(), plan }
     }
@@ -131,22 +90,8 @@ mod tests {
         let recovery = recover(&live, directories);
         assert_eq!(recovery.adopt, ["cold", "warm"]);
         assert_eq!(recovery.keys, [("warm".into(), "key".to_owned())]);
-        assert_eq!(recovery.clear, ["ended", "idle"]);
-    }
-
-    #[test]
-    fn a_launch_starts_nothing_twice() {
-        let plan = |is_warm, is_complete, has_reports| Some(KnownPlan { is_warm, is_complete, has_reports });
-        for (known, expected) in [
-            (None, Relaunch::New),
-            (plan(false, false, false), Relaunch::Adopt { submit: true }),
-            (plan(false, true, true), Relaunch::Adopt { submit: true }),
-            (plan(true, false, false), Relaunch::Replace),
-            (plan(true, true, false), Relaunch::Adopt { submit: false }),
-            (plan(true, false, true), Relaunch::Adopt { submit: false }),
-        ] {
-            assert_eq!(relaunch(known), expected, "{known:?}");
-        }
+        let cleared: Vec<&str> = recovery.clear.iter().map(|(attempt, _)| &**attempt).collect();
+        assert_eq!(cleared, ["ended", "idle"]);
     }
 
     #[test]
@@ -179,13 +124,16 @@ mod tests {
             for Found { attempt, plan } in &directories {
                 let is_adopted = first.adopt.contains(attempt);
                 assert_eq!(is_adopted, live.contains(attempt) && plan.is_some(), "seed {seed}: {attempt}");
-                let is_cleared = first.clear.contains(attempt);
+                let is_cleared = first.clear.iter().any(|(cleared, _)| cleared == attempt);
                 assert_eq!(is_cleared, !live.contains(attempt) && !serves(attempt), "seed {seed}: {attempt}");
             }
             assert!(first.keys.iter().all(|(attempt, _)| first.adopt.contains(attempt)), "seed {seed}");
             // Some were removed before the server ended.
             let removed = random.below(first.clear.len() + 1);
-            let left = directories.into_iter().filter(|it| !first.clear[..removed].contains(&it.attempt)).collect();
+            let left = directories
+                .into_iter()
+                .filter(|it| first.clear[..removed].iter().all(|(cleared, _)| *cleared != it.attempt))
+                .collect();
             let again = recover(&live, left);
             assert_eq!((&again.adopt, &again.keys), (&first.adopt, &first.keys), "seed {seed}");
             assert_eq!(again.clear, first.clear[removed..], "seed {seed}");

@@ -28,7 +28,7 @@ use shoal_runtime::{
     ConnId, Ingestion, MirrorKind,
     host_link::Event,
     ingestion::{self, Batch, Io, Line},
-    lanes, sign_interval, warm_pool,
+    sign_interval, warm_pool,
 };
 use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
 
@@ -107,7 +107,7 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
         }
         ToServer::Visit { hello, id } => {
             return match admit(&world.attempts, &hello) {
-                Ok(_) => world.visits.receive(&hello, &id, stream, &sender, decoder),
+                Ok(_) => world.visits.receive(&hello, &id, conn, stream, &sender, decoder),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
@@ -187,14 +187,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.handle(Event::Closed(self.conn));
         let attempt = self.attempt.plan.attempt.clone();
-        self.machines.send(warm_pool::Event::AgentDisconnected {
-            attempt: attempt.clone(),
-            host: self.host,
-            conn: self.conn,
-        });
-        if self.attempt.connected() == 0 {
-            self.machines.send(lanes::Event::Disconnected { attempt });
-        }
+        self.machines.send(warm_pool::Event::AgentDisconnected { attempt, host: self.host, conn: self.conn });
     }
 }
 

@@ -4,6 +4,7 @@
 use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::Endpoint;
 use shoal_plane::AttemptId;
+use shoal_runtime::warm_pool::AllocationId;
 
 use crate::{
     attempts::{Attempt, Plan, run_dir},
@@ -74,25 +75,20 @@ impl World {
         matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
     }
 
-    /// Ends and removes what there is of an allocation.
-    pub(crate) fn end_allocation(&self, id: &AttemptId, allocation: &AllocationSpec) {
-        self.end_allocations([(id, allocation)]);
-    }
-
-    /// The same of all of these.
-    pub(crate) fn end_allocations<'a>(&self, all: impl IntoIterator<Item = (&'a AttemptId, &'a AllocationSpec)>) {
-        let stopped = all.into_iter().inspect(|(_, allocation)| {
-            if let Err(error) = self.launcher.stop(allocation) {
+    /// Ends and removes what there is of these allocations, with this number of agents.
+    pub(crate) fn end_allocations(&self, all: &[(AttemptId, u32)]) {
+        for (id, hosts) in all {
+            if let Err(error) = self.launcher.stop(&self.allocation(id, *hosts)) {
                 tracing::error!("{}", describe(&error));
             }
-        });
-        let ids: Vec<&AttemptId> = stopped.map(|(id, _)| id).collect();
-        self.sweeps.clear(ids.iter().map(|id| format!("{}-{id}-", self.data_id)));
-        for id in ids {
+        }
+        self.sweeps.clear(all.iter().map(|(id, _)| format!("{}-{id}-", self.data_id)));
+        for (id, _) in all {
             let dir = run_dir(&self.runs, id);
             if let Err(error) = (self.remove_tree)(&dir) {
                 tracing::error!("{}: {error}", dir.display());
             }
+            self.release_claims(&AllocationId(id.clone()));
         }
     }
 }

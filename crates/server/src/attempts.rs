@@ -7,7 +7,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -16,13 +16,14 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use shoal_launch::AllocationSpec;
+use shoal_launch::{AllocationSpec, Watch};
 use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
 use shoal_plane::{AttemptId, JobName};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
-    warm_pool::ReusePolicy,
+    steps::FoundPlan,
+    warm_pool::{AllocationId, ReusePolicy},
 };
 
 use crate::{agent_stream::AgentSender, clock, keys::AccessKeys};
@@ -73,6 +74,16 @@ impl Plan {
         self.allocation_id.as_ref().unwrap_or(&self.attempt)
     }
 
+    /// What machines need of it.
+    pub(crate) fn found(&self) -> FoundPlan {
+        FoundPlan {
+            allocation: AllocationId(self.allocation_id().clone()),
+            hosts: u32::try_from(self.assignments.len()).unwrap_or(u32::MAX),
+            key: self.reuse.as_ref().map(|policy| policy.key.clone()),
+            is_elastic: self.assignments.iter().any(|it| it.elastic.is_some()),
+        }
+    }
+
     /// Writes the plan. It survives the end of the server; that of the machine only after
     /// [`Attempt::sync_plan`], before which nothing that agents report is durable.
     pub(crate) fn write(&self, run_dir: &Path) -> io::Result<()> {
@@ -117,6 +128,8 @@ pub(crate) struct Attempt {
     /// Waiting for a warm instance to connect. Not watched for lost agents meanwhile: if it does
     /// not connect, the attempt gets a new instance.
     awaits_instance: AtomicBool,
+    /// Reports the ends of its agents once they are ordered to exit.
+    pub(crate) exit_watch: OnceLock<Watch>,
 }
 
 /// Drives one host's link: the machine and its sockets.
@@ -164,8 +177,17 @@ impl Attempt {
     pub(crate) fn new(plan: Plan, allocation: AllocationSpec, owner: &AccessKeys) -> Self {
         let hosts = plan.assignments.iter().map(|_| Mutex::default()).collect();
         let (keys, token) = (owner.of_attempt(&plan.attempt), owner.agent_token(&plan.attempt));
-        let (plan_is_synced, awaits_instance) = (Mutex::new(false), AtomicBool::new(false));
-        Self { plan, allocation, keys, token, hosts, plan_is_synced, joined: Mutex::default(), awaits_instance }
+        Self {
+            plan,
+            allocation,
+            keys,
+            token,
+            hosts,
+            plan_is_synced: Mutex::new(false),
+            joined: Mutex::default(),
+            awaits_instance: AtomicBool::new(false),
+            exit_watch: OnceLock::new(),
+        }
     }
 
     /// What a host's agent is to do; without the endpoint.
@@ -350,6 +372,11 @@ impl Attempt {
         }
     }
 
+    /// The same to all hosts.
+    pub(crate) fn order_all(&self, order: &Order) {
+        (1..=self.allocation.instances).for_each(|host| self.order(host, order.clone()));
+    }
+
     /// Requests once that a host's agent opens a connection for a visit.
     pub(crate) fn visit(&self, host: u32, id: &str, visit: &Visit) -> Result<(), NoVisit> {
         let sender = {
@@ -395,13 +422,6 @@ impl Attempts {
 
     pub(crate) fn remove(&self, attempt: &AttemptId) {
         self.lock().remove(attempt);
-    }
-
-    /// Gives all hosts of an attempt an order that stands until it is released.
-    pub(crate) fn order_all(&self, attempt: &AttemptId, order: &Order) {
-        if let Some(running) = self.get(attempt) {
-            (1..=running.allocation.instances).for_each(|host| running.order(host, order.clone()));
-        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Attempt>> {

@@ -2,14 +2,18 @@
 //! them a host sees, and the tree that is made once for all jobs that read the same objects.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use sha2::{Digest, Sha256};
 use shoal_link::{Input, ManifestEntry, ObjectTree};
 use shoal_plane::AttemptId;
+use shoal_runtime::{
+    InputClaims,
+    input_claims::{Event, Io},
+};
 use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
 use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
 
@@ -134,14 +138,12 @@ pub(crate) struct Trees {
     objects: Arc<Objects>,
     /// Agents get objects from the server: trees hold them by id, with a manifest.
     is_remote: bool,
-    users: Mutex<BTreeMap<PathBuf, HashSet<String>>>,
-    /// Attempts for which no more trees are made.
-    cancelled: Mutex<HashSet<AttemptId>>,
+    claims: Mutex<InputClaims>,
 }
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, is_remote: false, users: Mutex::default(), cancelled: Mutex::default() }
+        Self { root, objects, is_remote: false, claims: Mutex::default() }
     }
 
     /// Trees for agents that share no files with this server.
@@ -290,49 +292,39 @@ impl Trees {
     }
 
     /// An attempt reads a tree (said again after a restart).
-    pub(crate) fn claim(&self, tree: &Path, user: &str) {
-        self.lock().entry(tree.to_owned()).or_default().insert(user.to_owned());
+    pub(crate) fn claim(&self, tree: &Path, reader: &str) {
+        self.handle(Event::Claimed { dir: tree, reader });
     }
 
     /// Ends what is being made for an attempt that will be released.
     pub(crate) fn cancel(&self, attempt: &AttemptId) {
-        self.cancelled().insert(attempt.clone());
+        self.handle(Event::Cancelled { reader: attempt });
     }
 
     /// Until its release.
     pub(crate) fn is_cancelled(&self, attempt: &AttemptId) -> bool {
-        self.cancelled().contains(attempt)
-    }
-
-    fn cancelled(&self) -> std::sync::MutexGuard<'_, HashSet<AttemptId>> {
-        self.cancelled.lock().expect("no holder of this lock panics")
+        self.lock().is_cancelled(attempt)
     }
 
     /// An attempt is over: trees that nobody else reads are removed.
-    pub(crate) fn release(&self, user: &str) {
-        self.cancelled().remove(user);
-        self.lock().retain(|tree, users| {
-            users.remove(user);
-            if users.is_empty() {
-                remove_tree(tree);
-            }
-            !users.is_empty()
-        });
+    pub(crate) fn release(&self, reader: &str) {
+        self.handle(Event::Released { reader });
     }
 
     /// Removes trees that no claim names: what a crash left.
     pub(crate) fn sweep(&self) {
-        let users = self.lock();
         let Ok(entries) = std::fs::read_dir(&self.root) else { return };
-        for entry in entries.flatten() {
-            if !users.contains_key(&entry.path()) {
-                remove_tree(&entry.path());
-            }
-        }
+        self.handle(Event::Found(entries.flatten().map(|entry| entry.path()).collect()));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, HashSet<String>>> {
-        self.users.lock().expect("no holder of this lock panics")
+    /// A tree is removed before anybody else can claim it.
+    fn handle(&self, event: Event<'_>) {
+        let mut claims = self.lock();
+        claims.handle(event).into_iter().for_each(|Io::Remove(tree)| remove_tree(&tree));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InputClaims> {
+        self.claims.lock().expect("no holder of this lock panics")
     }
 }
 

@@ -5,7 +5,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use shoal_plane::{Action, AttemptId, Command, Effects};
 use shoal_runtime::{
-    lanes::{self, Lanes, Outcome, WritePolicy},
+    lanes::{self, Lanes},
+    steps::Outcome,
     warm_pool::{self, WarmPool},
 };
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -48,7 +49,7 @@ pub(crate) async fn run(
                 if let Some(waiting) = waiting {
                     tokio::spawn(async move {
                         for task in tasks {
-                            // `on_thread` and `reporting` log panics.
+                            // `on_thread` logs panics.
                             let _ = task.await;
                         }
                         let _ = waiting.send(());
@@ -90,7 +91,7 @@ impl Driver {
                         match io {
                             warm_pool::Io::Lane(event) => events.push_back(event.into()),
                             io => {
-                                let failed = failure_of(&io).map(Event::from);
+                                let failed = io.failed().map(Event::from);
                                 tasks.push(self.on_thread(failed, move |world| {
                                     if let Some(event) = world.perform_for_pool(io) {
                                         world.machines.send(event);
@@ -123,12 +124,12 @@ impl Driver {
     fn perform(&self, io: lanes::Io) -> Option<JoinHandle<()>> {
         let world = self.world.clone();
         Some(match io {
-            lanes::Io::Perform { action, write } => {
-                let attempt = action.attempt().to_owned();
-                self.reporting(attempt, move |world| world.perform(action, write))
-            }
-            lanes::Io::Continue { attempt, step } => {
-                self.reporting(attempt.clone(), move |world| world.go_on(attempt, step))
+            lanes::Io::Perform { attempt, steps } => {
+                let failed = lanes::Event::Performed { attempt: attempt.clone(), outcome: Outcome::Panicked };
+                self.on_thread(Some(failed.into()), move |world| {
+                    let outcome = world.perform(&attempt, steps);
+                    world.machines.send(lanes::Event::Performed { attempt, outcome });
+                })
             }
             lanes::Io::CheckExit { attempt } => {
                 let failed =
@@ -138,9 +139,7 @@ impl Driver {
                     world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
                 })
             }
-            lanes::Io::Order(action) => {
-                self.on_thread(None, move |world| drop(world.perform(action, WritePolicy::IfSpace)))
-            }
+            lanes::Io::Order(action) => self.on_thread(None, move |world| world.order(&action)),
             // At once: it must not come after the release.
             lanes::Io::Cancel { attempt } => {
                 world.trees.cancel(&attempt);
@@ -155,33 +154,6 @@ impl Driver {
             // Carried to its machine before.
             lanes::Io::Pool(_) => return None,
         })
-    }
-
-    /// Performs an action, or a step of one, on a thread, and reports how it ended.
-    fn reporting(&self, attempt: AttemptId, work: impl FnOnce(&World) -> Outcome + Send + 'static) -> JoinHandle<()> {
-        let world = self.world.clone();
-        tokio::spawn(async move {
-            let performing = world.clone();
-            let outcome = tokio::task::spawn_blocking(move || work(&performing)).await.unwrap_or_else(|error| {
-                tracing::error!("an action of {attempt} panicked: {error}");
-                Outcome::Done
-            });
-            world.machines.send(lanes::Event::Performed { attempt, outcome });
-        })
-    }
-}
-
-/// The answer to a request of the pool whose thread panicked. [`warm_pool::Io::Clear`] has none: an
-/// instance that may not be clear is not offered again.
-fn failure_of(io: &warm_pool::Io) -> Option<warm_pool::Event> {
-    match io {
-        warm_pool::Io::Check { allocation, .. } => {
-            Some(warm_pool::Event::Checked { allocation: allocation.clone(), is_running: false, is_mirroring: false })
-        }
-        warm_pool::Io::Assign { attempt, .. } => Some(warm_pool::Event::AssignFailed { attempt: attempt.clone() }),
-        warm_pool::Io::Serve { attempt, .. } => Some(warm_pool::Event::ServeFailed { attempt: attempt.clone() }),
-        warm_pool::Io::Unassign { attempt, .. } => Some(warm_pool::Event::Unassigned { attempt: attempt.clone() }),
-        _ => None,
     }
 }
 

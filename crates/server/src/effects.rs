@@ -1,131 +1,182 @@
-//! Performs the core's actions in the steps that [`shoal_runtime::lanes`] requests; every action
-//! may be repeated after a crash.
+//! Performs the steps that [`shoal_runtime::steps`] names; every one may be repeated after a crash.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use serde_json::Value;
 use shoal_launch::{AllocationStatus, LauncherExt};
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId, Command};
+use shoal_plane::{Action, AttemptId};
 use shoal_runtime::{
-    host_link,
-    lanes::{self, Outcome, Step, WritePolicy},
-    recovery::{KnownPlan, Relaunch, relaunch, serves_another},
-    warm_pool::Grant,
+    host_link, lanes,
+    recovery::serves_another,
+    steps::{Agents, Instance, KnownPlan, Launch, Outcome, Step},
+    warm_pool::AllocationId,
 };
 use shoal_store::LogLines;
-use shoal_wire::{CreateTrainingJob, Service, no_effect};
+use shoal_wire::{Service, no_effect};
 
 use crate::{
     attempts::{Attempt, Plan, inputs_of, run_dir},
     clock::now_ms,
     error_chain::describe,
-    launches::{Launch, Prepared},
+    launches::Prepared,
     parts,
     world::World,
 };
 
 impl World {
-    /// Performs an action, or its first step.
-    pub(crate) fn perform(&self, action: Action, write: WritePolicy) -> Outcome {
-        match action {
-            Action::Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial } => {
-                self.launch(&Launch { job, attempt, number, placement, instances, hosts, joins, lease_s, trial })
-            }
-            Action::ClearInstances { attempt, hosts } => self.clear_instances(attempt, hosts),
-            Action::StoreArtifacts { job, attempt, number, hosts } => {
-                self.store_artifacts(&job, attempt, number, &hosts, write)
-            }
-            Action::Release { attempt, .. } => self.release(attempt),
-            action => {
-                if let Some(running) = self.attempts.get(action.attempt()) {
-                    let orders = lanes::orders(&action, running.allocation.instances);
-                    orders.into_iter().for_each(|(host, order)| running.order(host, order));
-                }
-                Outcome::Done
+    /// Performs steps in order, until one of them has something else to answer than that it is
+    /// done.
+    pub(crate) fn perform(&self, attempt: &AttemptId, steps: Vec<Step>) -> Outcome {
+        for step in steps {
+            match self.step(attempt, step) {
+                Ok(Outcome::Done) => {}
+                Ok(outcome) => return outcome,
+                Err(reason) => return Outcome::Failed(self.without_paths(&reason)),
             }
         }
+        Outcome::Done
     }
 
-    /// Performs a later step of an action.
-    pub(crate) fn go_on(&self, attempt: AttemptId, step: Step) -> Outcome {
-        match step {
-            Step::Start(grant) => self.start(&attempt, grant),
-            Step::Leave => self.leave(&attempt),
-            Step::Clear => self.end(attempt),
-            Step::Forget => {
-                self.forget_reports(&attempt);
-                Outcome::Commit(Command::Released { attempt })
-            }
-        }
-    }
-
-    fn launch(&self, launch: &Launch) -> Outcome {
-        // A full disk must not fail each job of the queue in turn.
-        if let Err(error) = self.data_dir.ensure_room_to_start() {
-            return Outcome::NoSpace { reason: self.without_paths(&error.to_string()), has_written: false };
-        }
-        let prepared = self.request(&launch.job).and_then(|request| self.prepare(&request, launch));
-        prepared.unwrap_or_else(|reason| self.launch_failed(&launch.attempt, &reason))
-    }
-
-    fn launch_failed(&self, attempt: &AttemptId, reason: &str) -> Outcome {
-        if self.trees.is_cancelled(attempt) {
-            // Its release follows.
-            return Outcome::Done;
-        }
-        Outcome::Commit(Command::LaunchFailed { attempt: attempt.clone(), reason: self.without_paths(reason) })
-    }
-
-    /// Prepares the channels. Repeated after a crash it adopts agents that run.
-    fn prepare(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Outcome, String> {
-        let Launch { attempt, placement, .. } = launch;
+    fn step(&self, attempt: &AttemptId, step: Step) -> Result<Outcome, String> {
         let dir = run_dir(&self.runs, attempt);
-        let in_dir = |error: std::io::Error| format!("{}: {error}", dir.display());
-        let known = Plan::read(&dir).map_err(in_dir)?;
-        match (relaunch(known.as_ref().map(|plan| self.known(plan))), known) {
-            (Relaunch::Adopt { .. }, Some(plan)) if request.min_instances.is_some() => {
-                self.adopt(plan.clone());
-                return self.add_instances(&plan, launch).map(|()| Outcome::Done);
+        let in_dir = |error: io::Error| format!("{}: {error}", dir.display());
+        let running = self.attempts.get(attempt);
+        let running = running.as_deref();
+        match step {
+            Step::CheckSpace => {
+                if let Err(error) = self.data_dir.ensure_room_to_start() {
+                    let reason = self.without_paths(&error.to_string());
+                    return Ok(Outcome::NoSpace { reason, has_written: false });
+                }
             }
-            (Relaunch::Adopt { submit }, Some(plan)) => {
-                self.adopt(plan.clone());
-                return if submit { self.submit(&plan).map(|()| Outcome::Done) } else { Ok(Outcome::Done) };
+            Step::FindPlan => {
+                return Ok(Outcome::Found(Plan::read(&dir).map_err(in_dir)?.map(|plan| self.known(&plan))));
             }
-            (Relaunch::Replace, Some(plan)) => {
-                self.end_allocation(plan.allocation_id(), &self.allocation_of(&plan));
-                self.attempts.remove(attempt);
+            Step::Prepare(launch) => return self.prepare(&launch),
+            Step::WritePlan(allocation) => self.prepared_plan(attempt, allocation)?.write(&dir).map_err(in_dir)?,
+            Step::Admit(allocation) => self.admit(self.prepared_plan(attempt, allocation)?),
+            Step::Adopt => match Plan::read(&dir).map_err(in_dir)? {
+                Some(plan) => self.adopt(plan),
+                None => return Err(format!("{}: its plan is gone", dir.display())),
+            },
+            Step::Submit => {
+                if let Some(running) = running {
+                    self.launcher.submit(&self.with_token(&running.plan)).map_err(|error| describe(&error))?;
+                }
             }
-            _ if launch.joins => return Err(format!("{}: its plan is gone", dir.display())),
-            (Relaunch::New, _) | (_, None) => {}
+            Step::Join(hosts) => running.map_or(Ok(()), |running| running.add_hosts(&hosts)).map_err(in_dir)?,
+            Step::Expect(hosts) => {
+                for host in running.iter().flat_map(|_| &hosts) {
+                    running.inspect(|running| running.handle(*host, host_link::Event::Expected));
+                }
+            }
+            Step::Add(hosts) => {
+                if let Some(running) = running {
+                    self.launcher.add(&self.with_token(&running.plan), &hosts).map_err(|error| describe(&error))?;
+                }
+            }
+            Step::Connect(grant) => {
+                if let Some(running) = running {
+                    running.instance_connected();
+                    self.release_claims(&grant.allocation);
+                    self.pool_is_used(&running.plan, Some((&grant.from, grant.idle)));
+                }
+            }
+            Step::WriteNotes => self.write_notes(attempt),
+            Step::Order(action) => self.order(&action),
+            Step::StoreArtifacts { job, number, hosts, write } => {
+                return self.store_artifacts(&job, attempt, number, &hosts, write);
+            }
+            Step::EndInstances(hosts) => return Ok(running.map_or(Outcome::Done, |it| self.end_instances(it, &hosts))),
+            Step::CloseLinks(hosts) => {
+                running.inspect(|running| hosts.iter().for_each(|host| running.clear_host(*host)));
+            }
+            Step::RemoveInstances(hosts) => {
+                running.inspect(|running| self.remove_instances(running, &hosts));
+            }
+            Step::FindInstance => return Ok(Outcome::Instance(Box::new(self.instance(attempt, running)))),
+            Step::Leave => {
+                running.inspect(|running| self.leave(running));
+            }
+            Step::Park => {
+                running.inspect(|running| self.park(running));
+            }
+            Step::GiveUp => {
+                if let Some(running) = running {
+                    let allocation = running.plan.allocation_id();
+                    tracing::warn!("the warm instance {allocation} does not answer: attempt {attempt} gets a new one");
+                    running.instance_given_up();
+                }
+            }
+            Step::EndAllocation { allocation: AllocationId(id), hosts } => {
+                let dir = run_dir(&self.runs, &id);
+                let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
+                let hosts = hosts.unwrap_or_else(|| u32::try_from(started()).unwrap_or(u32::MAX));
+                self.end_allocations(&[(id, hosts)]);
+            }
+            Step::Withdraw => self.attempts.remove(attempt),
+            Step::ReleaseInputs => {
+                self.prepared().remove(attempt);
+                self.trees.release(attempt);
+            }
+            Step::RemovePlan(hosts) => logged(&dir, self.remove_plan(attempt, hosts)),
+            Step::RemoveRun => logged(&dir, (self.remove_tree)(&dir)),
+            Step::Offer(retention) => self.pool_is_kept(&retention.policy, &retention.job),
+            Step::ForgetReports => {
+                if let Err(error) = self.telemetry.forget(attempt) {
+                    tracing::error!("{error}");
+                }
+            }
         }
-        fs::create_dir_all(&dir).map_err(in_dir)?;
-        let plan = self.plan(request, launch)?;
-        let mut notes = Vec::from_iter(placement.capped.clone());
+        Ok(Outcome::Done)
+    }
+
+    /// What a plan on disk, its agents and their reports say.
+    fn known(&self, plan: &Plan) -> KnownPlan {
+        let mut hosts = (1..).take(plan.assignments.len());
+        KnownPlan {
+            is_complete: self.is_complete(&self.allocation_of(plan)),
+            has_reports: hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0)),
+            plan: plan.found(),
+        }
+    }
+
+    fn prepare(&self, launch: &Launch) -> Result<Outcome, String> {
+        let request = self.request(&launch.job)?;
+        let dir = run_dir(&self.runs, &launch.attempt);
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let plan = self.plan(&request, launch)?;
+        let mut notes = Vec::from_iter(launch.placement.capped.clone());
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
-            let fields =
-                no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw.clone()));
+            let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
         let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());
-        self.prepared().insert(attempt.clone(), Prepared { plan, notes });
+        self.prepared().insert(launch.attempt.clone(), Prepared { plan, notes });
         Ok(Outcome::Prepared { reuse_key })
     }
 
-    /// Starts all agents of a prepared launch or none, unless a warm instance serves it.
-    fn start(&self, attempt: &AttemptId, grant: Option<Grant>) -> Outcome {
-        let Some(Prepared { plan, notes }) = self.prepared().remove(attempt) else { return Outcome::Done };
-        let started = match grant {
-            Some(grant) => {
-                self.begin_warm(&plan, &grant);
-                Ok(())
-            }
-            None => self.start_agents(&plan),
-        };
-        if let Err(reason) = started {
-            return self.launch_failed(attempt, &reason);
+    /// The plan that is prepared, for a warm instance or for a new one.
+    fn prepared_plan(&self, attempt: &AttemptId, allocation: Option<AllocationId>) -> Result<Plan, String> {
+        let prepared = self.prepared();
+        let plan = prepared.get(attempt).map(|it| it.plan.clone()).ok_or("its launch is not prepared any more")?;
+        Ok(Plan { allocation_id: allocation.map(|it| it.0), ..plan })
+    }
+
+    fn admit(&self, plan: Plan) {
+        let (allocation, is_warm) = (self.allocation_of(&plan), plan.allocation_id.is_some());
+        let attempt = Attempt::new(plan, allocation, &self.keys);
+        if is_warm {
+            return self.attempts.insert(attempt.awaiting_instance());
         }
+        self.pool_is_used(&attempt.plan, None);
+        self.attempts.insert(attempt);
+    }
+
+    fn write_notes(&self, attempt: &AttemptId) {
+        let Some(Prepared { plan, notes }) = self.prepared().remove(attempt) else { return };
         if !notes.is_empty() {
             let lines = notes.into_iter().map(|note| (now_ms(), format!("[shoal] {note}"))).collect();
             let logs = LogLines { stream: plan.streams[0].clone(), lines, ..LogLines::default() };
@@ -135,77 +186,38 @@ impl World {
                 Err(error) => tracing::warn!("training job {}: its log lacks the note on its size: {error}", plan.job),
             }
         }
+    }
+
+    /// Gives the orders of an action.
+    pub(crate) fn order(&self, action: &Action) {
+        if let Some(running) = self.attempts.get(action.attempt()) {
+            let orders = lanes::orders(action, running.allocation.instances);
+            orders.into_iter().for_each(|(host, order)| running.order(host, order));
+        }
+    }
+
+    fn end_instances(&self, running: &Attempt, hosts: &[u32]) -> Outcome {
+        if let Err(error) = self.launcher.remove(&running.allocation, hosts) {
+            return Outcome::NoSpace { reason: describe(&error), has_written: false };
+        }
+        let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
+        // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
+        let is_alone = |host: &&u32| {
+            (1..=running.allocation.instances).all(|it| it == **host || !it.to_string().starts_with(&host.to_string()))
+        };
+        self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
         Outcome::Done
     }
 
-    fn start_agents(&self, plan: &Plan) -> Result<(), String> {
-        if self.trees.is_cancelled(&plan.attempt) {
-            return Err("cancelled".to_owned());
-        }
-        let dir = run_dir(&self.runs, &plan.attempt);
-        plan.write(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        self.attempts.insert(Attempt::new(plan.clone(), self.allocation_of(plan), &self.keys));
-        self.pool_is_used(plan, None);
-        self.submit(plan)
-    }
-
-    fn submit(&self, plan: &Plan) -> Result<(), String> {
-        self.launcher.submit(&self.with_token(plan)).map_err(|error| describe(&error))
-    }
-
-    /// Starts instances of an attempt that can live with fewer: those that a crash left unstarted,
-    /// or others in the places of lost ones.
-    fn add_instances(&self, plan: &Plan, launch: &Launch) -> Result<(), String> {
-        let Launch { attempt, placement, hosts, joins, .. } = launch;
-        if let Some(running) = self.attempts.get(attempt).filter(|_| *joins) {
-            let gpus = |host: &u32| (*host, placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default());
-            let added: Vec<_> = hosts.iter().map(gpus).collect();
-            running.add_hosts(&added).map_err(|error| format!("{}: {error}", running.run_dir().display()))?;
-        }
-        if let Some(running) = self.attempts.get(attempt) {
-            hosts.iter().for_each(|host| running.handle(*host, host_link::Event::Expected));
-        }
-        self.launcher.add(&self.with_token(plan), hosts).map_err(|error| describe(&error))
-    }
-
-    /// Ends and removes instances of an attempt whose others continue.
-    fn clear_instances(&self, attempt: AttemptId, hosts: Vec<u32>) -> Outcome {
-        if let Some(running) = self.attempts.get(&attempt) {
-            let dir = &running.allocation.dir;
-            if let Err(error) = self.launcher.remove(&running.allocation, &hosts) {
-                // Their capacity is not free before nothing of them runs.
-                return Outcome::NoSpace { reason: describe(&error), has_written: false };
+    fn remove_instances(&self, running: &Attempt, hosts: &[u32]) {
+        let dir = &running.allocation.dir;
+        for host in hosts {
+            let removed =
+                (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
+            logged(dir, removed);
+            if let Err(error) = self.telemetry.forget_host(&running.plan.attempt, *host) {
+                tracing::error!("{error}");
             }
-            let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
-            // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the
-            // release.
-            let is_alone = |host: &&u32| {
-                (1..=running.allocation.instances)
-                    .all(|it| it == **host || !it.to_string().starts_with(&host.to_string()))
-            };
-            self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
-            for host in &hosts {
-                running.clear_host(*host);
-                let removed =
-                    (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
-                if let Err(error) = removed {
-                    tracing::error!("{}: {error}", dir.display());
-                }
-                if let Err(error) = self.telemetry.forget_host(&attempt, *host) {
-                    tracing::error!("{error}");
-                }
-            }
-        }
-        Outcome::Commit(Command::InstancesCleared { attempt, hosts })
-    }
-
-    /// What a plan on disk, its agents and their reports say.
-    fn known(&self, plan: &Plan) -> KnownPlan {
-        let mut hosts = (1..).take(plan.assignments.len());
-        KnownPlan {
-            is_warm: plan.allocation_id.is_some(),
-            is_complete: self.is_complete(&self.allocation_of(plan)),
-            has_reports: hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0)),
         }
     }
 
@@ -218,21 +230,38 @@ impl World {
         self.attempts.insert(Attempt::new(plan, allocation, &self.keys));
     }
 
-    /// Begins to release an attempt.
-    fn release(&self, attempt: AttemptId) -> Outcome {
-        self.prepared().remove(&attempt);
-        let Some(running) = self.attempts.get(&attempt) else { return self.end(attempt) };
-        self.retention(&running).map_or_else(|| self.leave(&attempt), Outcome::Retain)
+    /// What is known of an attempt that is released.
+    fn instance(&self, attempt: &AttemptId, running: Option<&Attempt>) -> Instance {
+        let all = self.attempts.all();
+        let allocations = all.iter().map(|it| (&*it.plan.attempt, &**it.plan.allocation_id()));
+        let read = || Plan::read(&run_dir(&self.runs, attempt)).ok().flatten().map(|plan| plan.found());
+        Instance {
+            plan: running.map(|running| running.plan.found()).or_else(read),
+            is_shared: serves_another(attempt, allocations),
+            agents: running.map(|running| {
+                let policy = self.policy_now(&running.plan);
+                Agents {
+                    job: running.plan.job.clone(),
+                    owner_has_ended: policy.as_ref().is_some_and(|policy| !self.has_more_trials(&policy.owner)),
+                    policy,
+                    connected: u32::try_from(running.connected()).unwrap_or(u32::MAX),
+                    is_complete: self.is_complete(&running.allocation),
+                }
+            }),
+        }
     }
 
     /// Has the agents of an attempt exit.
-    fn leave(&self, attempt: &AttemptId) -> Outcome {
-        if let Some(running) = self.attempts.get(attempt) {
-            self.release_claims(running.plan.allocation_id());
-            self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
-            self.attempts.order_all(attempt, &Order::Release);
+    fn leave(&self, running: &Attempt) {
+        self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
+        running.order_all(&Order::Release);
+        let (machines, attempt) = (self.machines.clone(), running.plan.attempt.clone());
+        let ended = move |_| machines.send(lanes::Event::AgentEnded { attempt: attempt.clone() });
+        match self.launcher.watch(&running.allocation, Box::new(ended)) {
+            // A repeated release is watched already.
+            Ok(watch) => drop(running.exit_watch.set(watch)),
+            Err(error) => tracing::warn!("{}", describe(&error)),
         }
-        Outcome::Leaving
     }
 
     /// Whether agents of an attempt run, and whether they are still sending files.
@@ -244,36 +273,11 @@ impl World {
             (is_running, running.is_mirroring())
         })
     }
+}
 
-    fn end(&self, attempt: AttemptId) -> Outcome {
-        self.clear(&attempt);
-        Outcome::Commit(Command::Released { attempt })
-    }
-
-    /// Ends an attempt's processes and removes its files, links and what is left of its sandboxes.
-    pub(crate) fn clear(&self, attempt: &AttemptId) {
-        let running = self.attempts.all();
-        // Then its processes and their directory are the other attempt's now.
-        let is_shared =
-            serves_another(attempt, running.iter().map(|it| (&*it.plan.attempt, &**it.plan.allocation_id())));
-        let dir = run_dir(&self.runs, attempt);
-        if !is_shared {
-            self.end_agents(attempt, &dir);
-        }
-        self.attempts.remove(attempt);
-        self.trees.release(attempt);
-        if !is_shared && let Err(error) = (self.remove_tree)(&dir) {
-            tracing::error!("{}: {error}", dir.display());
-        }
-        self.forget_reports(attempt);
-    }
-
-    fn end_agents(&self, attempt: &AttemptId, dir: &Path) {
-        let plan = Plan::read(dir).ok().flatten();
-        // Without a plan no agent was started here, or it is that of a warm instance.
-        let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
-        let without_plan = || self.allocation(attempt, u32::try_from(started()).unwrap_or(u32::MAX));
-        let allocation = plan.as_ref().map_or_else(without_plan, |plan| self.allocation_of(plan));
-        self.end_allocation(plan.as_ref().map_or(attempt, Plan::allocation_id), &allocation);
+/// What cannot be removed fails nothing.
+fn logged(dir: &Path, removed: io::Result<()>) {
+    if let Err(error) = removed {
+        tracing::error!("{}: {error}", dir.display());
     }
 }

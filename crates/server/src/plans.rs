@@ -7,9 +7,10 @@ use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
 use shoal_plane::{AttemptId, Packing, TrialLaunch};
+use shoal_runtime::steps::Launch;
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Builtin, Image, attempts::Plan, clock::now_ms, launches::Launch, options::image_of, warm, world::World};
+use crate::{Builtin, Image, attempts::Plan, clock::now_ms, options::image_of, warm, world::World};
 
 impl World {
     /// What an attempt's agents are told; makes their channels ready.

@@ -6,10 +6,7 @@ use std::{
 };
 
 use shoal_plane::{AttemptId, State};
-use shoal_runtime::{
-    recovery::{Found, FoundPlan, recover},
-    warm_pool::AllocationId,
-};
+use shoal_runtime::recovery::{Found, recover};
 
 use crate::{attempts::Plan, world::World};
 
@@ -35,16 +32,15 @@ pub(crate) fn restore(world: &World, live: &BTreeSet<AttemptId>) -> Vec<(Attempt
             tracing::error!("{}: {error}", entry.path().display());
             None
         });
-        let known = plan.as_ref().map(|plan| FoundPlan {
-            allocation: AllocationId(plan.allocation_id().to_owned()),
-            key: plan.reuse.as_ref().map(|policy| policy.key.clone()),
-        });
+        let known = plan.as_ref().map(Plan::found);
         plans.extend(plan.map(|plan| (attempt.clone(), plan)));
         found.push(Found { attempt, plan: known });
     }
     let recovery = recover(live, found);
     recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)).for_each(|plan| world.adopt(plan));
-    recovery.clear.iter().for_each(|attempt| world.clear(attempt));
+    for (attempt, steps) in recovery.clear {
+        world.perform(&attempt, steps);
+    }
     world.trees.sweep();
     if let Err(error) = world.pools_of_before_end() {
         tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");

@@ -1,29 +1,28 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
 //! `shoal_runtime::lanes`, until the job is stopped.
 
-use shoal_plane::{AttemptId, Command};
-use shoal_runtime::lanes::{Outcome, WritePolicy};
+use shoal_plane::AttemptId;
+use shoal_runtime::steps::{Outcome, WritePolicy};
 use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
 
 use crate::{artifacts, attempts::run_dir, error_chain::describe, world::World};
 
 impl World {
+    /// # Errors
+    /// Why they cannot be stored.
     pub(crate) fn store_artifacts(
         &self,
         job: &str,
-        attempt: AttemptId,
+        attempt: &AttemptId,
         number: u32,
         hosts: &[u32],
         write: WritePolicy,
-    ) -> Outcome {
-        let request = match self.request(job) {
-            Ok(request) => request,
-            Err(reason) => return Outcome::Commit(Command::ArtifactsFailed { attempt, reason }),
-        };
-        let dir = run_dir(&self.runs, &attempt);
+    ) -> Result<Outcome, String> {
+        let request = self.request(job)?;
+        let dir = run_dir(&self.runs, attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
         let no_space =
-            |has_written| Outcome::NoSpace { reason: format!("they have {needed} bytes as sent"), has_written };
+            |has_written| Ok(Outcome::NoSpace { reason: format!("they have {needed} bytes as sent"), has_written });
         let is_stopping = self.is_stopping(job);
         // The outcome of a job that is being stopped waits for nothing.
         let is_last = is_stopping || write == WritePolicy::Always;
@@ -43,10 +42,7 @@ impl World {
             }
             stored => stored,
         };
-        Outcome::Commit(match stored {
-            Ok(()) => Command::ArtifactsStored { attempt },
-            Err(error) => Command::ArtifactsFailed { attempt, reason: self.without_paths(&describe(&error)) },
-        })
+        stored.map(|()| Outcome::Done).map_err(|error| describe(&error))
     }
 
     /// Whether a client or a time limit stops the job: its instances may have ended in any way.

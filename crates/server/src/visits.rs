@@ -1,37 +1,31 @@
-//! Visits to running instances: between a client, who asks and feeds and reads over HTTP, and the
-//! connection that an agent has opened for it.
-//!
-//! A visit is held by its client's asking: when its connection ends while it waits for output, or
-//! nobody has asked for [`PATIENCE`], the visit is over, and its command is killed. What is under
-//! way is bounded both ways: who puts out more than is read waits, and who feeds more than is taken
-//! is told to come again.
+//! Visits to running instances: carries bytes between a client, who writes and reads over HTTP, and
+//! the connection that an agent has opened for it, as [`shoal_runtime::visit`] decides.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io,
     net::Shutdown,
     os::unix::net::UnixStream,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use shoal_link::{Decoder, Frame, Hello, Stream, ToAgent, ToServer, VisitEnd};
 use shoal_plane::AttemptId;
-use tokio::sync::Notify;
+use shoal_runtime::{
+    ConnId, Visit,
+    visit::{Event, Io, RequestId},
+};
+use tokio::sync::oneshot;
 
-use crate::agent_stream::{AgentSender, read_some};
+use crate::{
+    agent_stream::{AgentSender, read_some},
+    clock,
+};
 
-/// How long a visit lives without its client.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long an agent may take to come for it.
-const ARRIVAL: Duration = Duration::from_secs(20);
-/// How long a reader waits for output, and a feeder for room.
-const HOLD: Duration = Duration::from_secs(3);
-/// Bytes that may wait in each direction.
-const MOST_BYTES: usize = 1 << 20;
-/// How often threads that wait for others look at the time.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often threads that wait for others have the machine's timers checked.
+const TIMER_CHECK: Duration = Duration::from_secs(1);
 
 /// All visits that go on.
 #[derive(Debug, Default)]
@@ -43,55 +37,71 @@ pub(crate) struct Session {
     attempt: AttemptId,
     host: u32,
     state: Mutex<State>,
-    /// For threads.
+    /// For the thread that reads the agent's connection.
     changed: Condvar,
-    /// For the client's requests: there is an agent, output, or the end.
-    output: Notify,
-    /// There is room for input.
-    room: Notify,
 }
+
+/// Pieces of output, and the end behind the last ones.
+type Output = (Vec<(Stream, Vec<u8>)>, Option<VisitEnd>);
 
 #[derive(Debug)]
 struct State {
-    arrived: bool,
-    output: VecDeque<(Stream, Vec<u8>)>,
-    output_bytes: usize,
-    input: VecDeque<Frame<ToAgent>>,
-    input_bytes: usize,
-    end: Option<VisitEnd>,
-    asked: Instant,
-    /// The client has said that it goes, or its connection has ended while it waited.
-    left: bool,
+    machine: Visit,
+    last_request: u64,
+    held: HashMap<RequestId, Held>,
+    output: Vec<(Stream, Vec<u8>)>,
+    agent: Option<Agent>,
+    refused: Option<ConnId>,
 }
 
-/// A request that waits. Its future is dropped when its connection ends.
-struct Waits<'a>(Option<&'a Session>);
+/// A client's request that is not answered yet.
+#[derive(Debug)]
+enum Held {
+    Start(oneshot::Sender<bool>),
+    Read(oneshot::Sender<Output>),
+    Write(Vec<Frame<ToAgent>>, oneshot::Sender<bool>),
+}
 
-impl Drop for Waits<'_> {
+#[derive(Debug)]
+struct Agent {
+    stream: UnixStream,
+    input: mpsc::Sender<Frame<ToAgent>>,
+    may_read: bool,
+}
+
+/// A request that is held. Its future is dropped when its connection ends.
+struct Request<'a> {
+    session: &'a Session,
+    id: RequestId,
+    is_answered: bool,
+}
+
+impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.0.inspect(|session| session.leave());
+        if !self.is_answered {
+            let mut state = self.session.lock();
+            state.held.remove(&self.id);
+            self.session.handle_in(&mut state, Event::Abandoned(self.id));
+        }
     }
 }
 
 impl Visits {
     /// A visit that waits for its agent.
     pub(crate) fn open(&self, id: &str, attempt: &AttemptId, host: u32) -> Arc<Session> {
+        let now = clock::now();
         let state = State {
-            arrived: false,
-            output: VecDeque::new(),
-            output_bytes: 0,
-            input: VecDeque::new(),
-            input_bytes: 0,
-            end: None,
-            asked: Instant::now(),
-            left: false,
+            machine: Visit::new(now),
+            last_request: 0,
+            held: HashMap::new(),
+            output: Vec::new(),
+            agent: None,
+            refused: None,
         };
-        let (changed, output, room) = (Condvar::new(), Notify::new(), Notify::new());
         let session =
-            Arc::new(Session { attempt: attempt.clone(), host, state: Mutex::new(state), changed, output, room });
+            Arc::new(Session { attempt: attempt.clone(), host, state: Mutex::new(state), changed: Condvar::new() });
         let mut all = self.lock();
-        // Those whose clients are gone and whose agents never came.
-        all.retain(|_, session| session.lock().asked.elapsed() < PATIENCE);
+        all.retain(|_, session| !session.lock().machine.is_abandoned(now));
         all.insert(id.to_owned(), session.clone());
         session
     }
@@ -109,31 +119,32 @@ impl Visits {
         &self,
         hello: &Hello,
         id: &str,
-        mut stream: UnixStream,
+        conn: ConnId,
+        stream: UnixStream,
         down: &AgentSender,
-        mut decoder: Decoder,
+        decoder: Decoder,
     ) -> io::Result<()> {
         let found = self.get(id).filter(|session| *session.attempt == hello.attempt && session.host == hello.host);
-        let Some(session) = found.filter(|session| session.arrive()) else {
-            return down.send(ToAgent::Refused { reason: format!("nobody waits for visit {id}") });
-        };
-        down.send(ToAgent::Ready)?;
-        stream.set_read_timeout(Some(LOOK))?;
+        let refused = || down.send(ToAgent::Refused { reason: format!("nobody waits for visit {id}") });
+        let Some(session) = found else { return refused() };
         // Who does not take its input is waited for: the client is told to come again meanwhile.
         stream.set_write_timeout(None)?;
+        let (input, frames) = mpsc::channel();
+        if !session.serve(conn, stream.try_clone()?, input) {
+            return refused();
+        }
         let feeder = {
             let (session, down) = (session.clone(), down.clone());
-            thread::Builder::new().name("visit".into()).stack_size(128 << 10).spawn(move || session.feed(&down))?
+            let feed = move || session.feed(&frames, &down);
+            thread::Builder::new().name("visit".into()).stack_size(128 << 10).spawn(feed)
         };
-        let end =
-            session.take(&mut stream, &mut decoder).unwrap_or_else(|error| VisitEnd::Broken { reason: broken(&error) });
-        session.finish(end);
-        // Not by way of `down`: who feeds may be held up there. One that is closed already is what
-        // is wanted.
-        let _ = stream.shutdown(Shutdown::Both);
+        let end = match &feeder {
+            Ok(_) => down.send(ToAgent::Ready).and_then(|()| session.take(stream, decoder)),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        session.handle(Event::Ended(end.unwrap_or_else(|error| VisitEnd::Broken { reason: broken(&error) })));
         // It only ends early by panicking, and then there is no more input.
-        let _ = feeder.join();
-        Ok(())
+        feeder.map(|feeder| drop(feeder.join()))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
@@ -149,28 +160,87 @@ fn broken(error: &io::Error) -> String {
 }
 
 impl Session {
-    /// The agent is there; `false` if another was before.
-    fn arrive(&self) -> bool {
+    /// Whether the agent has come in time.
+    pub(crate) async fn started(&self) -> bool {
+        self.ask(Held::Start, Event::Awaited).await.unwrap_or_default()
+    }
+
+    /// What there is of output, or after a while nothing; the end comes after all of it.
+    pub(crate) async fn read(&self) -> Output {
+        self.ask(Held::Read, Event::OutputWanted).await.unwrap_or_default()
+    }
+
+    /// Takes input if there is room for it, or soon will be; says whether it has.
+    pub(crate) async fn write(&self, frames: Vec<Frame<ToAgent>>) -> bool {
+        let bytes = frames.iter().map(length).sum();
+        let held = |answer| Held::Write(frames, answer);
+        self.ask(held, |request| Event::InputOffered(request, bytes)).await.unwrap_or_default()
+    }
+
+    /// Nobody wants it any more.
+    pub(crate) fn leave(&self) {
+        self.handle(Event::Left);
+    }
+
+    /// Waits for the machine's answer to a request. `None`: another answered in its place.
+    async fn ask<T>(
+        &self,
+        held: impl FnOnce(oneshot::Sender<T>) -> Held,
+        event: impl FnOnce(RequestId) -> Event,
+    ) -> Option<T> {
+        let (sender, mut answer) = oneshot::channel();
+        let id = {
+            let mut state = self.lock();
+            state.last_request += 1;
+            let id = RequestId(state.last_request);
+            state.held.insert(id, held(sender));
+            id
+        };
+        let mut request = Request { session: self, id, is_answered: false };
+        self.handle(event(id));
+        loop {
+            let deadline = self.lock().machine.deadline();
+            tokio::select! {
+                answer = &mut answer => {
+                    request.is_answered = true;
+                    return answer.ok();
+                }
+                () = clock::until(deadline) => self.handle(Event::Timeout),
+            }
+        }
+    }
+
+    /// Whether the connection is the visit's.
+    fn serve(&self, conn: ConnId, stream: UnixStream, input: mpsc::Sender<Frame<ToAgent>>) -> bool {
         let mut state = self.lock();
-        let is_first = !std::mem::replace(&mut state.arrived, true);
-        drop(state);
-        self.output.notify_one();
-        is_first
+        let before = state.agent.replace(Agent { stream, input, may_read: false });
+        state.refused = None;
+        self.handle_in(&mut state, Event::Arrived(conn));
+        if state.refused == Some(conn) {
+            state.agent = before;
+            return false;
+        }
+        true
     }
 
     /// Takes what the agent sends until it says how the visit ended.
-    fn take(&self, stream: &mut UnixStream, decoder: &mut Decoder) -> io::Result<VisitEnd> {
+    fn take(&self, mut stream: UnixStream, mut decoder: Decoder) -> io::Result<VisitEnd> {
+        stream.set_read_timeout(Some(TIMER_CHECK))?;
         loop {
+            self.await_room()?;
             match decoder.next::<ToServer>().map_err(io::Error::other)? {
                 Some(Frame::Chunk(chunk)) => {
                     let (of, bytes) = Stream::of(&chunk).ok_or_else(|| io::Error::other("a chunk without a stream"))?;
-                    self.put_out(of, bytes)?;
+                    let mut state = self.lock();
+                    state.output.push((of, bytes.to_vec()));
+                    state.agent.iter_mut().for_each(|agent| agent.may_read = false);
+                    self.handle_in(&mut state, Event::OutputArrived(bytes.len()));
                 }
                 Some(Frame::Message(ToServer::VisitEnded(end))) => return Ok(end),
                 Some(_) => return Err(io::Error::other("only output comes on a visit's connection")),
-                None => match read_some(stream, decoder) {
+                None => match read_some(&mut stream, &mut decoder) {
                     Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                        self.is_wanted()?;
+                        self.handle(Event::Timeout);
                     }
                     read => read?,
                 },
@@ -178,136 +248,96 @@ impl Session {
         }
     }
 
-    /// Fails when the client has been away for too long.
-    fn is_wanted(&self) -> io::Result<()> {
-        let state = self.lock();
-        let is_left = state.left || state.asked.elapsed() >= PATIENCE;
-        if is_left { Err(io::Error::other("nobody waits for its output any more")) } else { Ok(()) }
-    }
-
-    /// Nobody wants it any more.
-    pub(crate) fn leave(&self) {
-        self.lock().left = true;
-        self.changed.notify_all();
-    }
-
-    fn put_out(&self, of: Stream, bytes: &[u8]) -> io::Result<()> {
+    /// Waits until the agent may be read; fails once its connection is closed.
+    fn await_room(&self) -> io::Result<()> {
         let mut state = self.lock();
-        while state.output_bytes >= MOST_BYTES {
-            drop(state);
-            self.is_wanted()?;
-            state = self.changed.wait_timeout(self.lock(), LOOK).expect("no holder of this lock panics").0;
-        }
-        state.output_bytes += bytes.len();
-        state.output.push_back((of, bytes.to_vec()));
-        drop(state);
-        self.output.notify_one();
-        Ok(())
-    }
-
-    fn finish(&self, end: VisitEnd) {
-        self.lock().end.get_or_insert(end);
-        self.changed.notify_all();
-        self.output.notify_one();
-        self.room.notify_one();
-    }
-
-    /// Passes input on until the visit is over.
-    fn feed(&self, down: &AgentSender) {
         loop {
-            let frame = {
-                let mut state = self.lock();
-                loop {
-                    if state.end.is_some() {
-                        return;
-                    }
-                    if let Some(frame) = state.input.pop_front() {
-                        break frame;
-                    }
-                    state = self.changed.wait(state).expect("no holder of this lock panics");
-                }
-            };
-            // If it cannot be sent the connection is at its end, which its reader sees.
-            let sent = down.send_frame(&frame);
-            if let Frame::Chunk(bytes) = &frame {
-                self.lock().input_bytes -= bytes.len();
+            match &state.agent {
+                None => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Some(agent) if agent.may_read => return Ok(()),
+                Some(_) => {}
             }
-            self.room.notify_one();
-            if sent.is_err() {
+            state = self.changed.wait_timeout(state, TIMER_CHECK).expect("no holder of this lock panics").0;
+            self.handle_in(&mut state, Event::Timeout);
+        }
+    }
+
+    /// Sends the agent what the client has written, until its connection is closed.
+    fn feed(&self, frames: &mpsc::Receiver<Frame<ToAgent>>, down: &AgentSender) {
+        for frame in frames {
+            // If it cannot be sent the connection is at its end, which its reader sees.
+            if down.send_frame(&frame).is_err() {
                 return;
             }
+            self.handle(Event::InputSent(length(&frame)));
         }
     }
 
-    /// Waits for the agent; says whether it has come.
-    pub(crate) async fn arrived(&self) -> bool {
-        let until = tokio::time::Instant::now() + ARRIVAL;
-        loop {
-            if self.lock().arrived {
-                return true;
-            }
-            if tokio::time::timeout_at(until, self.output.notified()).await.is_err() {
-                return self.lock().arrived;
-            }
+    fn handle(&self, event: Event) {
+        self.handle_in(&mut self.lock(), event);
+    }
+
+    fn handle_in(&self, state: &mut State, event: Event) {
+        for io in state.machine.handle(event, clock::now()) {
+            self.perform(state, io);
         }
     }
 
-    /// What there is of output, or after a while nothing; the end comes after all of it.
-    pub(crate) async fn read(&self) -> (Vec<(Stream, Vec<u8>)>, Option<VisitEnd>) {
-        let until = tokio::time::Instant::now() + HOLD;
-        let mut waits = Waits(Some(self));
-        loop {
-            let is_over = {
-                let mut state = self.lock();
-                state.asked = Instant::now();
-                if !state.output.is_empty() {
-                    state.output_bytes = 0;
-                    let output = state.output.drain(..).collect();
-                    let end = state.end.clone();
-                    drop(state);
-                    self.changed.notify_all();
-                    waits.0 = None;
-                    return (output, end);
+    /// A client that does not wait for its answer any more has its connection closed, which ends
+    /// the visit.
+    fn perform(&self, state: &mut State, io: Io) {
+        match io {
+            Io::Started(request, has_agent) => {
+                if let Some(Held::Start(answer)) = state.held.remove(&request) {
+                    let _ = answer.send(has_agent);
                 }
-                state.end.clone()
-            };
-            if is_over.is_some() || tokio::time::timeout_at(until, self.output.notified()).await.is_err() {
-                waits.0 = None;
-                return (Vec::new(), is_over);
             }
-        }
-    }
-
-    /// Takes input if there is room for it, or soon will be; says whether it has.
-    pub(crate) async fn write(&self, frames: Vec<Frame<ToAgent>>) -> bool {
-        let until = tokio::time::Instant::now() + HOLD;
-        loop {
-            {
-                let mut state = self.lock();
-                // Nobody reads it any more: that is said to the reader.
-                if state.end.is_some() {
-                    return true;
+            Io::Deliver(request, end) => {
+                if let Some(Held::Read(answer)) = state.held.remove(&request) {
+                    let _ = answer.send((std::mem::take(&mut state.output), end));
                 }
-                if state.input_bytes < MOST_BYTES {
-                    for frame in frames {
-                        if let Frame::Chunk(bytes) = &frame {
-                            state.input_bytes += bytes.len();
-                        }
-                        state.input.push_back(frame);
+            }
+            Io::Take(request) => {
+                if let Some(Held::Write(frames, answer)) = state.held.remove(&request) {
+                    if let Some(agent) = &state.agent {
+                        // Its feeder ends with the connection.
+                        frames.into_iter().for_each(|frame| drop(agent.input.send(frame)));
                     }
-                    drop(state);
-                    self.changed.notify_all();
-                    return true;
+                    let _ = answer.send(true);
                 }
             }
-            if tokio::time::timeout_at(until, self.room.notified()).await.is_err() {
-                return false;
+            Io::Repeat(request) => {
+                if let Some(Held::Write(_, answer)) = state.held.remove(&request) {
+                    let _ = answer.send(false);
+                }
+            }
+            Io::Serve(_) => {}
+            Io::Refuse(conn) => state.refused = Some(conn),
+            Io::Read => {
+                state.agent.iter_mut().for_each(|agent| agent.may_read = true);
+                self.changed.notify_all();
+            }
+            Io::Close => {
+                if let Some(agent) = state.agent.take() {
+                    // Who writes to it may be held up and has the sender: not by way of that. One
+                    // that is closed already is what is wanted.
+                    let _ = agent.stream.shutdown(Shutdown::Both);
+                }
+                self.changed.notify_all();
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// Bytes of input in a frame.
+fn length(frame: &Frame<ToAgent>) -> usize {
+    match frame {
+        Frame::Chunk(bytes) => bytes.len(),
+        _ => 0,
     }
 }
 

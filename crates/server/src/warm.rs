@@ -11,7 +11,8 @@ use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
 use shoal_plane::{AttemptId, TuningName};
 use shoal_runtime::{
     ConnId,
-    warm_pool::{AllocationId, Event, Grant, Io, Retention, ReusePolicy},
+    steps::Outcome,
+    warm_pool::{AllocationId, Event, Io, ReusePolicy},
 };
 use shoal_store::ResourceKind;
 use shoal_wire::CreateTrainingJob;
@@ -20,7 +21,6 @@ use crate::{
     agent_stream::{AgentSender, read_some},
     attempts::{Attempt, NETWORK_FILE, Plan, run_dir},
     hex::sha256_hex,
-    launches::Prepared,
     world::World,
 };
 
@@ -78,11 +78,16 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
 impl World {
     /// Performs an output of the pool; returns its answer, if it has one.
     pub(crate) fn perform_for_pool(&self, io: Io) -> Option<Event> {
+        if let Some((attempt, steps)) = io.steps() {
+            return match self.perform(&attempt, steps) {
+                Outcome::Failed(reason) => {
+                    tracing::warn!("attempt {attempt} cannot be assigned a warm instance: {reason}");
+                    io.failed()
+                }
+                _ => io.done(),
+            };
+        }
         match io {
-            Io::Park { attempt } => {
-                self.attempts.order_all(&attempt, &Order::Park);
-                None
-            }
             Io::ReadKeepAlive { job } => {
                 let seconds = self.request(&job).ok()?.resources.keep_alive_s;
                 Some(Event::KeepAlive { job, seconds })
@@ -94,20 +99,6 @@ impl World {
                 let is_mirroring = running.is_some_and(|running| running.is_mirroring());
                 Some(Event::Checked { allocation, is_running, is_mirroring })
             }
-            Io::Clear { attempt, retention } => {
-                if let Some(running) = self.attempts.get(&attempt) {
-                    self.remove_attempt(&running);
-                }
-                self.pool_is_kept(&retention.policy, &retention.job);
-                Some(Event::Cleared { allocation: retention.allocation })
-            }
-            Io::Assign { attempt, allocation } => Some(match self.assign(&attempt, &allocation) {
-                Ok(()) => Event::Assigned { attempt },
-                Err(error) => {
-                    tracing::warn!("attempt {attempt} cannot be assigned a warm instance: {error}");
-                    Event::AssignFailed { attempt }
-                }
-            }),
             Io::Serve { attempt, conns } => {
                 let running = self.attempts.get(&attempt)?;
                 let serve = || ToAgent::Serve { attempt: attempt.to_string(), token: running.token.clone() };
@@ -115,19 +106,6 @@ impl World {
                     .into_iter()
                     .all(|conn| self.idle_agents.get(conn).is_some_and(|agent| agent.send(serve()).is_ok()));
                 (!sent).then_some(Event::ServeFailed { attempt })
-            }
-            Io::Unassign { attempt, instance } => {
-                tracing::warn!(
-                    "the warm instance {} does not answer: attempt {attempt} gets a new one",
-                    instance.allocation.0
-                );
-                if let Some(running) = self.attempts.get(&attempt) {
-                    running.instance_given_up();
-                }
-                self.attempts.remove(&attempt);
-                self.end_warm(&[instance]);
-                self.forget_reports(&attempt);
-                Some(Event::Unassigned { attempt })
             }
             Io::Refuse(conn) => {
                 if let Some(agent) = self.idle_agents.get(conn) {
@@ -143,95 +121,54 @@ impl World {
                 None
             }
             Io::End(instances) => {
-                self.end_warm(&instances);
+                let all: Vec<_> = instances.into_iter().map(|it| (it.allocation.0, it.hosts)).collect();
+                self.end_allocations(&all);
                 None
             }
-            // The driver carries it to its machine.
-            Io::Lane(_) => None,
+            // They have steps, or the driver carries it to its machine.
+            Io::Park { .. } | Io::Clear { .. } | Io::Assign { .. } | Io::Unassign { .. } | Io::Lane(_) => None,
         }
     }
 
-    /// An attempt's instance as it could be retained; its channels are claimed for it then.
-    pub(crate) fn retention(&self, running: &Attempt) -> Option<Retention> {
-        let plan = &running.plan;
-        let policy = match &plan.reuse {
-            Some(policy) if !policy.owner.is_empty() => {
-                Some(policy.clone()).filter(|policy| self.has_more_trials(&policy.owner))
-            }
+    /// Which attempts may have an attempt's instance after it, as things are now.
+    pub(crate) fn policy_now(&self, plan: &Plan) -> Option<ReusePolicy> {
+        match &plan.reuse {
+            Some(policy) if !policy.owner.is_empty() => Some(policy.clone()),
             // `UpdateTrainingJob` may have changed for how long.
             _ => policy_of_job(plan, &self.request(&plan.job).ok()?),
-        }?;
-        if running.connected() < plan.assignments.len() || !self.is_complete(&running.allocation) {
-            return None;
         }
-        let allocation = AllocationId(plan.allocation_id().to_owned());
-        for channel in plan.assignments.iter().flat_map(|it| &it.channels) {
-            self.trees.claim(&self.trees.path_of(&channel.tree), &claim(&allocation.0));
-        }
-        Some(Retention { allocation, job: plan.job.clone(), policy, hosts: running.allocation.instances })
     }
 
     /// Whether a tuning job may start more trials.
-    fn has_more_trials(&self, tuning: &str) -> bool {
+    pub(crate) fn has_more_trials(&self, tuning: &str) -> bool {
         self.rows.resource(ResourceKind::TUNING_JOB, tuning).is_ok_and(|row| row.is_some_and(|row| !row.ended))
     }
 
-    /// Writes an attempt's plan for a warm instance, and admits its agents from now on.
-    fn assign(&self, attempt: &AttemptId, allocation: &AllocationId) -> io::Result<()> {
-        let plan = match self.prepared().get_mut(attempt) {
-            Some(Prepared { plan, .. }) => Plan { allocation_id: Some(allocation.0.clone()), ..plan.clone() },
-            None => return Err(io::ErrorKind::NotFound.into()),
-        };
-        plan.write(&run_dir(&self.runs, attempt))?;
-        self.attempts.insert(Attempt::new(plan.clone(), self.allocation_of(&plan), &self.keys).awaiting_instance());
-        Ok(())
-    }
-
-    /// All agents of a warm instance have connected for their attempt.
-    pub(crate) fn begin_warm(&self, plan: &Plan, grant: &Grant) {
-        if let Some(attempt) = self.attempts.get(&plan.attempt) {
-            attempt.instance_connected();
+    /// Has the agents of an attempt clear it away; its channels are claimed for its instance.
+    pub(crate) fn park(&self, running: &Attempt) {
+        let allocation = AllocationId(running.plan.allocation_id().clone());
+        for channel in running.plan.assignments.iter().flat_map(|it| &it.channels) {
+            self.trees.claim(&self.trees.path_of(&channel.tree), &claim(&allocation));
         }
-        self.release_claims(&grant.allocation.0);
-        self.pool_is_used(plan, Some((&grant.from, grant.idle)));
+        running.order_all(&Order::Park);
     }
 
     /// The attempt that the instance serves has claimed its channels itself, or nothing reads them
     /// any more.
-    pub(crate) fn release_claims(&self, allocation: &str) {
+    pub(crate) fn release_claims(&self, allocation: &AllocationId) {
         self.trees.release(&claim(allocation));
     }
 
-    fn end_warm(&self, instances: &[Retention]) {
-        let allocations: Vec<_> =
-            instances.iter().map(|it| (&it.allocation.0, self.allocation(&it.allocation.0, it.hosts))).collect();
-        self.end_allocations(allocations.iter().map(|(id, allocation)| (*id, allocation)));
-        allocations.iter().for_each(|(id, _)| self.release_claims(id));
-    }
-
-    /// Removes what the server has of an attempt whose instance stays, but the numbers of its
-    /// reports.
-    fn remove_attempt(&self, attempt: &Attempt) {
-        let id = &attempt.plan.attempt;
-        self.attempts.remove(id);
-        self.trees.release(id);
-        let dir = run_dir(&self.runs, id);
-        let removed = if attempt.plan.allocation_id() == id {
-            // The agents' own directories and files stay.
-            let hosts = u32::try_from(attempt.plan.assignments.len()).unwrap_or(u32::MAX);
-            let network = match fs::remove_file(dir.join(NETWORK_FILE)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
-            network
-                .and_then(|()| crate::parts::remove(&dir, 1..=hosts))
-                .and_then(|()| fs::remove_file(dir.join(Plan::FILE)))
-        } else {
-            (self.remove_tree)(&dir)
-        };
-        if let Err(error) = removed {
-            tracing::error!("{}: {error}", dir.display());
+    /// Removes what the server has of an attempt in the directory of its own instance; the agents'
+    /// own directories and files stay.
+    pub(crate) fn remove_plan(&self, attempt: &AttemptId, hosts: u32) -> io::Result<()> {
+        let dir = run_dir(&self.runs, attempt);
+        match fs::remove_file(dir.join(NETWORK_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        crate::parts::remove(&dir, 1..=hosts)?;
+        fs::remove_file(dir.join(Plan::FILE))
     }
 
     /// Serves the connection of an agent that serves no attempt, until its end.
@@ -258,6 +195,6 @@ impl World {
 }
 
 /// In whose name a warm instance reads its channels.
-fn claim(allocation: &str) -> String {
-    format!("kept {allocation}")
+fn claim(allocation: &AllocationId) -> String {
+    format!("kept {}", allocation.0)
 }

@@ -77,10 +77,20 @@ impl World {
     /// # Errors
     /// The storage's.
     pub(crate) fn warm_pool(&self, job: &str) -> Result<Option<WarmPool>, StoreError> {
-        let shown =
-            |it: WarmPoolRow| WarmPool { retained_s: retained(&it), status: it.status, reused_by: it.reused_by };
         Ok(self.telemetry.warm_pool(job)?.map(shown))
     }
+
+    /// The same of several jobs, each in its place.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) fn warm_pools(&self, jobs: &[&str]) -> Result<Vec<Option<WarmPool>>, StoreError> {
+        Ok(self.telemetry.warm_pools_of(jobs)?.into_iter().map(|row| row.map(shown)).collect())
+    }
+}
+
+fn shown(row: WarmPoolRow) -> WarmPool {
+    WarmPool { retained_s: retained(&row), status: row.status, reused_by: row.reused_by }
 }
 
 /// Seconds that instances have been kept, of those that still are until now.

@@ -87,11 +87,4 @@ impl World {
     pub(crate) fn prepared(&self) -> MutexGuard<'_, HashMap<AttemptId, Prepared>> {
         self.prepared.lock().expect("no holder of this lock panics")
     }
-
-    /// Removes the numbers up to which the server has an attempt's reports.
-    pub(crate) fn forget_reports(&self, attempt: &AttemptId) {
-        if let Err(error) = self.telemetry.forget(attempt) {
-            tracing::error!("{error}");
-        }
-    }
 }

@@ -6,7 +6,8 @@ use std::{
     panic::{self, AssertUnwindSafe},
 };
 
-use shoal_plane::{AttemptId, Event, Fact, apply};
+use shoal_plane::{AttemptId, Event, Fact, StudyRecord, apply};
+use shoal_tuner::{Ask, Record};
 
 use crate::{
     Bug, SimRun,
@@ -43,8 +44,10 @@ pub(crate) fn run(
         Ok(()) => {
             let outcomes = world.jobs.iter().map(|job| (job.name.clone(), outcome::of(&world, job))).collect();
             let first = world.tunings.first().and_then(|tuning| world.disk.records.remove(&tuning.name));
+            // Whether the study is asked again depends on when the last trial that it stopped ends.
+            let is_news = |it: &StudyRecord| !matches!(it.record, Record::Asked { answer: Ask::End, .. });
             Ok(SimRun {
-                sequence: first.unwrap_or_default(),
+                sequence: first.into_iter().flatten().filter(is_news).collect(),
                 outcomes,
                 events: world.disk.events.len(),
                 replaced: world.replaced,
@@ -144,15 +147,15 @@ impl Simulation {
                 Ok(())
             }
             SimEvent::Perform { epoch, io } if self.serves(epoch) => self.perform(io),
+            SimEvent::Continue { epoch, attempt, steps, of } if self.serves(epoch) => {
+                self.perform_steps(attempt, steps, of)
+            }
             SimEvent::Completed { epoch, event } if self.serves(epoch) => {
                 self.happens(event);
                 Ok(())
             }
             SimEvent::TunerDue { epoch, tuning } if self.serves(epoch) => self.run_tuner(tuning),
             SimEvent::CheckAgents { epoch } if self.serves(epoch) => self.watch_agents(),
-            SimEvent::ClearingDue { epoch, attempt, hosts } if self.serves(epoch) => {
-                self.finish_clearing(attempt, hosts)
-            }
             SimEvent::ProcessEnded { epoch, allocation, host } if self.serves(epoch) => {
                 self.process_ended(&allocation, host)
             }
@@ -171,10 +174,10 @@ impl Simulation {
             SimEvent::Timeout { .. }
             | SimEvent::MachinesDue { .. }
             | SimEvent::Perform { .. }
+            | SimEvent::Continue { .. }
             | SimEvent::Completed { .. }
             | SimEvent::TunerDue { .. }
             | SimEvent::CheckAgents { .. }
-            | SimEvent::ClearingDue { .. }
             | SimEvent::ProcessEnded { .. }
             | SimEvent::Served { .. }
             | SimEvent::Written { .. }

@@ -11,8 +11,7 @@ use shoal_runtime::{
     Control, WarmPool,
     control::{Fold, FoldError, Folded, REFUSED_PAUSE},
     lanes::Lanes,
-    recovery::{Found, FoundPlan, recover},
-    warm_pool::AllocationId,
+    recovery::{Found, recover},
 };
 
 use crate::{
@@ -31,7 +30,7 @@ use connections::WATCH_MS;
 mod attempts;
 mod connections;
 mod driver;
-mod elastic;
+mod steps;
 mod warm;
 
 #[derive(Debug)]
@@ -173,18 +172,17 @@ impl Simulation {
         let control = Control::new(self.fold()?, self.clocks().mono);
         let (pending, state) = (control.pending(), control.state());
         let live: BTreeSet<AttemptId> = state.jobs().filter_map(|job| state.view(job)?.attempt).collect();
-        let found = |attempt: &AttemptId| Found {
-            attempt: attempt.clone(),
-            plan: self.disk.plans.get(attempt).map(|plan| FoundPlan {
-                allocation: AllocationId(plan.allocation.clone()),
-                key: plan.reuse.as_ref().map(|policy| policy.key.clone()),
-            }),
-        };
-        let mut recovery = recover(&live, self.disk.dirs.iter().map(found).collect());
+        let found = |attempt: &AttemptId| Found { attempt: attempt.clone(), plan: self.found_plan(attempt) };
+        let dirs = || self.disk.dirs.iter();
+        let mut recovery = recover(&live, dirs().map(found).collect());
         match self.bug {
             Some(Bug::ForgottenAttempts) => recovery.adopt.clear(),
             Some(Bug::ForgottenDirectories) => recovery.clear.clear(),
-            Some(Bug::SharedInstanceCleared) => recovery.clear = self.disk.dirs.difference(&live).cloned().collect(),
+            // As if no live attempt had a plan.
+            Some(Bug::SharedInstanceCleared) => {
+                let found = |attempt: &AttemptId| Found { attempt: attempt.clone(), plan: None };
+                recovery.clear = recover(&live, dirs().map(found).collect()).clear;
+            }
             _ => {}
         }
         self.server = Some(Server {
@@ -197,7 +195,6 @@ impl Simulation {
             machines_wake: None,
             attempts: BTreeMap::new(),
             prepared: BTreeMap::new(),
-            cancelled: BTreeSet::new(),
             ends: BTreeMap::new(),
             requests: BTreeMap::new(),
             studies: BTreeMap::new(),
@@ -207,8 +204,10 @@ impl Simulation {
                 self.insert_attempt(Attempt::new(plan));
             }
         }
-        for attempt in recovery.clear {
-            self.clear(&attempt)?;
+        for (attempt, steps) in recovery.clear {
+            for step in self.with_bugs(&attempt, steps)? {
+                self.step(&attempt, step, None)?;
+            }
         }
         if self.bug != Some(Bug::ForgottenActions) {
             self.dispatch(pending);

@@ -207,13 +207,15 @@ impl Database {
     /// Runs `work` on one consistent view of the last commit.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let idle = lock(&self.readers).pop();
-        let mut reader = match idle {
+        let reader = match idle {
             Some(reader) => reader,
             None => self.open_reader()?,
         };
-        let tx = reader.transaction()?;
-        let value = work(&tx);
-        drop(tx);
+        let step = |sql: &str| reader.prepare_cached(sql)?.execute([]);
+        step("BEGIN")?;
+        // A panic takes the connection along.
+        let value = work(&reader);
+        step("COMMIT")?;
         let mut readers = lock(&self.readers);
         if readers.len() < READERS_KEPT {
             readers.push(reader);

@@ -34,10 +34,15 @@ impl Telemetry {
     /// # Errors
     /// The storage's.
     pub fn warm_pool(&self, job: &str) -> Result<Option<WarmPoolRow>, StoreError> {
-        self.database.read(|connection| {
-            let mut select = connection.prepare_cached(&format!("{SELECT} WHERE job = ?"))?;
-            Ok(select.query_row([job], read).optional()?)
-        })
+        self.database.read(|connection| get(connection, job))
+    }
+
+    /// The same of several jobs, each in its place.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn warm_pools_of(&self, jobs: &[&str]) -> Result<Vec<Option<WarmPoolRow>>, StoreError> {
+        self.database.read(|connection| jobs.iter().map(|job| get(connection, job)).collect())
     }
 
     /// All rows of a status, by job.
@@ -64,6 +69,11 @@ impl Telemetry {
 }
 
 const SELECT: &str = "SELECT job, status, since_ms, retained_s, reused_by FROM warm_pool";
+
+fn get(connection: &Connection, job: &str) -> Result<Option<WarmPoolRow>, StoreError> {
+    let mut select = connection.prepare_cached(&format!("{SELECT} WHERE job = ?"))?;
+    Ok(select.query_row([job], read).optional()?)
+}
 
 fn put(tx: &Connection, row: &WarmPoolRow) -> Result<(), StoreError> {
     let WarmPoolRow { job, status, since_ms, retained_s, reused_by } = row;
@@ -104,7 +114,9 @@ mod tests {
         assert_eq!((of("Available"), of("Reused").len()), (vec!["a".to_owned(), "b".to_owned()], 0));
         let reused = WarmPoolRow { reused_by: Some("c".to_owned()), ..row("a", "Reused", Some(3)) };
         telemetry.put_warm_pools(std::slice::from_ref(&reused)).unwrap();
-        assert_eq!(telemetry.warm_pool("a").unwrap(), Some(reused));
+        assert_eq!(telemetry.warm_pool("a").unwrap(), Some(reused.clone()));
+        let available = row("b", "Available", None);
+        assert_eq!(telemetry.warm_pools_of(&["b", "c", "a"]).unwrap(), [Some(available), None, Some(reused)]);
         assert_eq!((of("Available"), of("Reused")), (vec!["b".to_owned()], vec!["a".to_owned()]));
         telemetry.delete_warm_pool("a").unwrap();
         assert_eq!(telemetry.warm_pool("a").unwrap(), None);

@@ -70,7 +70,7 @@ pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{
     Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record,
 };
-pub use stored::Stored;
+pub use stored::{Stored, stored_output};
 pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,

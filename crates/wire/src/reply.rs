@@ -31,7 +31,7 @@ impl Reply {
 
     /// One page of a list, and the token of the next one if there is more.
     pub fn page(list: &str, items: impl Iterator<Item = Value>, token: &str, next: Option<&str>) -> Self {
-        let page = Self::of(json!({list: items.collect::<Value>()}));
+        let page = Self::of(object(list, items.collect()));
         match next {
             Some(next) => page.with(token, json!(next)),
             None => page,
@@ -48,6 +48,11 @@ impl Reply {
     pub fn with_notice(self, notice: Option<String>) -> Self {
         Self { notice, ..self }
     }
+}
+
+/// An object of one member, which `json!` would copy.
+pub(crate) fn object(member: &str, value: Value) -> Value {
+    Value::Object(Map::from_iter([(member.to_owned(), value)]))
 }
 
 /// An operation's reply in its service's protocol; status 200.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Call, Error, Input, Reply, SortOrder, Tag, TrainingJobDescription, call::read, constraints, refusal::refuse,
-    shape::Shape, tags, timestamp, training_job,
+    reply::object, shape::Shape, tags, timestamp, training_job,
 };
 use properties::Kind;
 pub use properties::{PropertyValue, properties};
@@ -183,7 +183,7 @@ impl<P> Condition<P> {
 }
 
 /// A training job as `Search` gives it: what Describe says, and its tags.
-pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDescription, tags: &[Tag]) -> Value {
+pub fn search_record(request: Map<String, Value>, description: &TrainingJobDescription, tags: &[Tag]) -> Value {
     let mut record = training_job::describe(request, description);
     record["Tags"] = tags::to_json(tags);
     record
@@ -192,8 +192,8 @@ pub fn search_record(request: &Map<String, Value>, description: &TrainingJobDesc
 impl Reply {
     /// `Search`: one page of [`search_record`]s or [`crate::tuning_search_record`]s, and how many
     /// there are on all pages.
-    pub fn search(resource: SearchResource, records: &[Value], next_token: Option<&str>, total: u64) -> Self {
-        let results = records.iter().map(|record| json!({resource.member(): record}));
+    pub fn search(resource: SearchResource, records: Vec<Value>, next_token: Option<&str>, total: u64) -> Self {
+        let results = records.into_iter().map(|record| object(resource.member(), record));
         Self::page("Results", results, "NextToken", next_token)
             .with("TotalHits", json!({"Value": total, "Relation": "EqualTo"}))
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, training_job, tuning_job};
+use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Output, training_job, tuning_job};
 
 /// Version of the stored form. A member that is added has a default and keeps the version; any
 /// other change is the next version, and `tests/golden/v<version>` keeps examples of each.
@@ -49,20 +49,39 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
     /// `InternalFailure`: the value is damaged, a later version wrote it, or it is empty, as
     /// [`Stored::from_raw`] failed.
     fn restore(stored: &[u8], raw: &[u8]) -> Result<Self, Error> {
-        let unreadable = |error: &dyn fmt::Display| {
-            Error::new(ErrorCode::InternalFailure, format!("The stored request cannot be read: {error}."))
-        };
-        if stored.is_empty() {
-            return Err(unreadable(&"an earlier version accepted it, and this one refuses it"));
-        }
-        let Versioned { v, mut request } =
-            serde_json::from_slice::<Versioned<Self>>(stored).map_err(|error| unreadable(&error))?;
-        if v != VERSION {
-            return Err(unreadable(&format!("it has version {v}, and this server reads version {VERSION}")));
-        }
+        let mut request: Self = read(stored)?;
         *request.raw_mut() = serde_json::from_slice(raw).map_err(|error| unreadable(&error))?;
         Ok(request)
     }
+}
+
+/// Where the artifacts of a stored training job go, without the rest of its typed value: pages of
+/// search results need no more.
+///
+/// # Errors
+/// Those of [`Stored::restore`].
+pub fn stored_output(stored: &[u8]) -> Result<Output, Error> {
+    #[derive(Deserialize)]
+    struct WithOutput {
+        output: Output,
+    }
+    read::<WithOutput>(stored).map(|request| request.output)
+}
+
+/// A typed value, or a part of it.
+fn read<T: DeserializeOwned>(stored: &[u8]) -> Result<T, Error> {
+    if stored.is_empty() {
+        return Err(unreadable(&"an earlier version accepted it, and this one refuses it"));
+    }
+    let Versioned { v, request } = serde_json::from_slice(stored).map_err(|error| unreadable(&error))?;
+    if v != VERSION {
+        return Err(unreadable(&format!("it has version {v}, and this server reads version {VERSION}")));
+    }
+    Ok(request)
+}
+
+fn unreadable(error: &dyn fmt::Display) -> Error {
+    Error::new(ErrorCode::InternalFailure, format!("The stored request cannot be read: {error}."))
 }
 
 impl Stored for CreateTrainingJob {

@@ -2,18 +2,21 @@
 
 use shoal_plane::{Action, AttemptId, Command};
 
-use crate::warm_pool::{self, Grant, Retention};
+use crate::{
+    steps::{Outcome, Step},
+    warm_pool::{self, Grant},
+};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The core requests it.
     Requested(Action),
-    /// An action was performed for an attempt.
+    /// Answer to [`Io::Perform`].
     Performed {
         /// Attempt id.
         attempt: AttemptId,
-        /// How it ended.
+        /// How the steps ended.
         outcome: Outcome,
     },
     /// The core was notified of a launch's delay.
@@ -53,8 +56,8 @@ pub enum Event {
         /// Attempt id.
         attempt: AttemptId,
     },
-    /// No agent of the attempt is connected any more.
-    Disconnected {
+    /// The process of an agent of the attempt, which was ordered to exit, has ended.
+    AgentEnded {
         /// Attempt id.
         attempt: AttemptId,
     },
@@ -71,71 +74,15 @@ pub enum Event {
     Timeout,
 }
 
-/// How an action, or a step of it, ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// Nothing follows.
-    Done,
-    /// The core waits for this.
-    Commit(Command),
-    /// The disk lacks space for it.
-    NoSpace {
-        /// For people.
-        reason: String,
-        /// It was found out by writing.
-        has_written: bool,
-    },
-    /// A launch has its channels, and no agents.
-    Prepared {
-        /// Of warm instances that it could use.
-        reuse_key: Option<String>,
-    },
-    /// A released attempt's instance could be retained.
-    Retain(Retention),
-    /// Agents were ordered to exit.
-    Leaving,
-}
-
-/// A later part of an action.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Of a launch: start a new instance, unless a warm one serves it.
-    Start(Option<Grant>),
-    /// Of a release: order the agents to exit; answered by [`Outcome::Leaving`].
-    Leave,
-    /// Of a release: stop and remove what is left of the attempt and its instance.
-    Clear,
-    /// Of a release whose instance is retained: forget how far its reports came.
-    Forget,
-}
-
-/// When artifacts are written although there may be no space for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WritePolicy {
-    /// Only if the job is being stopped: the last write failed recently.
-    IfStopping,
-    /// If there seems to be space, or the job is being stopped.
-    IfSpace,
-    /// Whatever comes of it: there is no other try.
-    Always,
-}
-
 /// What the driver does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Io {
-    /// Perform it on a thread; answered by [`Event::Performed`].
+    /// Perform these on a thread; answered by [`Event::Performed`].
     Perform {
-        /// What.
-        action: Action,
-        /// For artifacts.
-        write: WritePolicy,
-    },
-    /// Go on with the attempt's action; answered by [`Event::Performed`].
-    Continue {
         /// Attempt id.
         attempt: AttemptId,
-        /// How.
-        step: Step,
+        /// In this order.
+        steps: Vec<Step>,
     },
     /// Answered by [`Event::ExitChecked`].
     CheckExit {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shoal_plane::{AttemptId, JobName, TuningName};
 
-use crate::{ConnId, lanes};
+use crate::{ConnId, lanes, steps::Step};
 
 /// Which attempts may get an instance after this one, and for how long it is retained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,4 +243,53 @@ pub enum Io {
     End(Vec<Retention>),
     /// For the attempt's lane.
     Lane(lanes::Event),
+}
+
+impl Io {
+    /// The steps that it consists of, for an attempt; none if it is an operation of its own.
+    pub fn steps(&self) -> Option<(AttemptId, Vec<Step>)> {
+        let (attempt, steps) = match self {
+            Self::Park { attempt } => (attempt, vec![Step::Park]),
+            Self::Clear { attempt, retention } => {
+                let is_own = retention.allocation.0 == *attempt;
+                let remove = if is_own { Step::RemovePlan(retention.hosts) } else { Step::RemoveRun };
+                let offer = Step::Offer(Box::new(retention.clone()));
+                (attempt, vec![Step::Withdraw, Step::ReleaseInputs, remove, offer])
+            }
+            Self::Assign { attempt, allocation } => {
+                let allocation = Some(allocation.clone());
+                (attempt, vec![Step::WritePlan(allocation.clone()), Step::Admit(allocation)])
+            }
+            Self::Unassign { attempt, instance } => {
+                let end = Step::EndAllocation { allocation: instance.allocation.clone(), hosts: Some(instance.hosts) };
+                (attempt, vec![Step::GiveUp, Step::Withdraw, end, Step::ForgetReports])
+            }
+            _ => return None,
+        };
+        Some((attempt.clone(), steps))
+    }
+
+    /// The answer once its steps are done.
+    pub fn done(&self) -> Option<Event> {
+        match self {
+            Self::Clear { retention, .. } => Some(Event::Cleared { allocation: retention.allocation.clone() }),
+            Self::Assign { attempt, .. } => Some(Event::Assigned { attempt: attempt.clone() }),
+            Self::Unassign { attempt, .. } => Some(Event::Unassigned { attempt: attempt.clone() }),
+            _ => None,
+        }
+    }
+
+    /// The answer if it failed, or its thread panicked. [`Io::Clear`] has none: an instance that
+    /// may not be clear is not offered again.
+    pub fn failed(&self) -> Option<Event> {
+        match self {
+            Self::Check { allocation, .. } => {
+                Some(Event::Checked { allocation: allocation.clone(), is_running: false, is_mirroring: false })
+            }
+            Self::Assign { attempt, .. } => Some(Event::AssignFailed { attempt: attempt.clone() }),
+            Self::Serve { attempt, .. } => Some(Event::ServeFailed { attempt: attempt.clone() }),
+            Self::Unassign { attempt, .. } => Some(Event::Unassigned { attempt: attempt.clone() }),
+            _ => None,
+        }
+    }
 }

@@ -3,9 +3,9 @@
 
 use shoal_plane::TuningView;
 use shoal_store::{ResourceKind, StoreError};
-use shoal_wire::{Error, OutputCompression, arn};
+use shoal_wire::{Error, OutputCompression, arn, stored_output};
 
-use crate::{admission::internal, artifacts, requests, world::World};
+use crate::{admission::internal, artifacts, world::World};
 
 /// What its user should know if the best training job has an empty model artifact or none. One that
 /// was deleted is not looked for.
@@ -18,7 +18,7 @@ pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>
     else {
         return Ok(None);
     };
-    let output = requests::training_job(&row)?.output;
+    let output = stored_output(&row.spec)?;
     let has_model = match is_stored(world, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,
         stored => stored.map_err(|error| internal(&error))?,

@@ -85,17 +85,16 @@ impl Listing {
     /// The page's items, and the token of the next one.
     ///
     /// # Errors
-    /// The storage's, and those of `summary`.
+    /// The storage's, and those of `summaries`.
     pub(super) async fn page<T: Send + 'static>(
         self,
         rows: Arc<dyn Rows>,
-        summary: impl Fn(ResourceRow) -> Result<T, Error> + Send + 'static,
+        summaries: impl FnOnce(Vec<ResourceRow>) -> Result<Vec<T>, Error> + Send + 'static,
     ) -> Result<(Vec<T>, Option<String>), Error> {
         let Self { filter, question } = self;
         blocking(move || {
             let page = rows.list(&filter).map_err(|error| internal(&error))?;
-            let items = page.rows.into_iter().map(summary).collect::<Result<_, _>>()?;
-            Ok((items, page.next.map(|cursor| token::seal(&question, &cursor.to_string()))))
+            Ok((summaries(page.rows)?, page.next.map(|cursor| token::seal(&question, &cursor.to_string()))))
         })
         .await
     }

@@ -48,7 +48,7 @@ impl Api {
         let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));
         let Some((index, Searchable { kind, document, record, follows_rows })) = searched else {
             // Clients ask for experiments and the like and rely on an answer that holds none.
-            return Ok(Reply::search(resource, &[], None, 0));
+            return Ok(Reply::search(resource, Vec::new(), None, 0));
         };
         let question = token::question(&(resource, &search.condition, &search.sort_by, search.sort_order))?;
         let after = match &search.next_token {
@@ -71,7 +71,7 @@ impl Api {
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-            Ok(Reply::search(resource, &records, next_token.as_deref(), page.total))
+            Ok(Reply::search(resource, records, next_token.as_deref(), page.total))
         })
         .await
     }

@@ -10,7 +10,7 @@ use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
     Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,
     Output, OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary,
-    UpdateTrainingJob, WarmPool, arn, search_record, tags,
+    UpdateTrainingJob, WarmPool, arn, search_record, stored_output, tags,
 };
 use tokio::time::Instant;
 
@@ -111,7 +111,7 @@ impl Api {
         let (request, mut description) = describe(&row, &view)?;
         add_image(&self.world, &request, &mut description);
         description.warm_pool = self.warm_pool(name).await?;
-        Ok(Reply::describe_training_job(&request, &description))
+        Ok(Reply::describe_training_job(request, &description))
     }
 
     pub(super) async fn list_training_jobs(&self, call: Call) -> Result<Reply, Error> {
@@ -131,7 +131,7 @@ impl Api {
             let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
             listing.filter.names = Some(pools.into_iter().map(|pool| pool.job).collect());
         }
-        let (summaries, next_token) = listing.page(world.rows.clone(), move |row| summary(&world, row)).await?;
+        let (summaries, next_token) = listing.page(world.rows.clone(), move |rows| summaries(&world, rows)).await?;
         Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 
@@ -230,14 +230,14 @@ pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
     add_image(world, &request, &mut description);
     description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
-    Ok(search_record(&request, &description, &tags))
+    Ok(search_record(request, &description, &tags))
 }
 
 /// A job as Search compares it: without what the platform supplies.
 pub(super) fn searched(_: &World, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
-    Ok(search_record(&request, &description, &tags))
+    Ok(search_record(request, &description, &tags))
 }
 
 /// Only what is over can be deleted.
@@ -329,17 +329,9 @@ fn output_of(raw: &Map<String, Value>) -> Option<Output> {
 
 /// The request as it is kept, and what became of it.
 fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
-    let (request, output) = match requests::training_job(row) {
-        Ok(CreateTrainingJob { raw, output, .. }) => (raw, Some(output)),
-        // One of an earlier version that this one refuses is echoed all the same.
-        Err(error) => match serde_json::from_slice(&row.request) {
-            Ok(Value::Object(raw)) => {
-                let output = output_of(&raw);
-                (raw, output)
-            }
-            _ => return Err(error),
-        },
-    };
+    let request = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+    // One of an earlier version that this one refuses is echoed all the same.
+    let output = stored_output(&row.spec).ok().or_else(|| output_of(&request));
     let description = TrainingJobDescription {
         arn: row.arn.clone(),
         model_artifacts: output.map_or_else(String::new, |output| artifacts::model_uri(&output, &row.name)),
@@ -376,9 +368,11 @@ fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, Tr
     Ok((request, description))
 }
 
-fn summary(world: &World, row: ResourceRow) -> Result<TrainingJobSummary, Error> {
-    Ok(TrainingJobSummary {
-        warm_pool: world.warm_pool(&row.name).map_err(|error| internal(&error))?,
+fn summaries(world: &World, rows: Vec<ResourceRow>) -> Result<Vec<TrainingJobSummary>, Error> {
+    let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
+    let pools = world.warm_pools(&names).map_err(|error| internal(&error))?;
+    let summary = |(row, warm_pool): (ResourceRow, _)| TrainingJobSummary {
+        warm_pool,
         secondary_status: secondary_status(&row.keys).to_owned(),
         name: row.name,
         arn: row.arn,
@@ -386,7 +380,8 @@ fn summary(world: &World, row: ResourceRow) -> Result<TrainingJobSummary, Error>
         training_end_ms: row.ended_ms,
         modified_ms: row.modified_ms,
         status: row.status,
-    })
+    };
+    Ok(rows.into_iter().zip(pools).map(summary).collect())
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ impl Api {
 
     pub(super) async fn list_tuning_jobs(&self, call: Call) -> Result<Reply, Error> {
         let listing = Listing::read(ResourceKind::TUNING_JOB, DEFAULT_ORDER, members(&call)?, &[])?;
-        let (summaries, next_token) = listing.page(self.world.rows.clone(), summary).await?;
+        let summaries = |rows: Vec<_>| rows.into_iter().map(summary).collect();
+        let (summaries, next_token) = listing.page(self.world.rows.clone(), summaries).await?;
         Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 

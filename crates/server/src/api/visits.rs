@@ -57,7 +57,7 @@ impl Api {
         if let Err(why) = attempt.visit(host, &id, &visit) {
             return refused(&why);
         }
-        if !session.arrived().await {
+        if !session.started().await {
             return refused(&"its program has not begun yet, or has just ended; see `shoal jobs show`");
         }
         Ok(Reply::start_visit(&id))

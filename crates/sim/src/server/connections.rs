@@ -189,10 +189,7 @@ impl Simulation {
             Purpose::Reports(key) => {
                 self.link(&key, Event::Closed(conn))?;
                 let (attempt, host) = key;
-                self.happens(warm_pool::Event::AgentDisconnected { attempt: attempt.clone(), host, conn });
-                if self.server().attempts.get(&attempt).is_none_or(|running| running.connected() == 0) {
-                    self.happens(shoal_runtime::lanes::Event::Disconnected { attempt });
-                }
+                self.happens(warm_pool::Event::AgentDisconnected { attempt, host, conn });
             }
             Purpose::Files(key) => self.link(&key, Event::MirrorClosed(MirrorKind::Checkpoints, conn))?,
             Purpose::Idle => {

@@ -45,9 +45,8 @@ impl Simulation {
                     for io in server.lanes.handle(event, now) {
                         match io {
                             lanes::Io::Pool(event) => events.push_back(event.into()),
-                            // At once: it must not come after the release.
-                            lanes::Io::Cancel { attempt } => drop(server.cancelled.insert(attempt)),
-                            lanes::Io::LogDelay { .. } => {}
+                            // A preparation takes no time here.
+                            lanes::Io::Cancel { .. } | lanes::Io::LogDelay { .. } => {}
                             io => requested.push(MachineIo::Lane(io)),
                         }
                     }

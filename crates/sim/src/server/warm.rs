@@ -1,15 +1,14 @@
 //! Performs what `shoal_runtime::warm_pool` requests: instances that are retained between attempts.
 
-use shoal_link::Order;
-use shoal_plane::{AttemptId, TrialLaunch, TuningName};
+use shoal_plane::{TrialLaunch, TuningName};
 use shoal_runtime::{
-    ConnId, host_link,
-    warm_pool::{AllocationId, Event, Io, ReusePolicy},
+    ConnId, steps,
+    warm_pool::{Event, Io, ReusePolicy},
 };
 
 use crate::{
     Bug,
-    state::{disk::Plan, network::Down, server::Attempt},
+    state::{network::Down, server::MachineIo},
     world::{Simulation, Step, broken},
 };
 
@@ -18,8 +17,13 @@ const IDLE_TRIALS_S: u64 = 30;
 
 impl Simulation {
     pub(crate) fn perform_for_pool(&mut self, io: Io) -> Step {
+        if let Some((attempt, mut steps)) = io.steps() {
+            if self.bug == Some(Bug::LateInstance) {
+                steps.retain(|step| !matches!(step, steps::Step::EndAllocation { .. }));
+            }
+            return self.perform_steps(attempt, steps, MachineIo::Pool(io));
+        }
         match io {
-            Io::Park { attempt } => self.order_all(&attempt, &Order::Park)?,
             Io::ReadKeepAlive { job } => {
                 let seconds = self.jobs.iter().find(|it| it.name == job).and_then(|it| it.keep_alive_s).unwrap_or(0);
                 self.completes(Event::KeepAlive { job, seconds });
@@ -37,22 +41,6 @@ impl Simulation {
                 let is_running = instances > 0 && self.processes.is_complete(&allocation.0, instances);
                 self.completes(Event::Checked { allocation, is_running, is_mirroring });
             }
-            Io::Clear { attempt, retention } => {
-                let is_own = self.disk.plans.get(&attempt).is_some_and(|plan| plan.allocation == attempt);
-                self.server().attempts.remove(&attempt);
-                self.server().cancelled.remove(&attempt);
-                // The agents' own directory stays.
-                if is_own {
-                    self.disk.remove_plan(&attempt);
-                } else {
-                    self.disk.remove_dir(&attempt);
-                }
-                self.completes(Event::Cleared { allocation: retention.allocation });
-            }
-            Io::Assign { attempt, allocation } => {
-                let assigned = self.assign(&attempt, allocation);
-                self.completes(if assigned { Event::Assigned { attempt } } else { Event::AssignFailed { attempt } });
-            }
             Io::Serve { attempt, conns } => {
                 if self.server().attempts.contains_key(&attempt) {
                     let are_open = conns.iter().all(|conn| self.connections.contains_key(&conn.0));
@@ -61,15 +49,6 @@ impl Simulation {
                         self.completes(Event::ServeFailed { attempt });
                     }
                 }
-            }
-            Io::Unassign { attempt, instance } => {
-                self.link_all(&attempt, || host_link::Event::InstanceGivenUp)?;
-                self.server().attempts.remove(&attempt);
-                if self.bug != Some(Bug::LateInstance) {
-                    self.end_allocation(&instance.allocation.0)?;
-                }
-                self.disk.forget_reports(&attempt);
-                self.completes(Event::Unassigned { attempt });
             }
             Io::Refuse(conn) => {
                 self.send_down(conn.0, Down::Refused);
@@ -87,21 +66,11 @@ impl Simulation {
                     }
                 }
             }
-            Io::Lane(_) => return broken("the driver has carried it already"),
+            Io::Park { .. } | Io::Clear { .. } | Io::Assign { .. } | Io::Unassign { .. } | Io::Lane(_) => {
+                return broken("it has steps, or the driver has carried it already");
+            }
         }
         Ok(())
-    }
-
-    /// Writes an attempt's plan for a warm instance, and admits its agents from now on.
-    fn assign(&mut self, attempt: &AttemptId, AllocationId(allocation): AllocationId) -> bool {
-        let Some(plan) = self.server().prepared.get(attempt).cloned() else { return false };
-        if self.faults.one_in(30) {
-            return false;
-        }
-        let plan = Plan { allocation, ..plan };
-        self.disk.plans.insert(attempt.clone(), plan.clone());
-        self.insert_attempt(Attempt::awaiting_instance(plan));
-        true
     }
 
     /// Whether a tuning job may start more trials.

@@ -1,6 +1,7 @@
 //! Events of a history.
 
 use shoal_plane::{AttemptId, TuningName};
+use shoal_runtime::steps::Step;
 
 use super::{
     disk::Host,
@@ -38,6 +39,13 @@ pub(crate) enum SimEvent {
         epoch: u64,
         io: MachineIo,
     },
+    /// Steps that are left of what a machine has requested are performed.
+    Continue {
+        epoch: u64,
+        attempt: AttemptId,
+        steps: Vec<Step>,
+        of: MachineIo,
+    },
     /// And it is notified of that.
     Completed {
         epoch: u64,
@@ -67,12 +75,6 @@ pub(crate) enum SimEvent {
     /// The server checks that agents are alive.
     CheckAgents {
         epoch: u64,
-    },
-    /// The server checks that all is stored that instances had sent which are being removed.
-    ClearingDue {
-        epoch: u64,
-        attempt: AttemptId,
-        hosts: Vec<u32>,
     },
     SnapshotWritten {
         epoch: u64,

@@ -1,6 +1,6 @@
 //! What a server has in memory; a crash takes it away.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use shoal_link::{Frame, ToServer};
 use shoal_plane::{AttemptId, Command, TunerRequest, TuningName};
@@ -27,8 +27,6 @@ pub(crate) struct Server {
     pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
     /// Launches between their preparation and their start, by attempt.
     pub(crate) prepared: BTreeMap<AttemptId, Plan>,
-    /// Attempts whose launch is to end early.
-    pub(crate) cancelled: BTreeSet<AttemptId>,
     /// Connections of agents, by number.
     pub(crate) ends: BTreeMap<u64, ServerEnd>,
     /// By tuning job, what its tuner is to do.

@@ -12,8 +12,8 @@ const NOT_RETURNED: [&str; 2] = ["SessionChainingConfig", "Tags"];
 
 /// The body of `DescribeTrainingJob`: the request but [`NOT_RETURNED`], the defaults that AWS fills
 /// in, and the description.
-pub(crate) fn describe(request: &Map<String, Value>, description: &TrainingJobDescription) -> Value {
-    let mut body = request.clone();
+pub(crate) fn describe(request: Map<String, Value>, description: &TrainingJobDescription) -> Value {
+    let mut body = request;
     NOT_RETURNED.iter().for_each(|member| drop(body.shift_remove(*member)));
     fill_defaults(&mut body, &description.metric_definitions);
     let mut put = |name: &str, value: Value| body.insert(name.to_owned(), value);
@@ -121,7 +121,7 @@ impl Reply {
     }
 
     /// `DescribeTrainingJob`: [`crate::CreateTrainingJob::raw`], and what became of it.
-    pub fn describe_training_job(request: &Map<String, Value>, description: &TrainingJobDescription) -> Self {
+    pub fn describe_training_job(request: Map<String, Value>, description: &TrainingJobDescription) -> Self {
         Self::of(describe(request, description))
     }
 

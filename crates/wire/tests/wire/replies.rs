@@ -94,7 +94,7 @@ fn told() -> Value {
 
 #[test]
 fn describe_echoes_the_request_with_the_defaults_that_clients_need() {
-    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request(), &started()), &told());
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(request(), &started()), &told());
 }
 
 #[test]
@@ -102,17 +102,16 @@ fn a_search_gives_what_describe_says_with_the_tags() {
     let tags = [Tag { key: "team".to_owned(), value: String::new() }];
     let mut expected = told();
     expected["Tags"] = json!([{"Key": "team", "Value": ""}]);
-    let records = vec![search_record(&request(), &started(), &tags)];
-    let page =
-        |records: &[Value], next_token, total| Reply::search(SearchResource::TrainingJob, records, next_token, total);
+    let records = vec![search_record(request(), &started(), &tags)];
+    let page = |records, next_token, total| Reply::search(SearchResource::TrainingJob, records, next_token, total);
     check_json(
         "Search",
-        &page(&records, Some("t"), 7),
+        &page(records, Some("t"), 7),
         &json!({"Results": [{"TrainingJob": expected}], "TotalHits": {"Value": 7, "Relation": "EqualTo"}, "NextToken": "t"}),
     );
     check_json(
         "Search",
-        &page(&[], None, 0),
+        &page(vec![], None, 0),
         &json!({"Results": [], "TotalHits": {"Value": 0, "Relation": "EqualTo"}}),
     );
 }
@@ -170,7 +169,7 @@ fn describe_tells_what_became_of_the_job() {
     });
     expected.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     expected["AlgorithmSpecification"]["MetricDefinitions"] = json!([{"Name": "validation:auc", "Regex": "auc:(.*)"}]);
-    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request(), &description), &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(request(), &description), &expected);
 }
 
 #[test]
@@ -184,12 +183,12 @@ fn describe_keeps_what_the_request_says() {
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
     expected["ResourceConfig"]["InstanceType"] = json!("ml.m5.large");
     expected["ResourceConfig"]["InstanceCount"] = json!(3);
-    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request, &started()), &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(request.clone(), &started()), &expected);
     // Groups of several types have no one type.
     let other = json!({"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "InstanceGroupName": "other"});
     request["ResourceConfig"]["InstanceGroups"].as_array_mut().unwrap().push(other);
     expected["ResourceConfig"] = request["ResourceConfig"].clone();
-    check_json("DescribeTrainingJob", &Reply::describe_training_job(&request, &started()), &expected);
+    check_json("DescribeTrainingJob", &Reply::describe_training_job(request, &started()), &expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use serde_json::{Value, json};
-use shoal_wire::{Child, CreateTrainingJob, CreateTuningJob, ErrorCode, Stored, UpdateTrainingJob};
+use shoal_wire::{Child, CreateTrainingJob, CreateTuningJob, ErrorCode, Stored, UpdateTrainingJob, stored_output};
 
 const TRAINING_JOB: (&str, &str) =
     (include_str!("../golden/raw/training_job.json"), include_str!("../golden/v1/training_job.json"));
@@ -120,5 +120,8 @@ fn what_is_damaged_or_of_a_later_version_is_an_error_of_the_server() {
     {
         let error = CreateTrainingJob::restore(stored.as_bytes(), TRAINING_JOB.0.as_bytes()).expect_err(part);
         assert!(error.code == ErrorCode::InternalFailure && error.message.contains(part), "{error}");
+        let error = stored_output(stored.as_bytes()).expect_err(part);
+        assert!(error.code == ErrorCode::InternalFailure && error.message.contains(part), "{error}");
     }
+    assert_eq!(stored_output(TRAINING_JOB.1.as_bytes()), Ok(restored::<CreateTrainingJob>(TRAINING_JOB).output));
 }

@@ -122,7 +122,9 @@ impl Registry {
             shown.retain(|member, _| summary.contains(&member.as_str()));
             Ok(Value::Object(shown))
         };
-        let (items, next) = Listing::read(of.kind, NEWEST_FIRST, input, &[])?.page(self.rows.clone(), summary).await?;
+        let summaries = move |rows: Vec<_>| rows.into_iter().map(summary).collect();
+        let listing = Listing::read(of.kind, NEWEST_FIRST, input, &[])?;
+        let (items, next): (Vec<_>, _) = listing.page(self.rows.clone(), summaries).await?;
         Ok(Reply::page(list, items.into_iter(), "NextToken", next.as_deref()))
     }
 }
