@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(due.map(|version| control.appended(version)), [false, true, false, true]);
     }
 
-    /// A command that clients, agents or timers may bring at any time, about attempts that there are.
+    /// A command that clients, agents or timers may bring at any time.
     fn any_command(random: &mut Random, attempts: &[AttemptId]) -> Command {
         let name = ["a", "b", "c"][random.below(3)];
         let attempt = attempts.get(random.below(attempts.len().max(1))).cloned().unwrap_or_else(|| "none".into());

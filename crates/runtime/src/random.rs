@@ -1,5 +1,5 @@
-//! Seeded numbers for tests: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-//! generators", 2014).
+//! Seeded numbers for tests: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+//! number generators", 2014).
 
 pub(crate) struct Random(u64);
 

@@ -51,14 +51,7 @@ pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Er
 pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(), Error> {
     world.network.check(&request.tags)?;
     for definition in &request.definitions {
-        let relocated = |error: Error| match error.message.chars().next() {
-            // The message begins with a member of the definition.
-            Some(first) if first.is_lowercase() && error.code == ErrorCode::ValidationException => {
-                Error::validation(format!("{}.{}", definition.path, error.message))
-            }
-            _ => error,
-        };
-        check(world, &definition.training).map_err(relocated)?;
+        check(world, &definition.training).map_err(|error| relocated(error, &definition.path))?;
         check_definition(&*world.images, request, definition)?;
     }
     let Some(warm_start) = &request.warm_start else { return Ok(()) };
@@ -78,6 +71,18 @@ pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(
         check_warm_start(request, &requests::tuning_job(&parent)?)?;
     }
     Ok(())
+}
+
+/// An error of a definition's training jobs, with the path of the definition before the member that
+/// its message begins with. Tags are the tuning job's own.
+fn relocated(error: Error, path: &str) -> Error {
+    let message = &error.message;
+    let message = match message.strip_prefix("Invalid value at '") {
+        Some(member) if !member.starts_with("tags'") => format!("Invalid value at '{path}.{member}"),
+        None if message.starts_with(char::is_lowercase) => format!("{path}.{message}"),
+        _ => return error,
+    };
+    if error.code == ErrorCode::ValidationException { Error::validation(message) } else { error }
 }
 
 /// What of a definition needs no storage.

@@ -92,3 +92,6 @@ impl Api {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(internal(&error)))
 }
+
+#[cfg(test)]
+mod tests;

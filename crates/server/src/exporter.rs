@@ -165,7 +165,7 @@ mod tests {
         for (ended, status) in [(false, "InProgress"), (true, "Completed")] {
             let row = ResourceRow {
                 status: status.to_owned(),
-                keys: [Some("Odd \"state\"\n".into()), None],
+                keys: [Some("A \"state\"\n".into()), None],
                 ended,
                 ..ResourceRow::new(ResourceKind::TRAINING_JOB, "secret-name")
             };

@@ -307,6 +307,38 @@ pub(crate) fn request_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::tests::Unconnected;
+
+    #[tokio::test]
+    async fn the_servers_numbers_are_for_those_who_have_the_token() {
+        let server = Unconnected::start().await;
+        let bearer = format!("Bearer {}", server.front.metrics_token);
+        let signed =
+            "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
+        for (method, uri, authorization, expected) in [
+            ("GET", "/metrics", Some(bearer.as_str()), Some(200)),
+            ("GET", "/metrics", None, Some(401)),
+            ("GET", "/metrics", Some("Bearer "), Some(401)),
+            ("GET", "/metrics", Some(&bearer[..bearer.len() - 1]), Some(401)),
+            // These are of an S3 bucket of that name.
+            ("GET", "/metrics", Some(signed), None),
+            ("GET", "/metrics", Some(""), None),
+            ("GET", "/metrics?list-type=2", Some(&bearer), None),
+            ("GET", "/metrics/", Some(&bearer), None),
+            ("PUT", "/metrics", Some(&bearer), None),
+        ] {
+            let mut request = Request::builder().method(method).uri(uri);
+            if let Some(authorization) = authorization {
+                request = request.header(header::AUTHORIZATION, authorization);
+            }
+            let answer = server.front.metrics(&request.body(()).unwrap().into_parts().0);
+            let status = answer.as_ref().map(|answer| answer.status().as_u16());
+            assert_eq!(status, expected, "{method} {uri} {authorization:?}");
+            let has_numbers = answer.is_some_and(|it| String::from_utf8_lossy(it.body()).contains("shoal_build_info"));
+            assert_eq!(has_numbers, expected == Some(200));
+        }
+        server.stop().await;
+    }
 
     fn head(method: &str, content_type: Option<&str>) -> Parts {
         let mut request = Request::builder().method(method).uri("/");

@@ -358,4 +358,4 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -128,13 +128,14 @@ async fn the_lowest_goes_first_and_no_answer_to_the_owner_is_cut_off() {
                         // Whatever its task still does has no effect.
                         gone.connection.signed(Signer::Owner);
                     }
-                    clients.push(Client { connection, signer: Signer::Nobody, answering: None, is_protected: false });
+                    let signer = connection.rank().signer;
+                    clients.push(Client { connection, signer, answering: None, is_protected: false });
                 }
                 (2, Some(client)) if client.answering.is_none() => {
                     client.answering = Some(client.connection.begin());
                 }
                 (3, Some(client)) if client.answering.is_some() => {
-                    let signer = [Signer::Nobody, Signer::Job, Signer::Owner][random.below(3)];
+                    let signer = [Signer::Job, Signer::Owner][random.below(2)];
                     client.connection.signed(signer);
                     client.signer = client.signer.max(signer);
                     client.is_protected = client.signer == Signer::Owner;

@@ -45,7 +45,7 @@ impl Exporter {
         self.requests.observe([asked.service, asked.operation, status.as_str()], time);
     }
 
-    /// So many bytes came with an S3 request.
+    /// Bytes came with an S3 request.
     pub(crate) fn received(&self, bytes: u64) {
         self.s3_received.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -60,6 +60,29 @@ fn options(data_dir: &Path) -> Options {
     }
 }
 
+/// A server that no client connects to, for tests of what its parts do together.
+pub(crate) struct Unconnected {
+    pub(crate) api: Arc<Api>,
+    pub(crate) world: Arc<World>,
+    pub(crate) front: Arc<Front>,
+    server: Server,
+    _dir: tempfile::TempDir,
+}
+
+impl Unconnected {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::parse("ml.m5.large 1 1 0 - 0.1").unwrap();
+        let server = Server::start(Options { catalog, ..options(dir.path()) }).await.unwrap();
+        let (front, world) = (server.front.clone(), server.world.clone());
+        Self { api: front.api.clone(), world, front, server, _dir: dir }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.server.run(std::future::ready(())).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_lost_a_thread_ends_with_an_error() {
     for (lost, is_core) in [("core", true), ("agents", false)] {
@@ -233,7 +256,15 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
     // Its end falls between two servers.
     server.run(std::future::ready(())).await.unwrap();
     *target.0.lock().unwrap() = AllocationStatus::Running { lost: Vec::new() };
-    let server = Server::start(options).await.unwrap();
+    let server = loop {
+        // What was aborted on another thread may have the data directory for a moment.
+        match Server::start(options.clone()).await {
+            Err(ServerError::Store(shoal_store::StoreError::Locked { .. })) => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            started => break started.unwrap(),
+        }
+    };
     let view = until(&server.world, |view| view.secondary == SecondaryStatus::Starting).await;
     assert_eq!((view.pending, view.transitions.last().unwrap().message.as_str()), (None, "Starting the instances"));
     server.run(std::future::ready(())).await.unwrap();

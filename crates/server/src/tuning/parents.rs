@@ -132,7 +132,7 @@ mod tests {
             ("p-7", 0, 2, "Completed", None),
             // Of another definition three units are the furthest.
             ("p-8", 1, 3, "Stopped", Some(0.7)),
-            // Nothing says how far these were.
+            // Nothing shows how far these were.
             ("p-9", 2, 0, "Stopped", Some(0.2)),
         ]);
         let expected = ["0 p-1 [0.5]", "0 p-3 [0.4]", "0 p-4 failed", "1 p-8 [0.7]"];

@@ -321,7 +321,7 @@ fn a_copy_begins_with_a_checkpoint_or_is_none() {
 
 #[test]
 fn a_record_that_cannot_be_used_is_named_and_nothing_of_it_stays() {
-    for (bytes, said) in [
+    for (bytes, expected) in [
         (&b"{"[..], "EOF"),
         (br#"{"definition": 7, "record": {"ended": {"trial": 0, "outcome": "failed"}}}"#, "record 1"),
         (br#"{"definition": 0}"#, "record"),
@@ -333,7 +333,7 @@ fn a_record_that_cannot_be_used_is_named_and_nothing_of_it_stays() {
         let around = Surroundings { rows: &rows, images: &Host, region: "us-east-1", account: "123456789012" };
         let opened = Searches::open(&fixture.row, &around).map(|_| ()).unwrap_err();
         let text = format!("{opened:?}");
-        assert!(text.contains("record 1 of tuning job tune") && text.contains(said), "{text}");
+        assert!(text.contains("record 1 of tuning job tune") && text.contains(expected), "{text}");
         let designs = designs(&parsed(&fixture.row.request), 5, &Host).unwrap();
         let mut seen = super::looks::Seen::default();
         for _ in ["first look", "second look"] {
