@@ -201,12 +201,12 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Form, GangSpec, Packing};
+    use shoal_plane::{Form, GangSpec, Node, Packing};
 
     use super::*;
 
     fn capacity() -> Capacity {
-        Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise }
+        Capacity::of(Node { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, ..Node::local() }, Packing::Promise)
     }
 
     fn create(name: &str) -> Command {

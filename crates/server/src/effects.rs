@@ -4,7 +4,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use serde_json::Value;
-use shoal_launch::{AllocationStatus, LauncherExt};
+use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::Order;
 use shoal_plane::{Action, AttemptId, Command};
 use shoal_runtime::{
@@ -165,7 +165,9 @@ impl World {
         if let Some(running) = self.attempts.get(attempt) {
             hosts.iter().for_each(|host| running.handle(*host, host_link::Event::Expected));
         }
-        self.launcher.add(&self.with_token(plan), hosts).map_err(|error| describe(&error))
+        let nodes = placement.nodes.clone();
+        let spec = AllocationSpec { nodes, ..self.with_token(plan) };
+        self.launcher.add(&spec, hosts).map_err(|error| describe(&error))
     }
 
     /// Ends and removes instances of an attempt whose others continue.

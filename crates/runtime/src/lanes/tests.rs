@@ -16,6 +16,7 @@ fn launch(of: &str) -> Action {
         capped: None,
         others: Vec::new(),
         reserve_bytes: None,
+        nodes: Vec::new(),
     };
     Action::Launch {
         job: attempt("job"),

@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::lanes` requests: attempts, their processes and files.
 
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId, Command, JobStatus, SecondaryStatus, TrialLaunch};
+use shoal_plane::{Action, AttemptId, Command, JobStatus, Placement, SecondaryStatus, TrialLaunch};
 use shoal_runtime::{
     host_link as link,
     lanes::{Event, Io, Outcome, Step as LaneStep, WritePolicy, orders},
@@ -24,6 +24,7 @@ struct Launch {
     instances: u32,
     hosts: Vec<u32>,
     joins: bool,
+    placement: Placement,
     trial: Option<TrialLaunch>,
 }
 
@@ -73,8 +74,8 @@ impl Simulation {
 
     fn act(&mut self, action: Action, write: WritePolicy) -> Step<Outcome> {
         match action {
-            Action::Launch { job, attempt, instances, hosts, joins, trial, .. } => {
-                self.launch(&Launch { job, attempt, instances, hosts, joins, trial })
+            Action::Launch { job, attempt, instances, hosts, joins, placement, trial, .. } => {
+                self.launch(&Launch { job, attempt, instances, hosts, joins, placement, trial })
             }
             Action::StoreArtifacts { job, attempt, hosts, .. } => self.store(job, attempt, hosts, write),
             Action::Release { attempt, .. } => self.release(&attempt),
@@ -154,7 +155,7 @@ impl Simulation {
             (Relaunch::Adopt { submit }, Some(plan)) => {
                 self.insert_attempt(Attempt::new(plan.clone()));
                 if self.is_elastic(&launch.job) {
-                    return self.add_instances(&plan, &launch.hosts, launch.joins);
+                    return self.add_instances(&plan, &launch.placement, &launch.hosts, launch.joins);
                 }
                 if submit {
                     if self.bug == Some(Bug::DoubleLaunch) {
@@ -176,10 +177,10 @@ impl Simulation {
             return Ok(self.launch_failed(&attempt));
         }
         self.disk.dirs.insert(attempt.clone());
-        let reuse = self.reuse_policy(&launch.job, instances, launch.trial.as_ref());
+        let reuse = self.reuse_policy(&launch.job, &launch.placement, launch.trial.as_ref());
         let reuse_key = reuse.as_ref().map(|policy| policy.key.clone());
-        let plan =
-            Plan { job: launch.job.clone(), attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
+        let (job, placement, allocation) = (launch.job.clone(), launch.placement.clone(), attempt.clone());
+        let plan = Plan { job, attempt: attempt.clone(), instances, placement, allocation, reuse };
         self.server().prepared.insert(attempt, plan);
         Ok(Outcome::Prepared { reuse_key })
     }
@@ -226,9 +227,19 @@ impl Simulation {
     /// Starts what was not started yet.
     fn submit(&mut self, plan: &Plan) -> Step {
         for process in self.processes.start(&plan.allocation, plan.instances) {
+            self.start_on_node(&process, &plan.placement);
             self.agent_starts(process, &plan.attempt)?;
         }
         Ok(())
+    }
+
+    /// A process is started where it was placed.
+    pub(super) fn start_on_node(&mut self, process: &Process, placement: &Placement) {
+        let placed = match self.bug {
+            Some(Bug::NodeIgnored) => &self.capacity.nodes[0].name,
+            _ => placement.node(process.1),
+        };
+        self.nodes.started.insert(process.clone(), placed.to_owned());
     }
 
     fn store(&mut self, job: String, attempt: AttemptId, hosts: Vec<u32>, write: WritePolicy) -> Step<Outcome> {

@@ -1,6 +1,6 @@
 //! Instances of an attempt that end, and others that start, while the rest of it runs.
 
-use shoal_plane::{AttemptId, Command};
+use shoal_plane::{AttemptId, Command, Placement};
 use shoal_runtime::{
     HostLink, host_link as link,
     lanes::{Event, Outcome},
@@ -23,7 +23,13 @@ const STORED_CHECK_MS: u64 = 2;
 impl Simulation {
     /// Starts instances of an attempt: those that a crash left unstarted, or others in the places
     /// of lost ones.
-    pub(super) fn add_instances(&mut self, plan: &Plan, hosts: &[u32], joins: bool) -> Step<Outcome> {
+    pub(super) fn add_instances(
+        &mut self,
+        plan: &Plan,
+        placement: &Placement,
+        hosts: &[u32],
+        joins: bool,
+    ) -> Step<Outcome> {
         if self.faults.lethal_one_in(9) {
             self.touch(&plan.attempt);
             return Ok(self.launch_failed(&plan.attempt));
@@ -35,6 +41,7 @@ impl Simulation {
         let all: Vec<u32> = (1..=plan.instances).collect();
         let hosts = if joins && self.bug == Some(Bug::AllStarted) { &all } else { hosts };
         for process in self.processes.start_hosts(&plan.allocation, hosts) {
+            self.start_on_node(&process, placement);
             self.agent_starts(process, &plan.attempt)?;
             self.passes(&[kind], Point::MidAction)?;
         }
