@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from house import House, eventually
 from jobs import Jobs
+from test_hosts import TALK
 from test_remote_agents import LAUNCH, ip
 
 PREFIX = f"shn{os.getpid()}"
@@ -16,6 +17,13 @@ SERVER = "10.213.8.{}"
 NODES = {"small": 0, "large": 1}
 
 FILE = """
+[agents]
+listen = "0.0.0.0:0"
+address = "ADDRESS"
+
+[launch]
+command = ["LAUNCH"]
+
 [[node]]
 name = "small"
 cpus = 1
@@ -68,9 +76,9 @@ def jobs(networks, tmp_path_factory):
         f'#!/bin/sh\nexec {LAUNCH} {PREFIX}$SHOAL_NODE {caches}/$SHOAL_NODE {log}-$SHOAL_NODE {data} "$@"\n'
     )
     launch.chmod(0o755)
-    (data / "shoal.toml").write_text(FILE)
-    flags = ["--agents-listen", "0.0.0.0:0", "--agents-address", SERVER.format(1), "--launch-command", str(launch)]
-    house = House(*flags, data=data)
+    file = FILE.replace("ADDRESS", SERVER.format(1)).replace("LAUNCH", str(launch))
+    (data / "shoal.toml").write_text(file)
+    house = House(data=data)
     house.launched = {name: root / f"launched-{name}" for name in NODES}
     yield Jobs(house)
     house.close()
@@ -112,17 +120,10 @@ def test_no_job_is_larger_than_a_node(jobs):
 
 
 def test_instances_on_a_node_reach_each_other(jobs):
-    talk = (
-        "if [ $SM_CURRENT_HOST = algo-1 ]; then echo hello | python3 -c "
-        "'import socket; s = socket.create_server((\"0.0.0.0\", 7000)); s.accept()[0].sendall(b\"hello\")'; "
-        "else python3 -c 'import socket, time\n"
-        "for _ in range(200):\n"
-        "    try: print(socket.create_connection((\"algo-1\", 7000)).recv(9).decode(), flush=True); break\n"
-        "    except OSError: time.sleep(0.05)'; fi"
-    )
-    name = jobs.command(talk, instances=2)
+    name = jobs.python(TALK, instances=2)
     jobs.completed(name)
-    assert jobs.lines(name, "algo-2") == ["hello"]
+    for host in ("algo-1", "algo-2"):
+        assert jobs.lines(name, host) == ["['algo-1', 'algo-2']"]
 
 
 def test_what_there_is_is_shown(jobs):
