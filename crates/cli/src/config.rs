@@ -4,11 +4,12 @@
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
+use shoal_plane::Node;
 
 use crate::{
     exit::Exit,
     output::{show, show_json, table},
-    settings::{ServerFlags, Settings},
+    settings::{ServerFlags, Settings, size_of},
 };
 
 /// Arguments of `shoal config`.
@@ -39,6 +40,11 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<Exit> {
         rows.extend(
             typed.iter().map(|(name, value, origin)| vec![name.to_owned(), value.to_owned(), origin.to_string()]),
         );
+        let nodes = typed.nodes().zip(settings.as_ref().ok());
+        rows.extend(nodes.iter().flat_map(|((origin, _), settings)| {
+            let of_node = |node: &Node| format!("{}: {}", node.name, size_of(std::slice::from_ref(node)));
+            settings.nodes.iter().map(move |node| vec!["[[node]]".to_owned(), of_node(node), origin.to_string()])
+        }));
         rows.push(vec!["(server)".to_owned(), running.unwrap_or_else(|| "-".to_owned()), state.to_owned()]);
         show(&table(&rows))?;
     }

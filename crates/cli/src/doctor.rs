@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use shoal_algos::{Algorithms, Library};
 use shoal_environments::Environment;
+use shoal_plane::Node;
 use shoal_sandbox::Support;
 use shoal_server::TlsOptions;
 
@@ -23,7 +24,7 @@ use crate::{
     images::OurImages,
     output::{show, show_json, table},
     serve,
-    settings::{ServerFlags, Settings, readable},
+    settings::{ServerFlags, Settings, readable, size_of},
 };
 
 /// Less free space than this is worth a word.
@@ -86,6 +87,7 @@ pub(crate) fn run(args: &DoctorArgs, algorithms: Algorithms) -> Result<Exit> {
     checks.push(package(settings.python_package.as_deref()));
     checks.push(engine(&images));
     checks.push(instance_types(&settings));
+    checks.extend(nodes(&settings));
     checks.extend(data_dir(&settings.data_dir));
     checks.extend(settings.tls.as_ref().map(certificate));
     checks.push(match args.settings.name_a_server() {
@@ -218,6 +220,15 @@ fn instance_types(settings: &Settings) -> Check {
         Ok(_) => Check::new("instance types", State::Ok, "sizes of AWS's, and those of instance-types.txt", ""),
         Err(error) => Check::new("instance types", State::Missing, format!("{error:#}"), "correct the line"),
     }
+}
+
+/// The nodes that shoal.toml lists: whether they are there only their command knows.
+fn nodes(settings: &Settings) -> Vec<Check> {
+    let of_node = |node: &Node| {
+        let size = size_of(std::slice::from_ref(node));
+        Check::new(&format!("node {}", node.name), State::Ok, format!("{size}, as shoal.toml has it"), "")
+    };
+    settings.nodes.iter().filter(|node| node.name != Node::LOCAL).map(of_node).collect()
 }
 
 fn data_dir(dir: &Path) -> Vec<Check> {

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::json;
 use shoal_algos::{Algorithms, BUILT_IN};
 use shoal_launch::Local;
-use shoal_plane::{Capacity, Catalog};
+use shoal_plane::{Capacity, Catalog, Node};
 use shoal_sandbox::Support;
 use shoal_server::{Options, Server, TelemetryLimits};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,7 +27,7 @@ use crate::{
     images::OurImages,
     log,
     output::show,
-    settings::{ServerFlags, ServerUrl, Settings, readable},
+    settings::{ServerFlags, ServerUrl, Settings, size_of},
 };
 
 /// A user's own instance types, in the data directory.
@@ -137,13 +137,8 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         default_bucket: settings.default_bucket.clone(),
         max_skew_s: settings.max_skew_s,
         strict: settings.strict,
-        capacity: Capacity {
-            cpus: settings.cpus,
-            memory_bytes: settings.memory,
-            gpus: settings.gpus,
-            instances: settings.instances,
-            packing: settings.packing,
-        },
+        // Instances of one job reach each other on one machine only.
+        capacity: Capacity { nodes: settings.nodes.clone(), spans: false, packing: settings.packing },
         catalog: catalog(&settings.data_dir)?,
         launcher: Arc::new(Local::by_command(settings.launch_command.clone())),
         program: std::env::current_exe().context("could not find this executable")?,
@@ -238,21 +233,25 @@ fn exposure(address: SocketAddr) -> Option<String> {
     })
 }
 
+/// What each of several nodes has.
+fn nodes(settings: &Settings) -> String {
+    let of_node = |node: &Node| format!("  node       {}: {}\n", node.name, size_of(std::slice::from_ref(node)));
+    settings.nodes.iter().filter(|_| settings.nodes.len() > 1).map(of_node).collect()
+}
+
 fn greeting(settings: &Settings, support: &Support) -> String {
     let dir = settings.data_dir.display();
     let flag = if settings.data_dir_needs_no_flag { String::new() } else { format!(" --data-dir {dir}") };
     format!(
-        "Shoal {version} is listening on {url}\n  data       {dir}\n  instances  up to {instances} at once, {memory} \
-         of memory, {cpus} cores\n{isolation}\n\
+        "Shoal {version} is listening on {url}\n  data       {dir}\n  instances  {size}\n{nodes}{isolation}\n\
          Point your AWS clients at it:\n  eval \"$(shoal env{flag})\"\n  shoal exec{flag} -- python your_notebook.py\n\
          Watch in a browser:\n  shoal console{flag}\n\n\
          Ctrl-C stops the server; training jobs that run go on, and the next server takes them up.\n",
         version = env!("CARGO_PKG_VERSION"),
         url = settings.url(),
-        instances = settings.instances,
+        size = size_of(&settings.nodes),
+        nodes = nodes(settings),
         isolation = isolation(support),
-        memory = readable(settings.memory),
-        cpus = settings.cpus,
     )
 }
 

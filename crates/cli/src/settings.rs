@@ -7,6 +7,7 @@ mod doubts;
 mod engine;
 mod flags;
 mod machine;
+mod nodes;
 mod sizes;
 mod typed;
 mod url;
@@ -18,13 +19,14 @@ use std::{
 
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
-use shoal_plane::Packing;
+use shoal_plane::{Node, Packing};
 use shoal_server::{NetworkOptions, RemoteAgents, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
 pub(crate) use flags::ClientFlags;
 pub use flags::ServerFlags;
+pub(crate) use nodes::size_of;
 pub(crate) use sizes::bytes;
 pub use sizes::readable;
 pub(crate) use typed::{Origin, Typed};
@@ -72,16 +74,10 @@ pub struct Settings {
     pub(crate) telemetry_days: Option<u32>,
     /// Refuse fields that have no effect here.
     pub(crate) strict: bool,
-    /// CPU cores for instances.
-    pub(crate) cpus: u32,
-    /// Memory for instances, bytes.
-    pub(crate) memory: u64,
+    /// The nodes for instances; one at least.
+    pub(crate) nodes: Vec<Node>,
     /// What instances hold of the memory.
     pub(crate) packing: Packing,
-    /// GPUs for instances.
-    pub(crate) gpus: u32,
-    /// Most instances at once.
-    pub(crate) instances: u32,
     /// A directory of wheels, from which alone Python environments are made; `None` is the package
     /// index.
     pub(crate) wheel_house: Option<PathBuf>,
@@ -137,15 +133,8 @@ impl Settings {
                 _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
             },
             strict: parse(typed, "strict", "`true` or `false`")?,
-            cpus: at_least(typed, "cpus", "a number of cores")?,
-            packing: match typed.value("packing") {
-                "use" => Packing::Use,
-                "promise" => Packing::Promise,
-                _ => return Err(wrong(typed, "packing", "`use` or `promise`")),
-            },
-            memory: memory(typed)?,
-            gpus: parse(typed, "gpus", "a number of GPUs")?,
-            instances: at_least(typed, "instances", "a number of instances")?,
+            nodes: nodes::nodes(typed)?,
+            packing: nodes::packing(typed)?,
             wheel_house: wheel_house(typed)?,
             python_package: python_package(typed)?,
             engine: match typed.value("engine") {
@@ -363,7 +352,7 @@ mod tests {
         let settings =
             settings(&[("listen", "0.0.0.0:1"), ("memory", "2GiB"), ("lease_s", "5"), ("account", "999999999999")])
                 .unwrap();
-        assert_eq!(settings.memory, 2 << 30);
+        assert_eq!(settings.nodes[0].memory_bytes, 2 << 30);
         assert_eq!(settings.lease_s, Some(5));
         assert_eq!(settings.default_bucket, "sagemaker-us-east-1-999999999999");
         assert_eq!(settings.url().to_string(), "http://127.0.0.1:1");

@@ -25,6 +25,7 @@ pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
         program: "/bin/sh".into(),
         args: vec!["-c".into(), script, id.into()],
         env: vec![("GREETING".into(), "hello".into())],
+        nodes: Vec::new(),
         dir: dir.into(),
     }
 }

@@ -34,9 +34,19 @@ pub struct AllocationSpec {
     pub args: Vec<String>,
     /// Variables that the processes get, nothing else but `PATH`.
     pub env: Vec<(String, String)>,
+    /// The node of each process, by host number - 1, where the launcher is to choose among several;
+    /// none: it has one.
+    pub nodes: Vec<String>,
     /// An existing directory that belongs to this allocation: pid files and the processes' own
     /// stderr (`agent-K.log`) go there.
     pub dir: PathBuf,
+}
+
+impl AllocationSpec {
+    /// The node on which a process is to run, by its host number, if there are several.
+    pub fn node(&self, host: u32) -> Option<&str> {
+        self.nodes.get((host as usize).checked_sub(1)?).map(String::as_str)
+    }
 }
 
 /// How an allocation stands.

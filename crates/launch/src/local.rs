@@ -27,6 +27,8 @@ use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse, 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As if it used all memory, when the kernel looks for what to end.
 const GOES_FIRST: u64 = 1000;
+/// The variable by which a command learns on which node it is to start the instance.
+const NODE: &str = "SHOAL_NODE";
 const POLL: Duration = Duration::from_millis(5);
 
 /// The launcher of this machine. What there is to know stands in the allocation's directory; kept
@@ -41,7 +43,8 @@ pub struct Local {
 impl Local {
     /// Starts each instance as `command.. PROGRAM ARGS.. --host K`, with the agent's environment.
     /// The command runs the rest of its arguments somewhere else, lives as long as what it has
-    /// started, and ends it when it is killed; an instance is lost when its command ends.
+    /// started, and ends it when it is killed; an instance is lost when its command ends. Where
+    /// there are several nodes, it finds the name of the instance's in `SHOAL_NODE`.
     #[must_use]
     pub fn by_command(command: Vec<String>) -> Self {
         Self { command, ..Self::default() }
@@ -240,6 +243,7 @@ impl Instance<'_> {
         command.args(&spec.args).arg("--host").arg(self.host.to_string()).env_clear();
         command
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .envs(spec.node(self.host).map(|node| (NODE, node)))
             .envs(spec.env.iter().map(|(name, value)| (name, value)));
         // Out of the caller's process group: a Ctrl-C at its terminal is not for agents.
         command.stdin(Stdio::null()).stdout(log).stderr(also).current_dir("/").process_group(0);

@@ -29,6 +29,46 @@ fn a_command_that_starts_agents_conforms() {
     conformance::check(&launcher, dir.path());
 }
 
+#[test]
+fn a_command_finds_the_name_of_each_instances_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = "echo $SHOAL_NODE > \"$1/node-$$\"; exec sleep 1000";
+    let launcher = Local::by_command(
+        ["/bin/sh", "-c", command, "launch"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([dir.path().display().to_string()])
+            .collect(),
+    );
+    let named = |id: &str, nodes: &[&str]| AllocationSpec {
+        nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+        ..program(id, 2, dir.path())
+    };
+    let found = |number: usize| {
+        let of_node = |entry: std::io::Result<fs::DirEntry>| {
+            let path = entry.unwrap().path();
+            path.file_name().unwrap().to_str().unwrap().starts_with("node-").then(|| fs::read_to_string(path).unwrap())
+        };
+        loop {
+            let mut nodes: Vec<String> = fs::read_dir(dir.path()).unwrap().filter_map(of_node).collect();
+            nodes.sort();
+            if nodes.len() == number && nodes.iter().all(|text| text.ends_with('\n')) {
+                return nodes.concat();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let spec = named("on-nodes", &["box-1", "box-2"]);
+    launcher.submit(&spec).unwrap();
+    assert_eq!(found(2), "box-1\nbox-2\n");
+    // One that is added in the place of another may be elsewhere.
+    launcher.remove(&spec, &[2]).unwrap();
+    let spec = named("on-nodes", &["box-1", "box-3"]);
+    launcher.add(&spec, &[2]).unwrap();
+    assert_eq!(found(3), "box-1\nbox-2\nbox-3\n");
+    launcher.stop(&spec).unwrap();
+}
+
 /// Not a test by itself: what the next test runs as another process, to kill it.
 #[test]
 fn caller() {

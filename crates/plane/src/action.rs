@@ -8,6 +8,7 @@ use crate::{AttemptId, JobName, TrialLaunch, TuningName};
 
 /// Something for the shell to do, after the events are durable.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "few are held at a time, and a launch is most of them")]
 pub enum Action {
     /// Prepare the channels and start the agents; answered by reports or
     /// [`crate::Command::LaunchFailed`].

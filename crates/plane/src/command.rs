@@ -107,14 +107,14 @@ pub enum Command {
         /// For the failure reason: a sentence.
         reason: String,
     },
-    /// How much memory attempts use now, and how much the machine lacks. Seldom journalled: only
-    /// what is decided of it is.
+    /// How much memory attempts use now, and how much nodes lack. Seldom journalled: only what is
+    /// decided of it is.
     MemoryMeasured {
         /// By attempt, in bytes; those that are not named are taken to use what they did.
         used: BTreeMap<AttemptId, u64>,
-        /// Bytes that must be given back, or the kernel will choose what to kill; 0 if the machine
-        /// has enough.
-        lacking: u64,
+        /// By the names of nodes that lack memory, bytes that must be given back there, or the
+        /// kernel will choose what to kill.
+        lacking: BTreeMap<String, u64>,
     },
     /// Time has passed: deadlines ([`crate::State::next_deadline`]).
     Tick,

@@ -40,7 +40,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         }
         Command::Judged { tuning, seq, records, converged } => decision.judged(tuning, *seq, records, *converged),
         Command::SearchFailed { tuning, seq, reason } => decision.search_failed(tuning, *seq, reason),
-        Command::MemoryMeasured { used, lacking } => decision.relieve(used, *lacking),
+        Command::MemoryMeasured { used, lacking } => decision.relieve(used, lacking),
         Command::Tick => decision.tick(),
         Command::LaunchFailed { attempt, reason } if decision.joining(attempt).is_some() => {
             decision.not_joined(attempt, reason);

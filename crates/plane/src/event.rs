@@ -215,6 +215,9 @@ pub enum Fact {
         hosts: Vec<u32>,
         /// GPU indexes of each.
         gpus: Vec<Vec<u32>>,
+        /// The node of each; none: where those before them were.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<String>,
         /// Status message.
         message: String,
     },

@@ -48,7 +48,7 @@ mod views;
 
 pub use action::{Action, Effects, Observation, TunerRequest};
 pub use apply::apply;
-pub use capacity::{Capacity, Packing, Placement, Share, parallel_notice};
+pub use capacity::{Capacity, Node, Packing, Placement, Share, parallel_notice};
 pub use catalog::{Catalog, CatalogError, InstanceType};
 pub use command::{Child, Command, InstanceReport};
 pub use decide::decide;

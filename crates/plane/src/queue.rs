@@ -25,11 +25,14 @@
 //! so nobody is started at the head's cost. What serves has no latest end: a head that needs its
 //! capacity delays no job that ends, and one that would serve starts only beside the head.
 
-use std::{collections::BTreeSet, iter::Peekable};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter::Peekable,
+};
 
 use crate::{
-    Capacity, Event, Fact, JobName, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
-    capacity::{Cut, Resources, count, cut_after, parallel_notice},
+    Event, Fact, JobName, Node, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
+    capacity::{Cut, Demand, Fit, Lacking, PerNode, Resources, by_node, cut_after, parallel_notice},
     gang::{
         Gang,
         instances::{Attempt, Instance, Stage},
@@ -41,21 +44,26 @@ use crate::{
 const LOOK_AHEAD: usize = 200;
 
 /// What a waiting gang needs beside what it holds already.
-fn demand(gang: &Gang, cut: &Cut) -> Resources {
+fn demand(state: &State, gang: &Gang, cut: &Cut<'_>) -> Demand {
     match &gang.attempt {
-        Some(attempt) => Resources { instances: attempt.placement.holds().instances, memory_bytes: 0, gpus: 0 },
+        Some(Attempt { placement, .. }) => {
+            let place = Resources { instances: 1, memory_bytes: 0, gpus: 0 };
+            let places = by_node(placement.hosts().map(|host| (placement.node(host), place)));
+            Demand::There(state.capacity.per_node(&places))
+        }
         None => cut.demand(),
     }
 }
 
-/// The machine during one round of scheduling.
+/// The nodes during one round of scheduling.
 struct Round<'a> {
     state: &'a State,
     now: Time,
-    free: Resources,
+    free: PerNode,
+    all: PerNode,
     /// Latest ends of those that were started in this round, and what each gives back then; none:
     /// it gives nothing back.
-    ends: Vec<(Option<Time>, Resources)>,
+    ends: Vec<(Option<Time>, PerNode)>,
     /// Set by the first job that does not fit.
     head: Option<Reservation>,
 }
@@ -64,56 +72,60 @@ struct Round<'a> {
 struct Reservation {
     /// None: only when something that serves is stopped.
     at: Option<Time>,
-    spare: Resources,
+    spare: PerNode,
 }
 
 impl Round<'_> {
-    /// Whether the gang may start; if so, what it needs is taken.
-    fn admit(&mut self, gang: &Gang, demand: &Resources) -> bool {
+    /// Where the gang may start; if it may, what it needs is taken.
+    fn admit(&mut self, gang: &Gang, demand: &Demand) -> Option<Fit> {
         let end = gang.latest_end_if_started(self.now);
-        if !self.free.covers(demand) {
+        let Some(mut fit) = demand.fit(&self.free, &self.all) else {
             if self.head.is_none() {
                 self.head = Some(self.reserve(demand));
             }
-            return false;
-        }
+            return None;
+        };
         if let Some(head) = &mut self.head
             && !head.is_after(end)
         {
-            if !head.spare.covers(demand) {
-                return false;
-            }
-            head.spare = head.spare.minus(demand);
+            fit = demand.fit(&self.free.least(&head.spare), &self.all)?;
+            head.spare = head.spare.minus(&fit.taken);
         }
-        self.free = self.free.minus(demand);
-        self.ends.push((end, *demand));
-        true
+        self.free = self.free.minus(&fit.taken);
+        self.ends.push((end, fit.taken.clone()));
+        Some(fit)
     }
 
-    fn reserve(&self, demand: &Resources) -> Reservation {
+    fn reserve(&self, demand: &Demand) -> Reservation {
         let running = self
             .state
             .holders()
             .map(|(job, attempt)| (job.gang.latest_end(attempt), self.state.held(&job.gang, attempt)));
-        let (mut ends, mut serving) = (Vec::new(), false);
-        for (end, held) in running.chain(self.ends.iter().copied()) {
+        let (mut ends, mut serving) = (Vec::new(), Vec::new());
+        for (end, held) in running.chain(self.ends.iter().cloned()) {
             match end {
                 Some(end) => ends.push((end, held)),
-                None => serving = true,
+                None => serving.push(held),
             }
         }
-        ends.sort_unstable_by_key(|(end, _)| *end);
-        let mut free = self.free;
+        ends.sort_by_key(|(end, _)| *end);
+        let mut free = self.free.clone();
         let mut at = self.now;
+        let mut fit = demand.fit(&free, &self.all);
         for (end, held) in &ends {
-            if free.covers(demand) {
+            if fit.is_some() {
                 break;
             }
             free = free.plus(held);
             at = at.max(*end);
+            fit = demand.fit(&free, &self.all);
         }
-        let is_blocked = serving && !free.covers(demand);
-        Reservation { at: (!is_blocked).then_some(at), spare: free.minus(demand) }
+        let is_blocked = !serving.is_empty() && fit.is_none();
+        // Where it will be when what serves is stopped.
+        let later = || demand.fit(&serving.iter().fold(free.clone(), |free, held| free.plus(held)), &self.all);
+        let fit = fit.or_else(later).or_else(|| demand.fit(&self.all, &self.all));
+        let spare = fit.map_or_else(|| free.minus(&free), |fit| free.minus(&fit.taken));
+        Reservation { at: (!is_blocked).then_some(at), spare }
     }
 }
 
@@ -134,10 +146,11 @@ struct Line<'a> {
 }
 
 /// The larger of the shares of each resource, in millionths.
-fn share(state: &State, held: &Resources) -> u64 {
+fn share(state: &State, held: &PerNode) -> u64 {
+    let held = held.total();
     let part =
         |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
-    let Capacity { memory_bytes, gpus, instances, .. } = state.capacity;
+    let Resources { memory_bytes, gpus, instances } = state.capacity.all().total();
     let parts = [
         part(held.memory_bytes, memory_bytes),
         part(held.gpus.into(), gpus.into()),
@@ -172,22 +185,22 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     if lines.is_empty() && state.index.elastic.is_empty() {
         return Vec::new();
     }
-    let mut free_gpus: Vec<u32> = (0..state.capacity.gpus).collect();
-    // Where one owner waits it is its turn, whatever it holds; so a machine without GPUs is not
-    // looked over for each trial of a lone tuning job.
-    if lines.len() > 1 || !free_gpus.is_empty() {
+    let mut free_gpus = Vec::from_iter(state.capacity.nodes.iter().map(|node| Vec::from_iter(0..node.gpus)));
+    // Where one owner waits it is its turn, whatever it holds; so nodes without GPUs are not looked
+    // over for each trial of a lone tuning job.
+    if lines.len() > 1 || free_gpus.iter().any(|gpus| !gpus.is_empty()) {
         for (job, attempt) in state.holders() {
-            free_gpus.retain(|gpu| !attempt.placement.gpus.iter().any(|gpus| gpus.contains(gpu)));
+            take_gpus(state, attempt, &mut free_gpus);
             let owner = job.tuning();
             if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
                 line.share += share(state, &state.held(&job.gang, attempt));
             }
         }
     }
-    let mut round = Round { state, now, free: state.free(), ends: Vec::new(), head: None };
+    let mut round = Round { state, now, free: state.free(), all: state.capacity.all(), ends: Vec::new(), head: None };
     let mut events = Vec::new();
     for _ in 0..LOOK_AHEAD {
-        let Some((line, job)) = turn(&mut lines).filter(|_| round.free.instances > 0) else { break };
+        let Some((line, job)) = turn(&mut lines).filter(|_| round.free.total().instances > 0) else { break };
         let mut happens = |fact| events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
         match cut_of(state, job) {
             Err(rejection) if job.gang.attempt.is_none() => {
@@ -196,12 +209,12 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             }
             Err(_) => {}
             Ok(cut) => {
-                let demand = demand(&job.gang, &cut);
+                let demand = demand(state, &job.gang, &cut);
                 let has_head = round.head.is_some();
-                if round.admit(&job.gang, &demand) {
-                    happens(launch(state, job, cut, &mut free_gpus));
+                if let Some(fit) = round.admit(&job.gang, &demand) {
+                    happens(launch(state, job, cut, &fit, &mut free_gpus));
                     if lines[line].tuning.is_some() {
-                        lines[line].share += share(state, &demand);
+                        lines[line].share += share(state, &fit.taken);
                     }
                 } else if !has_head {
                     let room = make_room(state, &round.free, &demand, now);
@@ -221,27 +234,61 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
     events
 }
 
+/// Takes the GPUs of an attempt from those that are free, by node.
+fn take_gpus(state: &State, attempt: &Attempt, free_gpus: &mut [Vec<u32>]) {
+    for (node, free) in state.capacity.nodes.iter().zip(free_gpus) {
+        let is_there = |(host, _): &(u32, &Vec<u32>)| attempt.placement.node(*host) == node.name;
+        free.retain(|gpu| !(1..).zip(&attempt.placement.gpus).filter(is_there).any(|(_, gpus)| gpus.contains(gpu)));
+    }
+}
+
 /// Fills empty places of jobs that lost instances, in order of creation.
-fn grow(state: &State, free: &mut Resources, free_gpus: &mut Vec<u32>, now: Time) -> Vec<Event> {
+fn grow(state: &State, free: &mut PerNode, free_gpus: &mut [Vec<u32>], now: Time) -> Vec<Event> {
     let mut events = Vec::new();
     for (gang, attempt) in elastic(state) {
         let each = attempt.of_each();
-        let (mut hosts, mut gpus) = (Vec::new(), Vec::new());
+        let (mut hosts, mut gpus, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         for host in gang.vacancies(attempt) {
-            if !free.covers(&each) || free_gpus.len() < each.gpus as usize {
-                break;
-            }
-            *free = free.minus(&each);
+            let has_room = |node: &usize| {
+                let has_gpus = free_gpus[*node].len() >= each.gpus as usize;
+                has_gpus && free.0[*node].covers(&each)
+            };
+            let Some(node) = candidates(state, attempt, host).into_iter().find(has_room) else { break };
+            free.0[node] = free.0[node].minus(&each);
             hosts.push(host);
-            gpus.push(free_gpus.drain(..each.gpus as usize).collect());
+            gpus.push(free_gpus[node].drain(..each.gpus as usize).collect());
+            nodes.push(state.capacity.nodes[node].name.clone());
+        }
+        if attempt.placement.nodes.is_empty() {
+            nodes.clear();
         }
         if !hosts.is_empty() {
             let message = messages::joined(attempt, &hosts);
-            let fact = Fact::InstancesAdded { attempt: attempt.id.clone(), hosts, gpus, message };
+            let fact = Fact::InstancesAdded { attempt: attempt.id.clone(), hosts, gpus, nodes, message };
             events.push(Event { at: now, name: gang.name.clone().into(), fact });
         }
     }
     events
+}
+
+/// Nodes for an instance in this place, the best first: where the one before it was, and if the
+/// gang may span nodes, where others of it are, and all others.
+fn candidates(state: &State, attempt: &Attempt, host: u32) -> Vec<usize> {
+    let (placement, nodes) = (&attempt.placement, &state.capacity.nodes);
+    let others = placement.hosts().map(|host| placement.node(host)).chain(nodes.iter().map(|node| node.name.as_str()));
+    let names = std::iter::once(placement.node(host)).chain(others.filter(|_| state.capacity.spans));
+    // A gang alone never needs more than its nodes have.
+    let is_large_enough = |node: &Node| {
+        let there = placement.hosts().filter(|it| *it == host || placement.node(*it) == node.name);
+        let limits = there.map(|host| placement.share(host).memory_bytes).fold(0, u64::saturating_add);
+        !state.capacity.spans || limits <= node.memory_bytes
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let node = nodes.iter().position(|node| node.name == name && is_large_enough(node));
+        found.extend(node.filter(|node| !found.contains(node)));
+    }
+    found
 }
 
 /// Jobs on instances that can lose and gain some, in order of creation.
@@ -266,47 +313,70 @@ fn share_cores(state: &State, events: &mut [Event]) {
     // Programs that have ended, or rest frozen, compute no more.
     let computes = |job: &TrainingJob, attempt: &Attempt| !job.gang.is_frozen() && !attempt.all_over();
     let running = state.holders().filter(|(job, attempt)| computes(job, attempt));
-    let running: u64 = running.map(|(_, attempt)| attempt.placement.weight()).sum();
-    let weight = running + placements.iter().map(|placement| placement.weight()).sum::<u64>();
+    let running = running.map(|(_, attempt)| &attempt.placement);
+    let all = Vec::from_iter(running.chain(placements.iter().map(|placement| &**placement)));
+    let of_node = |node: &Node| (node.cpus, all.iter().map(|placement| placement.weight_on(&node.name)).sum());
+    let cores: BTreeMap<&str, (u32, u64)> =
+        state.capacity.nodes.iter().map(|node| (node.name.as_str(), of_node(node))).collect();
     for placement in &mut placements {
-        placement.share_cores(state.capacity.cpus, weight);
+        placement.share_cores(|node| cores.get(node).copied().unwrap_or((1, 1)));
     }
 }
 
 /// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that
-/// makes room for the head of the queue and what is leaving already does not.
-fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> Room {
+/// makes room for the head of the queue and what is leaving already does not; only on nodes where
+/// the head then is.
+fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room {
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
-    let mut room = leaving.fold(*free, |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
-    let before = room;
+    let mut room = leaving.fold(free.clone(), |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
+    let of_hosts = |attempt: &Attempt, hosts: &[u32]| state.capacity.per_node(&attempt.of_hosts(hosts));
+    let before = room.clone();
     for (_, attempt) in elastic(state).filter(|(_, attempt)| !is_leaving(attempt)) {
         let leaves = |instance: &Instance| matches!(instance, Instance::Leaving { .. } | Instance::Clearing { .. });
-        room = room.plus(&attempt.of_each().times(count(attempt.hosts(leaves).len())));
+        room = room.plus(&of_hosts(attempt, &attempt.hosts(leaves)));
     }
+    let (left, all) = (room.clone(), state.capacity.all());
+    let fit = |room: &PerNode| demand.fit(room, &all);
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would
     // keep from it what it waits for.
     frozen.sort_by_key(|(job, _)| (!job.gang.is_unwanted(), job.gang.rests_since(), job.gang.order));
-    let (mut events, mut is_from_others) = (Vec::new(), room.instances > before.instances);
+    let mut parked = Vec::new();
     for (job, attempt) in frozen {
-        if room.covers(demand) {
+        if fit(&room).is_some() {
             break;
         }
-        room = room.plus(&state.held(&job.gang, attempt));
+        let held = state.held(&job.gang, attempt);
+        room = room.plus(&held);
+        parked.push((job, attempt, held));
+    }
+    let mut given_up = Vec::new();
+    for (gang, attempt) in elastic(state).rev() {
+        let mut hosts = Vec::new();
+        for host in gang.dispensable(attempt) {
+            if fit(&room).is_some() {
+                break;
+            }
+            room = room.plus(&of_hosts(attempt, &[host]));
+            hosts.insert(0, host);
+        }
+        given_up.push((gang, attempt, hosts));
+    }
+    let Some(fit) = fit(&room) else { return Room::default() };
+    let nothing = Resources::default();
+    let is_there = |amounts: &PerNode| {
+        fit.taken.0.iter().zip(&amounts.0).any(|(taken, amount)| *taken != nothing && *amount != nothing)
+    };
+    let mut is_from_others = is_there(&left.minus(&before));
+    let mut events = Vec::new();
+    for (job, attempt, _) in parked.into_iter().filter(|(.., held)| is_there(held)) {
         let message = messages::PARKED_FOR_QUEUE.to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
         events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
     }
-    for (gang, attempt) in elastic(state).rev() {
-        let mut hosts = Vec::new();
-        for host in gang.dispensable(attempt) {
-            if room.covers(demand) {
-                break;
-            }
-            room = room.plus(&attempt.of_each());
-            hosts.insert(0, host);
-        }
+    for (gang, attempt, mut hosts) in given_up {
+        hosts.retain(|host| is_there(&of_hosts(attempt, &[*host])));
         if !hosts.is_empty() {
             is_from_others = true;
             let message = messages::continues_without(attempt, &hosts, messages::GIVEN_UP);
@@ -314,7 +384,7 @@ fn make_room(state: &State, free: &Resources, demand: &Resources, now: Time) -> 
             events.push(Event { at: now, name: gang.name.clone().into(), fact });
         }
     }
-    if room.covers(demand) { Room { events, is_from_others } } else { Room::default() }
+    Room { events, is_from_others }
 }
 
 /// How the head of the queue gets room.
@@ -334,7 +404,7 @@ pub(crate) fn pending(state: &State, joined: Vec<JobName>, now: Time) -> Vec<Eve
     let reason = |name: JobName| {
         let job = state.jobs.get(&name).filter(|job| job.gang.waits() && job.gang.attempt.is_none())?;
         let cut = cut_of(state, job).ok()?;
-        let message = why(&free, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
+        let message = why(state, &free, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
         Some(Event {
             at: now,
             name: name.into(),
@@ -344,7 +414,7 @@ pub(crate) fn pending(state: &State, joined: Vec<JobName>, now: Time) -> Vec<Eve
     joined.into_iter().filter_map(reason).collect()
 }
 
-fn cut_of(state: &State, job: &TrainingJob) -> Result<Cut, Rejection> {
+fn cut_of<'a>(state: &'a State, job: &TrainingJob) -> Result<Cut<'a>, Rejection> {
     let used_bytes = job.gang.retry.as_ref().map_or(0, |retry| retry.used_bytes);
     cut_after(&job.gang.spec, used_bytes, &state.capacity, &state.catalog)
 }
@@ -353,16 +423,17 @@ fn waiting(state: &State) -> impl Iterator<Item = &TrainingJob> {
     state.index.queue.iter().filter_map(|(_, name)| state.jobs.get(name))
 }
 
-fn launch(state: &State, job: &TrainingJob, cut: Cut, free_gpus: &mut Vec<u32>) -> Fact {
+fn launch(state: &State, job: &TrainingJob, cut: Cut<'_>, fit: &Fit, free_gpus: &mut [Vec<u32>]) -> Fact {
     if let Some(attempt) = &job.gang.attempt {
         return Fact::AttemptThawed { attempt: attempt.id.clone(), message: messages::RESUMED.to_owned() };
     }
-    let placement = cut.place(free_gpus);
+    let placement = cut.place(fit, &state.capacity, free_gpus);
     let tuning = job.tuning().and_then(|name| state.tunings.get(name));
     let notice = tuning.and_then(|tuning| {
         parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog)
     });
-    let notes = Vec::from_iter(placement.capped.clone().into_iter().chain(notice));
+    let where_it_is = (state.capacity.nodes.len() > 1).then(|| placement.whereabouts());
+    let notes = Vec::from_iter(where_it_is.into_iter().chain(placement.capped.clone()).chain(notice));
     let message = messages::launched(job, &notes);
     Fact::AttemptLaunched { attempt: job.gang.next_attempt(), placement, lease_s: job.gang.lease_s(), message }
 }
@@ -371,9 +442,12 @@ fn place(before: usize) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-fn why(free: &Resources, demand: &Resources, place: u32) -> PendingReason {
-    let (lacking, needs, free) = free.lacking(demand).unwrap_or(("turn", demand.memory_bytes, free.memory_bytes));
-    PendingReason { place, lacking: lacking.to_owned(), needs, free, queued: None }
+fn why(state: &State, free: &PerNode, demand: &Demand, place: u32) -> PendingReason {
+    let turn =
+        || Lacking { what: "turn", needs: demand.total().memory_bytes, free: free.total().memory_bytes, node: None };
+    let Lacking { what, needs, free, node } = demand.lacking(free, &state.capacity.all()).unwrap_or_else(turn);
+    let node = node.and_then(|node| state.capacity.name_of(node)).map(str::to_owned);
+    PendingReason { place, lacking: what.to_owned(), needs, free, node, queued: None }
 }
 
 /// Why a job waits, if it does.
@@ -385,11 +459,13 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
             lacking: "launch".to_owned(),
             needs: job.gang.spec.instances.into(),
             free: 0,
+            node: None,
             queued: Some(job.message().to_owned()),
         });
     }
     let cut = cut_of(state, job).ok()?;
-    Some(why(&state.free(), &demand(&job.gang, &cut), place(state.index.before(job.gang.order))))
+    let demand = demand(state, &job.gang, &cut);
+    Some(why(state, &state.free(), &demand, place(state.index.before(job.gang.order))))
 }
 
 /// Why each waiting job waits, from the head on.
@@ -397,6 +473,6 @@ pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&JobName, PendingR
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut_of(state, job).ok()?;
-        Some((&job.gang.name, why(&free, &demand(&job.gang, &cut), place(before))))
+        Some((&job.gang.name, why(state, &free, &demand(state, &job.gang, &cut), place(before))))
     })
 }

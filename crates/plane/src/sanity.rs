@@ -91,8 +91,12 @@ impl State {
             check_status(job).map_err(of_job)?;
             if let Some(attempt) = &job.gang.attempt {
                 check_attempt(job, attempt).map_err(of_job)?;
-                for gpu in attempt.placement.gpus.iter().flatten() {
-                    ensure(gpus.insert(*gpu), &format!("GPU {gpu} is held twice")).map_err(of_job)?;
+                for (host, of_host) in (1..).zip(&attempt.placement.gpus) {
+                    let node = attempt.placement.node(host);
+                    for gpu in of_host {
+                        let is_new = gpus.insert((node, *gpu));
+                        ensure(is_new, &format!("GPU {gpu} of node {node} is held twice")).map_err(of_job)?;
+                    }
                 }
             }
         }
@@ -164,6 +168,8 @@ fn check_attempt(job: &TrainingJob, attempt: &Attempt) -> Result<(), String> {
     ensure(attempt.instances.len() == job.gang.spec.instances as usize, "it has as many instances as were asked for")?;
     ensure(attempt.id == job.gang.attempt_id(job.gang.number_of(attempt)), "its name has its number")?;
     ensure(attempt.instances.len() == attempt.placement.gpus.len(), "each instance is placed")?;
+    let nodes = attempt.placement.nodes.len();
+    ensure(nodes == 0 || nodes == attempt.instances.len(), "each instance is on a node")?;
     let may_be_queued = attempt.stage == Stage::Running && attempt.failed.is_none();
     ensure(
         job.secondary() != SecondaryStatus::Pending || may_be_queued,

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     AttemptId, Capacity, Catalog, JobName, SecondaryStatus, Time, TuningName,
-    capacity::Resources,
+    capacity::{Held, PerNode, Resources, by_node},
     gang::{Gang, instances::Attempt},
     jobs::Jobs,
     saved::{self, Restored, SnapshotError},
@@ -16,7 +16,7 @@ use crate::{
     tuning::job::TuningJob,
 };
 
-/// The fold of all events so far, beside this machine's capacity and catalogue, which are
+/// The fold of all events so far, beside the capacity and the catalogue, which are
 /// configuration: given at the start, not events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
@@ -65,8 +65,8 @@ pub(crate) struct Index {
     pub(crate) lines: BTreeMap<Option<TuningName>, BTreeSet<(u64, JobName)>>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<AttemptId, JobName>,
-    /// What they hold together.
-    pub(crate) held: Resources,
+    /// What they hold together of each node.
+    pub(crate) held: Held,
     pub(crate) deadlines: BTreeSet<(Time, JobName)>,
     /// Jobs on instances that can lose and gain some, in order of creation.
     pub(crate) elastic: BTreeSet<(u64, JobName)>,
@@ -94,7 +94,7 @@ impl Index {
         }
         if let Some(attempt) = &gang.attempt {
             self.attempts.insert(attempt.id.clone(), gang.name.clone());
-            self.held = self.held.plus(&gang.holds(attempt));
+            self.held.add(&gang.holds(attempt));
             if gang.spec.min_instances.is_some() {
                 self.elastic.insert((gang.order, gang.name.clone()));
             }
@@ -119,7 +119,7 @@ impl Index {
         }
         if let Some(attempt) = &gang.attempt {
             self.attempts.remove(&attempt.id);
-            self.held = self.held.minus(&gang.holds(attempt));
+            self.held.remove(&gang.holds(attempt));
             self.elastic.remove(&(gang.order, gang.name.clone()));
         }
         if let Some(at) = gang.deadline() {
@@ -171,7 +171,7 @@ impl State {
         self.freeze().encode()
     }
 
-    /// The state of [`State::snapshot`], on what this machine has now.
+    /// The state of [`State::snapshot`], on the present capacity.
     ///
     /// # Errors
     /// The bytes are from a newer version, or no snapshot at all.
@@ -238,29 +238,32 @@ impl State {
     }
 
     /// What no job holds.
-    pub(crate) fn free(&self) -> Resources {
+    pub(crate) fn free(&self) -> PerNode {
         let used = self
             .measured
             .0
             .keys()
             .filter_map(|attempt| self.jobs.get(self.index.attempts.get(attempt)?)?.gang.attempt.as_ref());
-        let memory_bytes = used.map(|attempt| self.used_beyond(attempt)).sum();
-        self.capacity.resources().minus(&self.index.held).minus(&Resources { memory_bytes, ..Resources::default() })
+        let used = by_node(used.flat_map(|attempt| self.used_beyond(attempt)));
+        let held = self.capacity.nodes.iter().map(|node| self.index.held.of(&node.name)).collect();
+        self.capacity.all().minus(&PerNode(held)).minus(&self.capacity.per_node(&used))
     }
 
     /// What a job on instances holds as of now.
-    pub(crate) fn held(&self, gang: &Gang, attempt: &Attempt) -> Resources {
-        let holds = gang.holds(attempt);
-        Resources { memory_bytes: holds.memory_bytes + self.used_beyond(attempt), ..holds }
+    pub(crate) fn held(&self, gang: &Gang, attempt: &Attempt) -> PerNode {
+        let of_attempt = gang.holds(attempt).into_iter().chain(self.used_beyond(attempt));
+        self.capacity.per_node(&by_node(of_attempt))
     }
 
-    /// Memory that an attempt holds besides its reserve.
-    fn used_beyond(&self, attempt: &Attempt) -> u64 {
+    /// Memory that an attempt holds besides its reserve, by node.
+    fn used_beyond<'a>(&self, attempt: &'a Attempt) -> Vec<(&'a str, Resources)> {
         let placement = &attempt.placement;
         let used = || self.measured.0.get(&attempt.id).copied().unwrap_or(0);
         // What an earlier attempt used is in the reserve of this one, which so may be counted
         // twice, up to the limit.
-        placement.reserve_bytes.map_or(0, |reserve| used().min(placement.limit_bytes().saturating_sub(reserve)))
+        let beyond =
+            placement.reserve_bytes.map_or(0, |reserve| used().min(placement.limit_bytes().saturating_sub(reserve)));
+        if beyond == 0 { Vec::new() } else { attempt.memory_by_node(beyond) }
     }
 
     /// The most memory that an attempt was measured to use, in bytes.

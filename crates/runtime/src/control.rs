@@ -201,13 +201,13 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Action, AttemptId, Form, GangSpec, InstanceReport, Packing};
+    use shoal_plane::{Action, AttemptId, Form, GangSpec, InstanceReport, Node, Packing};
 
     use super::*;
     use crate::random::Random;
 
     fn capacity() -> Capacity {
-        Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise }
+        Capacity::of(Node { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, ..Node::local() }, Packing::Promise)
     }
 
     fn create(name: &str) -> Command {

@@ -77,7 +77,12 @@ pub enum Step {
     /// Expect agents of these hosts from now on.
     Expect(Vec<u32>),
     /// Start the agents of these hosts that were never started, all or none.
-    Add(Vec<u32>),
+    Add {
+        /// Host numbers.
+        hosts: Vec<u32>,
+        /// As [`Placement::nodes`].
+        nodes: Vec<String>,
+    },
     /// Serve the agents of the warm instance: all are connected.
     Connect(Grant),
     /// Write what the job's log is to contain about the launch; fails nothing.

@@ -48,13 +48,14 @@ impl World {
             program: self.program.clone(),
             args,
             env: self.agent_env.clone(),
+            nodes: Vec::new(),
             dir,
         }
     }
 
     /// The same with the secret by which its agents are known.
     pub(crate) fn with_token(&self, plan: &Plan) -> AllocationSpec {
-        let mut spec = self.allocation_of(plan);
+        let mut spec = AllocationSpec { nodes: plan.nodes.clone(), ..self.allocation_of(plan) };
         spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(&plan.attempt)));
         spec
     }

@@ -55,6 +55,9 @@ pub(crate) struct Plan {
     pub(crate) intermediate: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
+    /// Names of the nodes on which the instances are, by host number - 1, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<String>,
     /// Which attempts may have its instance afterwards.
     #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
     pub(crate) reuse: Option<ReusePolicy>,

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path, time::Duration};
 
 use serde_json::Value;
-use shoal_launch::{AllocationStatus, LauncherExt};
+use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::Order;
 use shoal_plane::{Action, AttemptId};
 use shoal_runtime::{
@@ -73,9 +73,10 @@ impl World {
                     running.inspect(|running| running.handle(*host, host_link::Event::Expected));
                 }
             }
-            Step::Add(hosts) => {
+            Step::Add { hosts, nodes } => {
                 if let Some(running) = running {
-                    self.launcher.add(&self.with_token(&running.plan), &hosts).map_err(|error| describe(&error))?;
+                    let spec = AllocationSpec { nodes, ..self.with_token(&running.plan) };
+                    self.launcher.add(&spec, &hosts).map_err(|error| describe(&error))?;
                 }
             }
             Step::Connect(grant) => {

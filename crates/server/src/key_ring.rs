@@ -107,6 +107,7 @@ mod tests {
             program: "/bin/false".into(),
             args: Vec::new(),
             env: Vec::new(),
+            nodes: Vec::new(),
             dir: "/".into(),
         };
         let attempts = Arc::new(Attempts::default());

@@ -1,4 +1,4 @@
-//! The machine's memory, where instances hold what they use and not what their type has
+//! The memory of this machine, where instances hold what they use and not what their type has
 //! (`shoal_plane::Packing::Use`): what each attempt uses is measured and reported to the core, with
 //! what the machine lacks. What is ended then, and that the oldest attempt is not, is the core's
 //! decision.
@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
-use shoal_plane::{AttemptId, Command, Packing};
+use shoal_plane::{AttemptId, Command, Node, Packing};
 use shoal_runtime::warm_pool;
 
 use crate::{attempts::Attempt, world::World};
@@ -37,11 +37,14 @@ impl World {
         };
         let used: BTreeMap<_, _> = attempts.iter().filter_map(of_attempt).collect();
         let machine = Machine::parse(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-        let lacking = lacking(self.capacity.memory_bytes, used.values().sum(), machine);
+        // What is measured here is of this machine alone.
+        let node = self.capacity.node(Node::LOCAL);
+        let lacking = node.map_or(0, |node| lacking(node.memory_bytes, used.values().sum(), machine));
         if lacking > 0 {
             // Instances that wait for an attempt are the first to go.
             self.machines.send(warm_pool::Event::CapacityNeeded);
         }
+        let lacking = [(Node::LOCAL.to_owned(), lacking)].into();
         if let Err(refusal) = self.core.tell(Command::MemoryMeasured { used, lacking }) {
             tracing::warn!("{refusal}");
         }

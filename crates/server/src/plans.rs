@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
-use shoal_plane::{AttemptId, Packing, TrialLaunch};
+use shoal_plane::{AttemptId, Capacity, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
@@ -114,7 +114,7 @@ impl World {
                 objective: objective(request).filter(|_| host == 1),
                 limits: Limits {
                     memory_bytes: placement.share(host).memory_bytes,
-                    together_bytes: (self.capacity.packing == Packing::Use).then_some(self.capacity.memory_bytes),
+                    together_bytes: together_bytes(&self.capacity, placement.node(host)),
                     cpus: placement.share(host).cpus,
                     cpu_weight: placement.share(host).cpu_weight,
                     pids: 4096,
@@ -156,6 +156,7 @@ impl World {
             checkpoints: request.checkpoint.as_ref().map(|config| folder(&config.uri)),
             intermediate: mirrored.as_ref().map(folder),
             assignments,
+            nodes: placement.nodes.clone(),
             reuse: None,
             allocation_id: None,
         };
@@ -183,6 +184,12 @@ impl World {
             None => Ok(None),
         }
     }
+}
+
+/// The memory that all instances on a node have in common, where their limits may add up to more.
+fn together_bytes(capacity: &Capacity, node: &str) -> Option<u64> {
+    let node = capacity.node(node).filter(|_| capacity.packing == Packing::Use)?;
+    Some(node.memory_bytes)
 }
 
 /// What is run of an image when the request names no program: as SageMaker does, the image's own

@@ -70,7 +70,8 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
         serde_json::to_string(&(place, program))
     };
     let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
-    let key = sha256_hex(&format!("{owner} {shape} {} {}", plan.isolated, hosts.join(" ")));
+    let nodes = plan.nodes.iter().map(|node| format!("{node} ")).collect::<String>();
+    let key = sha256_hex(&format!("{owner} {shape} {} {nodes}{}", plan.isolated, hosts.join(" ")));
     let is_loaded = is_trial || plan.assignments.iter().any(is_builtin);
     ReusePolicy { owner, idle_s: idle.as_secs(), key, is_loaded }
 }

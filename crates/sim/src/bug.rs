@@ -68,11 +68,17 @@ pub enum Bug {
     EarlyCleared,
     /// Where some instances of an attempt are added, all that do not run are started.
     AllStarted,
+    /// The core takes each node to have the memory of all.
+    NodeMemoryIgnored,
+    /// Agents are started on the first node, wherever they were placed.
+    NodeIgnored,
+    /// A warm instance serves attempts that were placed on another node.
+    WarmElsewhere,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 31] = [
+    pub const ALL: [Bug; 34] = [
         Bug::SkippedAppend,
         Bug::EarlyAnswer,
         Bug::EarlyAcknowledgement,
@@ -104,5 +110,8 @@ impl Bug {
         Bug::OldNumbersKept,
         Bug::EarlyCleared,
         Bug::AllStarted,
+        Bug::NodeMemoryIgnored,
+        Bug::NodeIgnored,
+        Bug::WarmElsewhere,
     ];
 }

@@ -13,7 +13,7 @@ use crate::{
     Bug, SimRun,
     coverage::kind,
     faults::{Fault, Severity},
-    outcome, scenario,
+    outcome,
     state::events::SimEvent,
     world::{Halt, Simulation, Step, broken},
 };
@@ -246,6 +246,7 @@ impl Simulation {
             self.mirror.sanity_check().or_else(|what| broken(format!("{what}, after {event:?}")))?;
             self.check_memory_event(event)?;
             self.check_tuning_event(event)?;
+            self.check_nodes_event(event)?;
         }
         Ok(())
     }
@@ -280,13 +281,12 @@ impl Simulation {
 
     fn check_agents(&self) -> Result<(), String> {
         let mut attempts = BTreeMap::<&str, &AttemptId>::new();
-        let (mut hosts, mut running) = (BTreeSet::new(), 0);
+        let mut hosts = BTreeSet::new();
         for ((allocation, host), agent) in &self.agents {
             if agent.twins > 0 {
                 return Err(format!("host {host} of {allocation} was started twice"));
             }
             let Some(attempt) = agent.attempt.as_ref().filter(|_| !agent.is_gone()) else { continue };
-            running += usize::from(!self.frozen.contains(attempt));
             if !hosts.insert((attempt, *host)) {
                 return Err(format!("host {host} of {attempt} runs twice"));
             }
@@ -297,8 +297,7 @@ impl Simulation {
                 return Err(format!("attempts {other} and {attempt} of one job run"));
             }
         }
-        let room = scenario::capacity().instances as usize;
-        if running > room { Err(format!("{running} instances run, and there is room for {room}")) } else { Ok(()) }
+        self.check_running()
     }
 
     fn is_over(&self) -> bool {

@@ -18,10 +18,11 @@
 //! Where to look: `scenario` has the jobs, `faults` what goes wrong, `state` what there is, as
 //! data, `world` all of it at one moment. Above it, `server` has the core's turns and what performs
 //! the requests of the machines, `agent` the agents, `network`, `clients` and `tuning` the rest of
-//! what acts, `place_checks` what must hold of gangs that lose and gain instances, `memory` how
-//! much is used and what must hold of that; `history` hands each event to whom it concerns. `bug`
-//! has the errors of a driver that the simulation must find. Nothing here decides what machines
-//! decide: of the server it has only what steps do to its disk, processes and links.
+//! what acts, `place_checks` what must hold of gangs that lose and gain instances, `node_checks`
+//! what must hold of nodes, `memory` how much is used and what must hold of that; `history` hands
+//! each event to whom it concerns. `bug` has the errors of a driver that the simulation must find.
+//! Nothing here decides what machines decide: of the server it has only what steps do to its disk,
+//! processes and links.
 
 mod agent;
 mod bug;
@@ -32,6 +33,7 @@ mod history;
 mod marks;
 mod memory;
 mod network;
+mod node_checks;
 mod outcome;
 mod place_checks;
 mod random;

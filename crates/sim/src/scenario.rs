@@ -1,6 +1,6 @@
 //! Which training jobs come, and what their programs do. The same for a seed whatever goes wrong.
 
-use shoal_plane::{Capacity, Form, GangSpec, JobName, Packing};
+use shoal_plane::{Capacity, Form, GangSpec, JobName, Node, Packing};
 
 use crate::random::Random;
 
@@ -9,9 +9,21 @@ pub(crate) mod tunings;
 pub(crate) const GIB: u64 = 1 << 30;
 
 /// One GPU, so that one job can keep another waiting; memory that the attempts which run together
-/// may use up.
-pub(crate) fn capacity() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 16 * GIB, gpus: 1, instances: 8, packing: Packing::Use }
+/// may use up. On one node, on two that no gang spans, or on three.
+pub(crate) fn capacity(seed: u64) -> Capacity {
+    let node = |name: &str, cpus, gib, gpus, instances| Node {
+        name: name.to_owned(),
+        cpus,
+        memory_bytes: gib * GIB,
+        gpus,
+        instances,
+    };
+    let nodes = match seed / 2 % 3 {
+        0 => vec![node(Node::LOCAL, 8, 16, 1, 8)],
+        1 => vec![node("small", 4, 8, 1, 3), node("large", 8, 16, 0, 6)],
+        _ => vec![node("small", 2, 5, 0, 2), node("large", 8, 12, 0, 4), node("gpu", 4, 6, 1, 2)],
+    };
+    Capacity { spans: nodes.len() > 2, nodes, packing: Packing::Use }
 }
 
 /// A training job of the scenario.

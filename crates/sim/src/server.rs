@@ -17,7 +17,6 @@ use shoal_runtime::{
 use crate::{
     Bug,
     coverage::{Point, kind},
-    scenario,
     state::{
         events::SimEvent,
         server::{Attempt, Server},
@@ -131,7 +130,7 @@ impl Simulation {
     fn fold(&self) -> Step<Folded> {
         let snapshot = self.disk.snapshot.as_ref().map(|(version, bytes)| (*version as u64, &bytes[..]));
         let folded = || -> Result<Folded, FoldError> {
-            let mut fold = Fold::new(snapshot, scenario::capacity(), Catalog::default())?;
+            let mut fold = Fold::new(snapshot, self.known_capacity(), Catalog::default())?;
             let after = fold.version();
             for (at, bytes) in (1..).zip(&self.disk.events).filter(|(at, _)| *at > after) {
                 fold.event(at, bytes)?;

@@ -7,6 +7,7 @@ pub(crate) mod disk;
 pub(crate) mod events;
 pub(crate) mod memory;
 pub(crate) mod network;
+pub(crate) mod nodes;
 pub(crate) mod places;
 pub(crate) mod processes;
 pub(crate) mod server;

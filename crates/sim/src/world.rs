@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{AttemptId, Catalog, JobName, State, Time, TuningName};
+use shoal_plane::{AttemptId, Capacity, Catalog, JobName, State, Time, TuningName};
 
 use crate::{
     Bug, Coverage,
@@ -19,6 +19,7 @@ use crate::{
         events::SimEvent,
         memory::Memory,
         network::Connection,
+        nodes::Nodes,
         places::Places,
         processes::{Process, Processes},
         server::Server,
@@ -75,6 +76,8 @@ pub(crate) struct Simulation {
     /// Checkpoint files that have a receipt in the journal.
     pub(crate) receipts: BTreeSet<(Host, String)>,
     pub(crate) processes: Processes,
+    pub(crate) capacity: Capacity,
+    pub(crate) nodes: Nodes,
     pub(crate) memory: Memory,
     /// By attempt, of those that can lose instances.
     pub(crate) places: BTreeMap<AttemptId, Places>,
@@ -89,12 +92,23 @@ pub(crate) struct Simulation {
     pub(crate) epoch: u64,
     /// The journal refuses until then.
     pub(crate) full_until: u64,
+    seed: u64,
     /// The fold of all that is in the journal.
     pub(crate) mirror: State,
     pub(crate) last_event: Time,
     /// The server was away for long.
     pub(crate) away: bool,
     trace: Option<Vec<String>>,
+}
+
+/// What the core takes the nodes to have.
+fn known_capacity(seed: u64, bug: Option<Bug>) -> Capacity {
+    let mut capacity = scenario::capacity(seed);
+    if bug == Some(Bug::NodeMemoryIgnored) {
+        let all = capacity.nodes.iter().map(|node| node.memory_bytes).sum();
+        capacity.nodes.iter_mut().for_each(|node| node.memory_bytes = all);
+    }
+    capacity
 }
 
 impl Simulation {
@@ -122,6 +136,8 @@ impl Simulation {
             disk: Disk::default(),
             receipts: BTreeSet::new(),
             processes: Processes::default(),
+            capacity: scenario::capacity(seed),
+            nodes: Nodes::default(),
             reused: 0,
             memory: Memory::default(),
             places: BTreeMap::new(),
@@ -132,7 +148,8 @@ impl Simulation {
             server: None,
             epoch: 0,
             full_until: 0,
-            mirror: State::new(scenario::capacity(), Catalog::default()),
+            seed,
+            mirror: State::new(known_capacity(seed, bug), Catalog::default()),
             last_event: Time(0),
             away: false,
             trace: trace.then(Vec::new),
@@ -150,6 +167,11 @@ impl Simulation {
             world.after(at, SimEvent::Fault(fault));
         }
         world
+    }
+
+    /// What the core takes the nodes to have.
+    pub(crate) fn known_capacity(&self) -> Capacity {
+        known_capacity(self.seed, self.bug)
     }
 
     /// One of those that run; whatever follows is something that its job's outcome may depend on.

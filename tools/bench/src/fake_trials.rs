@@ -17,7 +17,7 @@ use shoal_link::{
     Assignment, Decoder, Frame, Hello, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
     ToAgent, ToServer, encode,
 };
-use shoal_plane::{Capacity, Packing};
+use shoal_plane::{Capacity, Node, Packing};
 
 use shoal_cli::{client::now_ms, exit::Exit, serve, settings::ServerFlags};
 
@@ -100,13 +100,9 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) fn run(flags: &ServerFlags) -> Result<Exit> {
     let play = |options: &mut shoal_server::Options| {
         options.launcher = Arc::new(Stage::default());
-        options.capacity = Capacity {
-            cpus: INSTANCES,
-            memory_bytes: u64::from(INSTANCES) << 34,
-            gpus: 0,
-            instances: INSTANCES,
-            packing: Packing::Promise,
-        };
+        let memory_bytes = u64::from(INSTANCES) << 34;
+        let node = Node { cpus: INSTANCES, memory_bytes, instances: INSTANCES, ..Node::local() };
+        options.capacity = Capacity::of(node, Packing::Promise);
     };
     serve::with(flags, play).context("the bench's server failed")
 }

@@ -8,7 +8,7 @@ use super::{Settings, declared::SETTINGS};
 
 /// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process
 /// groups, the Python package and the tests.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "SHOAL_AGENT_TOKEN",
     "SHOAL_BIN",
     "SHOAL_CACHE",
@@ -16,6 +16,7 @@ const OTHERS: [&str; 13] = [
     "SHOAL_INSTANCE",
     "SHOAL_ISOLATION",
     "SHOAL_MUTATIONS",
+    "SHOAL_NODE",
     "SHOAL_SDK_POLLING",
     "SHOAL_SEED",
     "SHOAL_SHARED",

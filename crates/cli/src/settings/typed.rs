@@ -12,10 +12,12 @@ use super::declared::{Known, SETTINGS};
 use crate::exit::UsageError;
 
 /// Every setting's text and where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Typed {
     /// In the order of the list.
     values: Vec<(&'static str, String, Origin)>,
+    /// What `shoal.toml` lists as `[[node]]`.
+    nodes: Option<(Origin, Vec<toml::Table>)>,
 }
 
 /// Where a value was typed.
@@ -53,7 +55,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new() };
+        let mut typed = Self { values: Vec::new(), nodes: None };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -71,7 +73,9 @@ impl Typed {
             };
             typed.values.push((name, value, origin));
             if name == "data_dir" {
-                file = read_file(typed.data_dir(), read)?;
+                let nodes;
+                (file, nodes) = read_file(typed.data_dir(), read)?;
+                typed.nodes = nodes.map(|nodes| (Origin::File(file.0.clone()), nodes));
             }
         }
         Ok(typed)
@@ -98,6 +102,11 @@ impl Typed {
             _ => PathBuf::from(self.value(name)),
         };
         Ok(std::path::absolute(path)?)
+    }
+
+    /// The tables of the nodes that `shoal.toml` lists, if it lists any, and where that is.
+    pub(crate) fn nodes(&self) -> Option<(&Origin, &[toml::Table])> {
+        self.nodes.as_ref().map(|(origin, tables)| (origin, &tables[..]))
     }
 
     /// Where it was typed.
@@ -143,11 +152,24 @@ fn flat(table: toml::Table) -> toml::Table {
     entries.collect()
 }
 
-fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<(PathBuf, toml::Table)> {
+/// Takes the nodes out of it.
+fn nodes(table: &mut toml::Table, path: &Path) -> Result<Option<Vec<toml::Table>>> {
+    let wrong = || UsageError(format!("{}: nodes are a list: write [[node]] above each of them", path.display()));
+    let Some(value) = table.remove("node") else { return Ok(None) };
+    let tables = value.as_array().ok_or_else(wrong)?.iter().map(|node| Ok(node.as_table().ok_or_else(wrong)?.clone()));
+    let tables = tables.collect::<Result<Vec<_>>>()?;
+    if tables.is_empty() { Err(wrong().into()) } else { Ok(Some(tables)) }
+}
+
+/// `shoal.toml`: its path and settings, and the nodes that it lists.
+type File = ((PathBuf, toml::Table), Option<Vec<toml::Table>>);
+
+fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
     let path = data_dir.join("shoal.toml");
     let text = read(&path).with_context(|| format!("could not read {}", path.display()))?.unwrap_or_default();
-    let table: toml::Table =
+    let mut table: toml::Table =
         toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
+    let nodes = nodes(&mut table, &path)?;
     let table = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
@@ -159,7 +181,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok((path, table))
+    Ok(((path, table), nodes))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     AttemptId, Time,
-    capacity::Resources,
+    capacity::{Resources, by_node, divided},
     limits::{LEAVE_NOTICE_S, MAX_REPLACE_PAUSE_S, REPLACE_PAUSE_S, UNANSWERED_S},
 };
 
@@ -40,21 +40,44 @@ pub(crate) enum ElasticOrder {
 }
 
 impl Attempt {
-    /// What it holds: of its placement, what its instances that are there hold.
-    pub(crate) fn held(&self) -> Resources {
-        let holds = self.placement.holds();
-        let absent = self.instances.iter().filter(|instance| matches!(instance, Instance::Absent { .. })).count();
-        let absent = u32::try_from(absent).unwrap_or(u32::MAX).min(holds.instances);
+    /// What it holds of each node: of its placement, what its instances that are there hold.
+    pub(crate) fn held(&self) -> Vec<(&str, Resources)> {
         // GPUs of absent instances are not in the placement.
-        let Resources { memory_bytes, instances, .. } = self.of_each().times(absent);
-        holds.minus(&Resources { memory_bytes, gpus: 0, instances })
+        let present = (1..).zip(&self.instances).zip(self.placement.holds()).filter(|((_, it), _)| it.is_present());
+        by_node(present.map(|((host, _), amount)| (self.placement.node(host), amount)))
+    }
+
+    /// Memory that it uses in all as its instances that are there are taken to use it, by node: in
+    /// proportion to their limits.
+    pub(crate) fn memory_by_node(&self, bytes: u64) -> Vec<(&str, Resources)> {
+        let (hosts, limits): (Vec<_>, Vec<_>) = (1..)
+            .zip(&self.instances)
+            .zip(self.placement.limits())
+            .filter(|((_, instance), _)| instance.is_present())
+            .map(|((host, _), limit)| (host, limit))
+            .unzip();
+        let of_host = |(host, memory_bytes): (u32, u64)| {
+            (self.placement.node(host), Resources { memory_bytes, ..Resources::default() })
+        };
+        by_node(hosts.into_iter().zip(divided(bytes, &limits)).map(of_host))
+    }
+
+    /// Some of its instances are on this node.
+    pub(crate) fn is_on(&self, node: &str) -> bool {
+        (1..).zip(&self.instances).any(|(host, it)| it.is_present() && self.placement.node(host) == node)
     }
 
     /// What each instance holds, where there is one group, with the GPUs of the first.
     pub(crate) fn of_each(&self) -> Resources {
         let holds = self.placement.holds();
-        let gpus = self.placement.gpus.first().map_or(0, |gpus| u32::try_from(gpus.len()).unwrap_or(u32::MAX));
-        Resources { memory_bytes: holds.memory_bytes / u64::from(holds.instances.max(1)), gpus, instances: 1 }
+        let memory_bytes = holds.last().map_or(0, |it| it.memory_bytes);
+        Resources { memory_bytes, gpus: holds.first().map_or(0, |it| it.gpus), instances: 1 }
+    }
+
+    /// The same on the nodes of these instances.
+    pub(crate) fn of_hosts(&self, hosts: &[u32]) -> Vec<(&str, Resources)> {
+        let each = self.of_each();
+        by_node(hosts.iter().map(|host| (self.placement.node(*host), each)))
     }
 
     /// Instances that are added to others that run, and have not reported.
@@ -64,7 +87,7 @@ impl Attempt {
 
     /// How many instances are there, members or not.
     pub(crate) fn present(&self) -> usize {
-        self.hosts(|instance| !matches!(instance, Instance::Absent { .. })).len()
+        self.hosts(Instance::is_present).len()
     }
 
     /// Of these instances, those that are being removed and were lost, and those that were taken
@@ -242,12 +265,22 @@ impl Gang {
         })
     }
 
-    /// New instances start in these places. `gpus` has a list for each.
-    pub(crate) fn fill_places(&mut self, attempt: &AttemptId, hosts: &[u32], gpus: &[Vec<u32>]) -> bool {
+    /// New instances start in these places. `gpus` has a list for each, and so has `nodes`, unless
+    /// they are on the nodes of those before them.
+    pub(crate) fn fill_places(
+        &mut self,
+        attempt: &AttemptId,
+        hosts: &[u32],
+        gpus: &[Vec<u32>],
+        nodes: &[String],
+    ) -> bool {
         let is_free = |instance: &Instance| matches!(instance, Instance::Absent { .. });
         let Some(current) = self.current(attempt) else { return false };
-        for (host, gpus) in hosts.iter().zip(gpus) {
+        for (place, (host, gpus)) in hosts.iter().zip(gpus).enumerate() {
             if current.instance(*host).is_some_and(is_free) {
+                if let Some(node) = nodes.get(place) {
+                    current.placement.set_node(*host, node);
+                }
                 current.placement.gpus[*host as usize - 1].clone_from(gpus);
                 current.joined.insert(*host);
             }

@@ -103,6 +103,11 @@ impl Instance {
         !matches!(self, Instance::Leaving { .. } | Instance::Clearing { .. } | Instance::Absent { .. })
     }
 
+    /// It is there, whether it counts or not.
+    pub(crate) fn is_present(&self) -> bool {
+        !matches!(self, Instance::Absent { .. })
+    }
+
     /// A program runs there, or is about to.
     pub(crate) fn active(&self) -> bool {
         matches!(self, Instance::Downloading | Instance::Running)

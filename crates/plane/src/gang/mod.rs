@@ -135,10 +135,13 @@ impl Gang {
         self.attempt.as_mut().filter(|current| current.id == *attempt)
     }
 
-    /// What it holds on instances. One that rests frozen holds its memory.
-    pub(crate) fn holds(&self, attempt: &Attempt) -> Resources {
-        let holds = attempt.held();
-        if self.is_frozen() { Resources { instances: 0, ..holds } } else { holds }
+    /// What it holds on instances, by node. One that rests frozen holds its memory.
+    pub(crate) fn holds<'a>(&self, attempt: &'a Attempt) -> Vec<(&'a str, Resources)> {
+        let mut holds = attempt.held();
+        if self.is_frozen() {
+            holds.iter_mut().for_each(|(_, amount)| amount.instances = 0);
+        }
+        holds
     }
 
     /// It leaves the queue with these instances. Returns whether it was in the queue.

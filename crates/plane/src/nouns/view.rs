@@ -66,6 +66,9 @@ pub struct PendingReason {
     pub needs: u64,
     /// How much is free.
     pub free: u64,
+    /// On which node that is, where there are several and it must be on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// What the compute target says on which the launch is queued; `place` and what lacks are not
     /// known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,17 +79,18 @@ pub struct PendingReason {
 /// `Waiting for capacity: needs 16.0 GiB of memory, 4.0 GiB free; 2nd in the queue`.
 impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PendingReason { place, lacking, needs, free, queued } = self;
+        let PendingReason { place, lacking, needs, free, node, queued } = self;
         if let Some(queued) = queued {
             return f.write_str(queued);
         }
+        let free_on = node.as_ref().map_or("free".to_owned(), |node| format!("free on node {node}"));
         write!(f, "Waiting for capacity: ")?;
         match lacking.as_str() {
-            "memory" => write!(f, "needs {} of memory, {} free", gib(*needs), gib(*free))?,
+            "memory" => write!(f, "needs {} of memory, {} {free_on}", gib(*needs), gib(*free))?,
             "turn" => write!(f, "what is free is kept for the training job at the head of the queue")?,
-            "gpus" => write!(f, "needs {needs} GPU{}, {free} free", if *needs == 1 { "" } else { "s" })?,
-            "instances" if *needs == 1 => write!(f, "needs 1 instance, {free} free")?,
-            other => write!(f, "needs {needs} {other}, {free} free")?,
+            "gpus" => write!(f, "needs {needs} GPU{}, {free} {free_on}", if *needs == 1 { "" } else { "s" })?,
+            "instances" if *needs == 1 => write!(f, "needs 1 instance, {free} {free_on}")?,
+            other => write!(f, "needs {needs} {other}, {free} {free_on}")?,
         }
         let ending = match (place % 10, place % 100) {
             (1, hundred) if hundred != 11 => "st",

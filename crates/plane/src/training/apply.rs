@@ -136,8 +136,8 @@ impl TrainingJob {
                 self.gang.end_pause(attempt, hosts);
                 false
             }
-            Fact::InstancesAdded { attempt, hosts, gpus, message } => {
-                self.gang.fill_places(attempt, hosts, gpus) && {
+            Fact::InstancesAdded { attempt, hosts, gpus, nodes, message } => {
+                self.gang.fill_places(attempt, hosts, gpus, nodes) && {
                     self.set_message(message);
                     true
                 }

@@ -20,8 +20,6 @@ pub(crate) const INTERRUPTED: &str =
 pub(crate) const RESUMING: &str = "Resuming the training job";
 pub(crate) const RESUMED: &str = "Training resumed where it had paused";
 pub(crate) const PARKED_FOR_QUEUE: &str = "Paused; its memory is wanted, and it will go on from its checkpoint";
-pub(crate) const PARKED_FOR_MEMORY: &str =
-    "Paused; the memory of the machine ran short, and it will go on from its checkpoint";
 
 pub(crate) const TAKEN_AWAY: &str = "the instance is taken away, and the others continue";
 pub(crate) const INSTANCE_INTERRUPTED: &str = "interrupted";
@@ -178,12 +176,22 @@ pub(crate) fn no_longer_fits(rejection: &Rejection) -> String {
     )
 }
 
+/// Where memory ran short: on a node with this name, if there are several.
+fn machine(node: Option<&str>) -> String {
+    node.map_or("the machine".to_owned(), |node| format!("node {node}"))
+}
+
+pub(crate) fn parked_for_memory(node: Option<&str>) -> String {
+    format!("Paused; the memory of {} ran short, and it will go on from its checkpoint", machine(node))
+}
+
 /// `who` used the memory.
-pub(crate) fn evicted(used_bytes: u64, who: &str) -> String {
+pub(crate) fn evicted(used_bytes: u64, who: &str, node: Option<&str>) -> String {
     format!(
-        "Ended: the memory of the machine ran short while {who} used {}. It is started again from its checkpoints \
+        "Ended: the memory of {} ran short while {who} used {}. It is started again from its checkpoints \
          when there is room; it can be told to use less memory, or to wait for its whole type (packing = \"promise\" \
          in shoal.toml)",
+        machine(node),
         gib(used_bytes)
     )
 }

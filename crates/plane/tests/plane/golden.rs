@@ -11,7 +11,7 @@ use shoal_plane::{
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
 use crate::{
-    samples::{elastic, evicted, interrupted, placement, retried, served, training},
+    samples::{elastic, evicted, interrupted, on_nodes, placement, retried, served, training},
     script::{GIB, laptop},
 };
 
@@ -58,6 +58,7 @@ fn samples() -> Vec<Event> {
                 capped: Some(text("ml.g5.xlarge capped to this machine")),
                 others: Vec::new(),
                 reserve_bytes: None,
+                nodes: Vec::new(),
             },
             lease_s: 7200,
             message: text("Preparing the instances for training"),
@@ -257,6 +258,23 @@ fn a_snapshot_of_an_evicted_job_is_read_as_it_once_was() {
 #[test]
 fn a_snapshot_of_an_elastic_job_is_read_as_it_once_was() {
     check_snapshot("snapshot_elastic", elastic());
+}
+
+#[test]
+fn nodes_are_read_and_written_as_they_once_were() {
+    let launched = |event: &&Event| matches!(event.fact, Fact::AttemptLaunched { .. });
+    let added = |event: &&Event| matches!(event.fact, Fact::InstancesAdded { .. });
+    let events = on_nodes();
+    for (name, event) in [
+        ("attempt_launched_on_nodes", events.iter().find(launched)),
+        ("instances_added_on_nodes", events.iter().find(added)),
+    ] {
+        let event = event.expect("there is one");
+        let bytes = golden(name, &event.encode());
+        assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
+        assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+    }
+    check_snapshot("snapshot_on_nodes", events);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! From creation to success, and what is refused.
 
-use shoal_plane::{Capacity, Packing};
+use shoal_plane::{Capacity, Node, Packing};
 
 use crate::script::{GIB, check, laptop};
 
@@ -167,7 +167,10 @@ fn names_are_unique_among_live_and_ended_jobs() {
 
 #[test]
 fn what_can_never_run_is_refused() {
-    let capacity = Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 2, instances: 4, packing: Packing::Promise };
+    let capacity = Capacity::of(
+        Node { cpus: 8, memory_bytes: 24 * GIB, gpus: 2, instances: 4, ..Node::local() },
+        Packing::Promise,
+    );
     check(
         capacity,
         "

@@ -6,6 +6,7 @@ mod failures;
 mod golden;
 mod interruptions;
 mod lifecycle;
+mod nodes;
 mod packing;
 mod queueing;
 mod random;

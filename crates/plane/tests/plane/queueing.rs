@@ -1,6 +1,6 @@
 //! Who waits, why, and who starts next.
 
-use shoal_plane::{Capacity, Packing};
+use shoal_plane::{Capacity, Node, Packing};
 
 use crate::script::{GIB, check, laptop};
 
@@ -175,7 +175,10 @@ fn a_long_job_may_not_pass_if_the_head_needs_what_it_would_take() {
 
 #[test]
 fn gpus_are_placed_one_by_one() {
-    let capacity = Capacity { cpus: 64, memory_bytes: 1024 * GIB, gpus: 4, instances: 16, packing: Packing::Promise };
+    let capacity = Capacity::of(
+        Node { cpus: 64, memory_bytes: 1024 * GIB, gpus: 4, instances: 16, ..Node::local() },
+        Packing::Promise,
+    );
     check(
         capacity,
         "
@@ -208,7 +211,10 @@ fn gpus_are_placed_one_by_one() {
 
 #[test]
 fn the_number_of_instances_is_a_limit_too() {
-    let capacity = Capacity { cpus: 64, memory_bytes: 1024 * GIB, gpus: 0, instances: 3, packing: Packing::Promise };
+    let capacity = Capacity::of(
+        Node { cpus: 64, memory_bytes: 1024 * GIB, gpus: 0, instances: 3, ..Node::local() },
+        Packing::Promise,
+    );
     check(
         capacity,
         "
@@ -229,7 +235,10 @@ fn the_number_of_instances_is_a_limit_too() {
 
 #[test]
 fn what_no_longer_fits_after_a_restart_fails_instead_of_blocking_the_queue() {
-    let capacity = Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 2, packing: Packing::Promise };
+    let capacity = Capacity::of(
+        Node { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 2, ..Node::local() },
+        Packing::Promise,
+    );
     check(
         capacity,
         "

@@ -8,7 +8,7 @@ use std::{
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport,
-    JobStatus, MetricValue, Packing, RankEnd, Rejection, State, Time, apply, decide, step,
+    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, State, Time, apply, decide, step,
 };
 
 use crate::{
@@ -52,7 +52,20 @@ pub(crate) fn with_seeds(seeds: u64, mut test: impl FnMut(u64)) {
 }
 
 fn capacity() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7, packing: Packing::Promise }
+    Capacity::of(Node { cpus: 8, memory_bytes: 40 * GIB, gpus: 3, instances: 7, ..Node::local() }, Packing::Promise)
+}
+
+/// The same on three nodes of different size.
+fn nodes(spans: bool) -> Capacity {
+    let node = |name: &str, cpus, gib, gpus, instances| Node {
+        name: name.to_owned(),
+        cpus,
+        memory_bytes: gib * GIB,
+        gpus,
+        instances,
+    };
+    let nodes = vec![node("small", 2, 6, 0, 2), node("large", 8, 24, 1, 4), node("gpus", 4, 20, 2, 3)];
+    Capacity { nodes, spans, packing: Packing::Promise }
 }
 
 /// How far an agent is; what it says next.
@@ -69,13 +82,14 @@ struct World {
     random: Random,
     now: Time,
     state: State,
+    capacity: Capacity,
     journal: Vec<Event>,
     agents: BTreeMap<(AttemptId, u32), Agent>,
     /// Asked for and not done.
     todo: Vec<Action>,
     stored: BTreeSet<AttemptId>,
-    /// Memory and GPUs of each instance, from launch to release, by job.
-    held: BTreeMap<String, BTreeMap<u32, (u64, usize)>>,
+    /// Memory, GPUs and node of each instance, from launch to release, by job.
+    held: BTreeMap<String, BTreeMap<u32, (u64, usize, String)>>,
     created: u32,
     /// Few jobs at the same time.
     calm: bool,
@@ -84,13 +98,14 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
-        let state = State::new(capacity(), Catalog::default());
+    fn new(seed: u64, capacity: Capacity) -> World {
+        let state = State::new(capacity.clone(), Catalog::default());
         let (journal, agents, todo, stored, held, services) = Default::default();
         World {
             random: Random(seed),
             now: Time(1_000_000),
             state,
+            capacity,
             journal,
             agents,
             todo,
@@ -110,19 +125,23 @@ impl World {
             todo.extend(effects.actions);
             match &event.fact {
                 Fact::AttemptLaunched { placement, .. } => {
-                    let all = (1..)
-                        .zip(&placement.gpus)
-                        .map(|(host, gpus)| (host, (placement.share(host).memory_bytes, gpus.len())));
+                    let of_host = |host| (placement.share(host).memory_bytes, placement.node(host).to_owned());
+                    let all = (1..).zip(&placement.gpus).map(|(host, gpus)| {
+                        let (memory, node) = of_host(host);
+                        (host, (memory, gpus.len(), node))
+                    });
                     held.insert(event.name.clone(), all.collect());
                 }
                 Fact::InstancesCleared { hosts, .. } => {
                     let of_job = held.get_mut(&event.name).expect("it was launched");
                     of_job.retain(|host, _| !hosts.contains(host));
                 }
-                Fact::InstancesAdded { hosts, gpus, .. } => {
+                Fact::InstancesAdded { hosts, gpus, nodes, .. } => {
                     let of_job = held.get_mut(&event.name).expect("it was launched");
                     let memory = of_job.values().next().expect("one at least").0;
-                    of_job.extend(hosts.iter().zip(gpus).map(|(host, gpus)| (*host, (memory, gpus.len()))));
+                    let node = |place| nodes.get(place).map_or(Node::LOCAL, String::as_str).to_owned();
+                    let added = hosts.iter().zip(gpus).enumerate();
+                    of_job.extend(added.map(|(place, (host, gpus))| (*host, (memory, gpus.len(), node(place)))));
                 }
                 Fact::Released { .. } => drop(held.remove(&event.name)),
                 _ => {}
@@ -143,15 +162,22 @@ impl World {
                 assert!(answerable, "{action:?} was asked for, is not done, and is forgotten");
             }
         }
-        let mut held = (0, 0, 0_u64);
-        for (memory_bytes, gpus) in self.held.values().flat_map(|instances| instances.values()) {
-            held = (held.0 + memory_bytes, held.1 + gpus, held.2 + 1);
+        for Node { name, memory_bytes, gpus, instances, .. } in &self.capacity.nodes {
+            let mut held = (0, 0, 0_u64);
+            for (memory, of_host, _) in self.held.values().flatten().map(|(_, it)| it).filter(|it| it.2 == *name) {
+                held = (held.0 + memory, held.1 + of_host, held.2 + 1);
+            }
+            assert!(
+                held.0 <= *memory_bytes && held.1 <= *gpus as usize && held.2 <= u64::from(*instances),
+                "{held:?} are held of {name}"
+            );
         }
-        let Capacity { memory_bytes, gpus, instances, .. } = capacity();
-        assert!(
-            held.0 <= memory_bytes && held.1 <= gpus as usize && held.2 <= u64::from(instances),
-            "{held:?} are held"
-        );
+        for (job, instances) in &self.held {
+            let nodes = BTreeSet::from_iter(instances.values().map(|(.., node)| node));
+            assert!(nodes.len() <= 1 || self.capacity.spans, "{job} is on {nodes:?}");
+            let is_known = |node: &&String| self.capacity.node(node).is_some();
+            assert!(nodes.iter().all(is_known), "{job} is on {nodes:?}");
+        }
     }
 
     fn step(&mut self) {
@@ -231,14 +257,15 @@ impl World {
     /// All that is not durable is gone: what was asked for and not done is asked for again.
     fn crash(&mut self) {
         let snapshot = self.state.snapshot();
-        let restored = State::from_snapshot(&snapshot, capacity(), Catalog::default()).expect("just written");
+        let restored =
+            State::from_snapshot(&snapshot, self.capacity.clone(), Catalog::default()).expect("just written");
         assert_eq!(restored, self.state, "a snapshot gives another state");
         self.state = restored;
         self.todo = self.state.pending().actions;
     }
 
     fn replay(&self) {
-        let mut replayed = State::new(capacity(), Catalog::default());
+        let mut replayed = State::new(self.capacity.clone(), Catalog::default());
         for event in &self.journal {
             apply(&mut replayed, &Event::decode(&event.encode()).expect("just encoded"));
         }
@@ -369,7 +396,7 @@ impl World {
 fn every_history_keeps_the_invariants_and_every_job_ends() {
     let mut kinds = BTreeSet::new();
     with_seeds(150, |seed| {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, capacity());
         for _ in 0..300 {
             world.step();
         }
@@ -385,13 +412,33 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
 }
 
 #[test]
+fn no_node_is_given_more_than_it_has() {
+    let mut on_several = 0;
+    with_seeds(150, |seed| {
+        let mut world = World::new(seed, nodes(seed.is_multiple_of(2)));
+        for _ in 0..300 {
+            world.step();
+        }
+        world.replay();
+        world.drain();
+        on_several += world.journal.iter().filter(|event| is_on_several(event)).count();
+    });
+    assert!(on_several > 100, "gangs span nodes in {on_several} attempts only");
+}
+
+fn is_on_several(event: &Event) -> bool {
+    let Fact::AttemptLaunched { placement, .. } = &event.fact else { return false };
+    placement.nodes.iter().any(|node| *node != placement.nodes[0])
+}
+
+#[test]
 fn no_order_of_events_panics() {
     with_seeds(50, |seed| {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, if seed.is_multiple_of(2) { capacity() } else { nodes(seed % 4 == 1) });
         for _ in 0..200 {
             world.step();
         }
-        let mut state = State::new(capacity(), Catalog::default());
+        let mut state = State::new(world.capacity.clone(), Catalog::default());
         for _ in 0..world.journal.len() * 2 {
             let event = world.random.pick(&world.journal).clone();
             apply(&mut state, &event);

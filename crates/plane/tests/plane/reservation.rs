@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, JobName, Packing, RankEnd,
-    State, Time, step,
+    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, JobName, Node, Packing,
+    RankEnd, State, Time, step,
 };
 
 use crate::{
@@ -13,8 +13,13 @@ use crate::{
     script::GIB,
 };
 
-const CAPACITY: Capacity =
-    Capacity { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8, packing: Packing::Promise };
+fn node() -> Node {
+    Node { cpus: 8, memory_bytes: 64 * GIB, gpus: 0, instances: 8, ..Node::local() }
+}
+
+fn capacity() -> Capacity {
+    Capacity::of(node(), Packing::Promise)
+}
 const GRACE_S: u32 = 20;
 /// From launch to release at the worst: 600 s until the first report, MaxRuntimeInSeconds, the
 /// grace, and 30 s of silence.
@@ -93,14 +98,14 @@ impl Simulation {
     fn fits_by(&self, spec: &GangSpec) -> Time {
         let kind = self.catalog.get(&spec.instance_type).expect("known").memory_bytes;
         let instances = u64::from(spec.instances);
-        let memory = kind.min(CAPACITY.memory_bytes / instances) * instances;
+        let memory = kind.min(node().memory_bytes / instances) * instances;
         let mut ends: Vec<Time> = self.running.values().map(|running| running.worst_end).collect();
         ends.push(self.now);
         ends.sort_unstable();
         let fits = |at: &Time| {
             let holding = || self.running.values().filter(|running| running.worst_end > *at);
-            memory + holding().map(|running| running.memory).sum::<u64>() <= CAPACITY.memory_bytes
-                && instances + holding().map(|running| running.instances).sum::<u64>() <= u64::from(CAPACITY.instances)
+            memory + holding().map(|running| running.memory).sum::<u64>() <= node().memory_bytes
+                && instances + holding().map(|running| running.instances).sum::<u64>() <= u64::from(node().instances)
         };
         ends.into_iter().find(fits).expect("it fits when all are over")
     }
@@ -156,7 +161,7 @@ fn the_head_starts_no_later_than_if_nobody_passed_it() {
     let (mut passed, mut heads) = (0, 0);
     with_seeds(100, |seed| {
         let catalog = Catalog::default();
-        let state = State::new(CAPACITY, catalog.clone());
+        let state = State::new(capacity(), catalog.clone());
         let (specs, running) = Default::default();
         let mut simulation = Simulation {
             random: Random(seed),

@@ -38,6 +38,7 @@ pub(crate) fn placement() -> Placement {
         capped: None,
         others: Vec::new(),
         reserve_bytes: None,
+        nodes: Vec::new(),
     }
 }
 
@@ -128,10 +129,25 @@ pub(crate) fn elastic() -> Vec<Event> {
             attempt: attempt(),
             hosts: vec![4],
             gpus: vec![vec![]],
+            nodes: Vec::new(),
             message: text("Training on 3 of 4 instances: algo-4 is being added"),
         },
     ]);
     at_a_time(facts)
+}
+
+/// The same on two nodes; the instance that starts again is on another one than before.
+pub(crate) fn on_nodes() -> Vec<Event> {
+    let named = |names: &[&str]| Vec::from_iter(names.iter().map(|name| text(name)));
+    let on_nodes = |mut event: Event| {
+        match &mut event.fact {
+            Fact::AttemptLaunched { placement, .. } => placement.nodes = named(&["a", "a", "b", "b"]),
+            Fact::InstancesAdded { nodes, .. } => *nodes = named(&["a"]),
+            _ => {}
+        }
+        event
+    };
+    elastic().into_iter().map(on_nodes).collect()
 }
 
 /// A service in its second attempt, which has failed after it had served.

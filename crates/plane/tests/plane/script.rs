@@ -15,7 +15,7 @@
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue,
-    Packing, RankEnd, State, Time, apply,
+    Node, Packing, RankEnd, State, Time, apply,
 };
 
 /// Ends what is given.
@@ -25,7 +25,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 
 /// 8 CPUs, 24 GiB, no GPU, 16 instances.
 pub(crate) fn laptop() -> Capacity {
-    Capacity { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 16, packing: Packing::Promise }
+    Capacity::of(Node { cpus: 8, memory_bytes: 24 * GIB, gpus: 0, instances: 16, ..Node::local() }, Packing::Promise)
 }
 
 /// The same, where instances hold what they use.
@@ -52,10 +52,9 @@ pub(crate) fn check(capacity: Capacity, script: &str) {
             ["pending"] => actual.extend(show_effects(&state.pending())),
             ["deadline"] => actual.push(state.next_deadline().map_or("none".to_owned(), |at| at.0.to_string())),
             ["capacity", gib] => {
-                state.set_capacity(Capacity {
-                    memory_bytes: gib.parse::<u64>().expect("GiB") * GIB,
-                    ..capacity.clone()
-                });
+                let memory_bytes = gib.parse::<u64>().expect("GiB") * GIB;
+                let of = |node: &Node| Node { memory_bytes, ..node.clone() };
+                state.set_capacity(Capacity { nodes: capacity.nodes.iter().map(of).collect(), ..capacity.clone() });
             }
             _ => {
                 let at = Time(words[0].parse().unwrap_or_else(|_| panic!("not a command: {line}")));
@@ -148,7 +147,10 @@ fn command(words: &[&str]) -> Command {
             let of_attempt = |word: &&str| {
                 word.split_once('=').map(|(attempt, used)| (attempt.into(), gib(used))).expect("ATTEMPT=GIB")
             };
-            Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking: gib(lacking) }
+            // `GIB` on the only node, or `NODE:GIB`.
+            let (node, lacking) = lacking.split_once(':').unwrap_or((Node::LOCAL, lacking));
+            let lacking = [(node.to_owned(), gib(lacking))].into();
+            Command::MemoryMeasured { used: used.iter().map(of_attempt).collect(), lacking }
         }
         ["cleared", _, hosts @ ..] => Command::InstancesCleared {
             attempt,
@@ -213,11 +215,12 @@ fn show_event(event: &Event) -> String {
     let what = match &event.fact {
         Fact::JobCreated { message, .. } => format!("created: {message}"),
         Fact::AttemptLaunched { attempt, placement, lease_s, message } => format!(
-            "launched {attempt}: {} x {} CPUs, {:.1} GiB, GPUs {:?}, lease {lease_s} s: {message}",
+            "launched {attempt}: {} x {} CPUs, {:.1} GiB, GPUs {:?}{}, lease {lease_s} s: {message}",
             placement.gpus.len(),
             placement.cpus,
             placement.memory_bytes as f64 / GIB as f64,
             placement.gpus.concat(),
+            if placement.nodes.is_empty() { String::new() } else { format!(", on {}", placement.nodes.join(" ")) },
         ),
         Fact::JobMoved { secondary, message } => format!("{}: {message}", secondary.name()),
         Fact::InstanceMoved { host, phase, .. } => format!("algo-{host} {phase:?}"),
@@ -251,7 +254,12 @@ fn show_event(event: &Event) -> String {
             format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0))
         }
         Fact::ReplacementAllowed { hosts, .. } => format!("replacement of {hosts:?}"),
-        Fact::InstancesAdded { hosts, gpus, message, .. } => format!("added {hosts:?}, GPUs {gpus:?}: {message}"),
+        Fact::InstancesAdded { hosts, gpus, nodes, message, .. } if nodes.is_empty() => {
+            format!("added {hosts:?}, GPUs {gpus:?}: {message}")
+        }
+        Fact::InstancesAdded { hosts, gpus, nodes, message, .. } => {
+            format!("added {hosts:?} on {}, GPUs {gpus:?}: {message}", nodes.join(" "))
+        }
         Fact::Released { .. } => "released".to_owned(),
         Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
         other => crate::tuning_script::show_fact(other),

@@ -36,7 +36,10 @@ pub(super) fn after_found(action: &Action, known: &KnownPlan) -> Vec<Step> {
     let gpus = |host: &u32| launch.placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default();
     let join = || Step::Join(launch.hosts.iter().map(|host| (*host, gpus(host))).collect());
     let joins = launch.joins.then(join);
-    let add = [Step::Expect(launch.hosts.clone()), Step::Add(launch.hosts.clone())];
+    let add = [
+        Step::Expect(launch.hosts.clone()),
+        Step::Add { hosts: launch.hosts.clone(), nodes: launch.placement.nodes.clone() },
+    ];
     [Step::Adopt].into_iter().chain(joins).chain(add).collect()
 }
 

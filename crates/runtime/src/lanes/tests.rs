@@ -23,6 +23,7 @@ fn launch(of: &str) -> Action {
         capped: None,
         others: Vec::new(),
         reserve_bytes: None,
+        nodes: Vec::new(),
     };
     Action::Launch {
         job: attempt("job"),
@@ -292,7 +293,7 @@ fn a_launch_starts_nothing_twice() {
     };
     let prepare = || Step::Prepare(Box::new(Launch::of(&launch("a")).expect("it is one")));
     let end = || Step::EndAllocation { allocation: AllocationId(attempt("older")), hosts: Some(1) };
-    let added = || vec![Step::Adopt, Step::Expect(vec![1]), Step::Add(vec![1])];
+    let added = || vec![Step::Adopt, Step::Expect(vec![1]), Step::Add { hosts: vec![1], nodes: vec![] }];
     for (known, expected) in [
         (known("a", false, false, false), vec![Step::Adopt, Step::Submit]),
         (known("a", false, true, true), vec![Step::Adopt, Step::Submit]),
@@ -309,7 +310,12 @@ fn a_launch_starts_nothing_twice() {
     let mut lanes = lanes();
     let first = [Step::CheckSpace, Step::FindPlan, Step::Adopt];
     assert_eq!(lanes.handle(requested(join("a", &[3]))), [then(&first)], "its plan was written before");
-    let joined = [Step::Adopt, Step::Join(vec![(3, vec![])]), Step::Expect(vec![3]), Step::Add(vec![3])];
+    let joined = [
+        Step::Adopt,
+        Step::Join(vec![(3, vec![])]),
+        Step::Expect(vec![3]),
+        Step::Add { hosts: vec![3], nodes: vec![] },
+    ];
     assert_eq!(lanes.handle(ended("a", Outcome::Found(known("a", true, false, true)))), [then(&joined)]);
 }
 

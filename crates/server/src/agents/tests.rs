@@ -58,6 +58,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         checkpoints: None,
         intermediate: None,
         assignments: vec![assignment(1), assignment(2)],
+        nodes: Vec::new(),
         reuse: None,
         allocation_id: None,
     };
@@ -67,6 +68,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         program: "/bin/true".into(),
         args: vec![],
         env: vec![],
+        nodes: vec![],
         dir: "/".into(),
     };
     let owner = AccessKeys { access_key_id: "A".to_owned(), secret_access_key: "S".to_owned(), session_token: None };

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread, time::Duration, time::Instant};
 
-use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, Packing};
+use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, Node, Packing};
 use shoal_runtime::control::SNAPSHOT_INTERVAL;
 use shoal_store::{Journal, SqliteJournal};
 
@@ -30,7 +30,8 @@ pub struct SnapshotDelays {
 /// # Errors
 /// The directory cannot be written.
 pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, ServerError> {
-    let capacity = Capacity { cpus: 1, memory_bytes: 1 << 34, gpus: 0, instances: 1, packing: Packing::Promise };
+    let capacity =
+        Capacity::of(Node { cpus: 1, memory_bytes: 1 << 34, gpus: 0, instances: 1, ..Node::local() }, Packing::Promise);
     let journal = SqliteJournal::open(&dir.join("shoal.db"))?;
     let (rows, snapshots) = (Arc::new(journal.rows()), journal.snapshots());
     let recovered = recover(&journal, &capacity, &Catalog::default())?;

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Action, Form, GangSpec, Packing, State, apply};
+use shoal_plane::{Action, Form, GangSpec, Node, Packing, State, apply};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
@@ -47,7 +47,7 @@ struct Fixture {
 }
 
 fn capacity() -> Capacity {
-    Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise }
+    Capacity::of(Node { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, ..Node::local() }, Packing::Promise)
 }
 
 fn start_at(path: &std::path::Path) -> (Fixture, Vec<Action>) {

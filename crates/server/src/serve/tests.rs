@@ -1,7 +1,7 @@
 //! What ends a server besides its owner.
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
-use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Packing, SecondaryStatus};
+use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Node, Packing, SecondaryStatus};
 use shoal_wire::{CreateTrainingJob, Stored};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -44,7 +44,10 @@ fn options(data_dir: &Path) -> Options {
         default_bucket: "sagemaker-us-east-1-000000000000".to_owned(),
         max_skew_s: 900,
         strict: false,
-        capacity: Capacity { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1, packing: Packing::Promise },
+        capacity: Capacity::of(
+            Node { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1, ..Node::local() },
+            Packing::Promise,
+        ),
         catalog: Catalog::default(),
         launcher: Arc::new(shoal_launch::Local::default()),
         program: PathBuf::from("/bin/false"),

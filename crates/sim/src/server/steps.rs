@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use shoal_link::Order;
-use shoal_plane::{AttemptId, Command, JobName};
+use shoal_plane::{AttemptId, Command, JobName, Placement};
 use shoal_runtime::{
     HostLink, host_link as link, lanes,
     recovery::serves_another,
@@ -20,6 +20,7 @@ use crate::{
         disk::{Host, Plan},
         events::SimEvent,
         network::Purpose,
+        processes::Process,
         server::{Attempt, MachineIo},
     },
     world::{Halt, Simulation, Step as Handled, broken},
@@ -39,7 +40,7 @@ fn fact_of(of: &MachineIo) -> Option<&'static str> {
         MachineIo::Pool(io) => io.steps()?.1,
     };
     let is_launch = |step: &Step| {
-        matches!(step, Step::Prepare(_) | Step::Submit | Step::Add(_) | Step::Connect(_) | Step::Admit(_))
+        matches!(step, Step::Prepare(_) | Step::Submit | Step::Add { .. } | Step::Connect(_) | Step::Admit(_))
             || matches!(step, Step::Adopt | Step::GiveUp | Step::WriteNotes)
     };
     let has = |is_meant: fn(&Step) -> bool| steps.iter().any(is_meant);
@@ -157,7 +158,7 @@ impl Simulation {
             Step::Expect(hosts) => {
                 hosts.iter().try_for_each(|host| self.link(&(attempt.clone(), *host), link::Event::Expected))?;
             }
-            Step::Add(hosts) => return self.add(attempt, hosts, fact),
+            Step::Add { hosts, nodes } => return self.add(attempt, hosts, nodes, fact),
             Step::Connect(_) => {
                 self.watch_attempt(attempt);
                 self.link_all(attempt, || link::Event::InstanceConnected)?;
@@ -222,15 +223,15 @@ impl Simulation {
     }
 
     fn prepare(&mut self, launch: Launch) -> Outcome {
-        let Launch { job, attempt, instances, trial, .. } = launch;
+        let Launch { job, attempt, instances, placement, trial, .. } = launch;
         if self.faults.lethal_one_in(9) {
             self.touch(&attempt);
             return failed();
         }
         self.disk.dirs.insert(attempt.clone());
-        let reuse = self.reuse_policy(&job, instances, trial.as_ref());
+        let reuse = self.reuse_policy(&job, &placement, trial.as_ref());
         let reuse_key = reuse.as_ref().map(|policy| policy.key.clone());
-        let plan = Plan { job, attempt: attempt.clone(), instances, allocation: attempt.clone(), reuse };
+        let plan = Plan { job, attempt: attempt.clone(), instances, placement, allocation: attempt.clone(), reuse };
         self.server().prepared.insert(attempt, plan);
         Outcome::Prepared { reuse_key }
     }
@@ -261,12 +262,28 @@ impl Simulation {
         let is_cut = self.strikes(fact.as_slice(), Point::MidAction);
         let instances = if is_cut { plan.instances / 2 } else { plan.instances };
         for process in self.processes.start(&plan.allocation, instances) {
+            self.start_on_node(&process, &plan.placement);
             self.agent_starts(process, attempt)?;
         }
         if is_cut { Err(Halt::Crash) } else { Ok(Outcome::Done) }
     }
 
-    fn add(&mut self, attempt: &AttemptId, hosts: Vec<u32>, fact: Option<&'static str>) -> Handled<Outcome> {
+    /// A process is started where it was placed.
+    fn start_on_node(&mut self, process: &Process, placement: &Placement) {
+        let placed = match self.bug {
+            Some(Bug::NodeIgnored) => &self.capacity.nodes[0].name,
+            _ => placement.node(process.1),
+        };
+        self.nodes.started.insert(process.clone(), placed.to_owned());
+    }
+
+    fn add(
+        &mut self,
+        attempt: &AttemptId,
+        hosts: Vec<u32>,
+        nodes: Vec<String>,
+        fact: Option<&'static str>,
+    ) -> Handled<Outcome> {
         if self.faults.lethal_one_in(9) {
             self.touch(attempt);
             return Ok(failed());
@@ -275,7 +292,9 @@ impl Simulation {
             return Ok(Outcome::Done);
         };
         let hosts = if self.bug == Some(Bug::AllStarted) { (1..=plan.instances).collect() } else { hosts };
+        let placement = Placement { nodes, ..plan.placement };
         for process in self.processes.start_hosts(&plan.allocation, &hosts) {
+            self.start_on_node(&process, &placement);
             self.agent_starts(process, attempt)?;
             self.passes(fact.as_slice(), Point::MidAction)?;
         }

@@ -1,6 +1,6 @@
 //! Performs what `shoal_runtime::warm_pool` requests: instances that are retained between attempts.
 
-use shoal_plane::{TrialLaunch, TuningName};
+use shoal_plane::{Placement, TrialLaunch, TuningName};
 use shoal_runtime::{
     ConnId, steps,
     warm_pool::{Event, Io, ReusePolicy},
@@ -79,13 +79,20 @@ impl Simulation {
     }
 
     /// Which attempts may have the instance afterwards.
-    pub(crate) fn reuse_policy(&self, job: &str, instances: u32, trial: Option<&TrialLaunch>) -> Option<ReusePolicy> {
+    pub(crate) fn reuse_policy(
+        &self,
+        job: &str,
+        placement: &Placement,
+        trial: Option<&TrialLaunch>,
+    ) -> Option<ReusePolicy> {
+        let nodes = if self.bug == Some(Bug::WarmElsewhere) { String::new() } else { placement.nodes.join(" ") };
         if trial.is_some() {
             let owner = self.mirror.view(job)?.trial?.tuning;
-            return Some(ReusePolicy { key: owner.to_string(), owner, idle_s: IDLE_TRIALS_S, is_loaded: true });
+            let key = format!("{owner} {nodes}");
+            return Some(ReusePolicy { key, owner, idle_s: IDLE_TRIALS_S, is_loaded: true });
         }
         let job = self.jobs.iter().find(|it| it.name == job)?;
-        let key = format!("{} {instances}", job.spec.instance_type);
+        let key = format!("{} {} {nodes}", job.spec.instance_type, placement.gpus.len());
         let idle_s = job.keep_alive_s?.into();
         Some(ReusePolicy { owner: TuningName::default(), idle_s, key, is_loaded: idle_s % 2 == 0 })
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{AttemptId, Event, JobName, JobView, StudyRecord, TuningName, TuningView, Turn};
+use shoal_plane::{AttemptId, Event, JobName, JobView, Placement, StudyRecord, TuningName, TuningView, Turn};
 use shoal_runtime::warm_pool::ReusePolicy;
 
 /// A host of an attempt.
@@ -15,6 +15,7 @@ pub(crate) struct Plan {
     pub(crate) job: JobName,
     pub(crate) attempt: AttemptId,
     pub(crate) instances: u32,
+    pub(crate) placement: Placement,
     /// The attempt that its instance was started for.
     pub(crate) allocation: AttemptId,
     pub(crate) reuse: Option<ReusePolicy>,

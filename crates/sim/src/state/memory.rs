@@ -1,5 +1,7 @@
 //! Attempts that use memory, and what of them the checks need.
 
+use std::collections::BTreeMap;
+
 use shoal_plane::{AttemptId, Time};
 
 /// An attempt that uses memory.
@@ -10,7 +12,8 @@ pub(crate) struct Launched {
     pub(crate) at: Time,
     /// By the history.
     pub(crate) since_ms: u64,
-    pub(crate) instances: u64,
+    /// Of each instance.
+    pub(crate) limit: u64,
 }
 
 #[derive(Debug, Default)]
@@ -21,7 +24,8 @@ pub(crate) struct Memory {
     pub(crate) leaving: Vec<AttemptId>,
     /// Attempts that were ended for want of memory.
     pub(crate) evicted: Vec<AttemptId>,
-    pub(crate) short_ms: u64,
+    /// For how long each node has lacked memory.
+    pub(crate) short_ms: BTreeMap<String, u64>,
     /// The latest time that the machine's clock has shown.
     pub(crate) latest: Time,
 }

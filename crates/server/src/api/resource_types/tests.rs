@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::Request;
 use serde_json::json;
-use shoal_plane::{Capacity, Catalog, Packing};
+use shoal_plane::{Capacity, Catalog, Node, Packing};
 use shoal_store::{Rows, SqliteJournal};
 use shoal_wire::{Protocol, Service, operations, parse, respond};
 
@@ -26,7 +26,10 @@ impl Fixture {
         let directory = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&directory.path().join("shoal.db")).unwrap();
         let rows: Arc<dyn Rows> = Arc::new(journal.rows());
-        let capacity = Capacity { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, packing: Packing::Promise };
+        let capacity = Capacity::of(
+            Node { cpus: 2, memory_bytes: 64 << 30, gpus: 0, instances: 8, ..Node::local() },
+            Packing::Promise,
+        );
         let recovered = recover(&journal, &capacity, &Catalog::default()).unwrap();
         let started = start(Box::new(journal), rows.clone(), recovered, capacity, Catalog::default(), Box::new(|_| {}));
         let identity = Identity { region: "us-east-1".to_owned(), account: "123456789012".to_owned() };
