@@ -56,7 +56,7 @@ mod tests {
         fs::write(&file, "rootfs mine /two\n").unwrap();
         assert_eq!(table.get().unwrap().root("mine"), Some("/two".as_ref()));
         fs::write(&file, "nonsense\n").unwrap();
-        assert!(table.get().is_err() && table.get().is_err(), "what is wrong is said each time");
+        assert!(table.get().is_err() && table.get().is_err(), "an error is returned each time");
         fs::remove_file(&file).unwrap();
         assert!(table.get().unwrap().root("mine").is_none());
     }

@@ -1,5 +1,5 @@
-//! The nodes for instances: those that `shoal.toml` lists, each as `[[node]]`, or this machine as the
-//! only one.
+//! The nodes for instances: those that `shoal.toml` lists, each as `[[node]]`, or this machine as
+//! the only one.
 
 use anyhow::Result;
 use shoal_plane::{Node, Packing};

@@ -9,6 +9,7 @@ use crate::{
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is handled")]
 pub enum Event {
     /// The core requests it.
     Requested(Action),
