@@ -3,7 +3,7 @@
 //!
 //! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or
 //! a read; `core` is the one loop that decides, journals and applies; `effects` does what the core
-//! asks for; `agents` is where the instances report. Each says by its fields what it depends on;
+//! asks for; `agents` is where the instances report. The fields of each are what it depends on;
 //! `serve` makes them and knows them all. Left out on purpose: what runs on an instance, and which
 //! algorithm an image name means (the caller gives [`Images`]).
 
