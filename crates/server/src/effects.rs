@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, time::Duration};
 use serde_json::Value;
 use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId};
+use shoal_plane::{Action, AttemptId, Host};
 use shoal_runtime::{
     host_link, lanes,
     recovery::serves_another,
@@ -76,7 +76,7 @@ impl World {
             Step::Add { hosts, nodes } => {
                 if let Some(running) = running {
                     let spec = AllocationSpec { nodes, ..self.with_token(&running.plan) };
-                    self.launcher.add(&spec, &hosts).map_err(|error| describe(&error))?;
+                    self.launcher.add(&spec, &numbers(&hosts)).map_err(|error| describe(&error))?;
                 }
             }
             Step::Connect(grant) => {
@@ -199,26 +199,26 @@ impl World {
         }
     }
 
-    fn end_instances(&self, running: &Attempt, hosts: &[u32]) -> Outcome {
-        if let Err(error) = self.launcher.remove(&running.allocation, hosts) {
+    fn end_instances(&self, running: &Attempt, hosts: &[Host]) -> Outcome {
+        if let Err(error) = self.launcher.remove(&running.allocation, &numbers(hosts)) {
             return Outcome::NoSpace { reason: describe(&error), has_written: false };
         }
-        let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
+        let id = |host: &Host| format!("{}-{}-{}", self.data_id, running.plan.allocation_id(), host.0);
         // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
-        let is_alone = |host: &&u32| {
-            (1..=running.allocation.instances).all(|it| it == **host || !it.to_string().starts_with(&host.to_string()))
+        let is_alone = |host: &&Host| {
+            let number = host.0.to_string();
+            (1..=running.allocation.instances).all(|it| it == host.0 || !it.to_string().starts_with(&number))
         };
         self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
         Outcome::Done
     }
 
-    fn remove_instances(&self, running: &Attempt, hosts: &[u32]) {
+    fn remove_instances(&self, running: &Attempt, hosts: &[Host]) {
         let dir = &running.allocation.dir;
         for host in hosts {
-            let removed =
-                (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
+            let removed = (self.remove_tree)(&dir.join(host.to_string())).and_then(|()| parts::remove(dir, [*host]));
             logged(dir, removed);
-            if let Err(error) = self.telemetry.forget_host(&running.plan.attempt, *host) {
+            if let Err(error) = self.telemetry.forget_host(&running.plan.attempt, host.0) {
                 tracing::error!("{error}");
             }
         }
@@ -288,4 +288,9 @@ fn logged(dir: &Path, removed: io::Result<()>) {
     if let Err(error) = removed {
         tracing::error!("{}: {error}", dir.display());
     }
+}
+
+/// As the launcher knows hosts.
+fn numbers(hosts: &[Host]) -> Vec<u32> {
+    hosts.iter().map(|host| host.0).collect()
 }

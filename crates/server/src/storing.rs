@@ -1,7 +1,7 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
 //! `shoal_runtime::lanes`, until the job is stopped.
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 use shoal_runtime::steps::{Outcome, WritePolicy};
 use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
 
@@ -15,7 +15,7 @@ impl World {
         job: &str,
         attempt: &AttemptId,
         number: u32,
-        hosts: &[u32],
+        hosts: &[Host],
         write: WritePolicy,
     ) -> Result<Outcome, String> {
         let request = self.request(job)?;

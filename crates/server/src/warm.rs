@@ -8,7 +8,7 @@ use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
 use serde_json::Value;
 use shoal_link::{Assignment, Decoder, Hello, Limits, Order, Program, ToAgent};
-use shoal_plane::{AttemptId, TuningName};
+use shoal_plane::{AttemptId, Host, TuningName};
 use shoal_runtime::{
     ConnId,
     steps::Outcome,
@@ -168,7 +168,7 @@ impl World {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        crate::parts::remove(&dir, 1..=hosts)?;
+        crate::parts::remove(&dir, Host::all(hosts))?;
         fs::remove_file(dir.join(Plan::FILE))
     }
 
@@ -186,7 +186,7 @@ impl World {
         }
         let allocation = AllocationId(hello.attempt.as_str().into());
         self.idle_agents.insert(conn, sender.clone());
-        self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: hello.host, conn });
+        self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: Host(hello.host), conn });
         // The agent sends nothing; what ends this is the end of the connection.
         let ended = stream.set_read_timeout(None).map(|()| while read_some(&mut stream, &mut decoder).is_ok() {});
         self.idle_agents.remove(conn);

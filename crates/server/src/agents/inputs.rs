@@ -2,6 +2,7 @@
 //! connection of the agent's own, so that gigabytes delay no report. Bytes are read from the links
 //! that the attempt's trees are, so an object that is replaced meanwhile is sent as it was.
 
+use shoal_plane::Host;
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -31,12 +32,12 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(super) fn serve(
     world: &World,
     attempt: &Attempt,
-    host: u32,
+    host: Host,
     mut stream: UnixStream,
     sender: &AgentSender,
     mut decoder: Decoder,
 ) -> io::Result<()> {
-    let assignment = &attempt.plan.assignments[host as usize - 1];
+    let assignment = &attempt.plan.assignments[host.0 as usize - 1];
     let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     stream.set_read_timeout(None)?;
@@ -55,7 +56,7 @@ pub(super) fn serve(
             };
             if let Err(error) = answered {
                 let reason = world.without_paths(&format!("input {tree}: {error}"));
-                tracing::warn!("attempt {}, algo-{host}: {reason}", attempt.plan.attempt);
+                tracing::warn!("attempt {}, {host}: {reason}", attempt.plan.attempt);
                 // After some bytes of an object this is its end, too.
                 sender.send(ToAgent::NoObject { reason })?;
             }
