@@ -1,7 +1,9 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are
 //! not there.
 
-use shoal_store::{ResourceKind, StoreError, check_tree};
+use std::sync::Arc;
+
+use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
     Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective,
@@ -9,68 +11,116 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, BuiltinObjective, Image, Images,
+    Builtin, BuiltinObjective, Image, Images, NetworkOptions,
     channels::{self, ChannelError},
     error_chain::describe,
     options::{image_of, known_image_of},
     requests,
     tuning::Design,
-    world::World,
 };
 
-/// Refuses what could only fail later. Blocks on the store.
-///
-/// # Errors
-/// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while the
-/// disk is full.
-pub(crate) fn check(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
-    world.data_dir.ensure_room().map_err(|error| {
-        Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
-    })?;
-    partition(&world.region, &request.role_arn)?;
-    world.network.check(&request.tags)?;
-    image(world, request)?;
-    elastic(world, request)?;
-    source(world, request)?;
-    if let Some(config) = &request.checkpoint {
-        checkpoints(world, &config.uri)?;
-    }
-    if let Some(uri) = request.script.as_ref().and_then(|script| script.output.as_ref()) {
-        bucket(world, "hyperParameters.sagemaker_s3_output", uri)?;
-    }
-    for (index, channel) in request.channels.iter().enumerate() {
-        input(world, channel, index, &request.role_arn)?;
-    }
-    output(world, &request.output.s3_output_path)
+/// What requests are checked against.
+pub(crate) struct Admission {
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) network: NetworkOptions,
+    pub(crate) region: String,
 }
 
-/// The same for a tuning job: for the training jobs of each definition, and what it starts from.
-///
-/// # Errors
-/// As [`check`]; `ResourceNotFound` for a parent that is not there.
-pub(crate) fn check_tuning(world: &World, request: &CreateTuningJob) -> Result<(), Error> {
-    world.network.check(&request.tags)?;
-    for definition in &request.definitions {
-        check(world, &definition.training).map_err(|error| relocated(error, &definition.path))?;
-        check_definition(&*world.images, request, definition)?;
+impl Admission {
+    /// Refuses what could only fail later. Blocks on the store.
+    ///
+    /// # Errors
+    /// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while
+    /// the disk is full.
+    pub(crate) fn check(&self, request: &CreateTrainingJob) -> Result<(), Error> {
+        self.data_dir.ensure_room().map_err(|error| {
+            Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
+        })?;
+        partition(&self.region, &request.role_arn)?;
+        self.network.check(&request.tags)?;
+        image(&*self.images, request)?;
+        elastic(&*self.images, request)?;
+        source(&self.objects, request)?;
+        if let Some(config) = &request.checkpoint {
+            checkpoints(&self.objects, &config.uri)?;
+        }
+        if let Some(uri) = request.script.as_ref().and_then(|script| script.output.as_ref()) {
+            bucket(&self.objects, "hyperParameters.sagemaker_s3_output", uri)?;
+        }
+        for (index, channel) in request.channels.iter().enumerate() {
+            self.input(channel, index, &request.role_arn)?;
+        }
+        output(&self.objects, &request.output.s3_output_path)
     }
-    let Some(warm_start) = &request.warm_start else { return Ok(()) };
-    for name in &warm_start.parents {
-        let Some(parent) = world.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| internal(&error))?
-        else {
-            return Err(no_tuning_job(name));
+
+    /// The same for a tuning job: for the training jobs of each definition, and what it starts
+    /// from.
+    ///
+    /// # Errors
+    /// As [`Self::check`]; `ResourceNotFound` for a parent that is not there.
+    pub(crate) fn check_tuning(&self, request: &CreateTuningJob) -> Result<(), Error> {
+        self.network.check(&request.tags)?;
+        for definition in &request.definitions {
+            self.check(&definition.training).map_err(|error| relocated(error, &definition.path))?;
+            check_definition(&*self.images, request, definition)?;
+        }
+        let Some(warm_start) = &request.warm_start else { return Ok(()) };
+        for name in &warm_start.parents {
+            let Some(parent) = self.rows.resource(ResourceKind::TUNING_JOB, name).map_err(|error| internal(&error))?
+            else {
+                return Err(no_tuning_job(name));
+            };
+            if !parent.ended {
+                return Err(Error::validation(format!(
+                    "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; \
+                     parents must be Completed, \
+                     Stopped or Failed.",
+                    parent.status
+                )));
+            }
+            check_warm_start(request, &requests::tuning_job(&parent)?)?;
+        }
+        Ok(())
+    }
+
+    fn input(&self, channel: &Channel, index: usize, role: &str) -> Result<(), Error> {
+        let uri = &channel.uri;
+        let objects = match channels::objects_of(&self.objects, channel) {
+            Ok(objects) => objects,
+            Err(error) if error.is_absent() => Vec::new(),
+            Err(ChannelError::Store(error)) => return Err(internal(&error)),
+            Err(error @ ChannelError::Manifest { .. }) => {
+                return Err(Error::validation(format!(
+                    "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}",
+                    index + 1
+                )));
+            }
         };
-        if !parent.ended {
+        if objects.is_empty() {
             return Err(Error::validation(format!(
-                "Invalid value at 'warmStartConfig.parentHyperParameterTuningJobs': the tuning job '{name}' is {}; \
-                 parents must be Completed, \
-                 Stopped or Failed.",
-                parent.status
+                "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \
+                 \"{}\"). Please ensure that the \
+                 bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \
+                 \"{role}\" has \
+                 \"s3:ListBucket\" permissions on bucket \"{}\".",
+                index + 1,
+                channel.name,
+                self.region,
+                uri.bucket,
             )));
         }
-        check_warm_start(request, &requests::tuning_job(&parent)?)?;
+        let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+        check_tree(&entries).map_err(|error| {
+            Error::validation(format!(
+                "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel \"{}\")",
+                index + 1,
+                channel.name
+            ))
+        })
     }
-    Ok(())
 }
 
 /// An error of a definition's training jobs, with the path of the definition before the member that
@@ -266,8 +316,8 @@ fn partition(region: &str, role: &str) -> Result<(), Error> {
 }
 
 /// Only the user's own program can continue without some of its instances.
-fn elastic(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
-    let is_builtin = matches!(image_of(&*world.images, request), Ok(Image::Builtin(_)));
+fn elastic(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error> {
+    let is_builtin = matches!(image_of(images, request), Ok(Image::Builtin(_)));
     if request.min_instances.is_some() && is_builtin {
         return Err(Error::validation(format!(
             "Invalid value at 'tags': a built-in algorithm needs all of its instances; leave the tag \
@@ -277,14 +327,14 @@ fn elastic(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     Ok(())
 }
 
-fn image(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error> {
     if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give \
              algorithmSpecification.trainingImage",
         ));
     }
-    let image = image_of(&*world.images, request)
+    let image = image_of(images, request)
         .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     match image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
@@ -338,9 +388,9 @@ fn known_hyperparameters<'a>(
 }
 
 /// The script that the request brings is there.
-fn source(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
+fn source(objects: &Objects, request: &CreateTrainingJob) -> Result<(), Error> {
     let Some(uri) = request.script.as_ref().and_then(|script| script.source.as_ref()) else { return Ok(()) };
-    match world.objects.get(&uri.bucket, &uri.prefix) {
+    match objects.get(&uri.bucket, &uri.prefix) {
         Ok(Some(_)) => Ok(()),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Error::validation(format!(
             "hyperParameters.sagemaker_submit_directory: there is no object {uri}; upload the script's archive \
@@ -351,55 +401,19 @@ fn source(world: &World, request: &CreateTrainingJob) -> Result<(), Error> {
     }
 }
 
-fn input(world: &World, channel: &Channel, index: usize, role: &str) -> Result<(), Error> {
-    let uri = &channel.uri;
-    let objects = match channels::objects_of(&world.objects, channel) {
-        Ok(objects) => objects,
-        Err(error) if error.is_absent() => Vec::new(),
-        Err(ChannelError::Store(error)) => return Err(internal(&error)),
-        Err(error @ ChannelError::Manifest { .. }) => {
-            return Err(Error::validation(format!(
-                "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}",
-                index + 1
-            )));
-        }
-    };
-    if objects.is_empty() {
-        return Err(Error::validation(format!(
-            "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \
-             \"{}\"). Please ensure that the \
-             bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \
-             \"{role}\" has \
-             \"s3:ListBucket\" permissions on bucket \"{}\".",
-            index + 1,
-            channel.name,
-            world.region,
-            uri.bucket,
-        )));
-    }
-    let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-    check_tree(&entries).map_err(|error| {
-        Error::validation(format!(
-            "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel \"{}\")",
-            index + 1,
-            channel.name
-        ))
-    })
-}
-
-fn checkpoints(world: &World, uri: &S3Uri) -> Result<(), Error> {
-    bucket(world, "checkpointConfig.s3Uri", uri)?;
-    let objects = channels::checkpoints_of(&world.objects, uri).map_err(|error| internal(&error))?;
-    let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
+fn checkpoints(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
+    bucket(objects, "checkpointConfig.s3Uri", uri)?;
+    let found = channels::checkpoints_of(objects, uri).map_err(|error| internal(&error))?;
+    let entries: Vec<_> = found.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
     check_tree(&entries).map_err(|error| Error::validation(format!("checkpointConfig.s3Uri: below {uri} {error}")))
 }
 
-fn output(world: &World, uri: &S3Uri) -> Result<(), Error> {
-    bucket(world, "outputDataConfig.s3OutputPath", uri)
+fn output(objects: &Objects, uri: &S3Uri) -> Result<(), Error> {
+    bucket(objects, "outputDataConfig.s3OutputPath", uri)
 }
 
-fn bucket(world: &World, field: &str, uri: &S3Uri) -> Result<(), Error> {
-    match world.objects.bucket(&uri.bucket) {
+fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {
+    match objects.bucket(&uri.bucket) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Error::validation(format!(
             "{field}: the S3 bucket \"{}\" does not exist; create it first (aws s3 mb s3://{})",

@@ -6,6 +6,7 @@
 //! first (it drops repeats); artifact parts in their file first.
 
 mod forward;
+mod idle;
 mod inputs;
 mod remote;
 mod strangers;
@@ -22,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-use shoal_link::{Artifact, Decoder, Frame, Hello, PROTOCOL, ToAgent, ToServer};
+use shoal_console::JobChanges;
+use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, PROTOCOL, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, Ingestion, MirrorKind,
@@ -30,19 +32,57 @@ use shoal_runtime::{
     ingestion::{self, Batch, Io, Line},
     sign_interval, warm_pool,
 };
-use shoal_store::{Ingest, LogLines, MetricPoint, Quota, StoreError};
+use shoal_store::{DataDir, Ingest, LogLines, MetricPoint, Quota, StoreError, Telemetry};
 
 use crate::{
     agent_stream::{AgentSender, read_some},
     attempts::{Attempt, Attempts},
-    checkpoints,
+    checkpoints::Mirrors,
+    core::Core,
+    error_chain::without_paths,
+    exporter::Exporter,
     machines::Machines,
     parts::{self, PartsWriter},
-    world::World,
+    visits::Visits,
 };
 
-pub(crate) use self::remote::RemoteListener;
 use self::strangers::{HELLO_TIMEOUT, Stranger, first_message};
+pub(crate) use self::{idle::Idle, inputs::Inputs, remote::RemoteListener};
+
+/// What agents' connections need.
+pub(crate) struct Agents {
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) machines: Machines,
+    pub(crate) core: Core,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) exporter: Arc<Exporter>,
+    pub(crate) job_changes: Arc<JobChanges>,
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) mirrors: Mirrors,
+    pub(crate) inputs: Inputs,
+    pub(crate) visits: Arc<Visits>,
+    pub(crate) idle: Idle,
+    pub(crate) server_address: String,
+    /// Whether agents share no files with this server.
+    pub(crate) is_remote: bool,
+    /// How long an agent may be silent.
+    pub(crate) silence: Duration,
+    /// Bytes of log lines, and of metric points, that a training job may store.
+    pub(crate) log_quota: u64,
+}
+
+impl Agents {
+    /// The endpoint of an attempt: derived, so that no secret stands in a file.
+    fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
+        let keys = attempt.keys.clone();
+        (!attempt.plan.isolated).then(|| Endpoint {
+            server_address: (!self.is_remote).then(|| self.server_address.clone()),
+            access_key_id: keys.access_key_id,
+            secret_access_key: keys.secret_access_key,
+            session_token: keys.session_token.unwrap_or_default(),
+        })
+    }
+}
 
 /// Those who connect, by whatever port.
 #[derive(Default)]
@@ -62,11 +102,11 @@ impl Callers {
     }
 
     /// Serves a connection in a thread of its own.
-    pub(crate) fn serve(&self, world: &Arc<World>, stream: UnixStream, stranger: Stranger) -> io::Result<()> {
+    pub(crate) fn serve(&self, agents: &Arc<Agents>, stream: UnixStream, stranger: Stranger) -> io::Result<()> {
         let conn = ConnId(1 + self.connections.fetch_add(1, Ordering::Relaxed));
-        let world = world.clone();
+        let agents = agents.clone();
         let serve = move || {
-            if let Err(error) = converse(&world, stream, conn, stranger) {
+            if let Err(error) = converse(&agents, stream, conn, stranger) {
                 tracing::debug!("agent connection {}: {error}", conn.0);
             }
         };
@@ -77,13 +117,13 @@ impl Callers {
 /// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data
 /// directory, which no other user may enter and no program in a sandbox sees; programs that run as
 /// plain processes of the server's user reach it, and get no further than the first message.
-pub(crate) fn serve(world: &Arc<World>, callers: &Callers, listener: &UnixListener, stopping: &AtomicBool) {
+pub(crate) fn serve(agents: &Arc<Agents>, callers: &Callers, listener: &UnixListener, stopping: &AtomicBool) {
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
             return;
         }
         let Some(stranger) = callers.stranger() else { continue };
-        if let Err(error) = stream.and_then(|stream| callers.serve(world, stream, stranger)) {
+        if let Err(error) = stream.and_then(|stream| callers.serve(agents, stream, stranger)) {
             tracing::warn!("agent socket: {error}");
             thread::sleep(Duration::from_millis(50));
         }
@@ -91,7 +131,7 @@ pub(crate) fn serve(world: &Arc<World>, callers: &Callers, listener: &UnixListen
 }
 
 /// Reads the hello, answers it, and handles reports until the connection ends.
-fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stranger) -> io::Result<()> {
+fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Stranger) -> io::Result<()> {
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let sender = AgentSender::new(stream.try_clone()?);
     let (first, decoder) = first_message(&mut stream, HELLO_TIMEOUT)?;
@@ -100,48 +140,48 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     let hello = match first {
         ToServer::Hello(hello) => hello,
         ToServer::Checkpoints(hello) => {
-            return mirror(world, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder);
+            return mirror(agents, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder);
         }
         ToServer::Intermediate(hello) => {
-            return mirror(world, &hello, MirrorKind::Intermediate, conn, stream, &sender, decoder);
+            return mirror(agents, &hello, MirrorKind::Intermediate, conn, stream, &sender, decoder);
         }
         ToServer::Visit { hello, id } => {
-            return match admit(&world.attempts, &hello) {
-                Ok(_) => world.visits.receive(&hello, &id, conn, stream, &sender, decoder),
+            return match admit(&agents.attempts, &hello) {
+                Ok(_) => agents.visits.receive(&hello, &id, conn, stream, &sender, decoder),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
         ToServer::Objects(hello) => {
-            return match admit(&world.attempts, &hello) {
-                Ok(attempt) => inputs::serve(world, &attempt, Host(hello.host), stream, &sender, decoder),
+            return match admit(&agents.attempts, &hello) {
+                Ok(attempt) => agents.inputs.serve(&attempt, Host(hello.host), stream, &sender, decoder),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
         ToServer::Forward(hello) => {
-            return match admit(&world.attempts, &hello) {
+            return match admit(&agents.attempts, &hello) {
                 Ok(attempt) if attempt.plan.isolated => {
                     sender.send(ToAgent::Refused { reason: "the job is isolated (EnableNetworkIsolation)".to_owned() })
                 }
-                Ok(_) => forward::carry(&world.server_address, stream, &sender),
+                Ok(_) => forward::carry(&agents.server_address, stream, &sender),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
-        ToServer::Idle(hello) => return world.hold(&hello, conn, stream, &sender, decoder),
+        ToServer::Idle(hello) => return agents.idle.hold(&hello, conn, stream, &sender, decoder),
         _ => return Err(io::Error::other("the first message is not hello")),
     };
-    let attempt = match admit(&world.attempts, &hello) {
+    let attempt = match admit(&agents.attempts, &hello) {
         Ok(attempt) => attempt,
         Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
-    let link = Link { machines: world.machines.clone(), attempt, host: Host(hello.host), conn };
+    let link = Link { machines: agents.machines.clone(), attempt, host: Host(hello.host), conn };
     // An attempt that waits for a warm instance admits no agent before all are here.
     let id = link.attempt.plan.attempt.clone();
-    world.machines.send(warm_pool::Event::AgentConnected { attempt: id.clone(), host: Host(hello.host), conn });
+    agents.machines.send(warm_pool::Event::AgentConnected { attempt: id.clone(), host: Host(hello.host), conn });
     link.attempt.admit(Host(hello.host), conn, &sender, Event::Hello(conn))?;
-    let acked = world.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
+    let acked = agents.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.assignment(Host(hello.host));
-    assignment.endpoint = world.endpoint(&link.attempt);
-    let alive_ms = u64::try_from(sign_interval(world.silence).as_millis()).ok();
+    assignment.endpoint = agents.endpoint(&link.attempt);
+    let alive_ms = u64::try_from(sign_interval(agents.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
     link.handle(Event::Welcomed { conn, has_visits: hello.visits });
     if hello.host > 1
@@ -151,11 +191,11 @@ fn converse(world: &World, mut stream: UnixStream, conn: ConnId, stranger: Stran
     }
     stream.set_read_timeout(None)?;
     let ingestion = Ingestion::new(id, Host(hello.host), acked);
-    Connection { world, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
+    Connection { agents, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
 fn mirror(
-    world: &World,
+    agents: &Agents,
     hello: &Hello,
     kind: MirrorKind,
     conn: ConnId,
@@ -163,8 +203,8 @@ fn mirror(
     sender: &AgentSender,
     decoder: Decoder,
 ) -> io::Result<()> {
-    match admit(&world.attempts, hello) {
-        Ok(attempt) => checkpoints::receive(world, &attempt, hello, kind, conn, stream, sender, decoder),
+    match admit(&agents.attempts, hello) {
+        Ok(attempt) => agents.mirrors.receive(&attempt, hello, kind, conn, stream, sender, decoder),
         Err(reason) => sender.send(ToAgent::Refused { reason }),
     }
 }
@@ -193,7 +233,7 @@ impl Drop for Link {
 
 /// An agent that is known.
 struct Connection<'a> {
-    world: &'a World,
+    agents: &'a Agents,
     link: Link,
     stream: UnixStream,
     sender: AgentSender,
@@ -264,10 +304,10 @@ impl Connection<'_> {
         self.link.attempt.sync_plan()?;
         for fact in &mut facts {
             if let Command::InstanceReported { report: InstanceReport::Lost { reason }, .. } = fact {
-                *reason = self.world.without_paths(reason);
+                *reason = without_paths(&self.agents.data_dir, reason);
             }
         }
-        self.world.core.tell_all(facts).map_err(io::Error::other)
+        self.agents.core.tell_all(facts).map_err(io::Error::other)
     }
 
     /// Log lines, metric points and the number up to which all is durable, in one transaction;
@@ -323,9 +363,9 @@ impl Connection<'_> {
             quota: Some(self.quota()),
         };
         let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
-        self.acked = self.world.telemetry.ingest(&ingest)?.max(self.acked);
-        self.world.exporter.ingested(new_lines, new_points);
-        self.world.job_changes.grown(&ingest.job, new_lines, new_points);
+        self.acked = self.agents.telemetry.ingest(&ingest)?.max(self.acked);
+        self.agents.exporter.ingested(new_lines, new_points);
+        self.agents.job_changes.grown(&ingest.job, new_lines, new_points);
         Ok(self.acked)
     }
 
@@ -365,7 +405,7 @@ impl Connection<'_> {
                     host: self.link.host,
                     report,
                 };
-                self.world.core.tell(command).map_err(io::Error::other)
+                self.agents.core.tell(command).map_err(io::Error::other)
             }
             kept => kept,
         }
@@ -386,7 +426,7 @@ impl Connection<'_> {
     }
 
     fn quota(&self) -> Quota {
-        let bytes = self.world.log_quota;
+        let bytes = self.agents.log_quota;
         let notice = |what: &str| {
             let limit = format!("the limit of {bytes} bytes for each training job (setting log_quota)");
             format!(

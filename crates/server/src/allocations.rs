@@ -1,18 +1,39 @@
 //! The processes that serve an attempt: how its agents are started, whether they run, and how they
 //! are ended.
 
-use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
-use shoal_link::Endpoint;
+use std::{path::PathBuf, sync::Arc};
+
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_plane::AttemptId;
-use shoal_runtime::warm_pool::AllocationId;
+use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
 
 use crate::{
+    AccessKeys, RemoveTree,
     attempts::{Attempt, Plan, run_dir},
+    channels::Trees,
     error_chain::describe,
-    world::World,
+    options::Route,
+    sweeps::Sweeps,
+    warm,
 };
 
-impl World {
+/// What starts agents and ends them.
+pub(crate) struct Allocations {
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) keys: AccessKeys,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) remove_tree: RemoveTree,
+    pub(crate) runs: PathBuf,
+    pub(crate) data_id: String,
+    pub(crate) program: PathBuf,
+    pub(crate) agent_env: Vec<(String, String)>,
+    pub(crate) socket: PathBuf,
+    /// How agents connect that share no files with this server.
+    pub(crate) route: Option<Route>,
+}
+
+impl Allocations {
     /// The agents that serve an attempt.
     pub(crate) fn allocation_of(&self, plan: &Plan) -> AllocationSpec {
         self.allocation(plan.allocation_id(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
@@ -24,7 +45,7 @@ impl World {
         let arg = |text: &str| text.to_owned();
         // An agent that shares no files with this machine has directories of its own.
         let mut args = match &self.route {
-            Some(route) if self.is_remote() => {
+            Some(route) => {
                 vec![
                     arg("agent"),
                     arg("--server"),
@@ -33,7 +54,7 @@ impl World {
                     route.fingerprint.clone(),
                 ]
             }
-            _ => vec![
+            None => vec![
                 arg("agent"),
                 arg("--socket"),
                 self.socket.display().to_string(),
@@ -60,20 +81,23 @@ impl World {
         spec
     }
 
-    /// The endpoint of an attempt: derived, so that no secret stands in a file.
-    pub(crate) fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
-        let keys = attempt.keys.clone();
-        (!attempt.plan.isolated).then(|| Endpoint {
-            server_address: (!self.is_remote()).then(|| self.server_address.clone()),
-            access_key_id: keys.access_key_id,
-            secret_access_key: keys.secret_access_key,
-            session_token: keys.session_token.unwrap_or_default(),
-        })
-    }
-
     /// Whether all instances of an allocation run.
     pub(crate) fn is_complete(&self, allocation: &AllocationSpec) -> bool {
         matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
+    }
+
+    /// Ends instances of an attempt that goes on without them.
+    pub(crate) fn end_instances(&self, running: &Attempt, hosts: &[u32]) -> Outcome {
+        if let Err(error) = self.launcher.remove(&running.allocation, hosts) {
+            return Outcome::NoSpace { reason: describe(&error), has_written: false };
+        }
+        let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
+        // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
+        let is_alone = |host: &&u32| {
+            (1..=running.allocation.instances).all(|it| it == **host || !it.to_string().starts_with(&host.to_string()))
+        };
+        self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
+        Outcome::Done
     }
 
     /// Ends and removes what there is of these allocations, with this number of agents.
@@ -89,7 +113,7 @@ impl World {
             if let Err(error) = (self.remove_tree)(&dir) {
                 tracing::error!("{}: {error}", dir.display());
             }
-            self.release_claims(&AllocationId(id.clone()));
+            warm::release_claims(&self.trees, &AllocationId(id.clone()));
         }
     }
 }

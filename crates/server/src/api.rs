@@ -10,6 +10,7 @@ mod log_changes;
 mod logs;
 mod metrics;
 mod near;
+mod records;
 mod resource_types;
 mod resources;
 mod routes;
@@ -24,10 +25,27 @@ mod visits;
 
 use std::sync::Arc;
 
+use shoal_console::JobChanges;
+use shoal_plane::{Capacity, Catalog};
+use shoal_store::{DataDir, Rows, Telemetry};
 use shoal_wire::{Error, ErrorCode, Operation, Reply};
 
-use crate::{admission::internal, key_ring::Holder, search::Indexes, world::World};
+use crate::{
+    AccessKeys,
+    admission::{Admission, internal},
+    attempts::Attempts,
+    core::Core,
+    error_chain,
+    key_ring::Holder,
+    machines::Machines,
+    search::Indexes,
+    tuning::Looks,
+    visits::Visits,
+};
 
+pub(crate) use hold::Holds;
+pub(crate) use records::Records;
+pub(crate) use resource_types::Registry;
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
 
@@ -52,25 +70,35 @@ pub(crate) struct Identity {
 
 /// The API over everything it touches.
 pub(crate) struct Api {
-    world: Arc<World>,
-    search: Arc<Indexes>,
-    plain: resource_types::Registry,
-    identity: Identity,
-    holds: hold::Holds,
+    pub(crate) core: Core,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) records: Arc<Records>,
+    pub(crate) looks: Arc<Looks>,
+    pub(crate) search: Arc<Indexes>,
+    pub(crate) plain: Registry,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) visits: Arc<Visits>,
+    pub(crate) machines: Machines,
+    pub(crate) job_changes: Arc<JobChanges>,
+    pub(crate) keys: AccessKeys,
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) identity: Identity,
+    pub(crate) capacity: Capacity,
+    pub(crate) catalog: Catalog,
+    pub(crate) grace_s: u32,
+    /// Bytes of metric points that a training job may store.
+    pub(crate) log_quota: u64,
+    pub(crate) holds: Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
-    deletion: tokio::sync::Mutex<()>,
+    pub(crate) deletion: tokio::sync::Mutex<()>,
 }
 
 impl Api {
-    /// A text for clients: see [`World::without_paths`].
+    /// A text for clients, see [`error_chain::without_paths`].
     pub(crate) fn without_paths(&self, text: &str) -> String {
-        self.world.without_paths(text)
-    }
-
-    /// The API over this world.
-    pub(crate) fn new(world: Arc<World>, search: Arc<Indexes>, identity: Identity) -> Self {
-        let plain = resource_types::Registry::new(world.core.clone(), world.rows.clone(), identity.clone());
-        Self { world, search, plain, identity, holds: hold::Holds::default(), deletion: tokio::sync::Mutex::default() }
+        error_chain::without_paths(&self.data_dir, text)
     }
 
     /// Answers a call.

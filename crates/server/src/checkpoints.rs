@@ -18,63 +18,71 @@ use shoal_store::{Attributes, ObjectWriter, Objects, PutCondition, StoreError};
 use crate::{
     agent_stream::{AgentSender, read_some},
     attempts::Attempt,
+    core::Core,
     error_chain::describe,
     hex::hex,
-    world::World,
 };
 
 /// Bytes of the longest key in S3.
 const LONGEST_KEY: usize = 1024;
 
-/// Receives files of one kind until the connection ends.
-#[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
-pub(crate) fn receive(
-    world: &World,
-    attempt: &Arc<Attempt>,
-    hello: &Hello,
-    kind: MirrorKind,
-    conn: ConnId,
-    mut stream: UnixStream,
-    sender: &AgentSender,
-    mut decoder: Decoder,
-) -> io::Result<()> {
-    let (place, name) = match kind {
-        MirrorKind::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
-        MirrorKind::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
-    };
-    let Some(place) = place else {
-        return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
-    };
-    // Whatever ends this, the host's next connection is not kept waiting.
-    let _closing = Closing { attempt, host: Host(hello.host), kind, conn };
-    (|| {
-        attempt.admit(Host(hello.host), conn, sender, host_link::Event::MirrorHello(kind, conn))?;
-        let files = FileReceiver::new(kind == MirrorKind::Checkpoints);
-        let mut files = Files {
-            world,
-            attempt,
-            host: Host(hello.host),
-            kind,
-            place,
-            sender,
-            files,
-            incoming: None,
-            stored: Vec::new(),
+/// Where they go.
+pub(crate) struct Mirrors {
+    pub(crate) core: Core,
+    pub(crate) objects: Arc<Objects>,
+}
+
+impl Mirrors {
+    /// Receives files of one kind until the connection ends.
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has all of them by name")]
+    pub(crate) fn receive(
+        &self,
+        attempt: &Arc<Attempt>,
+        hello: &Hello,
+        kind: MirrorKind,
+        conn: ConnId,
+        mut stream: UnixStream,
+        sender: &AgentSender,
+        mut decoder: Decoder,
+    ) -> io::Result<()> {
+        let (place, name) = match kind {
+            MirrorKind::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
+            MirrorKind::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
         };
-        sender.send(ToAgent::Ready)?;
-        stream.set_read_timeout(None)?;
-        loop {
-            while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
-                files.handle(Event::Arrived(frame))?;
+        let Some(place) = place else {
+            return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
+        };
+        // Whatever ends this, the host's next connection is not kept waiting.
+        let _closing = Closing { attempt, host: Host(hello.host), kind, conn };
+        (|| {
+            attempt.admit(Host(hello.host), conn, sender, host_link::Event::MirrorHello(kind, conn))?;
+            let files = FileReceiver::new(kind == MirrorKind::Checkpoints);
+            let mut files = Files {
+                mirrors: self,
+                attempt,
+                host: Host(hello.host),
+                kind,
+                place,
+                sender,
+                files,
+                incoming: None,
+                stored: Vec::new(),
+            };
+            sender.send(ToAgent::Ready)?;
+            stream.set_read_timeout(None)?;
+            loop {
+                while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
+                    files.handle(Event::Arrived(frame))?;
+                }
+                files.handle(Event::Drained)?;
+                match read_some(&mut stream, &mut decoder) {
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                    read => read?,
+                }
+                attempt.handle(Host(hello.host), host_link::Event::MirrorReceived(kind, conn));
             }
-            files.handle(Event::Drained)?;
-            match read_some(&mut stream, &mut decoder) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-                read => read?,
-            }
-            attempt.handle(Host(hello.host), host_link::Event::MirrorReceived(kind, conn));
-        }
-    })()
+        })()
+    }
 }
 
 /// Reports the end of a connection when it is dropped.
@@ -102,7 +110,7 @@ struct Incoming {
 }
 
 struct Files<'a> {
-    world: &'a World,
+    mirrors: &'a Mirrors,
     attempt: &'a Attempt,
     host: Host,
     kind: MirrorKind,
@@ -153,7 +161,7 @@ impl Files<'_> {
         let writer = if key.len() > LONGEST_KEY {
             Err(format!("its key would have {} bytes, and S3 allows {LONGEST_KEY}", key.len()))
         } else {
-            let objects = &self.world.objects;
+            let objects = &self.mirrors.objects;
             let writer = if is_last { objects.writer_to_the_last() } else { objects.writer() };
             writer.map_err(|error| describe(&error))
         };
@@ -162,7 +170,7 @@ impl Files<'_> {
 
     fn end(&mut self, file: Incoming) -> Result<(), String> {
         let (path, digest) = (file.path, file.digest.finalize());
-        store(&self.world.objects, file.writer?, &self.place.0, &file.key, &digest)?;
+        store(&self.mirrors.objects, file.writer?, &self.place.0, &file.key, &digest)?;
         if self.kind == MirrorKind::Checkpoints {
             self.stored.push(InstanceReport::CheckpointSaved { path, bytes: file.bytes, sha256: hex(&digest) });
         }
@@ -174,7 +182,7 @@ impl Files<'_> {
         let command =
             |report| Command::InstanceReported { attempt: self.attempt.plan.attempt.clone(), host: self.host, report };
         let receipts = std::mem::take(&mut self.stored).into_iter().map(command).collect();
-        self.world.core.tell_all(receipts).map_err(io::Error::other)
+        self.mirrors.core.tell_all(receipts).map_err(io::Error::other)
     }
 }
 

@@ -3,44 +3,29 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use shoal_console::{Console, ImageKind, Sources, Stop, Study};
+use shoal_console::{ImageKind, Stop, Study};
 use shoal_plane::{JobView, TuningView};
 use shoal_store::{ResourceRow, StoreError};
 use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, WarmPool};
 
 use crate::{
     Image,
-    api::{Api, best_model, spec_kind},
+    api::{Api, Records, best_model, spec_kind},
+    core::Core,
     requests,
     tuning::{self, Design},
-    world::World,
 };
 
-/// The console of this server.
-pub(crate) fn open(world: &Arc<World>, api: &Arc<Api>) -> Console {
-    Console::new(Sources {
-        rows: world.rows.clone(),
-        telemetry: world.telemetry.clone(),
-        objects: world.objects.clone(),
-        catalog: world.catalog.clone(),
-        version: world.core.version(),
-        job_changes: world.job_changes.clone(),
-        server: Arc::new(Server { world: world.clone(), api: api.clone() }),
-        owner: world.keys.credentials(),
-        data_id: world.data_id.clone(),
-        data_dir: world.data_dir.root().to_owned(),
-        grace_s: world.grace_s,
-    })
-}
-
-struct Server {
-    world: Arc<World>,
-    api: Arc<Api>,
+/// What the console asks.
+pub(crate) struct Server {
+    pub(crate) core: Core,
+    pub(crate) records: Arc<Records>,
+    pub(crate) api: Arc<Api>,
 }
 
 impl shoal_console::Server for Server {
     fn current_view(&self, job: &str) -> BoxFuture<'static, Option<JobView>> {
-        let (core, job) = (self.world.core.clone(), job.to_owned());
+        let (core, job) = (self.core.clone(), job.to_owned());
         Box::pin(async move { core.view(&job).await })
     }
 
@@ -60,7 +45,7 @@ impl shoal_console::Server for Server {
     }
 
     fn image(&self, name: &str) -> ImageKind {
-        match self.world.images.known(name) {
+        match self.records.images.known(name) {
             Ok(Some(Image::Builtin(algorithm))) => ImageKind::Builtin(algorithm.name),
             Ok(Some(Image::Host | Image::Python(_) | Image::Root(_))) => ImageKind::Environment,
             Ok(None) | Err(_) => ImageKind::Unknown,
@@ -68,7 +53,7 @@ impl shoal_console::Server for Server {
     }
 
     fn study(&self, row: &ResourceRow) -> Result<Study, Error> {
-        let images = &*self.world.images;
+        let images = &*self.records.images;
         let request = requests::tuning_job(row)?;
         // The request may be of a version that allowed what is refused now.
         let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), images).unwrap_or_default();
@@ -78,11 +63,11 @@ impl shoal_console::Server for Server {
     }
 
     fn best_model_warning(&self, view: &TuningView) -> Result<Option<String>, Error> {
-        best_model::warning(&self.world, view)
+        best_model::warning(&*self.records.rows, &self.records.objects, view)
     }
 
     fn warm_pool(&self, job: &str) -> Result<Option<WarmPool>, StoreError> {
-        self.world.warm_pool(job)
+        self.records.pools.of(job)
     }
 }
 

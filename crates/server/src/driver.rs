@@ -9,27 +9,47 @@ use shoal_runtime::{
     steps::Outcome,
     warm_pool::{self, WarmPool},
 };
+use shoal_store::{Objects, Telemetry};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
+    channels::Trees,
     clock,
-    core::Refusal,
-    machines::{Event, Message},
+    core::{Core, Refusal},
+    effects::Performer,
+    machines::{Event, Machines, Message},
+    pool_effects::PoolPerformer,
     tuning::Tuner,
-    world::World,
 };
+
+/// What the machines' requests need.
+pub(crate) struct Hands {
+    pub(crate) performer: Arc<Performer>,
+    pub(crate) pool_performer: Arc<PoolPerformer>,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) machines: Machines,
+    pub(crate) outcomes: Arc<Outcomes>,
+}
+
+/// Where outcomes of actions go.
+pub(crate) struct Outcomes {
+    pub(crate) core: Core,
+    pub(crate) machines: Machines,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) objects: Arc<Objects>,
+}
 
 /// Passes requests to the tuner and performs actions until the server stops. `pending`: what a
 /// previous server may have left undone. `keys`: the reuse key of each attempt that runs.
 pub(crate) async fn run(
-    world: Arc<World>,
+    hands: Hands,
     tuner: Tuner,
     mut effects: mpsc::UnboundedReceiver<Effects>,
     mut events: mpsc::UnboundedReceiver<Message>,
     pending: Effects,
     keys: Vec<(AttemptId, String)>,
 ) {
-    let mut driver = Driver { world, lanes: Lanes::default(), pool: WarmPool::restore(keys) };
+    let mut driver = Driver { hands, lanes: Lanes::default(), pool: WarmPool::restore(keys) };
     let mut next = Some(pending);
     loop {
         if let Some(Effects { actions, requests }) = next.take() {
@@ -62,7 +82,7 @@ pub(crate) async fn run(
 }
 
 struct Driver {
-    world: Arc<World>,
+    hands: Hands,
     lanes: Lanes,
     pool: WarmPool,
 }
@@ -92,11 +112,8 @@ impl Driver {
                             warm_pool::Io::Lane(event) => events.push_back(event.into()),
                             io => {
                                 let failed = io.failed().map(Event::from);
-                                tasks.push(self.on_thread(failed, move |world| {
-                                    if let Some(event) = world.perform_for_pool(io) {
-                                        world.machines.send(event);
-                                    }
-                                }));
+                                let performer = self.hands.pool_performer.clone();
+                                tasks.push(self.on_thread(failed, move || performer.perform(io).map(Event::from)));
                             }
                         }
                     }
@@ -107,50 +124,61 @@ impl Driver {
         tasks
     }
 
-    /// Works on a thread; if that panics, sends the event for it.
-    fn on_thread(&self, failed: Option<Event>, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
-        let world = self.world.clone();
+    /// Works on a thread, and sends the event that this ends with, or the one for a panic.
+    fn on_thread(
+        &self,
+        failed: Option<Event>,
+        work: impl FnOnce() -> Option<Event> + Send + 'static,
+    ) -> JoinHandle<()> {
+        let machines = self.hands.machines.clone();
         tokio::spawn(async move {
-            let performing = world.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || work(&performing)).await {
+            let ended = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
                 tracing::error!("a request of a machine panicked: {error}");
-                if let Some(event) = failed {
-                    world.machines.send(event);
-                }
+                failed
+            });
+            if let Some(event) = ended {
+                machines.send(event);
             }
         })
     }
 
     fn perform(&self, io: lanes::Io) -> Option<JoinHandle<()>> {
-        let world = self.world.clone();
+        let performer = self.hands.performer.clone();
         Some(match io {
             lanes::Io::Perform { attempt, steps } => {
                 let failed = lanes::Event::Performed { attempt: attempt.clone(), outcome: Outcome::Panicked };
-                self.on_thread(Some(failed.into()), move |world| {
-                    let outcome = world.perform(&attempt, steps);
-                    world.machines.send(lanes::Event::Performed { attempt, outcome });
+                self.on_thread(Some(failed.into()), move || {
+                    let outcome = performer.perform(&attempt, steps);
+                    Some(lanes::Event::Performed { attempt, outcome }.into())
                 })
             }
             lanes::Io::CheckExit { attempt } => {
                 let failed =
                     lanes::Event::ExitChecked { attempt: attempt.clone(), is_running: false, is_mirroring: false };
-                self.on_thread(Some(failed.into()), move |world| {
-                    let (is_running, is_mirroring) = world.exit_of(&attempt);
-                    world.machines.send(lanes::Event::ExitChecked { attempt, is_running, is_mirroring });
+                self.on_thread(Some(failed.into()), move || {
+                    let (is_running, is_mirroring) = performer.exit_of(&attempt);
+                    Some(lanes::Event::ExitChecked { attempt, is_running, is_mirroring }.into())
                 })
             }
-            lanes::Io::Order(action) => self.on_thread(None, move |world| world.order(&action)),
+            lanes::Io::Order(action) => self.on_thread(None, move || {
+                performer.order(&action);
+                None
+            }),
             // At once: it must not come after the release.
             lanes::Io::Cancel { attempt } => {
-                world.trees.cancel(&attempt);
+                self.hands.trees.cancel(&attempt);
                 return None;
             }
             lanes::Io::LogDelay { action, reason } => {
                 log_delay(&action, &reason);
                 return None;
             }
-            lanes::Io::ReportDelay { attempt, reason } => tokio::spawn(report_delay(world, attempt, reason)),
-            lanes::Io::Commit { attempt, command } => tokio::spawn(commit(world, attempt, command)),
+            lanes::Io::ReportDelay { attempt, reason } => {
+                tokio::spawn(self.hands.outcomes.clone().report_delay(attempt, reason))
+            }
+            lanes::Io::Commit { attempt, command } => {
+                tokio::spawn(self.hands.outcomes.clone().commit(attempt, command))
+            }
             // Carried to its machine before.
             lanes::Io::Pool(_) => return None,
         })
@@ -172,32 +200,34 @@ fn log_delay(action: &Action, reason: &str) {
     }
 }
 
-async fn report_delay(world: Arc<World>, attempt: AttemptId, reason: String) {
-    let delayed = Command::LaunchDelayed { attempt: attempt.clone(), reason };
-    if world.core.ask(delayed, None).await.is_ok() {
-        world.machines.send(lanes::Event::DelayReported { attempt });
+impl Outcomes {
+    async fn report_delay(self: Arc<Self>, attempt: AttemptId, reason: String) {
+        let delayed = Command::LaunchDelayed { attempt: attempt.clone(), reason };
+        if self.core.ask(delayed, None).await.is_ok() {
+            self.machines.send(lanes::Event::DelayReported { attempt });
+        }
     }
-}
 
-/// Submits the outcome of an action to the core.
-async fn commit(world: Arc<World>, attempt: AttemptId, command: Command) {
-    // A disk that loses what is written ends the server, not the job: the next start does the same
-    // again.
-    let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
-    let is_disk_lost = is_failure && (world.telemetry.failure().is_some() || world.objects.failure().is_some());
-    let result = if is_disk_lost { Err(Refusal::Stopping) } else { world.core.ask(command, None).await };
-    let event = match result {
-        Err(Refusal::Journal(error)) => {
-            tracing::error!("the outcome of an action waits for the journal: {error}");
-            lanes::Event::CommitFailed { attempt }
-        }
-        result => {
-            if let Err(refusal) = result {
-                // If the server is stopping, the same action is requested again at the next start.
-                tracing::debug!("the core did not take the outcome of an action: {refusal}");
+    /// Submits the outcome of an action to the core.
+    async fn commit(self: Arc<Self>, attempt: AttemptId, command: Command) {
+        // A disk that loses what is written ends the server, not the job: the next start does the
+        // same again.
+        let is_failure = matches!(command, Command::LaunchFailed { .. } | Command::ArtifactsFailed { .. });
+        let is_disk_lost = is_failure && (self.telemetry.failure().is_some() || self.objects.failure().is_some());
+        let result = if is_disk_lost { Err(Refusal::Stopping) } else { self.core.ask(command, None).await };
+        let event = match result {
+            Err(Refusal::Journal(error)) => {
+                tracing::error!("the outcome of an action waits for the journal: {error}");
+                lanes::Event::CommitFailed { attempt }
             }
-            lanes::Event::Committed { attempt }
-        }
-    };
-    world.machines.send(event);
+            result => {
+                if let Err(refusal) = result {
+                    // If the server is stopping, the next start requests the same action again.
+                    tracing::debug!("the core did not take the outcome of an action: {refusal}");
+                }
+                lanes::Event::Committed { attempt }
+            }
+        };
+        self.machines.send(event);
+    }
 }

@@ -1,9 +1,16 @@
 //! Performs the steps that [`shoal_runtime::steps`] names; every one may be repeated after a crash.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use serde_json::Value;
-use shoal_launch::{AllocationSpec, AllocationStatus, LauncherExt};
+use shoal_console::JobChanges;
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::Order;
 use shoal_plane::{Action, AttemptId, Host};
 use shoal_runtime::{
@@ -12,19 +19,49 @@ use shoal_runtime::{
     steps::{Agents, Instance, KnownPlan, Launch, Outcome, Step},
     warm_pool::AllocationId,
 };
-use shoal_store::LogLines;
+use shoal_store::{DataDir, LogLines, Rows, Telemetry};
 use shoal_wire::{Service, no_effect};
 
 use crate::{
-    attempts::{Attempt, Plan, inputs_of, run_dir},
+    AccessKeys, RemoveTree,
+    allocations::Allocations,
+    attempts::{Attempt, Attempts, Plan, inputs_of, run_dir},
+    channels::Trees,
     clock::now_ms,
-    error_chain::describe,
+    error_chain::{describe, without_paths},
     launches::Prepared,
+    machines::Machines,
     parts,
-    world::World,
+    plans::Plans,
+    requests,
+    storing::Storing,
+    warm,
+    warm_status::WarmPools,
 };
 
-impl World {
+/// What performs the steps of attempts.
+pub(crate) struct Performer {
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) allocations: Arc<Allocations>,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) plans: Plans,
+    pub(crate) artifacts: Storing,
+    /// Launches between their preparation and their start, by attempt.
+    pub(crate) prepared: Mutex<HashMap<AttemptId, Prepared>>,
+    pub(crate) pools: WarmPools,
+    pub(crate) machines: Machines,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) job_changes: Arc<JobChanges>,
+    pub(crate) keys: AccessKeys,
+    /// Locked for as long as anything may still be done in it.
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) runs: PathBuf,
+    pub(crate) remove_tree: RemoveTree,
+}
+
+impl Performer {
     /// Performs steps in order, until one of them has something else to answer than that it is
     /// done.
     pub(crate) fn perform(&self, attempt: &AttemptId, steps: Vec<Step>) -> Outcome {
@@ -32,7 +69,7 @@ impl World {
             match self.step(attempt, step) {
                 Ok(Outcome::Done) => {}
                 Ok(outcome) => return outcome,
-                Err(reason) => return Outcome::Failed(self.without_paths(&reason)),
+                Err(reason) => return Outcome::Failed(without_paths(&self.data_dir, &reason)),
             }
         }
         Outcome::Done
@@ -46,7 +83,7 @@ impl World {
         match step {
             Step::CheckSpace => {
                 if let Err(error) = self.data_dir.ensure_room_to_start() {
-                    let reason = self.without_paths(&error.to_string());
+                    let reason = without_paths(&self.data_dir, &error.to_string());
                     return Ok(Outcome::NoSpace { reason, has_written: false });
                 }
             }
@@ -64,7 +101,9 @@ impl World {
             },
             Step::Submit => {
                 if let Some(running) = running {
-                    self.launcher.submit(&self.with_token(&running.plan)).map_err(|error| describe(&error))?;
+                    self.launcher
+                        .submit(&self.allocations.with_token(&running.plan))
+                        .map_err(|error| describe(&error))?;
                 }
             }
             Step::Join(hosts) => running.map_or(Ok(()), |running| running.add_hosts(&hosts)).map_err(in_dir)?,
@@ -75,23 +114,25 @@ impl World {
             }
             Step::Add { hosts, nodes } => {
                 if let Some(running) = running {
-                    let spec = AllocationSpec { nodes, ..self.with_token(&running.plan) };
+                    let spec = AllocationSpec { nodes, ..self.allocations.with_token(&running.plan) };
                     self.launcher.add(&spec, &numbers(&hosts)).map_err(|error| describe(&error))?;
                 }
             }
             Step::Connect(grant) => {
                 if let Some(running) = running {
                     running.instance_connected();
-                    self.release_claims(&grant.allocation);
-                    self.pool_is_used(&running.plan, Some((&grant.from, grant.idle)));
+                    warm::release_claims(&self.trees, &grant.allocation);
+                    self.pools.is_used(&running.plan, Some((&grant.from, grant.idle)));
                 }
             }
             Step::WriteNotes => self.write_notes(attempt),
             Step::Order(action) => self.order(&action),
             Step::StoreArtifacts { job, number, hosts, write } => {
-                return self.store_artifacts(&job, attempt, number, &hosts, write);
+                return self.artifacts.store(&job, attempt, number, &hosts, write);
             }
-            Step::EndInstances(hosts) => return Ok(running.map_or(Outcome::Done, |it| self.end_instances(it, &hosts))),
+            Step::EndInstances(hosts) => {
+                return Ok(running.map_or(Outcome::Done, |it| self.allocations.end_instances(it, &numbers(&hosts))));
+            }
             Step::CloseLinks(hosts) => {
                 running.inspect(|running| hosts.iter().for_each(|host| running.clear_host(*host)));
             }
@@ -103,7 +144,7 @@ impl World {
                 running.inspect(|running| self.leave(running));
             }
             Step::Park => {
-                running.inspect(|running| self.park(running));
+                running.inspect(|running| warm::park(&self.trees, running));
             }
             Step::GiveUp => {
                 if let Some(running) = running {
@@ -116,16 +157,16 @@ impl World {
                 let dir = run_dir(&self.runs, &id);
                 let started = || (1..).take_while(|host| dir.join(format!("agent-{host}.log")).exists()).count();
                 let hosts = hosts.unwrap_or_else(|| u32::try_from(started()).unwrap_or(u32::MAX));
-                self.end_allocations(&[(id, hosts)]);
+                self.allocations.end_allocations(&[(id, hosts)]);
             }
             Step::Withdraw => self.attempts.remove(attempt),
             Step::ReleaseInputs => {
                 self.prepared().remove(attempt);
                 self.trees.release(attempt);
             }
-            Step::RemovePlan(hosts) => logged(&dir, self.remove_plan(attempt, hosts)),
+            Step::RemovePlan(hosts) => logged(&dir, warm::remove_plan(&dir, hosts)),
             Step::RemoveRun => logged(&dir, (self.remove_tree)(&dir)),
-            Step::Offer(retention) => self.pool_is_kept(&retention.policy, &retention.job),
+            Step::Offer(retention) => self.pools.is_kept(&retention.policy, &retention.job),
             Step::ForgetReports => {
                 if let Err(error) = self.telemetry.forget(attempt) {
                     tracing::error!("{error}");
@@ -139,17 +180,21 @@ impl World {
     fn known(&self, plan: &Plan) -> KnownPlan {
         let mut hosts = (1..).take(plan.assignments.len());
         KnownPlan {
-            is_complete: self.is_complete(&self.allocation_of(plan)),
+            is_complete: self.allocations.is_complete(&self.allocations.allocation_of(plan)),
             has_reports: hosts.any(|host| self.telemetry.acked(&plan.attempt, host).map_or(true, |acked| acked > 0)),
             plan: plan.found(),
         }
     }
 
+    fn prepared(&self) -> MutexGuard<'_, HashMap<AttemptId, Prepared>> {
+        self.prepared.lock().expect("no holder of this lock panics")
+    }
+
     fn prepare(&self, launch: &Launch) -> Result<Outcome, String> {
-        let request = self.request(&launch.job)?;
+        let request = requests::of_training_job(&*self.rows, &launch.job)?;
         let dir = run_dir(&self.runs, &launch.attempt);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let plan = self.plan(&request, launch)?;
+        let plan = self.plans.plan(&request, launch)?;
         let mut notes = Vec::from_iter(launch.placement.capped.clone());
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
@@ -169,12 +214,12 @@ impl World {
     }
 
     fn admit(&self, plan: Plan) {
-        let (allocation, is_warm) = (self.allocation_of(&plan), plan.allocation_id.is_some());
+        let (allocation, is_warm) = (self.allocations.allocation_of(&plan), plan.allocation_id.is_some());
         let attempt = Attempt::new(plan, allocation, &self.keys);
         if is_warm {
             return self.attempts.insert(attempt.awaiting_instance());
         }
-        self.pool_is_used(&attempt.plan, None);
+        self.pools.is_used(&attempt.plan, None);
         self.attempts.insert(attempt);
     }
 
@@ -199,20 +244,6 @@ impl World {
         }
     }
 
-    fn end_instances(&self, running: &Attempt, hosts: &[Host]) -> Outcome {
-        if let Err(error) = self.launcher.remove(&running.allocation, &numbers(hosts)) {
-            return Outcome::NoSpace { reason: describe(&error), has_written: false };
-        }
-        let id = |host: &Host| format!("{}-{}-{}", self.data_id, running.plan.allocation_id(), host.0);
-        // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.
-        let is_alone = |host: &&Host| {
-            let number = host.0.to_string();
-            (1..=running.allocation.instances).all(|it| it == host.0 || !it.to_string().starts_with(&number))
-        };
-        self.sweeps.clear(hosts.iter().filter(is_alone).map(id));
-        Outcome::Done
-    }
-
     fn remove_instances(&self, running: &Attempt, hosts: &[Host]) {
         let dir = &running.allocation.dir;
         for host in hosts {
@@ -227,7 +258,7 @@ impl World {
     /// Takes an attempt that runs already into the tables (after a restart). Until it is known that
     /// its agents run, none of them is missed.
     pub(crate) fn adopt(&self, plan: Plan, is_decided: bool) {
-        let allocation = self.allocation_of(&plan);
+        let allocation = self.allocations.allocation_of(&plan);
         for assignment in &plan.assignments {
             inputs_of(assignment).for_each(|input| self.trees.claim(&self.trees.path_of(input), &plan.attempt));
         }
@@ -247,13 +278,15 @@ impl World {
             plan: running.map(|running| running.plan.found()).or_else(read),
             is_shared: serves_another(attempt, allocations),
             agents: running.map(|running| {
-                let policy = self.policy_now(&running.plan);
+                let policy = warm::policy_now(&*self.rows, &running.plan);
                 Agents {
                     job: running.plan.job.clone(),
-                    owner_has_ended: policy.as_ref().is_some_and(|policy| !self.has_more_trials(&policy.owner)),
+                    owner_has_ended: policy
+                        .as_ref()
+                        .is_some_and(|policy| !warm::has_more_trials(&*self.rows, &policy.owner)),
                     policy,
                     connected: u32::try_from(running.connected()).unwrap_or(u32::MAX),
-                    is_complete: self.is_complete(&running.allocation),
+                    is_complete: self.allocations.is_complete(&running.allocation),
                 }
             }),
         }
@@ -261,7 +294,7 @@ impl World {
 
     /// Has the agents of an attempt exit.
     fn leave(&self, running: &Attempt) {
-        self.pool_ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
+        self.pools.ends(running.plan.reuse.as_ref(), &running.plan.job, Duration::ZERO);
         running.order_all(&Order::Release);
         let (machines, attempt) = (self.machines.clone(), running.plan.attempt.clone());
         let ended = move |_| machines.send(lanes::Event::AgentEnded { attempt: attempt.clone() });

@@ -3,9 +3,9 @@
 //!
 //! Data's way: `http` tells a request's service apart and verifies it; `api` makes it a command or
 //! a read; `core` is the one loop that decides, journals and applies; `effects` does what the core
-//! asks for; `agents` is where the instances report. `api`, `effects` and `agents` share a `world`,
-//! which holds the way to the core; `serve` makes it and knows them all. Left out on purpose: what
-//! runs on an instance, and which algorithm an image name means (the caller gives [`Images`]).
+//! asks for; `agents` is where the instances report. The fields of each are what it depends on;
+//! `serve` makes them and knows them all. Left out on purpose: what runs on an instance, and which
+//! algorithm an image name means (the caller gives [`Images`]).
 
 mod admission;
 mod agent_stream;
@@ -43,6 +43,7 @@ mod options;
 mod parts;
 mod plain;
 mod plans;
+mod pool_effects;
 mod ports;
 #[cfg(test)]
 mod random;
@@ -61,7 +62,6 @@ mod visits;
 mod warm;
 mod warm_status;
 mod watching;
-mod world;
 
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use dry_run::check_tuning_request;

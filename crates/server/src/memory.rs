@@ -11,16 +11,30 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
-use shoal_plane::{AttemptId, Command, Node, Packing};
+use shoal_launch::Launcher;
+use shoal_plane::{AttemptId, Capacity, Command, Node, Packing};
 use shoal_runtime::warm_pool;
 
-use crate::{attempts::Attempt, world::World};
+use crate::{
+    attempts::{Attempt, Attempts},
+    core::Core,
+    machines::Machines,
+};
 
 /// Of all memory for instances, a sixteenth is the margin in which attempts are ended before there
 /// is none.
 const MARGIN_PART: u64 = 16;
 
-impl World {
+/// What measures memory.
+pub(crate) struct Memory {
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) core: Core,
+    pub(crate) machines: Machines,
+    pub(crate) capacity: Capacity,
+}
+
+impl Memory {
     /// Measures what attempts use, and has the core end some if the machine lacks memory.
     pub(crate) fn weigh(&self, ranked: &mut Ranked) {
         let attempts = self.attempts.all();

@@ -1,18 +1,37 @@
 //! What the agents of an attempt are told: from the request of its training job, and from where and
 //! how far the core has it run.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
 use shoal_plane::{AttemptId, Capacity, Host, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
+use shoal_store::Rows;
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
 
-use crate::{Builtin, Image, attempts::Plan, clock::now_ms, options::image_of, warm, world::World};
+use crate::{
+    Builtin, Image, Images, NetworkOptions, attempts::Plan, channels::Trees, clock::now_ms, options::image_of,
+    requests, warm,
+};
 
-impl World {
+/// What plans are made from.
+pub(crate) struct Plans {
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) capacity: Capacity,
+    pub(crate) network: NetworkOptions,
+    pub(crate) region: String,
+    pub(crate) account: String,
+    pub(crate) lease_s: Option<u64>,
+    pub(crate) grace_s: u32,
+    /// Whether agents share no files with this server.
+    pub(crate) is_remote: bool,
+}
+
+impl Plans {
     /// What an attempt's agents are told; makes their channels ready.
     ///
     /// # Errors
@@ -55,7 +74,7 @@ impl World {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 // On another machine they are somewhere else.
                 let (library_dirs, variables) =
-                    if self.is_remote() { Default::default() } else { (library_dirs, variables) };
+                    if self.is_remote { Default::default() } else { (library_dirs, variables) };
                 Program::Builtin { name, image, library_dirs, variables }
             }
             Image::Host => own()?,
@@ -179,7 +198,7 @@ impl World {
         let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else {
             return Ok(own);
         };
-        match self.request(origin)?.checkpoint {
+        match requests::of_training_job(&*self.rows, origin)?.checkpoint {
             Some(config) => self.trees.prepare_checkpoints(attempt, &config.uri),
             None => Ok(None),
         }

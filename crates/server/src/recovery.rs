@@ -8,7 +8,7 @@ use std::{
 use shoal_plane::{AttemptId, State};
 use shoal_runtime::recovery::{Found, recover};
 
-use crate::{attempts::Plan, world::World};
+use crate::{attempts::Plan, effects::Performer};
 
 /// Attempts that the journal says are live.
 pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
@@ -19,14 +19,14 @@ pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
 /// others. `launching`: those whose launch is requested again. Returns the adopted attempts whose
 /// instances may be retained, with their keys.
 pub(crate) fn restore(
-    world: &World,
+    performer: &Performer,
     live: &BTreeSet<AttemptId>,
     launching: &BTreeSet<AttemptId>,
 ) -> Vec<(AttemptId, String)> {
-    let entries = match fs::read_dir(&world.runs) {
+    let entries = match fs::read_dir(&performer.runs) {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::error!("{}: {error}", world.runs.display());
+            tracing::error!("{}: {error}", performer.runs.display());
             return Vec::new();
         }
     };
@@ -44,13 +44,13 @@ pub(crate) fn restore(
     let recovery = recover(live, launching, found);
     for plan in recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)) {
         let is_decided = !recovery.undecided.contains(&plan.attempt);
-        world.adopt(plan, is_decided);
+        performer.adopt(plan, is_decided);
     }
     for (attempt, steps) in recovery.clear {
-        world.perform(&attempt, steps);
+        performer.perform(&attempt, steps);
     }
-    world.trees.sweep();
-    if let Err(error) = world.pools_of_before_end() {
+    performer.trees.sweep();
+    if let Err(error) = performer.pools.end_those_of_before() {
         tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");
     }
     recovery.keys

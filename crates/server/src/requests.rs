@@ -17,6 +17,18 @@ pub(crate) fn training_job(row: &ResourceRow) -> Result<CreateTrainingJob, Error
     CreateTrainingJob::restore(&row.spec, &row.request)
 }
 
+/// The request of a training job of this name.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub(crate) fn of_training_job(rows: &dyn Rows, job: &str) -> Result<CreateTrainingJob, String> {
+    let row = rows
+        .resource(ResourceKind::TRAINING_JOB, job)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("no row of training job {job}"))?;
+    training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
+}
+
 /// The request of a tuning job's row, with ranges for its parameters of Autotune.
 ///
 /// # Errors

@@ -14,22 +14,26 @@ use std::{
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_console::JobChanges;
+use shoal_console::{Console, JobChanges, Sources};
 use shoal_s3::S3Front;
-use shoal_store::{DataDir, SqliteJournal, SqliteRows, Telemetry};
+use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     AccessKeys, Options, ServerError,
-    agents::{self, Callers, RemoteListener},
-    api::{Api, Identity},
+    admission::Admission,
+    agents::{self, Agents, Callers, Idle, Inputs, RemoteListener},
+    allocations::Allocations,
+    api::{Api, Holds, Identity, Records, Registry},
     attempts::Attempts,
     bodies::Unverified,
     channels::Trees,
+    checkpoints::Mirrors,
     connections::Connections,
     console,
     core::{self, Core},
-    driver,
+    driver::{self, Hands, Outcomes},
+    effects::Performer,
     error::io_error,
     exporter::Exporter,
     http::Front,
@@ -37,12 +41,17 @@ use crate::{
     key_ring::KeyRing,
     listeners::{self, Listeners},
     machines::Machines,
+    memory::Memory,
+    plans::Plans,
+    pool_effects::PoolPerformer,
     recovery, requests, retention,
     search::Indexes,
+    storing::Storing,
     sweeps::Sweeps,
     tuning::{self, Looks, ServerDesk, Tuner},
     visits::Visits,
-    world::World,
+    warm_status::WarmPools,
+    watching::Watcher,
 };
 
 /// Between two looks at whether the disk still takes what is written.
@@ -61,7 +70,10 @@ pub struct Server {
     keys: AccessKeys,
     listeners: Listeners,
     front: Arc<Front>,
-    world: Arc<World>,
+    objects: Arc<Objects>,
+    telemetry: Arc<Telemetry>,
+    /// The agents' on this machine.
+    socket: PathBuf,
     core: Core,
     core_thread: JoinHandle<()>,
     agents_stopping: Arc<AtomicBool>,
@@ -98,7 +110,7 @@ impl Server {
         let rows: Arc<dyn shoal_store::Rows> = Arc::new(journal_rows.clone());
         requests::convert(&mut journal, &*rows, &*options.images)?;
         let is_first_start = !data_dir.object_index_path().exists();
-        let objects = Arc::new(shoal_store::Objects::open(&data_dir)?);
+        let objects = Arc::new(Objects::open(&data_dir)?);
         if is_first_start && let Err(error) = objects.create_bucket(&options.default_bucket) {
             tracing::warn!("bucket {} was not created: {error}", options.default_bucket);
         }
@@ -127,92 +139,210 @@ impl Server {
         )
         .map_err(io_error("start the core's thread"))?;
 
+        let data_dir = Arc::new(data_dir);
+        let is_remote = remote.is_some() && options.launcher.is_remote();
         let trees = Trees::new(data_dir.channels_path(), objects.clone());
-        let trees = if remote.is_some() && options.launcher.is_remote() { trees.of_remote_agents() } else { trees };
+        let trees = Arc::new(if is_remote { trees.of_remote_agents() } else { trees });
         let (machines, events) = Machines::new();
         let attempts = Arc::new(Attempts::default());
+        let visits = Arc::new(Visits::default());
+        let idle_agents = Arc::new(IdleAgents::default());
+        let looks = Arc::new(Looks::default());
+        let job_changes = Arc::new(JobChanges::default());
+        let pools = WarmPools { telemetry: telemetry.clone() };
         let socket = data_dir.socket_path();
-        let world = Arc::new(World {
-            core: core.clone(),
-            rows,
-            objects: objects.clone(),
-            telemetry,
-            trees,
-            attempts: attempts.clone(),
-            visits: Visits::default(),
-            machines,
-            idle_agents: IdleAgents::default(),
-            prepared: Mutex::default(),
-            looks: Looks::default(),
-            job_changes: Arc::new(JobChanges::default()),
-            exporter: exporter.clone(),
-            launcher: options.launcher,
-            images: options.images,
+        let identity = Identity { region: options.region.clone(), account: options.account.clone() };
+        let Options { launcher, images, capacity, catalog, network, grace_s, .. } = options;
+        let silence = Duration::from_secs(options.silence_s);
+        let log_quota = options.telemetry.job_bytes;
+
+        let allocations = Arc::new(Allocations {
+            launcher: launcher.clone(),
             keys: keys.clone(),
+            trees: trees.clone(),
             sweeps: Sweeps::new(options.sweep),
             remove_tree: options.remove_tree,
-            region: options.region.clone(),
-            account: options.account.clone(),
+            runs: data_dir.runs_path(),
+            data_id: data_dir.id().to_owned(),
             program: options.program,
             agent_env: options.agent_env,
-            data_id: data_dir.id().to_owned(),
-            runs: data_dir.runs_path(),
-            data_dir,
             socket: socket.clone(),
-            route: remote.as_ref().map(RemoteListener::route),
-            server_address: listeners.for_jobs().to_string(),
-            lease_s: options.lease_s,
-            grace_s: options.grace_s,
-            silence: Duration::from_secs(options.silence_s),
-            capacity: options.capacity,
-            catalog: options.catalog,
-            log_quota: options.telemetry.job_bytes,
-            network: options.network,
+            route: remote.as_ref().filter(|_| is_remote).map(RemoteListener::route),
         });
-        let keys_of_instances = recovery::restore(&world, &live, &shoal_runtime::recovery::launching(&pending));
+        let performer = Arc::new(Performer {
+            attempts: attempts.clone(),
+            allocations: allocations.clone(),
+            launcher: launcher.clone(),
+            plans: Plans {
+                rows: rows.clone(),
+                trees: trees.clone(),
+                images: images.clone(),
+                capacity: capacity.clone(),
+                network: network.clone(),
+                region: identity.region.clone(),
+                account: identity.account.clone(),
+                lease_s: options.lease_s,
+                grace_s,
+                is_remote,
+            },
+            artifacts: Storing {
+                rows: rows.clone(),
+                objects: objects.clone(),
+                data_dir: data_dir.clone(),
+                runs: data_dir.runs_path(),
+            },
+            prepared: Mutex::default(),
+            pools: pools.clone(),
+            machines: machines.clone(),
+            trees: trees.clone(),
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+            job_changes: job_changes.clone(),
+            keys: keys.clone(),
+            data_dir: data_dir.clone(),
+            runs: data_dir.runs_path(),
+            remove_tree: options.remove_tree,
+        });
+        let keys_of_instances = recovery::restore(&performer, &live, &shoal_runtime::recovery::launching(&pending));
 
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));
         let callers = Arc::new(Callers::default());
-        let (agents_world, agents_callers, stopping) = (world.clone(), callers.clone(), agents_stopping.clone());
+        let agents = Arc::new(Agents {
+            attempts: attempts.clone(),
+            machines: machines.clone(),
+            core: core.clone(),
+            telemetry: telemetry.clone(),
+            exporter: exporter.clone(),
+            job_changes: job_changes.clone(),
+            data_dir: data_dir.clone(),
+            mirrors: Mirrors { core: core.clone(), objects: objects.clone() },
+            inputs: Inputs { trees: trees.clone(), data_dir: data_dir.clone() },
+            visits: visits.clone(),
+            idle: Idle { keys: keys.clone(), idle_agents: idle_agents.clone(), machines: machines.clone() },
+            server_address: listeners.for_jobs().to_string(),
+            is_remote,
+            silence,
+            log_quota,
+        });
+        let (local, local_callers, stopping) = (agents.clone(), callers.clone(), agents_stopping.clone());
         let agents_thread = thread::Builder::new()
             .name("agents".to_owned())
-            .spawn(move || agents::serve(&agents_world, &agents_callers, &agents_listener, &stopping))
+            .spawn(move || agents::serve(&local, &local_callers, &agents_listener, &stopping))
             .map_err(io_error("start the agents' thread"))?;
 
         let mut background = JoinSet::new();
         let tuner = Tuner::default();
         let desk = ServerDesk {
             core: core.clone(),
-            rows: world.rows.clone(),
-            images: world.images.clone(),
+            rows: rows.clone(),
+            images: images.clone(),
             exporter: exporter.clone(),
-            region: options.region.clone(),
-            account: options.account.clone(),
+            region: identity.region.clone(),
+            account: identity.account.clone(),
         };
         let tuner_threads = tuning::start(&tuner, desk).map_err(io_error("start the tuner's threads"))?;
-        background.spawn(driver::run(world.clone(), tuner.clone(), effects, events, pending, keys_of_instances));
-        background.extend(remote.map(|remote| remote.serve(world.clone(), callers, agents_stopping.clone())));
-        background.spawn(world.clone().watch());
+        let pool_performer = PoolPerformer {
+            performer: performer.clone(),
+            allocations,
+            attempts: attempts.clone(),
+            idle_agents,
+            rows: rows.clone(),
+            pools: pools.clone(),
+        };
+        let hands = Hands {
+            performer,
+            pool_performer: Arc::new(pool_performer),
+            trees,
+            machines: machines.clone(),
+            outcomes: Arc::new(Outcomes {
+                core: core.clone(),
+                machines: machines.clone(),
+                telemetry: telemetry.clone(),
+                objects: objects.clone(),
+            }),
+        };
+        background.spawn(driver::run(hands, tuner.clone(), effects, events, pending, keys_of_instances));
+        background.extend(remote.map(|remote| remote.serve(agents, callers, agents_stopping.clone())));
+        let memory = Memory {
+            attempts: attempts.clone(),
+            launcher: launcher.clone(),
+            core: core.clone(),
+            machines: machines.clone(),
+            capacity: capacity.clone(),
+        };
+        let watcher = Watcher { attempts: attempts.clone(), launcher, core: core.clone(), memory, silence };
+        background.spawn(Arc::new(watcher).watch());
+        background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
-        background.spawn(retention::run(world.telemetry.clone(), options.telemetry));
+        background.spawn(retention::run(telemetry.clone(), options.telemetry));
 
-        let ring = Arc::new(KeyRing { owner: keys.clone(), attempts });
+        let ring = Arc::new(KeyRing { owner: keys.clone(), attempts: attempts.clone() });
         let s3_options = shoal_s3::Options {
-            region: options.region.clone(),
-            account: options.account.clone(),
+            region: identity.region.clone(),
+            account: identity.account.clone(),
             max_skew: Duration::from_secs(options.max_skew_s),
             strict: options.strict,
         };
-        let api =
-            Arc::new(Api::new(world.clone(), search, Identity { region: options.region, account: options.account }));
+        let records = Arc::new(Records {
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+            objects: objects.clone(),
+            images: images.clone(),
+            pools,
+        });
+        let admission = Admission {
+            rows: rows.clone(),
+            objects: objects.clone(),
+            images,
+            data_dir: data_dir.clone(),
+            network,
+            region: identity.region.clone(),
+        };
+        let api = Arc::new(Api {
+            core: core.clone(),
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+            records: records.clone(),
+            looks,
+            search,
+            plain: Registry::new(core.clone(), rows.clone(), identity.clone()),
+            admission: Arc::new(admission),
+            attempts: attempts.clone(),
+            visits,
+            machines,
+            job_changes: job_changes.clone(),
+            keys: keys.clone(),
+            data_dir: data_dir.clone(),
+            identity,
+            capacity,
+            catalog: catalog.clone(),
+            grace_s,
+            log_quota,
+            holds: Holds::default(),
+            deletion: tokio::sync::Mutex::default(),
+        });
+        let asked = console::Server { core: core.clone(), records, api: api.clone() };
+        let console = Console::new(Sources {
+            rows,
+            telemetry: telemetry.clone(),
+            objects: objects.clone(),
+            catalog,
+            version: core.version(),
+            job_changes,
+            server: Arc::new(asked),
+            owner: keys.credentials(),
+            data_id: data_dir.id().to_owned(),
+            data_dir: data_dir.root().to_owned(),
+            grace_s,
+        });
         let front = Arc::new(Front {
-            console: console::open(&world, &api),
+            console,
             api,
             exporter,
-            attempts: world.attempts.clone(),
+            attempts,
             metrics_token: keys.metrics_token(),
-            s3: S3Front::new(objects, ring.clone(), s3_options),
+            s3: S3Front::new(objects.clone(), ring.clone(), s3_options),
             keys: ring,
             max_skew_s: options.max_skew_s,
             strict: options.strict,
@@ -223,7 +353,9 @@ impl Server {
             keys,
             listeners,
             front,
-            world,
+            objects,
+            telemetry,
+            socket,
             core,
             core_thread,
             agents_stopping,
@@ -299,7 +431,7 @@ impl Server {
         connections.shutdown().await;
         self.background.shutdown().await;
         self.agents_stopping.store(true, Ordering::SeqCst);
-        agents::wake(&self.world.socket);
+        agents::wake(&self.socket);
         self.tuner.stop();
         self.core.stop();
         let tuners = self.tuner_threads.into_iter().map(|thread| ("tuner", thread));
@@ -310,13 +442,13 @@ impl Server {
             }
         }
         // A socket that nobody answers would keep agents guessing.
-        let _ = std::fs::remove_file(&self.world.socket);
+        let _ = std::fs::remove_file(&self.socket);
         ended
     }
 
     /// Why the server cannot go on, if so.
     fn failure(&self) -> Option<ServerError> {
-        let failures = [self.journal_rows.failure(), self.world.telemetry.failure(), self.world.objects.failure()];
+        let failures = [self.journal_rows.failure(), self.telemetry.failure(), self.objects.failure()];
         if let Some(why) = failures.into_iter().flatten().next() {
             return Some(ServerError::Disk(why.to_owned()));
         }

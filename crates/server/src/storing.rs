@@ -1,16 +1,26 @@
 //! Stores a finished job's artifacts. What a full disk lacks space for is tried again by
 //! `shoal_runtime::lanes`, until the job is stopped.
 
+use std::{path::PathBuf, sync::Arc};
+
 use shoal_plane::{AttemptId, Host};
 use shoal_runtime::steps::{Outcome, WritePolicy};
-use shoal_store::{RESERVE_STEP_BYTES, ResourceKind};
+use shoal_store::{DataDir, Objects, RESERVE_STEP_BYTES, ResourceKind, Rows};
 
-use crate::{artifacts, attempts::run_dir, error_chain::describe, world::World};
+use crate::{artifacts, attempts::run_dir, error_chain::describe, requests};
 
-impl World {
+/// Where artifacts come from and go.
+pub(crate) struct Storing {
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) data_dir: Arc<DataDir>,
+    pub(crate) runs: PathBuf,
+}
+
+impl Storing {
     /// # Errors
     /// Why they cannot be stored.
-    pub(crate) fn store_artifacts(
+    pub(crate) fn store(
         &self,
         job: &str,
         attempt: &AttemptId,
@@ -18,7 +28,7 @@ impl World {
         hosts: &[Host],
         write: WritePolicy,
     ) -> Result<Outcome, String> {
-        let request = self.request(job)?;
+        let request = requests::of_training_job(&*self.rows, job)?;
         let dir = run_dir(&self.runs, attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
         let no_space =

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Watch};
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, Watch};
 use shoal_plane::{AttemptId, Command, Host, InstanceReport};
 use shoal_runtime::{Loss, losses};
 use tokio::{
@@ -15,7 +15,12 @@ use tokio::{
     time::{sleep, sleep_until},
 };
 
-use crate::{attempts::Attempt, error_chain::describe, memory::Ranked, world::World};
+use crate::{
+    attempts::{Attempt, Attempts},
+    core::Core,
+    error_chain::describe,
+    memory::{Memory, Ranked},
+};
 
 /// Between two looks at all attempts. Ends of agents are events; a look finds silence, launches
 /// that are queued, and ends that no event reported.
@@ -37,7 +42,16 @@ struct Agents {
     ranked: Ranked,
 }
 
-impl World {
+/// What watches agents.
+pub(crate) struct Watcher {
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) core: Core,
+    pub(crate) memory: Memory,
+    pub(crate) silence: Duration,
+}
+
+impl Watcher {
     /// Reports agents that end or fall silent, for as long as the server runs.
     pub(crate) async fn watch(self: Arc<Self>) {
         let (ended, mut ends) = mpsc::unbounded_channel();
@@ -45,16 +59,15 @@ impl World {
         let mut before = Instant::now();
         let mut next = tokio::time::Instant::now() + LOOK_INTERVAL;
         loop {
-            let world = self.clone();
+            let watcher = self.clone();
             let looked = tokio::select! {
                 () = sleep_until(next) => {
                     // A server that was stopped meanwhile has not listened meanwhile.
                     let passed = before.elapsed().min(2 * LOOK_INTERVAL);
                     before = Instant::now();
                     let looked = tokio::task::spawn_blocking(move || {
-                        world.look_at_all(&mut agents, passed);
-                        world.weigh(&mut agents.ranked);
-                        world.looks.drop_idle();
+                        watcher.look_at_all(&mut agents, passed);
+                        watcher.memory.weigh(&mut agents.ranked);
                         agents
                     })
                     .await;
@@ -68,7 +81,7 @@ impl World {
                         allocations.insert(another);
                     }
                     tokio::task::spawn_blocking(move || {
-                        world.agents_ended(&allocations);
+                        watcher.agents_ended(&allocations);
                         agents
                     })
                     .await
@@ -100,7 +113,7 @@ impl World {
                     }
                     // What is not started yet has no process to watch.
                     if matches!(status, AllocationStatus::Running { .. })
-                        && let Err(error) = agents.watch(self, &attempt.allocation)
+                        && let Err(error) = agents.watch(&*self.launcher, &attempt.allocation)
                     {
                         tracing::warn!("{}", describe(&error));
                     }
@@ -203,11 +216,11 @@ impl Agents {
         self.queued.retain(|id, _| attempts.iter().any(|attempt| attempt.plan.attempt == *id));
     }
 
-    fn watch(&mut self, world: &World, spec: &AllocationSpec) -> Result<(), LaunchError> {
+    fn watch(&mut self, launcher: &dyn Launcher, spec: &AllocationSpec) -> Result<(), LaunchError> {
         if !self.watches.contains_key(&spec.id) {
             let (ended, id) = (self.ended.clone(), spec.id.clone());
             // The server is stopping if nobody receives it.
-            let watch = world.launcher.watch(spec, Box::new(move |_| drop(ended.send(id.clone()))))?;
+            let watch = launcher.watch(spec, Box::new(move |_| drop(ended.send(id.clone()))))?;
             self.watches.insert(spec.id.clone(), watch);
         }
         Ok(())

@@ -9,17 +9,20 @@ use std::{
     io::{self, BufRead, BufReader, Read},
     os::unix::net::UnixStream,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
 use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Frame, Input, ManifestEntry, ToAgent, ToServer};
+use shoal_store::DataDir;
 
 use crate::{
     agent_stream::{AgentSender, read_some},
     attempts::{Attempt, inputs_of},
+    channels::Trees,
+    error_chain::without_paths,
     hex::hex,
-    world::World,
 };
 
 /// An agent's disk may be slow; one that takes nothing for so long is as good as gone.
@@ -28,42 +31,50 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_ENTRIES: usize = 5000;
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Answers what an agent asks for until the connection ends.
-pub(super) fn serve(
-    world: &World,
-    attempt: &Attempt,
-    host: Host,
-    mut stream: UnixStream,
-    sender: &AgentSender,
-    mut decoder: Decoder,
-) -> io::Result<()> {
-    let assignment = &attempt.plan.assignments[host.0 as usize - 1];
-    let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
-    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    stream.set_read_timeout(None)?;
-    sender.send(ToAgent::Ready)?;
-    loop {
-        while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
-            let (tree, answered) = match &frame {
-                Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. })
-                    if !trees.contains(tree.as_str()) =>
-                {
-                    (tree, Err(io::Error::other("it is none of the attempt's inputs")))
+/// Where they are.
+pub(crate) struct Inputs {
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) data_dir: Arc<DataDir>,
+}
+
+impl Inputs {
+    /// Answers what an agent asks for until the connection ends.
+    pub(super) fn serve(
+        &self,
+        attempt: &Attempt,
+        host: Host,
+        mut stream: UnixStream,
+        sender: &AgentSender,
+        mut decoder: Decoder,
+    ) -> io::Result<()> {
+        let assignment = &attempt.plan.assignments[host.0 as usize - 1];
+        let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        stream.set_read_timeout(None)?;
+        sender.send(ToAgent::Ready)?;
+        loop {
+            while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
+                let (tree, answered) = match &frame {
+                    Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. })
+                        if !trees.contains(tree.as_str()) =>
+                    {
+                        (tree, Err(io::Error::other("it is none of the attempt's inputs")))
+                    }
+                    Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
+                    Frame::Message(ToServer::Fetch { tree, id }) => (tree, fetch(&self.trees.object(tree, id), sender)),
+                    _ => return Err(io::Error::other("only objects are asked for on this connection")),
+                };
+                if let Err(error) = answered {
+                    let reason = without_paths(&self.data_dir, &format!("input {tree}: {error}"));
+                    tracing::warn!("attempt {}, {host}: {reason}", attempt.plan.attempt);
+                    // After some bytes of an object this is its end, too.
+                    sender.send(ToAgent::NoObject { reason })?;
                 }
-                Frame::Message(ToServer::List { tree }) => (tree, list(&world.trees.manifest(tree), sender)),
-                Frame::Message(ToServer::Fetch { tree, id }) => (tree, fetch(&world.trees.object(tree, id), sender)),
-                _ => return Err(io::Error::other("only objects are asked for on this connection")),
-            };
-            if let Err(error) = answered {
-                let reason = world.without_paths(&format!("input {tree}: {error}"));
-                tracing::warn!("attempt {}, {host}: {reason}", attempt.plan.attempt);
-                // After some bytes of an object this is its end, too.
-                sender.send(ToAgent::NoObject { reason })?;
             }
-        }
-        match read_some(&mut stream, &mut decoder) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            read => read?,
+            match read_some(&mut stream, &mut decoder) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                read => read?,
+            }
         }
     }
 }

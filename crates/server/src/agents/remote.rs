@@ -34,7 +34,7 @@ use tokio_rustls::{
     rustls::{ServerConfig, sign::SingleCertAndKey},
 };
 
-use super::{Callers, strangers::HELLO_TIMEOUT};
+use super::{Agents, Callers, strangers::HELLO_TIMEOUT};
 use crate::{
     RemoteAgents, ServerError, TlsError,
     error::io_error,
@@ -42,7 +42,6 @@ use crate::{
     options::Route,
     ports::at_the_same_port,
     tls::{certified, provider},
-    world::World,
 };
 
 /// Bytes that are copied at a time.
@@ -79,7 +78,7 @@ impl RemoteListener {
     }
 
     /// Accepts agents until it is aborted; their connections end with it.
-    pub(crate) async fn serve(self, world: Arc<World>, callers: Arc<Callers>, stopping: Arc<AtomicBool>) {
+    pub(crate) async fn serve(self, agents: Arc<Agents>, callers: Arc<Callers>, stopping: Arc<AtomicBool>) {
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -98,7 +97,7 @@ impl RemoteListener {
                 return;
             }
             let Some(stranger) = callers.stranger() else { continue };
-            let (acceptor, world, callers) = (self.acceptor.clone(), world.clone(), callers.clone());
+            let (acceptor, agents, callers) = (self.acceptor.clone(), agents.clone(), callers.clone());
             connections.spawn(async move {
                 let carried = async {
                     let tls = timeout(HELLO_TIMEOUT, async {
@@ -109,7 +108,7 @@ impl RemoteListener {
                     let (served, carried) = UnixStream::pair()?;
                     carried.set_nonblocking(true)?;
                     let mut carried = tokio::net::UnixStream::from_std(carried)?;
-                    callers.serve(&world, served, stranger)?;
+                    callers.serve(&agents, served, stranger)?;
                     copy_bidirectional_with_sizes(&mut tls, &mut carried, COPY_BYTES, COPY_BYTES).await
                 };
                 if let Err(error) = carried.await {

@@ -2,24 +2,23 @@
 //! program had saved by then.
 
 use shoal_plane::TuningView;
-use shoal_store::{ResourceKind, StoreError};
+use shoal_store::{Objects, ResourceKind, Rows, StoreError};
 use shoal_wire::{Error, OutputCompression, arn, stored_output};
 
-use crate::{admission::internal, artifacts, world::World};
+use crate::{admission::internal, artifacts};
 
 /// What its user should know if the best training job has an empty model artifact or none. One that
 /// was deleted is not looked for.
 ///
 /// # Errors
 /// Rows or objects cannot be read.
-pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>, Error> {
+pub(crate) fn warning(rows: &dyn Rows, objects: &Objects, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
-    let Some(row) = world.rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))?
-    else {
+    let Some(row) = rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))? else {
         return Ok(None);
     };
     let output = stored_output(&row.spec)?;
-    let has_model = match is_stored(world, &output, &best.job) {
+    let has_model = match is_stored(objects, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,
         stored => stored.map_err(|error| internal(&error))?,
     };
@@ -40,14 +39,14 @@ pub(crate) fn warning(world: &World, view: &TuningView) -> Result<Option<String>
     }))
 }
 
-fn is_stored(world: &World, output: &shoal_wire::Output, job: &str) -> Result<bool, StoreError> {
+fn is_stored(objects: &Objects, output: &shoal_wire::Output, job: &str) -> Result<bool, StoreError> {
     let bucket = &output.s3_output_path.bucket;
     let key = |file: &str| arn::output(&output.s3_output_path, job, file).prefix;
     Ok(match output.compression {
         OutputCompression::Gzip => {
-            let archive = world.objects.get(bucket, &key("model.tar.gz"))?;
+            let archive = objects.get(bucket, &key("model.tar.gz"))?;
             archive.is_some_and(|archive| archive.size > artifacts::empty_archive().len() as u64)
         }
-        OutputCompression::None => !world.objects.list(bucket, &key("model/"), None, None, 1)?.objects.is_empty(),
+        OutputCompression::None => !objects.list(bucket, &key("model/"), None, None, 1)?.objects.is_empty(),
     })
 }

@@ -11,7 +11,7 @@ const PAGE: usize = 1000;
 
 impl Api {
     pub(super) async fn list_checkpoints(&self, request: ListCheckpoints) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let rows = self.rows.clone();
         let rows = blocking(move || {
             let invalid = || Error::validation("Invalid pagination token (nextToken).");
             let (host, path) = match &request.next_token {
@@ -22,10 +22,10 @@ impl Api {
                 }
             };
             let name = &request.training_job_name;
-            if world.rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))?.is_none() {
+            if rows.resource(ResourceKind::TRAINING_JOB, name).map_err(|error| internal(&error))?.is_none() {
                 return Err(Error::validation("Requested resource not found."));
             }
-            world.rows.checkpoints(name, (path, host), PAGE).map_err(|error| internal(&error))
+            rows.checkpoints(name, (path, host), PAGE).map_err(|error| internal(&error))
         })
         .await?;
         let next_token = rows.last().filter(|_| rows.len() == PAGE).map(|last| format!("{}/{}", last.host, last.path));

@@ -32,16 +32,15 @@ const ALL_AHEAD_BYTES: usize = 8 << 20;
 
 impl Api {
     pub(super) async fn filter_log_events(&self, request: FilterLogEvents) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
-            check_group(&world.telemetry, &request.group)?;
+            check_group(&telemetry, &request.group)?;
             let FilterLogEvents { group, streams, start_ms, end_ms, pattern_text, .. } = &request;
             let question = token::question(&(group, streams, start_ms, end_ms, pattern_text))?;
             let from = match &request.next_token {
                 Some(given) => Place::read(&token::open(&question, given)?)?,
                 None => Place::default(),
             };
-            let telemetry = &world.telemetry;
             let filter = Filter {
                 pattern: &request.pattern,
                 start_ms: request.start_ms.unwrap_or(0),
@@ -51,17 +50,17 @@ impl Api {
                 group: &request.group,
             };
             let (events, next) =
-                merge(telemetry, &chosen(telemetry, &request.group, &request.streams)?, &filter, &from)?;
+                merge(&telemetry, &chosen(&telemetry, &request.group, &request.streams)?, &filter, &from)?;
             Ok(Reply::filter_log_events(&events, next.map(|place| token::seal(&question, &place.write())).as_deref()))
         })
         .await
     }
 
     pub(super) async fn log_groups(&self, request: shoal_wire::DescribeLogGroups) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         let (region, account) = (self.identity.region.clone(), self.identity.account.clone());
         blocking(move || {
-            let groups = world.telemetry.log_groups().map_err(|error| internal(&error))?;
+            let groups = telemetry.log_groups().map_err(|error| internal(&error))?;
             let group = |group: GroupInfo| LogGroup {
                 arn: arn::log_group(&region, &account, &group.name),
                 name: group.name,

@@ -26,7 +26,7 @@ const SDK_V3: &str = "AWS-SageMakerCore";
 
 /// What has to be remembered for it.
 #[derive(Default)]
-pub(super) struct Holds {
+pub(crate) struct Holds {
     /// Jobs that SDK v3 has created and not yet described: it does so at once, whether its user
     /// wants to wait or not.
     fresh: Mutex<HashSet<String>>,

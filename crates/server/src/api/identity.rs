@@ -42,7 +42,7 @@ impl Api {
         }
         let expires_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
         let session = Session { role: request.role, name: request.session, expires_ms };
-        let keys = session.open(&self.world.keys).map_err(|error| internal(&error))?;
+        let keys = session.open(&self.keys).map_err(|error| internal(&error))?;
         Ok(Reply::assume_role(&AssumedRole {
             access_key_id: keys.access_key_id,
             secret_access_key: keys.secret_access_key,

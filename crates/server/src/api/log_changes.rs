@@ -14,8 +14,8 @@ const MAX_AGE_MS: u64 = 14 * DAY_MS;
 
 impl Api {
     pub(super) async fn change_logs(&self, change: LogChange) -> Result<Reply, Error> {
-        let world = self.world.clone();
-        blocking(move || perform(&world.telemetry, change)).await
+        let telemetry = self.telemetry.clone();
+        blocking(move || perform(&telemetry, change)).await
     }
 }
 

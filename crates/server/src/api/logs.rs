@@ -26,15 +26,16 @@ impl Api {
             Some(_) => usize::MAX,
             None => request.limit.map_or(MOST_STREAMS, |limit| limit as usize),
         };
-        let (world, group, prefix) = (self.world.clone(), request.group.clone(), request.prefix.unwrap_or_default());
+        let (telemetry, group, prefix) =
+            (self.telemetry.clone(), request.group.clone(), request.prefix.unwrap_or_default());
         let (found, next) = blocking(move || {
-            check_group(&world.telemetry, &group)?;
+            check_group(&telemetry, &group)?;
             // In the store's own order no more are read than the page has.
             let (from, most) = match &after {
                 _ if order != Order::default() => (None, usize::MAX),
                 after => (after.as_ref().map(|place| place.name.as_str()), limit.saturating_add(1)),
             };
-            let found = world.telemetry.streams_of(&group, &prefix, from, most).map_err(|error| internal(&error))?;
+            let found = telemetry.streams_of(&group, &prefix, from, most).map_err(|error| internal(&error))?;
             Ok(page(found, order, after.as_ref(), limit))
         })
         .await?;
@@ -69,10 +70,10 @@ impl Api {
             limit: request.limit as usize,
             max_bytes: MOST_BYTES,
         };
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
-            check_group(&world.telemetry, &query.group)?;
-            let (events, forward_token, backward_token) = read(&world.telemetry, &query)?;
+            check_group(&telemetry, &query.group)?;
+            let (events, forward_token, backward_token) = read(&telemetry, &query)?;
             Ok(Reply::get_log_events(&events, &forward_token, &backward_token))
         })
         .await

@@ -27,9 +27,9 @@ const ACTIVE: Duration = Duration::from_secs(3 * 3600);
 
 impl Api {
     pub(super) async fn metric_statistics(&self, request: GetMetricStatistics) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
-            let periods = read(&world.telemetry, &request.metric, request.unit.as_deref(), request.span)?;
+            let periods = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
             let point = |(at_ms, values): (u64, Vec<f64>)| Datapoint {
                 at_ms,
                 values: request.statistics.iter().map(|(_, asked)| statistic(*asked, &values)).collect(),
@@ -41,7 +41,7 @@ impl Api {
     }
 
     pub(super) async fn metric_data(&self, request: GetMetricData) -> Result<Reply, Error> {
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
             let question = token::question(&(&request.queries, request.newest_first))?;
             let skipped = match &request.next_token {
@@ -49,7 +49,7 @@ impl Api {
                 None => 0,
             };
             let values = |query: &MetricQuery| {
-                let periods = read(&world.telemetry, &query.metric, query.unit.as_deref(), query.span)?;
+                let periods = read(&telemetry, &query.metric, query.unit.as_deref(), query.span)?;
                 let mut values: Vec<(u64, f64)> =
                     periods.into_iter().map(|(at_ms, values)| (at_ms, statistic(query.statistic, &values))).collect();
                 if request.newest_first {
@@ -84,7 +84,7 @@ impl Api {
         if none {
             return Ok(Reply::list_metrics(&[], None));
         }
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
             let question = token::question(&(&request.name, &job, request.recently_active))?;
             let after = match &request.next_token {
@@ -102,7 +102,7 @@ impl Api {
                 after,
                 limit: MOST_METRICS + 1,
             };
-            let mut found = world.telemetry.series(&query).map_err(|error| internal(&error))?;
+            let mut found = telemetry.series(&query).map_err(|error| internal(&error))?;
             let more = found.len() > MOST_METRICS;
             found.truncate(MOST_METRICS);
             // Names of jobs have no space.

@@ -5,7 +5,8 @@ use shoal_plane::{TuningEnd, TuningView};
 use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
 use shoal_wire::Error;
 
-use crate::{admission::internal, requests, tuning, world::World};
+use super::Records;
+use crate::{admission::internal, requests, tuning};
 
 /// Lines at the end of a log that are looked through.
 const LINES: usize = 2000;
@@ -14,7 +15,7 @@ const LINES: usize = 2000;
 ///
 /// # Errors
 /// Rows or logs cannot be read.
-pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<String>, Error> {
+pub(super) fn failure_reason(records: &Records, row: &ResourceRow, view: &TuningView) -> Result<Option<String>, Error> {
     let Some(reason) = view.failure_reason.clone() else { return Ok(None) };
     if view.end != Some(TuningEnd::NoObjective) {
         return Ok(Some(reason));
@@ -26,7 +27,7 @@ pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView
         limit: 1,
         ..TrialFilter::default()
     };
-    let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
+    let page = records.rows.list_trials(&filter).map_err(|error| internal(&error))?;
     let Some((trial, job)) = page.rows.first() else { return Ok(Some(reason)) };
     let known: shoal_plane::TrialView = serde_json::from_slice(&trial.view).map_err(|error| internal(&error))?;
     let request = requests::tuning_job(row)?;
@@ -34,7 +35,7 @@ pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView
     let objective = &definition.objective.metric;
     let regex = definition.training.algorithm.metric_definitions.iter().find(|metric| metric.name == *objective);
     let mut lines = Vec::new();
-    let streams = world.telemetry.streams(&format!("{}/", job.name), None, 1).map_err(|error| internal(&error))?;
+    let streams = records.telemetry.streams(&format!("{}/", job.name), None, 1).map_err(|error| internal(&error))?;
     for stream in streams {
         let query = LogQuery {
             stream: stream.name,
@@ -42,7 +43,7 @@ pub(super) fn failure_reason(world: &World, row: &ResourceRow, view: &TuningView
             limit: LINES,
             ..LogQuery::default()
         };
-        let page = world.telemetry.read_logs(&query).map_err(|error| internal(&error))?;
+        let page = records.telemetry.read_logs(&query).map_err(|error| internal(&error))?;
         lines.extend(page.into_iter().flat_map(|page| page.events).map(|event| event.text));
     }
     let near =

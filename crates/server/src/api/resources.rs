@@ -1,26 +1,23 @@
 //! What calls for resources of every kind have in common: a row by name, a Describe that is held,
 //! the position of a page.
 
-use shoal_store::{Cursor, ResourceKind, ResourceRow};
+use shoal_store::{Cursor, ResourceKind, ResourceRow, Rows};
 use shoal_wire::Error;
 use tokio::time::Instant;
 
 use super::{Api, Caller, blocking, token};
-use crate::{
-    admission::{self, internal},
-    world::World,
-};
+use crate::admission::{self, internal};
 
 impl Api {
     /// The row of this kind and name.
     pub(super) async fn resource(&self, kind: ResourceKind, name: &str) -> Result<ResourceRow, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || found(&world, kind, &name)?.ok_or_else(|| missing(kind, &name))).await
+        let (rows, name) = (self.rows.clone(), name.to_owned());
+        blocking(move || found(&*rows, kind, &name)?.ok_or_else(|| missing(kind, &name))).await
     }
 
     /// The same, at the latest state that this caller may wait for (see [`super::hold`]).
     pub(super) async fn held(&self, kind: ResourceKind, name: &str, caller: &Caller) -> Result<ResourceRow, Error> {
-        let mut version = self.world.core.version();
+        let mut version = self.core.version();
         let mut row = self.resource(kind, name).await?;
         let until = Instant::now() + self.holds.wait(name, row.created_ms, &caller.user_agent);
         while !row.ended && Instant::now() < until {
@@ -34,10 +31,10 @@ impl Api {
 
     /// The resource of this name, or else those whose names differ from it in case only.
     pub(super) async fn named(&self, kind: ResourceKind, name: &str) -> Result<Vec<String>, Error> {
-        let (world, wanted) = (self.world.clone(), name.to_owned());
-        blocking(move || match found(&world, kind, &wanted)? {
+        let (rows, wanted) = (self.rows.clone(), name.to_owned());
+        blocking(move || match found(&*rows, kind, &wanted)? {
             Some(row) => Ok(vec![row.name]),
-            None => world.rows.names(kind, &wanted).map_err(|error| internal(&error)),
+            None => rows.names(kind, &wanted).map_err(|error| internal(&error)),
         })
         .await
     }
@@ -49,8 +46,8 @@ pub(super) fn place(question: &str, given: Option<&str>) -> Result<Option<Cursor
 }
 
 /// The row of this kind and name, if there is one.
-pub(super) fn found(world: &World, kind: ResourceKind, name: &str) -> Result<Option<ResourceRow>, Error> {
-    world.rows.resource(kind, name).map_err(|error| internal(&error))
+pub(super) fn found(rows: &dyn Rows, kind: ResourceKind, name: &str) -> Result<Option<ResourceRow>, Error> {
+    rows.resource(kind, name).map_err(|error| internal(&error))
 }
 
 /// AWS's answer for a name that the kind does not have.

@@ -4,10 +4,10 @@ use serde_json::Value;
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
-use super::{Api, blocking, resources::found, token, training, tuning};
-use crate::{admission::internal, search::Place, world::World};
+use super::{Api, Records, blocking, resources::found, token, training, tuning};
+use crate::{admission::internal, search::Place};
 
-type Record = fn(&World, &ResourceRow) -> Result<Value, Error>;
+type Record = fn(&Records, &ResourceRow) -> Result<Value, Error>;
 
 /// How a kind is searched.
 struct Searchable {
@@ -56,22 +56,22 @@ impl Api {
             Some(given) => Some(token::open(&question, given)?.parse::<Place>().map_err(|error| internal(&error))?),
         };
         let limit = usize::try_from(search.max_results).unwrap_or(usize::MAX);
-        let world = self.world.clone();
+        let records = self.records.clone();
         blocking(move || {
             if !follows_rows {
                 index.expire();
             }
-            index.refresh(&*world.rows, &|row| document(&world, row)).map_err(|error| internal(&error))?;
+            index.refresh(&*records.rows, &|row| document(&records, row)).map_err(|error| internal(&error))?;
             let page = index.find(search.condition, &search.sort_by, search.sort_order, after.as_ref(), limit);
-            let mut records = Vec::with_capacity(page.names.len());
+            let mut found_records = Vec::with_capacity(page.names.len());
             for name in &page.names {
                 // One that was deleted since is not found any more.
-                if let Some(row) = found(&world, kind, name)? {
-                    records.push(record(&world, &row)?);
+                if let Some(row) = found(&*records.rows, kind, name)? {
+                    found_records.push(record(&records, &row)?);
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));
-            Ok(Reply::search(resource, records, next_token.as_deref(), page.total))
+            Ok(Reply::search(resource, found_records, next_token.as_deref(), page.total))
         })
         .await
     }

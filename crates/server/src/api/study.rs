@@ -12,12 +12,11 @@ use shoal_wire::{
     StudyTrial, UpdateTuningJob,
 };
 
-use super::{Api, best_model, blocking, resources::place, token, training::refused, tuning::ended};
+use super::{Api, Records, best_model, blocking, resources::place, token, training::refused, tuning::ended};
 use crate::{
     admission::internal,
     requests,
-    tuning::{self, Design},
-    world::World,
+    tuning::{self, Design, Looks},
 };
 
 /// Trials of one page.
@@ -29,7 +28,7 @@ impl Api {
         let ended = ended(&self.tuning_row(&name).await?)?;
         let command =
             Command::ChangeParallel { name: name.into(), max_parallel: update.max_parallel_training_jobs, ended };
-        self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
+        self.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 
@@ -45,26 +44,27 @@ impl Api {
             limit: PAGE,
             ..TrialFilter::default()
         };
-        let world = self.world.clone();
-        let (mut description, next) = blocking(move || describe(&world, &row, &filter)).await?;
+        let (records, looks) = (self.records.clone(), self.looks.clone());
+        let (mut description, next) = blocking(move || describe(&records, &looks, &row, &filter)).await?;
         description.next_token = next.map(|cursor| token::seal(&question, &cursor.to_string()));
         Ok(Reply::describe_study(&description))
     }
 }
 
 fn describe(
-    world: &World,
+    records: &Records,
+    looks: &Looks,
     row: &ResourceRow,
     filter: &TrialFilter,
 ) -> Result<(StudyDescription, Option<Cursor>), Error> {
     let request = requests::tuning_job(row)?;
     let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| internal(&error))?;
-    let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*world.images)?;
+    let designs = tuning::designs(&request, tuning::seed(&request, &row.uid), &*records.images)?;
     let is_whole = filter.status.is_none();
-    let page = world.rows.list_trials(filter).map_err(|error| internal(&error))?;
-    let looked = world.looks.of(row);
+    let page = records.rows.list_trials(filter).map_err(|error| internal(&error))?;
+    let looked = looks.of(row);
     let mut seen = looked.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.catch_up(&*world.rows, row, &designs).map_err(|error| internal(&*error))?;
+    seen.catch_up(&*records.rows, row, &designs).map_err(|error| internal(&*error))?;
     // What takes long to find out is not told with a look at live trials only.
     let nothing = (Vec::new(), Vec::new());
     let (studies, (weights, fronts)) = if is_whole {
@@ -75,10 +75,10 @@ fn describe(
     };
     let trials =
         page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
-    let warning = if is_whole { best_model::warning(world, &view)? } else { None };
+    let warning = if is_whole { best_model::warning(&*records.rows, &records.objects, &view)? } else { None };
     let notes = designs.iter().find_map(|design| design.note.clone());
     let messages: Vec<String> =
-        super::near::failure_reason(world, row, &view)?.or(notes).into_iter().chain(warning).collect();
+        super::near::failure_reason(records, row, &view)?.or(notes).into_iter().chain(warning).collect();
     let description = StudyDescription {
         hyper_parameter_tuning_job_name: row.name.clone(),
         hyper_parameter_tuning_job_status: row.status.clone(),

@@ -57,7 +57,7 @@ impl Api {
             let _ = send.send(present);
             Ok(Some(row))
         };
-        self.world.core.edit(kind, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.core.edit(kind, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         receive.await.map_err(|error| internal(&error))
     }
 

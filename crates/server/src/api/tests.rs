@@ -59,7 +59,7 @@ impl Unconnected {
 
     async fn put(&self, row: ResourceRow) {
         let (kind, name) = (row.kind, row.name.clone());
-        self.world.core.edit(kind, &name, |_| Ok(Some(row))).await.unwrap();
+        self.core.edit(kind, &name, |_| Ok(Some(row))).await.unwrap();
     }
 
     /// A training job that is over, or seems to run.
@@ -163,7 +163,7 @@ async fn only_what_is_over_is_deleted_and_with_all_that_is_its_own() {
     let server = Unconnected::start().await;
     server.put_job("a", false).await;
     server.put_job("a-1", true).await;
-    let telemetry = &server.world.telemetry;
+    let telemetry = &server.telemetry;
     for job in ["a", "a-1"] {
         let (stream, lines) = (format!("{job}/algo-1-1"), vec![(1, "line".to_owned())]);
         telemetry.append_logs(&[LogLines { stream, lines, ..LogLines::default() }]).unwrap();
@@ -198,7 +198,7 @@ async fn only_what_is_over_is_deleted_and_with_all_that_is_its_own() {
     let plan = "arn:aws:sagemaker:us-east-1:000000000000:training-plan/p";
     assert_eq!(listed(json!({"TrainingPlanArnEquals": plan})).await, [""; 0], "no job has a plan");
     // The server that had it is over.
-    server.world.pools_of_before_end().unwrap();
+    server.pools.end_those_of_before().unwrap();
     let ended = server.call("DescribeTrainingJob", named("a")).await.unwrap();
     assert_eq!(ended["WarmPoolStatus"]["Status"], "Terminated");
     server.call("DeleteTrainingJob", named("a")).await.unwrap();
@@ -296,16 +296,15 @@ async fn a_role_is_of_this_account_and_its_keys_are_the_owners() {
 #[tokio::test]
 async fn the_owner_of_a_best_job_without_a_model_is_informed() {
     let server = Unconnected::start().await;
-    let world = &server.world;
     let view = |best: Option<&str>| -> TuningView {
         let best = best.map(|job| json!({"job": job, "definition": 0, "value": 0.5}));
         serde_json::from_value(tuning_view(best.as_ref())).unwrap()
     };
-    let warning = |best: Option<&str>| best_model::warning(world, &view(best)).unwrap();
+    let warning = |best: Option<&str>| best_model::warning(&*server.rows, &server.objects, &view(best)).unwrap();
     assert_eq!(warning(None), None);
     assert_eq!(warning(Some("deleted")), None);
     server.put_job("a", true).await;
-    let put = |key: &str, bytes: &[u8]| world.objects.put(BUCKET, key, bytes, &Attributes::default()).unwrap();
+    let put = |key: &str, bytes: &[u8]| server.objects.put(BUCKET, key, bytes, &Attributes::default()).unwrap();
     assert!(warning(Some("a")).unwrap().contains("it ended without one"));
     put("out/a/output/model.tar.gz", &crate::artifacts::empty_archive());
     assert!(warning(Some("a")).is_some(), "an archive of nothing is no model");
@@ -329,7 +328,7 @@ async fn the_owner_of_a_best_job_without_a_model_is_informed() {
 #[tokio::test]
 async fn creation_refuses_what_could_only_fail_later_and_names_the_place() {
     let server = Unconnected::start().await;
-    let objects = &server.world.objects;
+    let objects = &server.objects;
     objects.put(BUCKET, "data/train.csv", b"1", &Attributes::default()).unwrap();
     objects.put(BUCKET, "clash/a", b"1", &Attributes::default()).unwrap();
     objects.put(BUCKET, "clash/a/b", b"1", &Attributes::default()).unwrap();

@@ -15,20 +15,20 @@ use shoal_wire::{
 use tokio::time::Instant;
 
 use super::{
-    Api, Caller, blocking,
+    Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
     resources::{found, missing},
 };
 use crate::{
-    admission::{self, internal},
+    Images,
+    admission::internal,
     artifacts,
     clock::now_ms,
     core::{Opaque, Refusal, secondary_status},
     gang_spec::gang_spec,
     hex::random_hex,
     requests,
-    warm_status::{AVAILABLE, IN_USE},
-    world::World,
+    warm_status::{AVAILABLE, IN_USE, WarmPools},
 };
 
 /// The newest first; in an order that is given, ascending.
@@ -47,15 +47,15 @@ impl Api {
         caller: &Caller,
     ) -> Result<Reply, Error> {
         self.holds.created(&request.name, &caller.user_agent);
-        let world = self.world.clone();
+        let (rows, admission) = (self.rows.clone(), self.admission.clone());
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become
             // unfit for by now.
-            let is_taken = || found(&world, ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some());
+            let is_taken = || found(&*rows, ResourceKind::TRAINING_JOB, &request.name).map(|row| row.is_some());
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
-            admission::check(&world, &request)?;
+            admission.check(&request)?;
             // The checks may take seconds, in which another job of this name may have come and
             // ended.
             let name_taken = is_taken()?;
@@ -64,10 +64,10 @@ impl Api {
         .await?;
         let arn = arn::training_job(&self.identity.region, &self.identity.account, &request.name);
         let uid = random_hex(6).map_err(|error| internal(&error))?;
-        let spec = gang_spec(&request, self.world.grace_s);
+        let spec = gang_spec(&request, self.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
         let command = Command::CreateTrainingJob { name: request.name.into(), uid, spec, name_taken };
-        self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
+        self.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::training_job_arn(&arn))
     }
 
@@ -76,13 +76,12 @@ impl Api {
         let row = self.row(&name).await?;
         let known = view(&row)?;
         let ended = row.ended.then_some(known.status);
-        self.world
-            .core
+        self.core
             .ask(Command::StopTrainingJob { name: name.into(), ended }, None)
             .await
             .map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
-        Ok(Reply::done().with_notice(runs.then(|| grace_text(self.world.grace_s, now_ms()))))
+        Ok(Reply::done().with_notice(runs.then(|| grace_text(self.grace_s, now_ms()))))
     }
 
     pub(super) async fn interrupt_training_job(&self, request: InterruptTrainingJob) -> Result<Reply, Error> {
@@ -91,7 +90,7 @@ impl Api {
         let ended = if row.ended { Some(view(&row)?.status) } else { None };
         let instances = request.instance_count.map(NonZeroU32::get);
         let command = Command::InterruptTrainingJob { name: name.into(), instances, ended };
-        self.world.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
+        self.core.ask(command, None).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 
@@ -105,11 +104,11 @@ impl Api {
         let stored = view(&row)?;
         // Only the core knows the place of a job that waits: it changes when others come and go.
         let view = match &stored.pending {
-            Some(_) => self.world.core.view(name).await.unwrap_or(stored),
+            Some(_) => self.core.view(name).await.unwrap_or(stored),
             None => stored,
         };
         let (request, mut description) = describe(&row, &view)?;
-        add_image(&self.world, &request, &mut description);
+        add_image(&*self.records.images, &request, &mut description);
         description.warm_pool = self.warm_pool(name).await?;
         Ok(Reply::describe_training_job(request, &description))
     }
@@ -122,16 +121,16 @@ impl Api {
             members,
             &["TrainingPlanArnEquals", "WarmPoolStatusEquals"],
         )?;
-        let world = self.world.clone();
         if members.contains_key("TrainingPlanArnEquals") {
             // No job has a training plan.
             listing.filter.names = Some(Vec::new());
         } else if let Some(status) = members.get("WarmPoolStatusEquals").and_then(Value::as_str).map(str::to_owned) {
-            let world = world.clone();
-            let pools = blocking(move || world.telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
+            let telemetry = self.telemetry.clone();
+            let pools = blocking(move || telemetry.warm_pools(&status).map_err(|error| internal(&error))).await?;
             listing.filter.names = Some(pools.into_iter().map(|pool| pool.job).collect());
         }
-        let (summaries, next_token) = listing.page(world.rows.clone(), move |rows| summaries(&world, rows)).await?;
+        let pools = self.records.pools.clone();
+        let (summaries, next_token) = listing.page(self.rows.clone(), move |rows| summaries(&pools, rows)).await?;
         Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 
@@ -163,9 +162,9 @@ impl Api {
             row.spec = request.to_stored();
             Ok(Some(row))
         };
-        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         if let Some(seconds) = keep_for {
-            self.world.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name.into(), seconds }).await;
+            self.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name.into(), seconds }).await;
         }
         Ok(Reply::training_job_arn(&arn))
     }
@@ -177,9 +176,9 @@ impl Api {
         deletable(&row)?;
         // Until its instances are released they may still have something to say, and the name is
         // not free.
-        let mut version = self.world.core.version();
+        let mut version = self.core.version();
         let until = Instant::now() + RELEASE;
-        while self.world.core.view(&name).await.is_some() {
+        while self.core.view(&name).await.is_some() {
             if !matches!(tokio::time::timeout_at(until, version.changed()).await, Ok(Ok(()))) {
                 return Err(Error::new(
                     ErrorCode::ResourceInUse,
@@ -201,22 +200,22 @@ impl Api {
         let row = self.row(&name).await?;
         deletable(&row)?;
         // The row goes last: a deletion that a crash cut short can be asked for again.
-        let (world, job) = (self.world.clone(), name.clone());
+        let (telemetry, job) = (self.telemetry.clone(), name.clone());
         blocking(move || {
-            world.telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
-            world.telemetry.delete_warm_pool(&job).map_err(|error| internal(&error))?;
-            world.telemetry.delete_series(&job).map_err(|error| internal(&error))
+            telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
+            telemetry.delete_warm_pool(&job).map_err(|error| internal(&error))?;
+            telemetry.delete_series(&job).map_err(|error| internal(&error))
         })
         .await?;
         let gone = missing(ResourceKind::TRAINING_JOB, &name);
         let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
-        self.world.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 
     async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {
-        let (world, name) = (self.world.clone(), name.to_owned());
-        blocking(move || world.warm_pool(&name).map_err(|error| internal(&error))).await
+        let (pools, name) = (self.records.pools.clone(), name.to_owned());
+        blocking(move || pools.of(&name).map_err(|error| internal(&error))).await
     }
 
     pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Error> {
@@ -225,16 +224,16 @@ impl Api {
 }
 
 /// A job as Search shows it.
-pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
+pub(super) fn record(records: &Records, row: &ResourceRow) -> Result<Value, Error> {
     let (request, mut description) = describe(row, &view(row)?)?;
-    add_image(world, &request, &mut description);
-    description.warm_pool = world.warm_pool(&row.name).map_err(|error| internal(&error))?;
+    add_image(&*records.images, &request, &mut description);
+    description.warm_pool = records.pools.of(&row.name).map_err(|error| internal(&error))?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(request, &description, &tags))
 }
 
 /// A job as Search compares it: without what the platform supplies.
-pub(super) fn searched(_: &World, row: &ResourceRow) -> Result<Value, Error> {
+pub(super) fn searched(_: &Records, row: &ResourceRow) -> Result<Value, Error> {
     let (request, description) = describe(row, &view(row)?)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(search_record(request, &description, &tags))
@@ -257,10 +256,10 @@ fn deletable(row: &ResourceRow) -> Result<(), Error> {
 
 /// What a job's image adds to its description: metric definitions, and which version of a framework
 /// its own program has.
-fn add_image(world: &World, request: &Map<String, Value>, description: &mut TrainingJobDescription) {
+fn add_image(images: &dyn Images, request: &Map<String, Value>, description: &mut TrainingJobDescription) {
     let member = |name: &str| request.get(name).unwrap_or(&Value::Null);
     let algorithm = member("AlgorithmSpecification");
-    description.metric_definitions = built_in_metrics(world, algorithm);
+    description.metric_definitions = built_in_metrics(images, algorithm);
     let own = [
         &member("HyperParameters")["sagemaker_program"],
         &member("Environment")["SAGEMAKER_PROGRAM"],
@@ -269,7 +268,7 @@ fn add_image(world: &World, request: &Map<String, Value>, description: &mut Trai
     if own.into_iter().all(Value::is_null) {
         return;
     }
-    let environment = world.images.framework(algorithm["TrainingImage"].as_str().unwrap_or_default());
+    let environment = images.framework(algorithm["TrainingImage"].as_str().unwrap_or_default());
     if let Ok(Some(PythonEnvironment { notice: Some(notice), .. })) = environment
         && let Some(step) = description.transitions.iter_mut().find(|step| step.status == "Downloading")
     {
@@ -278,9 +277,9 @@ fn add_image(world: &World, request: &Map<String, Value>, description: &mut Trai
 }
 
 /// The metric definitions that the platform supplies for the image of an `AlgorithmSpecification`.
-pub(super) fn built_in_metrics(world: &World, algorithm: &Value) -> Vec<MetricDefinition> {
+pub(super) fn built_in_metrics(images: &dyn Images, algorithm: &Value) -> Vec<MetricDefinition> {
     let image = algorithm["TrainingImage"].as_str().unwrap_or_default();
-    world.images.metric_definitions(image).into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
+    images.metric_definitions(image).into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
 }
 
 pub(super) fn refused(refusal: &Refusal) -> Error {
@@ -368,9 +367,9 @@ fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, Tr
     Ok((request, description))
 }
 
-fn summaries(world: &World, rows: Vec<ResourceRow>) -> Result<Vec<TrainingJobSummary>, Error> {
+fn summaries(pools: &WarmPools, rows: Vec<ResourceRow>) -> Result<Vec<TrainingJobSummary>, Error> {
     let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
-    let pools = world.warm_pools(&names).map_err(|error| internal(&error))?;
+    let pools = pools.of_all(&names).map_err(|error| internal(&error))?;
     let summary = |(row, warm_pool): (ResourceRow, _)| TrainingJobSummary {
         warm_pool,
         secondary_status: secondary_status(&row.keys).to_owned(),

@@ -43,13 +43,10 @@ impl Api {
                 None => errors.push(("VALIDATION_ERROR", at)),
             }
         }
-        let world = self.world.clone();
+        let (telemetry, job_changes, quota) = (self.telemetry.clone(), self.job_changes.clone(), self.log_quota);
         let append = move || {
-            let fits = world
-                .telemetry
-                .append_steps(&job, &points, &steps, world.log_quota)
-                .map_err(|error| internal(&error))?;
-            world.job_changes.grown(&job, 0, points.len());
+            let fits = telemetry.append_steps(&job, &points, &steps, quota).map_err(|error| internal(&error))?;
+            job_changes.grown(&job, 0, points.len());
             Ok::<_, Error>(fits)
         };
         let fits = blocking(append).await?;
@@ -73,13 +70,13 @@ impl Api {
     }
 
     async fn series(&self, job: String, query: SeriesQuery) -> Result<SeriesResult, Error> {
-        let world = self.world.clone();
+        let telemetry = self.telemetry.clone();
         blocking(move || {
             let (start, end) = (query.start.unwrap_or(0), query.end.unwrap_or(u64::MAX));
             let values: Vec<(u64, Vec<f64>)> = match query.axis {
                 SeriesAxis::Step => {
                     let values =
-                        world.telemetry.read_steps(&job, &query.name, start, end).map_err(|error| internal(&error))?;
+                        telemetry.read_steps(&job, &query.name, start, end).map_err(|error| internal(&error))?;
                     let mut steps: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
                     values.into_iter().for_each(|(step, value)| steps.entry(step).or_default().push(value));
                     steps.into_iter().collect()
@@ -89,10 +86,8 @@ impl Api {
                         start.saturating_mul(1000) / period_ms * period_ms,
                         end.saturating_add(1).saturating_mul(1000),
                     );
-                    let points = world
-                        .telemetry
-                        .read_points(&job, &query.name, start_ms, end_ms)
-                        .map_err(|error| internal(&error))?;
+                    let points =
+                        telemetry.read_points(&job, &query.name, start_ms, end_ms).map_err(|error| internal(&error))?;
                     let periods = periods(&points, Span { start_ms, end_ms, period_ms });
                     periods.into_iter().map(|(at_ms, values)| (at_ms / 1000, values)).collect()
                 }

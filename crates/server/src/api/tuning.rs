@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use shoal_plane::{Command, Rejection, TuningStatus, TuningView, parallel_notice};
-use shoal_store::{ResourceKind, ResourceRow, ResourceSort, TrialFilter, TrialRow, TrialSort};
+use shoal_store::{ResourceKind, ResourceRow, ResourceSort, Rows, TrialFilter, TrialRow, TrialSort};
 use shoal_wire::{
     Call, CreateTuningJob, Error, Goal, ListTrials, NamedTuningJob, Objective, ObjectiveCounters, Reply,
     ResourceLimits, SortOrder, TrainingJobCounters, TrialSortBy, TrialSummary, TuningJobDescription, TuningJobSummary,
@@ -10,7 +10,7 @@ use shoal_wire::{
 };
 
 use super::{
-    Api, Caller, blocking,
+    Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
     near,
     resources::{found, missing, place},
@@ -23,7 +23,6 @@ use crate::{
     core::{Opaque, Refusal},
     hex::random_hex,
     requests, tuning,
-    world::World,
 };
 
 /// By name.
@@ -36,29 +35,31 @@ pub(super) const DEFAULT_ORDER: DefaultOrder = DefaultOrder {
 impl Api {
     pub(super) async fn create_tuning_job(&self, request: CreateTuningJob, caller: &Caller) -> Result<Reply, Error> {
         self.holds.created(&request.name, &caller.user_agent);
-        let (world, uid) = (self.world.clone(), random_hex(6).map_err(|error| internal(&error))?);
+        let (rows, images) = (self.rows.clone(), self.records.images.clone());
+        let (admission, grace_s) = (self.admission.clone(), self.grace_s);
+        let uid = random_hex(6).map_err(|error| internal(&error))?;
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
-            let is_taken = |name: &str| found(&world, ResourceKind::TUNING_JOB, name).map(|row| row.is_some());
+            let is_taken = |name: &str| found(&*rows, ResourceKind::TUNING_JOB, name).map(|row| row.is_some());
             // As for training jobs: the first complaint.
             if is_taken(&request.name)? {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
             }
-            requests::resolve_auto_ranges(&mut request, &*world.images);
-            admission::check_tuning(&world, &request)?;
-            let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*world.images)?;
-            admission::check_objectives(&*world.images, &request, &designs)?;
+            requests::resolve_auto_ranges(&mut request, &*images);
+            admission.check_tuning(&request)?;
+            let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*images)?;
+            admission::check_objectives(&*images, &request, &designs)?;
             admission::check_end(&request, &designs)?;
-            let spec = tuning::tuning_spec(&request, &designs, world.grace_s);
+            let spec = tuning::tuning_spec(&request, &designs, grace_s);
             let taken = is_taken(&request.name)?;
             Ok((request, uid, spec, taken))
         })
         .await?;
         let arn = arn::tuning_job(&self.identity.region, &self.identity.account, &request.name);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
-        let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.world.capacity, &self.world.catalog);
+        let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.capacity, &self.catalog);
         let command = Command::CreateTuningJob { name: request.name.into(), uid, spec: Box::new(spec), name_taken };
-        self.world.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
+        self.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::create_tuning_job(&arn).with_notice(notice))
     }
 
@@ -66,8 +67,7 @@ impl Api {
         let name = request.hyper_parameter_tuning_job_name;
         let row = self.tuning_row(&name).await?;
         let ended = ended(&row)?;
-        self.world
-            .core
+        self.core
             .ask(Command::StopTuningJob { name: name.into(), ended }, None)
             .await
             .map_err(|refusal| refused(&refusal))?;
@@ -77,15 +77,15 @@ impl Api {
     pub(super) async fn describe_tuning_job(&self, request: NamedTuningJob, caller: &Caller) -> Result<Reply, Error> {
         let name = request.hyper_parameter_tuning_job_name.as_str();
         let row = self.held(ResourceKind::TUNING_JOB, name, caller).await?;
-        let world = self.world.clone();
-        let (request, description) = blocking(move || describe(&world, &row)).await?;
+        let records = self.records.clone();
+        let (request, description) = blocking(move || describe(&records, &row)).await?;
         Ok(Reply::describe_tuning_job(&request, &description))
     }
 
     pub(super) async fn list_tuning_jobs(&self, call: Call) -> Result<Reply, Error> {
         let listing = Listing::read(ResourceKind::TUNING_JOB, DEFAULT_ORDER, members(&call)?, &[])?;
         let summaries = |rows: Vec<_>| rows.into_iter().map(summary).collect();
-        let (summaries, next_token) = listing.page(self.world.rows.clone(), summaries).await?;
+        let (summaries, next_token) = listing.page(self.rows.clone(), summaries).await?;
         Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 
@@ -109,9 +109,9 @@ impl Api {
             after: place(&question, request.next_token.as_deref())?,
             limit: request.max_results as usize,
         };
-        let world = self.world.clone();
+        let rows = self.rows.clone();
         let (summaries, next) = blocking(move || {
-            let page = world.rows.list_trials(&filter).map_err(|error| internal(&error))?;
+            let page = rows.list_trials(&filter).map_err(|error| internal(&error))?;
             let definitions = Definitions::of(&row)?;
             let summaries =
                 page.rows.iter().map(|(trial, job)| definitions.trial(trial, job)).collect::<Result<Vec<_>, _>>()?;
@@ -138,7 +138,7 @@ impl Api {
                 row.name, row.status
             ))),
         };
-        self.world.core.edit(ResourceKind::TUNING_JOB, name, edit).await.map_err(|refusal| refused(&refusal))?;
+        self.core.edit(ResourceKind::TUNING_JOB, name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 
@@ -197,10 +197,10 @@ impl Definitions {
 
 /// The best training job of a tuning job, and its value as it is minimised. One that was deleted is
 /// not shown.
-fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
+fn best(rows: &dyn Rows, row: &ResourceRow, view: &TuningView) -> Result<Option<(TrialSummary, f64)>, Error> {
     let Some(best) = &view.best else { return Ok(None) };
-    let trial = world.rows.trial(&best.job).map_err(|error| internal(&error))?;
-    let job = found(world, ResourceKind::TRAINING_JOB, &best.job)?;
+    let trial = rows.trial(&best.job).map_err(|error| internal(&error))?;
+    let job = found(rows, ResourceKind::TRAINING_JOB, &best.job)?;
     let (Some(trial), Some(job)) = (trial, job) else { return Ok(None) };
     let definitions = Definitions::of(row)?;
     let mut summary = definitions.trial(&trial, &job)?;
@@ -216,7 +216,7 @@ fn best(world: &World, row: &ResourceRow, view: &TuningView) -> Result<Option<(T
 
 /// The best of a tuning job over identical data and algorithm and of its parents.
 fn overall_best(
-    world: &World,
+    rows: &dyn Rows,
     row: &ResourceRow,
     own: Option<&(TrialSummary, f64)>,
 ) -> Result<Option<TrialSummary>, Error> {
@@ -228,8 +228,8 @@ fn overall_best(
     };
     all.extend(own.map(|it| named(&row.name, it)));
     for parent in &warm_start.parents {
-        if let Some(parent) = found(world, ResourceKind::TUNING_JOB, parent)?
-            && let Some(theirs) = best(world, &parent, &view(&parent)?)?
+        if let Some(parent) = found(rows, ResourceKind::TUNING_JOB, parent)?
+            && let Some(theirs) = best(rows, &parent, &view(&parent)?)?
         {
             all.push(named(&parent.name, &theirs));
         }
@@ -258,12 +258,12 @@ fn counters(view: &TuningView) -> (TrainingJobCounters, ObjectiveCounters) {
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(world: &World, row: &ResourceRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
+fn describe(records: &Records, row: &ResourceRow) -> Result<(Map<String, Value>, TuningJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     let view = view(row)?;
     let (jobs, objectives) = counters(&view);
-    let best = best(world, row, &view)?;
-    let overall_best = overall_best(world, row, best.as_ref())?;
+    let best = best(&*records.rows, row, &view)?;
+    let overall_best = overall_best(&*records.rows, row, best.as_ref())?;
     let listed = request.get("TrainingJobDefinitions").and_then(Value::as_array).into_iter().flatten();
     let definitions = request.get("TrainingJobDefinition").into_iter().chain(listed);
     let description = TuningJobDescription {
@@ -276,20 +276,20 @@ fn describe(world: &World, row: &ResourceRow) -> Result<(Map<String, Value>, Tun
         objectives,
         best: best.map(|(summary, _)| summary),
         overall_best,
-        failure_reason: near::failure_reason(world, row, &view)?,
+        failure_reason: near::failure_reason(records, row, &view)?,
         not_improving: Some(view.not_improving),
         converged_ms: view.converged.map(|time| time.0),
         runtime_s: Some(view.ended.map_or_else(now_ms, |time| time.0).saturating_sub(view.created.0).div_ceil(1000)),
         metric_definitions: definitions
-            .map(|definition| built_in_metrics(world, &definition["AlgorithmSpecification"]))
+            .map(|definition| built_in_metrics(&*records.images, &definition["AlgorithmSpecification"]))
             .collect(),
     };
     Ok((request, description))
 }
 
 /// A tuning job as Search looks at it and shows it.
-pub(super) fn record(world: &World, row: &ResourceRow) -> Result<Value, Error> {
-    let (request, description) = describe(world, row)?;
+pub(super) fn record(records: &Records, row: &ResourceRow) -> Result<Value, Error> {
+    let (request, description) = describe(records, row)?;
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     Ok(tuning_search_record(&request, &description, &tags))
 }

@@ -13,7 +13,7 @@ impl Api {
     pub(super) async fn start_visit(&self, request: StartVisit, caller: &Caller) -> Result<Reply, Error> {
         let StartVisit { training_job_name: job, rank, command, terminal } = request;
         let view = view(&self.row(&job).await?)?;
-        let attempt = view.attempt.as_ref().and_then(|attempt| self.world.attempts.get(attempt));
+        let attempt = view.attempt.as_ref().and_then(|attempt| self.attempts.get(attempt));
         let runs = matches!(view.secondary, SecondaryStatus::Training | SecondaryStatus::Stopping);
         let Some(attempt) = attempt.filter(|_| runs) else {
             let status = if view.ended { view.status.name() } else { view.secondary.name() };
@@ -44,11 +44,11 @@ impl Api {
             Holder::Session(session) => format!("role {}", session.role),
             Holder::Attempt { job, .. } => format!("training job {job}"),
         };
-        let session = self.world.visits.open(&id, &attempt.plan.attempt, host);
+        let session = self.visits.open(&id, &attempt.plan.attempt, host);
         // Before it is done, and whatever comes of it.
         tracing::warn!("visit {}: {who} {what} on {host} of training job {job}", &id[..8]);
         let refused = |why: &dyn std::fmt::Display| {
-            self.world.visits.close(&id);
+            self.visits.close(&id);
             Err(Error::new(
                 ErrorCode::ServiceUnavailable,
                 format!("{host} of training job {job} cannot be visited: {why}"),
@@ -64,7 +64,7 @@ impl Api {
     }
 
     pub(super) async fn feed_visit(&self, request: FeedVisit) -> Result<Reply, Error> {
-        let session = self.world.visits.get(&request.visit_id).ok_or_else(gone)?;
+        let session = self.visits.get(&request.visit_id).ok_or_else(gone)?;
         let input = base64_simd::STANDARD
             .decode_to_vec(&request.input)
             .map_err(|_| Error::validation("Invalid value at 'input': no base64"))?;
@@ -86,7 +86,7 @@ impl Api {
     }
 
     pub(super) async fn read_visit(&self, request: ReadVisit) -> Result<Reply, Error> {
-        let session = self.world.visits.get(&request.visit_id).ok_or_else(gone)?;
+        let session = self.visits.get(&request.visit_id).ok_or_else(gone)?;
         let (pieces, end) = session.read().await;
         let shown = |(of, bytes): (Stream, Vec<u8>)| VisitOutput {
             is_stderr: of == Stream::Stderr,
@@ -99,7 +99,7 @@ impl Api {
         });
         if let Some(end) = &end {
             tracing::warn!("visit {}: {end:?}", &request.visit_id[..8]);
-            self.world.visits.close(&request.visit_id);
+            self.visits.close(&request.visit_id);
         }
         let output: Vec<_> = pieces.into_iter().map(shown).collect();
         Ok(Reply::read_visit(&output, end.as_ref()))

@@ -2,6 +2,7 @@
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Node, Packing, SecondaryStatus};
+use shoal_store::Rows;
 use shoal_wire::{CreateTrainingJob, Stored};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -66,7 +67,11 @@ fn options(data_dir: &Path) -> Options {
 /// A server that no client connects to, for tests of what its parts do together.
 pub(crate) struct Unconnected {
     pub(crate) api: Arc<Api>,
-    pub(crate) world: Arc<World>,
+    pub(crate) core: Core,
+    pub(crate) rows: Arc<dyn Rows>,
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) pools: WarmPools,
     pub(crate) front: Arc<Front>,
     server: Server,
     _dir: tempfile::TempDir,
@@ -77,8 +82,18 @@ impl Unconnected {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::parse("ml.m5.large 1 1 0 - 0.1").unwrap();
         let server = Server::start(Options { catalog, ..options(dir.path()) }).await.unwrap();
-        let (front, world) = (server.front.clone(), server.world.clone());
-        Self { api: front.api.clone(), world, front, server, _dir: dir }
+        let front = server.front.clone();
+        Self {
+            api: front.api.clone(),
+            core: server.core.clone(),
+            rows: front.api.rows.clone(),
+            objects: server.objects.clone(),
+            telemetry: server.telemetry.clone(),
+            pools: WarmPools { telemetry: server.telemetry.clone() },
+            front,
+            server,
+            _dir: dir,
+        }
     }
 
     pub(crate) async fn stop(self) {
@@ -208,9 +223,9 @@ impl Launcher for Elsewhere {
     }
 }
 
-async fn until(world: &World, is_so: impl Fn(&JobView) -> bool) -> JobView {
+async fn until(core: &Core, is_so: impl Fn(&JobView) -> bool) -> JobView {
     loop {
-        match world.core.view("a").await {
+        match core.view("a").await {
             Some(view) if is_so(&view) => return view,
             view => assert!(view.is_none_or(|view| view.failure_reason.is_none()), "the launch fails"),
         }
@@ -247,12 +262,12 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
         spec: CreateTrainingJob::from_raw(request).unwrap().to_stored(),
         tags: b"[]".to_vec(),
     };
-    server.world.core.ask(command, Some(opaque)).await.unwrap();
+    server.core.ask(command, Some(opaque)).await.unwrap();
     for reason in ["Resources", "Priority"] {
         *target.0.lock().unwrap() = queued(reason);
         let message = format!("The launch is queued: {reason}");
         let view =
-            until(&server.world, |view| view.transitions.last().is_some_and(|last| last.message == message)).await;
+            until(&server.core, |view| view.transitions.last().is_some_and(|last| last.message == message)).await;
         assert_eq!(view.secondary, SecondaryStatus::Pending);
         assert_eq!(view.pending.unwrap().to_string(), message);
     }
@@ -268,7 +283,7 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
             started => break started.unwrap(),
         }
     };
-    let view = until(&server.world, |view| view.secondary == SecondaryStatus::Starting).await;
+    let view = until(&server.core, |view| view.secondary == SecondaryStatus::Starting).await;
     assert_eq!((view.pending, view.transitions.last().unwrap().message.as_str()), (None, "Starting the instances"));
     server.run(std::future::ready(())).await.unwrap();
 }

@@ -17,6 +17,8 @@ use super::Design;
 const KEPT: usize = 4;
 /// Nobody looks any more.
 const IDLE: Duration = Duration::from_secs(60);
+/// Between two searches for what nobody looks at.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The studies that are kept.
 #[derive(Default)]
@@ -59,8 +61,18 @@ impl Looks {
         seen
     }
 
-    /// Drops what nobody has looked at for long.
-    pub(crate) fn drop_idle(&self) {
+    /// Drops what nobody has looked at for long, as long as the server runs.
+    pub(crate) async fn expire(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let looks = self.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || looks.drop_idle()).await {
+                tracing::error!("studies that nobody looks at are kept: {error}");
+            }
+        }
+    }
+
+    fn drop_idle(&self) {
         self.lock().retain(|it| it.used.elapsed() < IDLE);
     }
 

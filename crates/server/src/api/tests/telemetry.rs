@@ -49,7 +49,7 @@ async fn each_query_of_metrics_has_an_answer_of_its_own() {
         .map(|(at_ms, value)| MetricPoint { metric: "loss".to_owned(), at_ms: 600_000 + at_ms, value })
         .into();
     let steps = [Some(2), Some(2), None, Some(1)];
-    server.world.telemetry.append_steps("a", &points, &steps, u64::MAX).unwrap();
+    server.telemetry.append_steps("a", &points, &steps, u64::MAX).unwrap();
     let own = arn::training_job(REGION, ACCOUNT, "a");
     let query = |arn: &str, axis: &str, statistic: &str| {
         let period = if axis == "Timestamp" { "OneMinute" } else { axis };
@@ -80,8 +80,8 @@ async fn metrics_are_listed_by_their_dimension_in_pages() {
     let server = Unconnected::start().await;
     let point = |metric: &str, at_ms| MetricPoint { metric: metric.to_owned(), at_ms, value: 1.0 };
     let many: Vec<_> = (0..501).map(|number| point(&format!("metric {number:03}"), now_ms())).collect();
-    server.world.telemetry.append_points("many", &many).unwrap();
-    server.world.telemetry.append_points("old", &[point("loss", 1000)]).unwrap();
+    server.telemetry.append_points("many", &many).unwrap();
+    server.telemetry.append_points("old", &[point("loss", 1000)]).unwrap();
     let dimension = |value: &str| json!({"Name": "TrainingJobName", "Value": value});
     for (input, pages) in [
         (json!({}), vec![500, 2]),
@@ -115,7 +115,7 @@ async fn log_streams_and_groups_come_in_pages_of_their_question() {
             ..LogLines::default()
         })
         .into();
-    server.world.telemetry.append_logs(&logs).unwrap();
+    server.telemetry.append_logs(&logs).unwrap();
     let group = "/aws/sagemaker/TrainingJobs";
     let streams = |pages: Vec<Vec<Value>>| {
         let name = |stream: &Value| stream["logStreamName"].as_str().unwrap().to_owned();

@@ -7,7 +7,7 @@ use super::*;
 
 /// Adds rows beside the core.
 fn append(server: &Unconnected, rows: Vec<RowChange>) {
-    let mut journal = SqliteJournal::open(&server.world.data_dir.journal_path()).unwrap();
+    let mut journal = SqliteJournal::open(&server.api.data_dir.journal_path()).unwrap();
     journal.append(&Batch { events: Vec::new(), rows }).unwrap();
 }
 
@@ -159,7 +159,7 @@ async fn a_tuning_job_without_its_metric_shows_the_lines_that_came_near() {
     let RowChange::Put(row) = tuning("tune", "Minimize", None, &json!({})) else { panic!("a row") };
     let no_trial = [RowChange::Put(row.clone())];
     append(&server, no_trial.into());
-    let reason = |view: &TuningView| near::failure_reason(&server.world, &row, view).unwrap();
+    let reason = |view: &TuningView| near::failure_reason(&server.api.records, &row, view).unwrap();
     let missing = view(Some("No metric loss."), "no_objective");
     assert_eq!(reason(&missing).as_deref(), Some("No metric loss."), "no trial completed");
     append(&server, trial("tune", "t-1", "Completed", None).into());
@@ -167,9 +167,9 @@ async fn a_tuning_job_without_its_metric_shows_the_lines_that_came_near() {
     assert_eq!(reason(&missing).as_deref(), Some(none));
     let lines = [(1, "Loss: 0.5".to_owned()), (2, "done".to_owned())];
     let logs = |stream: &str| LogLines { stream: stream.to_owned(), lines: lines.to_vec(), ..LogLines::default() };
-    server.world.telemetry.append_logs(&[logs("t-10/algo-1-1")]).unwrap();
+    server.telemetry.append_logs(&[logs("t-10/algo-1-1")]).unwrap();
     assert_eq!(reason(&missing).as_deref(), Some(none), "those are another job's lines");
-    server.world.telemetry.append_logs(&[logs("t-1/algo-1-1")]).unwrap();
+    server.telemetry.append_logs(&[logs("t-1/algo-1-1")]).unwrap();
     let near = "No metric loss. Lines of t-1 that came near: 'Loss: 0.5'.";
     assert_eq!(reason(&missing).as_deref(), Some(near));
     assert_eq!(reason(&view(Some("All failed."), "failures")).as_deref(), Some("All failed."));
