@@ -33,7 +33,7 @@ mod workspace;
 
 use std::{
     env,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     thread,
     time::Instant,
@@ -172,35 +172,29 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
-    // The network brings PyTorch while the tests compute.
-    let (torch, of_torch) = thread::scope(|scope| {
-        let prepared = scope.spawn(|| {
-            let mut of_torch = Outcome::default();
-            let torch = frameworks::prepare(&shoal, workspace, &mut of_torch)?;
+    // The network brings PyTorch and the wheel is compiled while tests run, many of which wait. The
+    // clients' tests need the wheel: servers find it beside the binary.
+    let (torch, of_torch, package, of_package) = thread::scope(|scope| {
+        let torch = scope.spawn(|| {
+            let mut outcome = Outcome::default();
+            let torch = frameworks::prepare(&shoal, workspace, &mut outcome)?;
             passed("PyTorch's environment");
-            Ok::<_, anyhow::Error>((torch, of_torch))
+            Ok::<_, anyhow::Error>((torch, outcome))
+        });
+        let package = scope.spawn(|| {
+            let mut outcome = Outcome::default();
+            let package = install_package(workspace, package, &mut outcome)?;
+            passed("the Python package's wheel");
+            Ok::<_, anyhow::Error>((package, outcome))
         });
         rust_tests::run(workspace, python.as_deref().and_then(Path::parent), &mut outcome)?;
         passed("Rust tests");
-        prepared.join().unwrap_or_else(|_| bail!("the thread that prepares PyTorch's environment panicked"))
+        let (torch, of_torch) = torch.join().unwrap_or_else(|_| bail!("PyTorch's environment: a thread panicked"))?;
+        let (package, of_package) = package.join().unwrap_or_else(|_| bail!("the wheel: a thread panicked"))?;
+        Ok::<_, anyhow::Error>((torch, of_torch, package, of_package))
     })?;
     outcome.add(Outcome::default(), of_torch);
-    // Before the clients' tests: servers find the wheel beside the binary.
-    let package = match package {
-        Some(Ok(Some(python))) => python_package::install(workspace, &python, &mut outcome)?.then_some(python),
-        Some(Ok(None)) => {
-            outcome.skipped.push(Skip {
-                name: "the Python package".to_owned(),
-                reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
-            });
-            None
-        }
-        Some(Err(_)) | None => {
-            outcome.fail("the Python package's environment");
-            None
-        }
-    };
-    passed("the Python package's wheel");
+    outcome.add(Outcome::default(), of_package);
     between()?;
     if let Some(python) = package {
         python_package::test(workspace, &python, torch.as_deref(), &mut outcome)?;
@@ -213,6 +207,29 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     }
     passed("clients' tests");
     Ok(outcome)
+}
+
+/// Builds the Python package and installs it into its environment, if that could be made; the
+/// environment's interpreter, if the package is there.
+fn install_package(
+    workspace: &Workspace,
+    environment: Option<Result<Option<PathBuf>>>,
+    outcome: &mut Outcome,
+) -> Result<Option<PathBuf>> {
+    match environment {
+        Some(Ok(Some(python))) => Ok(python_package::install(workspace, &python, outcome)?.then_some(python)),
+        Some(Ok(None)) => {
+            outcome.skipped.push(Skip {
+                name: "the Python package".to_owned(),
+                reason: "needs a package registry: maturin is fetched once and then kept in ~/.cache/shoal".to_owned(),
+            });
+            Ok(None)
+        }
+        Some(Err(_)) | None => {
+            outcome.fail("the Python package's environment");
+            Ok(None)
+        }
+    }
 }
 
 /// In CI a skip is a failure where the machine does not lack what it says.

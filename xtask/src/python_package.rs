@@ -77,9 +77,9 @@ pub(crate) fn test(workspace: &Workspace, python: &Path, torch: Option<&Path>, o
 
 /// Builds the wheel; `None` if it does not build.
 pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathBuf>> {
-    let wheels = workspace.target.join("wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
+    let [wheels, draft] = ["wheels", "wheels-draft"].map(|name| workspace.target.join(name));
+    if draft.exists() {
+        fs::remove_dir_all(&draft)?;
     }
     let mut build = Command::new(python);
     build.current_dir(workspace.root.join("py")).args([
@@ -91,10 +91,15 @@ pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathB
         "dev",
         "--interpreter",
     ]);
-    build.arg(python).arg("--target-dir").arg(&workspace.target).arg("--out").arg(&wheels);
+    build.arg(python).arg("--target-dir").arg(&workspace.target).arg("--out").arg(&draft);
     if !succeeds(&mut build)? {
         return Ok(None);
     }
+    // Servers of tests that run meanwhile see a whole wheel or none.
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    fs::rename(&draft, &wheels)?;
     Ok(Some(fs::read_dir(&wheels)?.next().context("maturin wrote no wheel")??.path()))
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
-use crate::{AttemptId, JobName, TrialLaunch, TuningName};
+use crate::{AttemptId, Host, JobName, TrialLaunch, TuningName};
 
 /// Something for the shell to do, after the events are durable.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ pub enum Action {
         instances: u32,
         /// Host numbers, from 1, of those to start: all at first, later those that are added to an
         /// attempt that runs.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// They are added to an attempt whose others run.
         joins: bool,
         /// The agents' lease: remaining MaxRuntime plus an hour.
@@ -39,7 +39,7 @@ pub enum Action {
         attempt: AttemptId,
         /// Host numbers: those that still run, and in a stop also those whose artifacts are
         /// awaited.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// Seconds between SIGTERM and SIGKILL.
         grace_s: u32,
         /// For the log.
@@ -51,7 +51,7 @@ pub enum Action {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// Seconds before SIGTERM.
         notice_s: u32,
         /// Seconds between SIGTERM and SIGKILL.
@@ -65,14 +65,14 @@ pub enum Action {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     /// Report to each of these hosts that they are the attempt's present ones.
     SetMembers {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     /// Join the hosts' artifacts and store them; answered by [`crate::Command::ArtifactsStored`] or
     /// `ArtifactsFailed`.
@@ -85,7 +85,7 @@ pub enum Action {
         number: u32,
         /// Hosts whose artifacts are complete; what others sent (hosts lost while they were
         /// stopped) must not be used.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     /// The attempt is over: release the agents, end what is left of them, remove their directory;
     /// answered by [`crate::Command::Released`].

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AttemptId, GangSpec, JobName, JobStatus, MetricValue, RankEnd, StudyRecord, TuningName, TuningSpec, TuningStatus,
+    AttemptId, GangSpec, Host, JobName, JobStatus, MetricValue, RankEnd, StudyRecord, TuningName, TuningSpec,
+    TuningStatus,
 };
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
@@ -148,7 +149,7 @@ pub enum Command {
         /// Which.
         attempt: AttemptId,
         /// Host number, from 1.
-        host: u32,
+        host: Host,
         /// What.
         report: InstanceReport,
     },
@@ -157,7 +158,7 @@ pub enum Command {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     /// `model.tar.gz` (and `output.tar.gz`) of an attempt are stored.
     ArtifactsStored {

@@ -1,8 +1,8 @@
 //! From requests and reports to facts.
 
 use crate::{
-    AttemptId, Command, Event, Fact, GangSpec, InstanceReport, JobStatus, Rejection, SecondaryStatus, State, StopCause,
-    Time,
+    AttemptId, Command, Event, Fact, GangSpec, Host, InstanceReport, JobStatus, Rejection, SecondaryStatus, State,
+    StopCause, Time,
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance, Stage},
@@ -163,7 +163,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Instances that are added to this attempt and have not reported.
-    fn joining(&self, attempt: &AttemptId) -> Option<(&'a TrainingJob, Vec<u32>)> {
+    fn joining(&self, attempt: &AttemptId) -> Option<(&'a TrainingJob, Vec<Host>)> {
         let job = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name))?;
         let current = job
             .gang
@@ -180,7 +180,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn cleared(&mut self, attempt: &AttemptId, hosts: &[u32]) {
+    fn cleared(&mut self, attempt: &AttemptId, hosts: &[Host]) {
         let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
         let Some(current) = job.gang.running() else { return };
         let (lost, taken) = current.cleared(hosts);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    AttemptId, GangSpec, InstancePhase, JobName, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus,
+    AttemptId, GangSpec, Host, InstancePhase, JobName, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus,
     StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
@@ -69,7 +69,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1.
-        host: u32,
+        host: Host,
         /// Where it is.
         phase: InstancePhase,
     },
@@ -78,7 +78,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1.
-        host: u32,
+        host: Host,
         /// How.
         end: RankEnd,
         /// Last value of every metric of this host.
@@ -90,7 +90,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1.
-        host: u32,
+        host: Host,
         /// Below the checkpoint directory, and below the prefix in S3.
         path: String,
         /// Its length.
@@ -103,14 +103,14 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1.
-        host: u32,
+        host: Host,
     },
     /// An instance is gone, and not through its program.
     InstanceLost {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1.
-        host: u32,
+        host: Host,
         /// Why.
         reason: String,
     },
@@ -175,7 +175,7 @@ pub enum Fact {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// Status message.
         message: String,
     },
@@ -185,7 +185,7 @@ pub enum Fact {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// Status message, where it changes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
@@ -195,7 +195,7 @@ pub enum Fact {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// No others start in their places before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
@@ -205,14 +205,14 @@ pub enum Fact {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     /// New instances start in these places of an attempt that runs: they hold capacity from here.
     InstancesAdded {
         /// Attempt id.
         attempt: AttemptId,
         /// Host numbers, from 1.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// GPU indexes of each.
         gpus: Vec<Vec<u32>>,
         /// The node of each; none: where those before them were.
@@ -237,7 +237,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
         /// From 1; the host whose values count.
-        host: u32,
+        host: Host,
         /// Units of resource that the trial has behind it, from 1.
         resource: u32,
         /// None: it is not a finite number.

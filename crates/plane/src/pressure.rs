@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    AttemptId, Fact, InstanceReport, State,
+    AttemptId, Fact, Host, InstanceReport, State,
     decision::Decision,
     gang::{Gang, instances::Attempt},
     reports::{can_be_interrupted, reported},
@@ -92,7 +92,7 @@ impl Decision<'_> {
     /// node together had none left. Its attempt is ended as if the core had done it, but for one
     /// that was alone or held nearly all there is before others came: it needs more than the node
     /// has.
-    pub(crate) fn crowded_out(&mut self, attempt: &AttemptId, host: u32, report: &InstanceReport) {
+    pub(crate) fn crowded_out(&mut self, attempt: &AttemptId, host: Host, report: &InstanceReport) {
         let state = self.state;
         let Some(job) = state.job_of(attempt).and_then(|name| state.jobs.get(name)) else { return };
         let Some(current) = job.gang.running() else { return };
@@ -119,7 +119,7 @@ impl Decision<'_> {
             let used_bytes = killed.max(state.measured(&attempt)).unwrap_or(0);
             let whose = if is_oldest { "is the oldest" } else { "started after others that run" };
             let who = format!(
-                "this training job, which {whose} and was ended by the kernel (algo-{host}) before the server could \
+                "this training job, which {whose} and was ended by the kernel ({host}) before the server could \
                  end any,"
             );
             let name = Some(node).filter(|_| state.capacity.nodes.len() > 1);

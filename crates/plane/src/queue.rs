@@ -31,7 +31,7 @@ use std::{
 };
 
 use crate::{
-    Event, Fact, JobName, Node, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
+    Event, Fact, Host, JobName, Node, PendingReason, Rejection, SecondaryStatus, State, Time, TuningName,
     capacity::{Cut, Demand, Fit, Lacking, PerNode, Resources, by_node, cut_after, parallel_notice},
     gang::{
         Gang,
@@ -237,8 +237,10 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
 /// Takes the GPUs of an attempt from those that are free, by node.
 fn take_gpus(state: &State, attempt: &Attempt, free_gpus: &mut [Vec<u32>]) {
     for (node, free) in state.capacity.nodes.iter().zip(free_gpus) {
-        let is_there = |(host, _): &(u32, &Vec<u32>)| attempt.placement.node(*host) == node.name;
-        free.retain(|gpu| !(1..).zip(&attempt.placement.gpus).filter(is_there).any(|(_, gpus)| gpus.contains(gpu)));
+        let is_there = |(host, _): &(Host, &Vec<u32>)| attempt.placement.node(*host) == node.name;
+        free.retain(|gpu| {
+            !Host::numbered().zip(&attempt.placement.gpus).filter(is_there).any(|(_, gpus)| gpus.contains(gpu))
+        });
     }
 }
 
@@ -273,7 +275,7 @@ fn grow(state: &State, free: &mut PerNode, free_gpus: &mut [Vec<u32>], now: Time
 
 /// Nodes for an instance in this place, the best first: where the one before it was, and if the
 /// gang may span nodes, where others of it are, and all others.
-fn candidates(state: &State, attempt: &Attempt, host: u32) -> Vec<usize> {
+fn candidates(state: &State, attempt: &Attempt, host: Host) -> Vec<usize> {
     let (placement, nodes) = (&attempt.placement, &state.capacity.nodes);
     let others = placement.hosts().map(|host| placement.node(host)).chain(nodes.iter().map(|node| node.name.as_str()));
     let names = std::iter::once(placement.node(host)).chain(others.filter(|_| state.capacity.spans));
@@ -330,7 +332,7 @@ fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room 
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
     let mut room = leaving.fold(free.clone(), |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
-    let of_hosts = |attempt: &Attempt, hosts: &[u32]| state.capacity.per_node(&attempt.of_hosts(hosts));
+    let of_hosts = |attempt: &Attempt, hosts: &[Host]| state.capacity.per_node(&attempt.of_hosts(hosts));
     let before = room.clone();
     for (_, attempt) in elastic(state).filter(|(_, attempt)| !is_leaving(attempt)) {
         let leaves = |instance: &Instance| matches!(instance, Instance::Leaving { .. } | Instance::Clearing { .. });

@@ -1,7 +1,7 @@
 //! From agents' reports to facts.
 
 use crate::{
-    AttemptId, Fact, InstancePhase, InstanceReport, MetricValue, RankEnd, State,
+    AttemptId, Fact, Host, InstancePhase, InstanceReport, MetricValue, RankEnd, State,
     gang::{
         Gang,
         instances::{Attempt, Instance},
@@ -20,7 +20,7 @@ pub(crate) fn reported(
     state: &State,
     job: &TrainingJob,
     attempt: &AttemptId,
-    host: u32,
+    host: Host,
     report: &InstanceReport,
 ) -> Option<Fact> {
     let gang = &job.gang;
@@ -73,7 +73,7 @@ fn objective(
     state: &State,
     job: &TrainingJob,
     attempt: AttemptId,
-    host: u32,
+    host: Host,
     ordinal: u32,
     value: f64,
 ) -> Option<Fact> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    JobStatus, SecondaryStatus, State, TuningStatus,
+    Host, JobStatus, SecondaryStatus, State, TuningStatus,
     gang::instances::{Attempt, Stage},
     state::Index,
     training::{TrainingJob, status::follows},
@@ -91,7 +91,7 @@ impl State {
             check_status(job).map_err(of_job)?;
             if let Some(attempt) = &job.gang.attempt {
                 check_attempt(job, attempt).map_err(of_job)?;
-                for (host, of_host) in (1..).zip(&attempt.placement.gpus) {
+                for (host, of_host) in Host::numbered().zip(&attempt.placement.gpus) {
                     let node = attempt.placement.node(host);
                     for gpu in of_host {
                         let is_new = gpus.insert((node, *gpu));

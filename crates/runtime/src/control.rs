@@ -201,7 +201,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Action, AttemptId, Form, GangSpec, InstanceReport, Node, Packing};
+    use shoal_plane::{Action, AttemptId, Form, GangSpec, Host, InstanceReport, Node, Packing};
 
     use super::*;
     use crate::random::Random;
@@ -302,7 +302,7 @@ mod tests {
     fn any_command(random: &mut Random, attempts: &[AttemptId]) -> Command {
         let name = ["a", "b", "c"][random.below(3)];
         let attempt = attempts.get(random.below(attempts.len().max(1))).cloned().unwrap_or_else(|| "none".into());
-        let report = |report| Command::InstanceReported { attempt: attempt.clone(), host: 1, report };
+        let report = |report| Command::InstanceReported { attempt: attempt.clone(), host: Host(1), report };
         match random.below(10) {
             0 | 1 => create(name),
             2 => Command::StopTrainingJob { name: name.into(), ended: None },

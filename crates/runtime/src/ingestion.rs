@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, ToServer};
-use shoal_plane::{AttemptId, Command, InstanceReport, MetricValue, RankEnd, Time};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport, MetricValue, RankEnd, Time};
 
 /// What happened.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Ingestion {
     attempt: AttemptId,
-    host: u32,
+    host: Host,
     /// Everything up to here is durable.
     acked: u64,
     /// What the agent knows of that.
@@ -88,7 +88,7 @@ pub struct Ingestion {
 
 impl Ingestion {
     /// For an agent whose reports up to this number are durable, as it was informed.
-    pub fn new(attempt: AttemptId, host: u32, acked: u64) -> Self {
+    pub fn new(attempt: AttemptId, host: Host, acked: u64) -> Self {
         Self { attempt, host, acked, acknowledged: acked, steps: VecDeque::new() }
     }
 

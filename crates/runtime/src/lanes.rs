@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId, Command};
+use shoal_plane::{Action, AttemptId, Command, Host};
 
 pub use messages::{Event, Io};
 
@@ -268,8 +268,8 @@ impl Lanes {
 
 /// The orders to hosts that an action consists of, of an attempt with this number of hosts.
 #[must_use]
-pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
-    let all = |order: Order| (1..=instances).map(|host| (host, order.clone())).collect();
+pub fn orders(action: &Action, instances: u32) -> Vec<(Host, Order)> {
+    let all = |order: Order| Host::all(instances).map(|host| (host, order.clone())).collect();
     match action {
         Action::StopInstances { hosts, grace_s, reason, .. } => {
             hosts.iter().map(|host| (*host, Order::Stop { grace_s: *grace_s, reason: reason.clone() })).collect()
@@ -281,7 +281,8 @@ pub fn orders(action: &Action, instances: u32) -> Vec<(u32, Order)> {
             hosts.iter().map(|host| (*host, order.clone())).collect()
         }
         Action::SetMembers { hosts, .. } => {
-            hosts.iter().map(|host| (*host, Order::Members { hosts: hosts.clone() })).collect()
+            let order = Order::Members { hosts: hosts.iter().map(|host| host.0).collect() };
+            hosts.iter().map(|host| (*host, order.clone())).collect()
         }
         Action::Launch { .. }
         | Action::ClearInstances { .. }

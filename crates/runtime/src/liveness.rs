@@ -3,6 +3,7 @@
 //! Silence counts only while the server reads: neither a server that was stopped itself nor one
 //! that is slow to store blames its agents. The first byte that arrives resets it.
 
+use shoal_plane::Host;
 use std::time::Duration;
 
 /// Signs of life that an idle agent sends within the silence that is allowed.
@@ -28,8 +29,8 @@ pub enum Loss {
 /// Which hosts are taken for lost, of those whose silence is known. `ended`: those whose process
 /// has ended.
 #[must_use]
-pub fn losses(silences: &[(u32, Duration)], ended: &[u32], allowed: Duration) -> Vec<(u32, Loss)> {
-    let loss = |(host, silence): &(u32, Duration)| match ended.contains(host) {
+pub fn losses(silences: &[(Host, Duration)], ended: &[Host], allowed: Duration) -> Vec<(Host, Loss)> {
+    let loss = |(host, silence): &(Host, Duration)| match ended.contains(host) {
         true => Some((*host, Loss::Ended)),
         false => (*silence >= allowed).then_some((*host, Loss::Silent(*silence))),
     };
@@ -162,10 +163,11 @@ mod tests {
 
     #[test]
     fn an_ended_process_is_known_by_its_end_and_a_silent_one_by_the_time() {
-        let silences = [(1, 59 * SECOND), (2, 60 * SECOND), (3, Duration::ZERO), (4, 61 * SECOND)];
+        let silences = [(1, 59 * SECOND), (2, 60 * SECOND), (3, Duration::ZERO), (4, 61 * SECOND)]
+            .map(|(host, it)| (Host(host), it));
         assert_eq!(
-            losses(&silences, &[3, 4, 7], 60 * SECOND),
-            [(2, Loss::Silent(60 * SECOND)), (3, Loss::Ended), (4, Loss::Ended)],
+            losses(&silences, &[Host(3), Host(4), Host(7)], 60 * SECOND),
+            [(Host(2), Loss::Silent(60 * SECOND)), (Host(3), Loss::Ended), (Host(4), Loss::Ended)],
             "a host of unknown silence has no place yet"
         );
         assert_eq!(losses(&silences, &[], Duration::MAX), []);

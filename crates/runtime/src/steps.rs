@@ -3,7 +3,7 @@
 //! [`Outcome::Done`], which ends the list, or with `Done`. Every step may be repeated after a
 //! crash.
 
-use shoal_plane::{Action, AttemptId, JobName, Placement, TrialLaunch};
+use shoal_plane::{Action, AttemptId, Host, JobName, Placement, TrialLaunch};
 
 use crate::warm_pool::{AllocationId, Grant, Retention, ReusePolicy};
 
@@ -21,7 +21,7 @@ pub struct Launch {
     /// Hosts of the attempt.
     pub instances: u32,
     /// Those to start.
-    pub hosts: Vec<u32>,
+    pub hosts: Vec<Host>,
     /// They are added to others that run.
     pub joins: bool,
     /// Seconds for which agents live without a server.
@@ -73,13 +73,13 @@ pub enum Step {
     /// Start those agents of an admitted attempt that were never started: all or none.
     Submit,
     /// Write to the plan that new instances with these GPUs take the places of hosts.
-    Join(Vec<(u32, Vec<u32>)>),
+    Join(Vec<(Host, Vec<u32>)>),
     /// Expect agents of these hosts from now on.
-    Expect(Vec<u32>),
+    Expect(Vec<Host>),
     /// Start the agents of these hosts that were never started, all or none.
     Add {
         /// Host numbers.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// As [`Placement::nodes`].
         nodes: Vec<String>,
     },
@@ -96,18 +96,18 @@ pub enum Step {
         /// The attempt's number among the job's, from 1.
         number: u32,
         /// Those that have sent theirs.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         /// If there may be no space.
         write: WritePolicy,
     },
     /// End the processes of these hosts. Answers [`Outcome::NoSpace`] while something may be left
     /// of them: their capacity is not free.
-    EndInstances(Vec<u32>),
+    EndInstances(Vec<Host>),
     /// Close the connections of these hosts, wait until what they delivered is stored, and reset
     /// their links.
-    CloseLinks(Vec<u32>),
+    CloseLinks(Vec<Host>),
     /// Remove what these hosts have sent, and the numbers of their reports.
-    RemoveInstances(Vec<u32>),
+    RemoveInstances(Vec<Host>),
     /// Answers [`Outcome::Instance`].
     FindInstance,
     /// Order all agents to exit; each end of one is reported by

@@ -45,7 +45,7 @@ pub enum Event {
     OutputArrived(usize),
     /// This number of bytes of input has been sent to the agent.
     InputSent(usize),
-    /// The agent says how the command ended, or its connection was lost.
+    /// The agent reports how the command ended, or its connection was lost.
     Ended(VisitEnd),
     /// [`Visit::deadline`] has passed.
     Timeout,

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 
 pub use messages::{AllocationId, Event, Grant, Io, Retention, Retired, ReusePolicy};
 
@@ -54,7 +54,7 @@ enum State {
         attempt: AttemptId,
         idle: Duration,
         /// Connections for the attempt, by host.
-        connected: BTreeMap<u32, ConnId>,
+        connected: BTreeMap<Host, ConnId>,
         /// None until the agents are notified.
         until: Option<Mono>,
     },
@@ -233,10 +233,10 @@ impl WarmPool {
         io
     }
 
-    fn on_agent_idle(&mut self, allocation: &AllocationId, host: u32, conn: ConnId) -> Vec<Io> {
+    fn on_agent_idle(&mut self, allocation: &AllocationId, host: Host, conn: ConnId) -> Vec<Io> {
         let Some(it) = self.instances.get_mut(allocation) else { return vec![Io::Refuse(conn)] };
         let (State::Retaining { attempt, .. }, Some(agent)) =
-            (&it.state, it.agents.get_mut((host as usize).wrapping_sub(1)))
+            (&it.state, host.index().and_then(|index| it.agents.get_mut(index)))
         else {
             return vec![Io::Refuse(conn)];
         };
@@ -315,7 +315,7 @@ impl WarmPool {
         self.instances.values_mut().find(|it| it.is_assigned_to(assigned_to)).map(|it| &mut it.state)
     }
 
-    fn on_agent_connected(&mut self, id: &AttemptId, host: u32, conn: ConnId) -> Vec<Io> {
+    fn on_agent_connected(&mut self, id: &AttemptId, host: Host, conn: ConnId) -> Vec<Io> {
         let Some((allocation, idle)) = self.assigned(id) else { return Vec::new() };
         let Some(it) = self.instances.get_mut(&allocation) else { return Vec::new() };
         if let State::Assigned { connected, .. } = &mut it.state {

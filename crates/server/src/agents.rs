@@ -25,7 +25,7 @@ use std::{
 
 use shoal_console::JobChanges;
 use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, PROTOCOL, ToAgent, ToServer};
-use shoal_plane::{Command, InstanceReport};
+use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, Ingestion, MirrorKind,
     host_link::Event,
@@ -153,7 +153,7 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
         }
         ToServer::Objects(hello) => {
             return match admit(&agents.attempts, &hello) {
-                Ok(attempt) => agents.inputs.serve(&attempt, hello.host, stream, &sender, decoder),
+                Ok(attempt) => agents.inputs.serve(&attempt, Host(hello.host), stream, &sender, decoder),
                 Err(reason) => sender.send(ToAgent::Refused { reason }),
             };
         }
@@ -173,13 +173,13 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
         Ok(attempt) => attempt,
         Err(reason) => return sender.send(ToAgent::Refused { reason }),
     };
-    let link = Link { machines: agents.machines.clone(), attempt, host: hello.host, conn };
+    let link = Link { machines: agents.machines.clone(), attempt, host: Host(hello.host), conn };
     // An attempt that waits for a warm instance admits no agent before all are here.
     let id = link.attempt.plan.attempt.clone();
-    agents.machines.send(warm_pool::Event::AgentConnected { attempt: id.clone(), host: hello.host, conn });
-    link.attempt.admit(hello.host, conn, &sender, Event::Hello(conn))?;
+    agents.machines.send(warm_pool::Event::AgentConnected { attempt: id.clone(), host: Host(hello.host), conn });
+    link.attempt.admit(Host(hello.host), conn, &sender, Event::Hello(conn))?;
     let acked = agents.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
-    let mut assignment = link.attempt.assignment(hello.host);
+    let mut assignment = link.attempt.assignment(Host(hello.host));
     assignment.endpoint = agents.endpoint(&link.attempt);
     let alive_ms = u64::try_from(sign_interval(agents.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
@@ -190,7 +190,7 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
         sender.send(ToAgent::Network { handle })?;
     }
     stream.set_read_timeout(None)?;
-    let ingestion = Ingestion::new(id, hello.host, acked);
+    let ingestion = Ingestion::new(id, Host(hello.host), acked);
     Connection { agents, link, stream, sender, decoder, ingestion, acked, parts: HashMap::new(), no_space: false }.run()
 }
 
@@ -213,7 +213,7 @@ fn mirror(
 struct Link {
     machines: Machines,
     attempt: Arc<Attempt>,
-    host: u32,
+    host: Host,
     conn: ConnId,
 }
 
@@ -324,9 +324,9 @@ impl Connection<'_> {
         match (&stored, self.link.attempt.waits_for_disk(host, stored.is_err())) {
             // The connection ends, and the agent says it again; once told is enough.
             (Err(error), true) => {
-                tracing::error!("training job {job}: what algo-{host} says waits for the disk: {error}");
+                tracing::error!("training job {job}: what {host} says waits for the disk: {error}");
             }
-            (Ok(_), true) => tracing::warn!("training job {job}: the disk takes what algo-{host} says again"),
+            (Ok(_), true) => tracing::warn!("training job {job}: the disk takes what {host} says again"),
             (_, false) => {}
         }
         stored.map_err(io::Error::other)
@@ -337,7 +337,7 @@ impl Connection<'_> {
     fn store_without_lines(&mut self, seq: u64) -> Result<u64, StoreError> {
         let (job, host) = (&self.link.attempt.plan.job, self.link.host);
         tracing::warn!(
-            "training job {job}: the disk is full and the job is being stopped: the last lines of algo-{host} are \
+            "training job {job}: the disk is full and the job is being stopped: the last lines of {host} are \
              dropped"
         );
         self.store(Batch { seq, ..Batch::default() })
@@ -355,7 +355,7 @@ impl Connection<'_> {
             batch.points.into_iter().map(|it| MetricPoint { metric: it.name, at_ms: it.at_ms, value: it.value });
         let ingest = Ingest {
             attempt: self.link.attempt.plan.attempt.to_string(),
-            host: self.link.host,
+            host: self.link.host.0,
             seq: batch.seq,
             job: self.link.attempt.plan.job.to_string(),
             logs,
@@ -379,7 +379,7 @@ impl Connection<'_> {
             Err(error) if is_full(&error) && !self.link.attempt.is_stopping(self.link.host) => {
                 if self.link.attempt.waits_for_disk(self.link.host, true) {
                     tracing::error!(
-                        "training job {}: the artifacts of algo-{} wait for the disk: {error}",
+                        "training job {}: the artifacts of {} wait for the disk: {error}",
                         self.link.attempt.plan.job,
                         self.link.host
                     );
@@ -394,7 +394,7 @@ impl Connection<'_> {
                     let _ = fs::remove_file(parts::path(&self.link.attempt.run_dir(), self.link.host, artifact));
                 }
                 let reason = format!(
-                    "no space is left on the server's disk for the artifacts of algo-{}, and the job is being stopped; \
+                    "no space is left on the server's disk for the artifacts of {}, and the job is being stopped; \
                      free some and submit the job again",
                     self.link.host
                 );
@@ -443,7 +443,7 @@ impl Connection<'_> {
     }
 
     fn stream_name(&self) -> String {
-        self.link.attempt.plan.streams[self.link.host as usize - 1].clone()
+        self.link.attempt.plan.streams[self.link.host.0 as usize - 1].clone()
     }
 }
 

@@ -5,6 +5,7 @@
 //! follow each other). Nothing is compressed again. The hosts are joined from the last to the
 //! first, so that where two have the same path, unpacking leaves the first host's.
 
+use shoal_plane::Host;
 use std::{
     fmt::Display,
     io::{self, Read, Write},
@@ -74,12 +75,12 @@ pub(crate) fn model_uri(output: &Output, job: &str) -> String {
 pub(crate) fn store(
     objects: &Objects,
     run_dir: &Path,
-    hosts: &[u32],
+    hosts: &[Host],
     output: &Output,
     job: &str,
 ) -> Result<(), ArtifactError> {
     for (artifact, name) in [(Artifact::Model, "model"), (Artifact::Output, "output")] {
-        let sent: Vec<u32> =
+        let sent: Vec<Host> =
             hosts.iter().rev().copied().filter(|host| parts::path(run_dir, *host, artifact).exists()).collect();
         if sent.is_empty() && artifact == Artifact::Output {
             continue;
@@ -102,7 +103,7 @@ pub(crate) fn has_model(objects: &Objects, output: &Output, job: &str) -> bool {
 
 /// Bytes that these hosts have sent: what storing them takes, or less where they are stored
 /// unpacked.
-pub(crate) fn sent_bytes(run_dir: &Path, hosts: &[u32]) -> u64 {
+pub(crate) fn sent_bytes(run_dir: &Path, hosts: &[Host]) -> u64 {
     let paths = hosts
         .iter()
         .flat_map(|host| [Artifact::Model, Artifact::Output].map(|artifact| parts::path(run_dir, *host, artifact)));
@@ -142,7 +143,7 @@ impl Target<'_> {
             .map_err(self.store_error(key))
     }
 
-    fn join(&self, run_dir: &Path, hosts: &[u32], artifact: Artifact, key: &str) -> Result<(), ArtifactError> {
+    fn join(&self, run_dir: &Path, hosts: &[Host], artifact: Artifact, key: &str) -> Result<(), ArtifactError> {
         let mut writer = self.objects.writer_to_the_last().map_err(self.store_error(key))?;
         for host in hosts {
             let mut parts = PartsReader::open(&parts::path(run_dir, *host, artifact)).map_err(read_error(host))?;
@@ -153,7 +154,7 @@ impl Target<'_> {
         self.commit(writer, key, &attributes)
     }
 
-    fn unpack(&self, run_dir: &Path, hosts: &[u32], artifact: Artifact, prefix: &str) -> Result<(), ArtifactError> {
+    fn unpack(&self, run_dir: &Path, hosts: &[Host], artifact: Artifact, prefix: &str) -> Result<(), ArtifactError> {
         for host in hosts {
             let parts = PartsReader::open(&parts::path(run_dir, *host, artifact)).map_err(read_error(host))?;
             // The archive's end is not in the parts; a tar reader wants it.
@@ -176,7 +177,7 @@ impl Target<'_> {
 }
 
 fn read_error(host: impl Display) -> impl FnOnce(io::Error) -> ArtifactError {
-    let host = format!("algo-{host}");
+    let host = host.to_string();
     move |source| ArtifactError::Read { host, source }
 }
 
@@ -204,7 +205,7 @@ mod tests {
         member.finish().unwrap()
     }
 
-    fn send(run_dir: &Path, host: u32, artifact: Artifact, bytes: &[u8]) {
+    fn send(run_dir: &Path, host: Host, artifact: Artifact, bytes: &[u8]) {
         let mut writer = PartsWriter::open(&parts::path(run_dir, host, artifact), 0).unwrap();
         for (number, chunk) in bytes.chunks(50).enumerate() {
             writer.append(number as u64 + 1, chunk).unwrap();
@@ -231,10 +232,10 @@ mod tests {
         let objects = Objects::open(&dir).unwrap();
         objects.create_bucket("bkt").unwrap();
         let run = temp.path();
-        send(run, 1, Artifact::Model, &part(&[("model", "first"), ("only-1", "1")]));
-        send(run, 2, Artifact::Model, &part(&[("model", "second"), ("only-2", "2")]));
-        send(run, 3, Artifact::Model, b"half a gzip member, from a host that was lost");
-        send(run, 2, Artifact::Output, &part(&[("log", "text")]));
+        send(run, Host(1), Artifact::Model, &part(&[("model", "first"), ("only-1", "1")]));
+        send(run, Host(2), Artifact::Model, &part(&[("model", "second"), ("only-2", "2")]));
+        send(run, Host(3), Artifact::Model, b"half a gzip member, from a host that was lost");
+        send(run, Host(2), Artifact::Output, &part(&[("log", "text")]));
         let output =
             |compression| Output { s3_output_path: "s3://bkt/out/".parse().unwrap(), kms_key_id: None, compression };
         let expected = BTreeMap::from(
@@ -242,19 +243,21 @@ mod tests {
         );
 
         // Each part has a header.
-        assert!((part(&[("model", "second"), ("only-2", "2")]).len() as u64..400).contains(&sent_bytes(run, &[2])));
-        assert_eq!(sent_bytes(run, &[4]), 0);
+        assert!(
+            (part(&[("model", "second"), ("only-2", "2")]).len() as u64..400).contains(&sent_bytes(run, &[Host(2)]))
+        );
+        assert_eq!(sent_bytes(run, &[Host(4)]), 0);
         let gzip = output(OutputCompression::Gzip);
         // Twice, as after a crash between storing and telling.
         for _ in 0..2 {
-            store(&objects, run, &[1, 2], &gzip, "job").unwrap();
+            store(&objects, run, &[Host(1), Host(2)], &gzip, "job").unwrap();
         }
         assert_eq!(model_uri(&gzip, "job"), "s3://bkt/out/job/output/model.tar.gz");
         assert_eq!(unpacked(&objects, "out/job/output/model.tar.gz"), expected);
         assert_eq!(unpacked(&objects, "out/job/output/output.tar.gz").len(), 1);
 
         let none = output(OutputCompression::None);
-        store(&objects, run, &[1, 2], &none, "plain").unwrap();
+        store(&objects, run, &[Host(1), Host(2)], &none, "plain").unwrap();
         assert_eq!(model_uri(&none, "plain"), "s3://bkt/out/plain/output/model/");
         for (path, content) in expected {
             let (_, mut file) = objects.read("bkt", &format!("out/plain/output/model/{path}")).unwrap();
@@ -264,7 +267,7 @@ mod tests {
         }
         objects.delete_bucket("bkt").unwrap_err();
         let error =
-            store(&objects, run, &[1], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job")
+            store(&objects, run, &[Host(1)], &Output { s3_output_path: "s3://gone/x".parse().unwrap(), ..none }, "job")
                 .unwrap_err();
         assert_eq!(error.to_string(), "could not store s3://gone/x/job/output/model/model");
     }
@@ -280,7 +283,7 @@ mod tests {
             kms_key_id: None,
             compression: OutputCompression::Gzip,
         };
-        store(&objects, temp.path(), &[1], &output, "job").unwrap();
+        store(&objects, temp.path(), &[Host(1)], &output, "job").unwrap();
         assert_eq!(unpacked(&objects, "job/output/model.tar.gz").len(), 0);
         assert_eq!(objects.get("bkt", "job/output/output.tar.gz").unwrap(), None);
     }

@@ -18,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use shoal_launch::{AllocationSpec, Watch};
 use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
-use shoal_plane::{AttemptId, JobName};
+use shoal_plane::{AttemptId, Host, JobName};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
@@ -123,11 +123,11 @@ pub(crate) struct Attempt {
     /// The agents' secret.
     pub(crate) token: String,
     /// By host number - 1. Each has a lock of its own: one that does not read delays no other.
-    hosts: Vec<Mutex<Host>>,
+    hosts: Vec<Mutex<HostState>>,
     /// The plan's file is durable.
     plan_is_synced: Mutex<bool>,
     /// GPUs of hosts that joined while the attempt ran: their assignments differ from the plan's.
-    joined: Mutex<BTreeMap<u32, Vec<u32>>>,
+    joined: Mutex<BTreeMap<Host, Vec<u32>>>,
     /// Whether its agents may be lost. Not while a warm instance is to connect: if it does not, the
     /// attempt gets a new one.
     is_watched: AtomicBool,
@@ -137,7 +137,7 @@ pub(crate) struct Attempt {
 
 /// Drives one host's link: the machine and its sockets.
 #[derive(Default)]
-struct Host {
+struct HostState {
     link: HostLink,
     connections: HashMap<ConnId, Connection>,
     waits_for_disk: bool,
@@ -151,7 +151,7 @@ struct Connection {
     admit: Option<mpsc::SyncSender<()>>,
 }
 
-impl Host {
+impl HostState {
     fn handle(&mut self, event: Event) {
         let closed = match &event {
             Event::Closed(conn) | Event::MirrorClosed(_, conn) => Some(*conn),
@@ -194,8 +194,8 @@ impl Attempt {
     }
 
     /// What a host's agent is to do; without the endpoint.
-    pub(crate) fn assignment(&self, host: u32) -> Assignment {
-        let mut assignment = self.plan.assignments[host as usize - 1].clone();
+    pub(crate) fn assignment(&self, host: Host) -> Assignment {
+        let mut assignment = self.plan.assignments[host.0 as usize - 1].clone();
         if let Some(gpus) = self.joined().get(&host) {
             join(&mut assignment, gpus);
         }
@@ -207,12 +207,12 @@ impl Attempt {
     ///
     /// # Errors
     /// The plan cannot be written.
-    pub(crate) fn add_hosts(&self, hosts: &[(u32, Vec<u32>)]) -> io::Result<()> {
+    pub(crate) fn add_hosts(&self, hosts: &[(Host, Vec<u32>)]) -> io::Result<()> {
         let mut joined = self.joined();
         joined.extend(hosts.iter().cloned());
         let mut plan = self.plan.clone();
         for (host, gpus) in &*joined {
-            join(&mut plan.assignments[*host as usize - 1], gpus);
+            join(&mut plan.assignments[host.0 as usize - 1], gpus);
         }
         hosts.iter().for_each(|(host, _)| self.host(*host).is_absent = false);
         // Facts about the attempt are durable already, so the plan must be, too.
@@ -229,19 +229,19 @@ impl Attempt {
         self.all_hosts().filter(|host| host.is_absent).count()
     }
 
-    fn joined(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u32>>> {
+    fn joined(&self) -> MutexGuard<'_, BTreeMap<Host, Vec<u32>>> {
         self.joined.lock().expect("no holder of this lock panics")
     }
 
     /// Closes the connections of a removed instance, waits until what they delivered is stored, and
     /// resets the host for the next instance.
-    pub(crate) fn clear_host(&self, host: u32) {
+    pub(crate) fn clear_host(&self, host: Host) {
         self.host(host).connections.values().for_each(|connection| connection.sender.close());
         let until = Instant::now() + LAST_STORED;
         while !self.host(host).connections.is_empty() && Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
-        *self.host(host) = Host { is_absent: true, ..Host::default() };
+        *self.host(host) = HostState { is_absent: true, ..HostState::default() };
     }
 
     /// One that waits for a warm instance.
@@ -249,7 +249,7 @@ impl Attempt {
         let hosts = self
             .hosts
             .iter()
-            .map(|_| Mutex::new(Host { link: HostLink::awaiting_instance(), ..Host::default() }))
+            .map(|_| Mutex::new(HostState { link: HostLink::awaiting_instance(), ..HostState::default() }))
             .collect();
         Self { hosts, is_watched: AtomicBool::new(false), ..self }
     }
@@ -288,7 +288,7 @@ impl Attempt {
         fs::rename(&draft, &path)?;
         for number in 2..=u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
             let sender = {
-                let host = self.host(number);
+                let host = self.host(Host(number));
                 host.link
                     .connected()
                     .and_then(|conn| host.connections.get(&conn))
@@ -324,7 +324,7 @@ impl Attempt {
     ///
     /// # Errors
     /// A newer connection has replaced it.
-    pub(crate) fn admit(&self, host: u32, conn: ConnId, sender: &AgentSender, hello: Event) -> io::Result<()> {
+    pub(crate) fn admit(&self, host: Host, conn: ConnId, sender: &AgentSender, hello: Event) -> io::Result<()> {
         let (admit, admitted) = mpsc::sync_channel(1);
         {
             let mut host = self.host(host);
@@ -335,7 +335,7 @@ impl Attempt {
     }
 
     /// Something happened on a connection of a host.
-    pub(crate) fn handle(&self, host: u32, event: Event) {
+    pub(crate) fn handle(&self, host: Host, event: Event) {
         self.host(host).handle(event);
     }
 
@@ -345,23 +345,23 @@ impl Attempt {
     }
 
     /// Whether the end of a host's process is reported at once.
-    pub(crate) fn is_end_news(&self, host: u32) -> bool {
+    pub(crate) fn is_end_news(&self, host: Host) -> bool {
         self.host(host).link.is_end_news()
     }
 
     /// Notes whether a host's reports cannot be stored; returns whether that is news.
-    pub(crate) fn waits_for_disk(&self, host: u32, waits: bool) -> bool {
+    pub(crate) fn waits_for_disk(&self, host: Host, waits: bool) -> bool {
         std::mem::replace(&mut self.host(host).waits_for_disk, waits) != waits
     }
 
     /// Whether a host was ordered to stop or may exit.
-    pub(crate) fn is_stopping(&self, host: u32) -> bool {
+    pub(crate) fn is_stopping(&self, host: Host) -> bool {
         self.host(host).link.is_stopping()
     }
 
     /// Time has passed in which the server read: how long each host has been silent, by number.
-    pub(crate) fn elapse(&self, time: Duration) -> Vec<(u32, Duration)> {
-        let hosts = (1..).zip(self.all_hosts()).filter(|(_, host)| !host.is_absent);
+    pub(crate) fn elapse(&self, time: Duration) -> Vec<(Host, Duration)> {
+        let hosts = Host::numbered().zip(self.all_hosts()).filter(|(_, host)| !host.is_absent);
         hosts.map(|(number, mut host)| (number, host.link.elapse(time))).collect()
     }
 
@@ -372,20 +372,20 @@ impl Attempt {
     }
 
     /// Gives an order that stands until the attempt is released.
-    pub(crate) fn order(&self, host: u32, order: Order) {
+    pub(crate) fn order(&self, host: Host, order: Order) {
         // A number of no host is a fault of the core, and no reason to panic here.
-        if (1..=self.hosts.len()).contains(&(host as usize)) {
+        if host.index().is_some_and(|index| index < self.hosts.len()) {
             self.handle(host, Event::Order(order));
         }
     }
 
     /// The same to all hosts.
     pub(crate) fn order_all(&self, order: &Order) {
-        (1..=self.allocation.instances).for_each(|host| self.order(host, order.clone()));
+        Host::all(self.allocation.instances).for_each(|host| self.order(host, order.clone()));
     }
 
     /// Requests once that a host's agent opens a connection for a visit.
-    pub(crate) fn visit(&self, host: u32, id: &str, visit: &Visit) -> Result<(), NoVisit> {
+    pub(crate) fn visit(&self, host: Host, id: &str, visit: &Visit) -> Result<(), NoVisit> {
         let sender = {
             let host = self.host(host);
             let conn = host.link.visited()?;
@@ -394,11 +394,11 @@ impl Attempt {
         sender.send(ToAgent::Visit { id: id.to_owned(), visit: visit.clone() }).map_err(|_| NoVisit::NotConnected)
     }
 
-    fn host(&self, number: u32) -> MutexGuard<'_, Host> {
-        self.hosts[number as usize - 1].lock().expect("no holder of this lock panics")
+    fn host(&self, host: Host) -> MutexGuard<'_, HostState> {
+        self.hosts[host.0 as usize - 1].lock().expect("no holder of this lock panics")
     }
 
-    fn all_hosts(&self) -> impl Iterator<Item = MutexGuard<'_, Host>> {
+    fn all_hosts(&self) -> impl Iterator<Item = MutexGuard<'_, HostState>> {
         self.hosts.iter().map(|host| host.lock().expect("no holder of this lock panics"))
     }
 }

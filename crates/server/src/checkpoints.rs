@@ -7,7 +7,7 @@ use std::{io, os::unix::net::UnixStream, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Hello, ToAgent, ToServer};
-use shoal_plane::{Command, InstanceReport};
+use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, FileReceiver, MirrorKind,
     file_receiver::{Event, Io},
@@ -53,14 +53,14 @@ impl Mirrors {
             return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
         };
         // Whatever ends this, the host's next connection is not kept waiting.
-        let _closing = Closing { attempt, host: hello.host, kind, conn };
+        let _closing = Closing { attempt, host: Host(hello.host), kind, conn };
         (|| {
-            attempt.admit(hello.host, conn, sender, host_link::Event::MirrorHello(kind, conn))?;
+            attempt.admit(Host(hello.host), conn, sender, host_link::Event::MirrorHello(kind, conn))?;
             let files = FileReceiver::new(kind == MirrorKind::Checkpoints);
             let mut files = Files {
                 mirrors: self,
                 attempt,
-                host: hello.host,
+                host: Host(hello.host),
                 kind,
                 place,
                 sender,
@@ -79,7 +79,7 @@ impl Mirrors {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                     read => read?,
                 }
-                attempt.handle(hello.host, host_link::Event::MirrorReceived(kind, conn));
+                attempt.handle(Host(hello.host), host_link::Event::MirrorReceived(kind, conn));
             }
         })()
     }
@@ -88,7 +88,7 @@ impl Mirrors {
 /// Reports the end of a connection when it is dropped.
 struct Closing<'a> {
     attempt: &'a Attempt,
-    host: u32,
+    host: Host,
     kind: MirrorKind,
     conn: ConnId,
 }
@@ -112,7 +112,7 @@ struct Incoming {
 struct Files<'a> {
     mirrors: &'a Mirrors,
     attempt: &'a Attempt,
-    host: u32,
+    host: Host,
     kind: MirrorKind,
     /// S3 bucket and prefix.
     place: &'a (String, String),

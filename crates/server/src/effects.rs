@@ -12,7 +12,7 @@ use serde_json::Value;
 use shoal_console::JobChanges;
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId};
+use shoal_plane::{Action, AttemptId, Host};
 use shoal_runtime::{
     host_link, lanes,
     recovery::serves_another,
@@ -115,7 +115,7 @@ impl Performer {
             Step::Add { hosts, nodes } => {
                 if let Some(running) = running {
                     let spec = AllocationSpec { nodes, ..self.allocations.with_token(&running.plan) };
-                    self.launcher.add(&spec, &hosts).map_err(|error| describe(&error))?;
+                    self.launcher.add(&spec, &numbers(&hosts)).map_err(|error| describe(&error))?;
                 }
             }
             Step::Connect(grant) => {
@@ -131,7 +131,7 @@ impl Performer {
                 return self.artifacts.store(&job, attempt, number, &hosts, write);
             }
             Step::EndInstances(hosts) => {
-                return Ok(running.map_or(Outcome::Done, |it| self.allocations.end_instances(it, &hosts)));
+                return Ok(running.map_or(Outcome::Done, |it| self.allocations.end_instances(it, &numbers(&hosts))));
             }
             Step::CloseLinks(hosts) => {
                 running.inspect(|running| hosts.iter().for_each(|host| running.clear_host(*host)));
@@ -244,13 +244,12 @@ impl Performer {
         }
     }
 
-    fn remove_instances(&self, running: &Attempt, hosts: &[u32]) {
+    fn remove_instances(&self, running: &Attempt, hosts: &[Host]) {
         let dir = &running.allocation.dir;
         for host in hosts {
-            let removed =
-                (self.remove_tree)(&dir.join(format!("algo-{host}"))).and_then(|()| parts::remove(dir, [*host]));
+            let removed = (self.remove_tree)(&dir.join(host.to_string())).and_then(|()| parts::remove(dir, [*host]));
             logged(dir, removed);
-            if let Err(error) = self.telemetry.forget_host(&running.plan.attempt, *host) {
+            if let Err(error) = self.telemetry.forget_host(&running.plan.attempt, host.0) {
                 tracing::error!("{error}");
             }
         }
@@ -322,4 +321,9 @@ fn logged(dir: &Path, removed: io::Result<()>) {
     if let Err(error) = removed {
         tracing::error!("{}: {error}", dir.display());
     }
+}
+
+/// As the launcher knows hosts.
+fn numbers(hosts: &[Host]) -> Vec<u32> {
+    hosts.iter().map(|host| host.0).collect()
 }

@@ -5,6 +5,7 @@
 //! comes again after a crash is recognised by its number; what was never acknowledged, such as a
 //! record cut short by a crash, is cut off.
 
+use shoal_plane::Host;
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
@@ -16,16 +17,16 @@ use shoal_link::Artifact;
 const HEADER: u64 = 12;
 
 /// Where the parts of one artifact of one host are kept.
-pub(crate) fn path(run_dir: &Path, host: u32, artifact: Artifact) -> PathBuf {
+pub(crate) fn path(run_dir: &Path, host: Host, artifact: Artifact) -> PathBuf {
     let name = match artifact {
         Artifact::Model => "model",
         Artifact::Output => "output",
     };
-    run_dir.join(format!("parts-{host}-{name}"))
+    run_dir.join(format!("parts-{}-{name}", host.0))
 }
 
 /// Removes the parts of these hosts.
-pub(crate) fn remove(run_dir: &Path, hosts: impl IntoIterator<Item = u32>) -> io::Result<()> {
+pub(crate) fn remove(run_dir: &Path, hosts: impl IntoIterator<Item = Host>) -> io::Result<()> {
     let of_host = |host| [Artifact::Model, Artifact::Output].map(|artifact| path(run_dir, host, artifact));
     hosts.into_iter().flat_map(of_host).try_for_each(|path| match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn parts_join_and_repeats_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let path = path(dir.path(), 1, Artifact::Model);
+        let path = path(dir.path(), Host(1), Artifact::Model);
         assert_eq!(joined(&path), b"");
         let mut writer = PartsWriter::open(&path, 0).unwrap();
         writer.append(4, b"one").unwrap();
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn a_record_cut_short_anywhere_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
-        let path = path(dir.path(), 1, Artifact::Output);
+        let path = path(dir.path(), Host(1), Artifact::Output);
         let mut writer = PartsWriter::open(&path, 1).unwrap();
         writer.append(1, b"whole").unwrap();
         let whole = std::fs::metadata(&path).unwrap().len();
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn what_was_not_acknowledged_is_written_again() {
         let dir = tempfile::tempdir().unwrap();
-        let path = path(dir.path(), 1, Artifact::Model);
+        let path = path(dir.path(), Host(1), Artifact::Model);
         let mut writer = PartsWriter::open(&path, 0).unwrap();
         writer.append(1, b"durable").unwrap();
         writer.append(2, b" lost by the disk").unwrap();
@@ -196,7 +197,7 @@ mod tests {
         for seed in 0..100 {
             let mut random = Random::new(seed);
             let dir = tempfile::tempdir().unwrap();
-            let path = path(dir.path(), 2, Artifact::Model);
+            let path = path(dir.path(), Host(2), Artifact::Model);
             let parts: Vec<Vec<u8>> = (0..8).map(|seq| vec![seq; [0, 1, 11, 12, 13, 300][random.below(6)]]).collect();
             // Parts are numbers 1 to 8. After each break the agent sends what is not acknowledged.
             let mut acked = 0;
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn a_file_that_ends_within_a_part_is_an_error_to_its_reader() {
         let dir = tempfile::tempdir().unwrap();
-        let path = path(dir.path(), 1, Artifact::Model);
+        let path = path(dir.path(), Host(1), Artifact::Model);
         let mut writer = PartsWriter::open(&path, 0).unwrap();
         writer.append(1, b"whole").unwrap();
         let whole = std::fs::read(&path).unwrap();
@@ -241,11 +242,11 @@ mod tests {
     fn only_the_parts_of_the_given_hosts_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         for (host, artifact) in [(1, Artifact::Model), (1, Artifact::Output), (11, Artifact::Model)] {
-            PartsWriter::open(&path(dir.path(), host, artifact), 0).unwrap();
+            PartsWriter::open(&path(dir.path(), Host(host), artifact), 0).unwrap();
         }
-        remove(dir.path(), [1, 2]).unwrap();
+        remove(dir.path(), Host::all(2)).unwrap();
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["parts-11-model"]);
-        remove(dir.path(), [1, 2]).expect("those that are gone are removed");
+        remove(dir.path(), Host::all(2)).expect("those that are gone are removed");
     }
 }

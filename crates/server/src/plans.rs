@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
 };
-use shoal_plane::{AttemptId, Capacity, Packing, TrialLaunch};
+use shoal_plane::{AttemptId, Capacity, Host, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
 use shoal_store::Rows;
 use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
@@ -42,9 +42,9 @@ impl Plans {
         let image = image_of(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
-        let mut trees: Vec<BTreeMap<u32, PathBuf>> = Vec::with_capacity(request.channels.len());
+        let mut trees: Vec<BTreeMap<Host, PathBuf>> = Vec::with_capacity(request.channels.len());
         for channel in &request.channels {
-            let hosts = Vec::from_iter((1..=instances).filter(|host| is_for(channel, &groups, *host)));
+            let hosts = Vec::from_iter(Host::all(instances).filter(|host| is_for(channel, &groups, *host)));
             let made = self.trees.prepare(attempt, channel, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
             trees.push(hosts.into_iter().zip(made).collect());
         }
@@ -58,7 +58,7 @@ impl Plans {
                     .map(|tree| self.trees.input(&tree)),
             }),
         };
-        let hosts: Vec<String> = (1..=instances).map(|host| format!("algo-{host}")).collect();
+        let hosts: Vec<String> = Host::all(instances).map(|host| host.to_string()).collect();
         let (mut python, mut root) = (None, None);
         let own = || -> Result<Program, String> {
             let (entrypoint, arguments) = (request.algorithm.entrypoint.clone(), request.algorithm.arguments.clone());
@@ -98,12 +98,12 @@ impl Plans {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
-        let assignments = (1..=instances)
+        let assignments = Host::all(instances)
             .map(|host| Assignment {
                 job_name: request.name.clone(),
                 job_arn: arn::training_job(&self.region, &self.account, &request.name),
                 region: self.region.clone(),
-                host,
+                host: host.0,
                 hosts: hosts.clone(),
                 instance_type: group_of(&groups, host)
                     .map_or(&request.resources.instance_type, |group| &group.instance_type)
@@ -130,7 +130,7 @@ impl Plans {
                 root: root.clone(),
                 metric_definitions: metric_definitions.clone(),
                 // A trial's objective is the first host's alone.
-                objective: objective(request).filter(|_| host == 1),
+                objective: objective(request).filter(|_| host == Host::FIRST),
                 limits: Limits {
                     memory_bytes: placement.share(host).memory_bytes,
                     together_bytes: together_bytes(&self.capacity, placement.node(host)),
@@ -140,7 +140,7 @@ impl Plans {
                     // Built-in algorithms write their model and little else.
                     disk_bytes: Some(u64::from(request.resources.volume_gb) << 30)
                         .filter(|_| !matches!(program, Program::Builtin { .. })),
-                    gpus: placement.gpus.get(host as usize - 1).cloned().unwrap_or_default(),
+                    gpus: host.index().and_then(|index| placement.gpus.get(index)).cloned().unwrap_or_default(),
                 },
                 endpoint: None,
                 // Built-in algorithms connect to nothing outside, so they get no proxy.
@@ -226,22 +226,22 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
 
 /// The request's instance groups, with their hosts.
 fn groups(resources: &Resources) -> Vec<InstanceGroup> {
-    let mut hosts = 1..=resources.instance_count;
+    let mut hosts = Host::all(resources.instance_count);
     let group = |it: &shoal_wire::InstanceGroup| InstanceGroup {
         name: it.name.clone(),
         instance_type: it.instance_type.clone(),
-        hosts: hosts.by_ref().take(it.instance_count as usize).map(|host| format!("algo-{host}")).collect(),
+        hosts: hosts.by_ref().take(it.instance_count as usize).map(|host| host.to_string()).collect(),
     };
     resources.instance_groups.iter().map(group).collect()
 }
 
-fn group_of(groups: &[InstanceGroup], host: u32) -> Option<&InstanceGroup> {
-    let name = format!("algo-{host}");
+fn group_of(groups: &[InstanceGroup], host: Host) -> Option<&InstanceGroup> {
+    let name = host.to_string();
     groups.iter().find(|group| group.hosts.contains(&name))
 }
 
 /// Whether an instance has the channel.
-fn is_for(channel: &Channel, groups: &[InstanceGroup], host: u32) -> bool {
+fn is_for(channel: &Channel, groups: &[InstanceGroup], host: Host) -> bool {
     channel.instance_groups.is_empty()
         || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
 }
@@ -328,10 +328,10 @@ mod tests {
         let groups = groups(&request.resources);
         let hosts: Vec<_> = groups.iter().map(|group| (group.name.as_str(), group.hosts.join(" "))).collect();
         assert_eq!(hosts, [("big", "algo-1".to_owned()), ("small", "algo-2 algo-3".to_owned())]);
-        let types = (1..=4).map(|host| group_of(&groups, host).map(|group| group.instance_type.as_str()));
+        let types = (1..=4).map(|host| group_of(&groups, Host(host)).map(|group| group.instance_type.as_str()));
         assert_eq!(Vec::from_iter(types), [Some("ml.m5.xlarge"), Some("ml.m5.large"), Some("ml.m5.large"), None]);
         let of = |channel: usize| {
-            (1..=3).filter(|host| is_for(&request.channels[channel], &groups, *host)).collect::<Vec<u32>>()
+            (1..=3).filter(|host| is_for(&request.channels[channel], &groups, Host(*host))).collect::<Vec<u32>>()
         };
         assert_eq!([of(0), of(1), of(2)], [vec![1, 2, 3], vec![2, 3], vec![1, 2, 3]]);
     }

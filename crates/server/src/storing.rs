@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 use shoal_runtime::steps::{Outcome, WritePolicy};
 use shoal_store::{DataDir, Objects, RESERVE_STEP_BYTES, ResourceKind, Rows};
 
@@ -25,7 +25,7 @@ impl Storing {
         job: &str,
         attempt: &AttemptId,
         number: u32,
-        hosts: &[u32],
+        hosts: &[Host],
         write: WritePolicy,
     ) -> Result<Outcome, String> {
         let request = requests::of_training_job(&*self.rows, job)?;

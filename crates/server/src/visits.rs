@@ -12,7 +12,7 @@ use std::{
 };
 
 use shoal_link::{Decoder, Frame, Hello, Stream, ToAgent, ToServer, VisitEnd};
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 use shoal_runtime::{
     ConnId, Visit,
     visit::{Event, Io, RequestId},
@@ -35,7 +35,7 @@ pub(crate) struct Visits(Mutex<HashMap<String, Arc<Session>>>);
 #[derive(Debug)]
 pub(crate) struct Session {
     attempt: AttemptId,
-    host: u32,
+    host: Host,
     state: Mutex<State>,
     /// For the thread that reads the agent's connection.
     changed: Condvar,
@@ -88,7 +88,7 @@ impl Drop for Request<'_> {
 
 impl Visits {
     /// A visit that waits for its agent.
-    pub(crate) fn open(&self, id: &str, attempt: &AttemptId, host: u32) -> Arc<Session> {
+    pub(crate) fn open(&self, id: &str, attempt: &AttemptId, host: Host) -> Arc<Session> {
         let now = clock::now();
         let state = State {
             machine: Visit::new(now),
@@ -124,7 +124,8 @@ impl Visits {
         down: &AgentSender,
         decoder: Decoder,
     ) -> io::Result<()> {
-        let found = self.get(id).filter(|session| *session.attempt == hello.attempt && session.host == hello.host);
+        let found =
+            self.get(id).filter(|session| *session.attempt == hello.attempt && session.host == Host(hello.host));
         let refused = || down.send(ToAgent::Refused { reason: format!("nobody waits for visit {id}") });
         let Some(session) = found else { return refused() };
         // Who does not take its input is waited for: the client is told to come again meanwhile.

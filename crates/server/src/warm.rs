@@ -8,7 +8,7 @@ use std::{fs, io, path::Path, time::Duration};
 
 use serde_json::Value;
 use shoal_link::{Assignment, Limits, Order, Program};
-use shoal_plane::TuningName;
+use shoal_plane::{Host, TuningName};
 use shoal_runtime::warm_pool::{AllocationId, ReusePolicy};
 use shoal_store::{ResourceKind, Rows};
 use shoal_wire::CreateTrainingJob;
@@ -108,7 +108,7 @@ pub(crate) fn remove_plan(dir: &Path, hosts: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    parts::remove(dir, 1..=hosts)?;
+    parts::remove(dir, Host::all(hosts))?;
     fs::remove_file(dir.join(Plan::FILE))
 }
 

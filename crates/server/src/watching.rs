@@ -8,7 +8,7 @@ use std::{
 };
 
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, Watch};
-use shoal_plane::{AttemptId, Command, InstanceReport};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport};
 use shoal_runtime::{Loss, losses};
 use tokio::{
     sync::mpsc,
@@ -154,17 +154,17 @@ impl Watcher {
                 Loss::Silent(silence) => {
                     let seconds = silence.as_secs();
                     let what = "it was stopped, or its machine hangs, and what runs there is ended";
-                    self.lose(attempt, host, format!("the agent of algo-{host} was silent for {seconds} s: {what}"));
+                    self.lose(attempt, host, format!("the agent of {host} was silent for {seconds} s: {what}"));
                 }
             }
         }
     }
 
-    fn lose_ended(&self, attempt: &Attempt, host: u32) {
-        let log = attempt.allocation.dir.join(format!("agent-{host}.log"));
+    fn lose_ended(&self, attempt: &Attempt, host: Host) {
+        let log = attempt.allocation.dir.join(format!("agent-{}.log", host.0));
         let output = fs::read(log).unwrap_or_default();
         let last = last_line(&output).map_or_else(String::new, |line| format!(": {line}"));
-        self.lose(attempt, host, format!("the agent of algo-{host} ended without a report{last}"));
+        self.lose(attempt, host, format!("the agent of {host} ended without a report{last}"));
     }
 
     /// Returns whether the core took it; if not, the next look reports it.
@@ -181,7 +181,7 @@ impl Watcher {
         true
     }
 
-    fn lose(&self, attempt: &Attempt, host: u32, reason: String) {
+    fn lose(&self, attempt: &Attempt, host: Host, reason: String) {
         let report = InstanceReport::Lost { reason };
         let command = Command::InstanceReported { attempt: attempt.plan.attempt.clone(), host, report };
         if let Err(refusal) = self.core.tell(command) {
@@ -198,10 +198,10 @@ fn last_line(output: &[u8]) -> Option<String> {
 }
 
 /// Hosts of an attempt whose process has ended.
-fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<u32> {
+fn lost(attempt: &Attempt, status: &AllocationStatus) -> Vec<Host> {
     match status {
-        AllocationStatus::Running { lost } => lost.clone(),
-        AllocationStatus::Ended => (1..=attempt.allocation.instances).collect(),
+        AllocationStatus::Running { lost } => lost.iter().copied().map(Host).collect(),
+        AllocationStatus::Ended => Host::all(attempt.allocation.instances).collect(),
         AllocationStatus::Unknown | AllocationStatus::Queued { .. } => Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 //! it.
 
 use shoal_link::{Frame, Order, Phase, ReportBody, ToServer};
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 use shoal_runtime::sign_interval;
 
 use crate::{
@@ -47,9 +47,9 @@ impl Simulation {
     }
 
     /// What runs on a host of an attempt.
-    pub(crate) fn program_of(&self, attempt: &AttemptId, host: u32) -> Option<(Program, Option<Units>)> {
+    pub(crate) fn program_of(&self, attempt: &AttemptId, host: Host) -> Option<(Program, Option<Units>)> {
         match self.jobs.iter().find(|job| self.owner(attempt) == Some(&job.name)) {
-            Some(job) => Some((job.hosts.get((host as usize).checked_sub(1)?)?.clone(), None)),
+            Some(job) => Some((job.hosts.get(host.index()?)?.clone(), None)),
             None => self.trial_program(attempt).map(|(program, units)| (program, Some(units))),
         }
     }
@@ -205,7 +205,9 @@ impl Simulation {
             }
             Down::Order(Order::Stop { .. }) => self.receive_stop(&process),
             Down::Order(Order::Leave { notice_s, .. }) => self.receive_leave(&process, notice_s),
-            Down::Order(Order::Members { hosts }) => self.receive_members(&process, hosts),
+            Down::Order(Order::Members { hosts }) => {
+                self.receive_members(&process, hosts.into_iter().map(Host).collect());
+            }
             Down::Order(Order::Freeze) => {
                 if let Some(units) = &mut agent.units {
                     units.frozen = true;

@@ -284,11 +284,11 @@ impl Simulation {
         let mut hosts = BTreeSet::new();
         for ((allocation, host), agent) in &self.agents {
             if agent.twins > 0 {
-                return Err(format!("host {host} of {allocation} was started twice"));
+                return Err(format!("{host} of {allocation} was started twice"));
             }
             let Some(attempt) = agent.attempt.as_ref().filter(|_| !agent.is_gone()) else { continue };
             if !hosts.insert((attempt, *host)) {
-                return Err(format!("host {host} of {attempt} runs twice"));
+                return Err(format!("{host} of {attempt} runs twice"));
             }
             let Some(job) = self.owner(attempt) else { continue };
             if let Some(other) = attempts.insert(job, attempt)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{JobName, JobStatus, SecondaryStatus, StudyRecord};
+use shoal_plane::{Host, JobName, JobStatus, SecondaryStatus, StudyRecord};
 
 use crate::{
     Coverage,
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     /// `FinalMetricDataList`.
     pub(crate) metrics: Vec<(String, f64)>,
     /// Hosts whose model is stored.
-    pub(crate) model: Vec<u32>,
+    pub(crate) model: Vec<Host>,
     /// Lines of each host in the last attempt.
     pub(crate) lines: Vec<Vec<u32>>,
     kind: Kind,
@@ -65,7 +65,7 @@ pub(crate) fn of(world: &Simulation, job: &Job) -> Outcome {
     let lines_of = |host| world.disk.lines.get(&(attempt.clone(), host)).cloned().unwrap_or_default();
     let index = world.jobs.iter().position(|other| other.name == job.name).expect("it is one of them");
     let mut ours = world.disk.lines.iter().filter(|((attempt, _), _)| world.owner(attempt) == Some(&job.name));
-    let hosts = 1..=job.spec.instances;
+    let hosts = Host::all(job.spec.instances);
     Outcome {
         status: row.map(|row| row.status),
         secondary: row.map(|row| row.secondary),
@@ -98,13 +98,13 @@ pub(crate) fn of(world: &Simulation, job: &Job) -> Outcome {
 }
 
 /// The beginning of what is said of a host that ends so.
-fn own_failure(host: u32, is_alone: bool, end: End) -> Option<String> {
+fn own_failure(host: Host, is_alone: bool, end: End) -> Option<String> {
     match end {
         End::Exit(0) | End::Never => None,
         End::Exit(_) if is_alone => Some("AlgorithmError: ".to_owned()),
-        End::Exit(_) => Some(format!("AlgorithmError: algo-{host}: ")),
-        End::Signal(_) => Some(format!("AlgorithmError: algo-{host} was killed by ")),
-        End::OutOfMemory => Some(format!("AlgorithmError: algo-{host} ran out of memory ")),
+        End::Exit(_) => Some(format!("AlgorithmError: {host}: ")),
+        End::Signal(_) => Some(format!("AlgorithmError: {host} was killed by ")),
+        End::OutOfMemory => Some(format!("AlgorithmError: {host} ran out of memory ")),
     }
 }
 
@@ -164,7 +164,8 @@ fn may_be(actual: &Outcome, expected: &Outcome, anything_died: bool) -> bool {
 /// A job that was stopped while it ran has what its hosts left, unless one of them died or nobody
 /// was there to take it.
 fn is_stored(actual: &Outcome) -> bool {
-    let is_whole = if actual.elastic { actual.model.contains(&1) } else { actual.model.len() == actual.lines.len() };
+    let is_whole =
+        if actual.elastic { actual.model.contains(&Host::FIRST) } else { actual.model.len() == actual.lines.len() };
     actual.touched || actual.away || !actual.ran || is_whole
 }
 
@@ -176,12 +177,12 @@ fn is_complete(actual: &Outcome, expected: &Outcome) -> bool {
             (metric, outcome.lines[0].clone(), outcome.failure_reason.clone())
         };
         return actual.status == Some(JobStatus::Completed)
-            && actual.model.contains(&1)
+            && actual.model.contains(&Host::FIRST)
             && seen(actual) == seen(expected);
     }
     let hosts = u32::try_from(actual.lines.len()).expect("few hosts");
     let seen = |outcome: &Outcome| (outcome.metrics.clone(), outcome.lines.clone(), outcome.failure_reason.clone());
     actual.status == Some(JobStatus::Completed)
-        && actual.model == (1..=hosts).collect::<Vec<_>>()
+        && actual.model == Host::all(hosts).collect::<Vec<_>>()
         && seen(actual) == seen(expected)
 }

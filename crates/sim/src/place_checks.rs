@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{Action, AttemptId, Event, Fact, InstancePhase, JobStatus};
+use shoal_plane::{Action, AttemptId, Event, Fact, Host, InstancePhase, JobStatus};
 
 use crate::{
     state::places::{Place, Places},
@@ -55,7 +55,7 @@ impl Simulation {
             Fact::InstancesCleared { hosts, .. } => {
                 hosts.iter().for_each(|host| places.set(*host, Place::Empty));
                 if let Some(host) = hosts.iter().find(|host| self.processes.is_alive(&(attempt.clone(), **host))) {
-                    return broken(format!("the capacity of host {host} of {attempt} is free, and its process lives"));
+                    return broken(format!("the capacity of {host} of {attempt} is free, and its process lives"));
                 }
             }
             Fact::AttemptFailed { reason, .. } => return self.check_loss(&attempt, reason),
@@ -98,10 +98,10 @@ impl Simulation {
     }
 
     /// A process is about to be started.
-    pub(crate) fn check_place(&self, attempt: &AttemptId, host: u32) -> Step {
-        let place = self.places.get(attempt).map(|places| places.places[host as usize - 1]);
+    pub(crate) fn check_place(&self, attempt: &AttemptId, host: Host) -> Step {
+        let place = self.places.get(attempt).map(|places| places.places[host.0 as usize - 1]);
         if place == Some(Place::Empty) {
-            broken(format!("host {host} of {attempt} is started, and it was not requested"))
+            broken(format!("{host} of {attempt} is started, and it was not requested"))
         } else {
             Ok(())
         }
@@ -127,7 +127,7 @@ impl Simulation {
                 if let Some(members) = agent.known_members(self.now.saturating_sub(QUIET_MS))
                     && *members != hosts
                 {
-                    return broken(format!("host {host} of {attempt} knows of {members:?} instead of {hosts:?}"));
+                    return broken(format!("{host} of {attempt} knows of {members:?} instead of {hosts:?}"));
                 }
             }
         }

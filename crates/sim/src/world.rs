@@ -15,7 +15,7 @@ use crate::{
     state::{
         agent::Agent,
         clients::{Client, Tuner},
-        disk::{Disk, Host},
+        disk::{AttemptHost, Disk},
         events::SimEvent,
         memory::Memory,
         network::Connection,
@@ -74,7 +74,7 @@ pub(crate) struct Simulation {
     pub(crate) parallel: BTreeMap<TuningName, u32>,
     pub(crate) disk: Disk,
     /// Checkpoint files that have a receipt in the journal.
-    pub(crate) receipts: BTreeSet<(Host, String)>,
+    pub(crate) receipts: BTreeSet<(AttemptHost, String)>,
     pub(crate) processes: Processes,
     pub(crate) capacity: Capacity,
     pub(crate) nodes: Nodes,

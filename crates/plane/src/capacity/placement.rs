@@ -1,5 +1,6 @@
 //! What each instance of a job gets, and on which node it is.
 
+use crate::Host;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -58,30 +59,30 @@ impl Placement {
         std::iter::once(first).chain(self.others.iter().copied())
     }
 
-    /// What an instance gets, by its number from 1.
-    pub fn share(&self, host: u32) -> Share {
+    /// What an instance gets.
+    pub fn share(&self, host: Host) -> Share {
         let mut last = 0;
         let of_host = self.shares().find(|share| {
             last += share.instances;
-            host <= last
+            host.0 <= last
         });
         of_host.unwrap_or_else(|| self.shares().last().expect("the first group is always there"))
     }
 
-    /// The name of the node on which an instance is, by its number from 1.
-    pub fn node(&self, host: u32) -> &str {
-        let name = (host as usize).checked_sub(1).and_then(|index| self.nodes.get(index));
+    /// The name of the node on which an instance is.
+    pub fn node(&self, host: Host) -> &str {
+        let name = host.index().and_then(|index| self.nodes.get(index));
         name.map_or(Node::LOCAL, String::as_str)
     }
 
-    /// Numbers of the instances, from 1.
-    pub(crate) fn hosts(&self) -> std::ops::RangeInclusive<u32> {
-        1..=count(self.gpus.len())
+    /// All instances, in order.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = Host> + use<> {
+        Host::all(count(self.gpus.len()))
     }
 
     /// An instance is on a node.
-    pub(crate) fn set_node(&mut self, host: u32, node: &str) {
-        if let Some(name) = (host as usize).checked_sub(1).and_then(|index| self.nodes.get_mut(index)) {
+    pub(crate) fn set_node(&mut self, host: Host, node: &str) {
+        if let Some(name) = host.index().and_then(|index| self.nodes.get_mut(index)) {
             node.clone_into(name);
         }
     }
@@ -116,12 +117,11 @@ impl Placement {
     /// so that the instances that start together never count on more than there are; one at least.
     /// Instances of a group count on the same number, though they are on several nodes.
     pub(crate) fn share_cores(&mut self, node: impl Fn(&str) -> (u32, u64)) {
-        let mut host = 0;
+        let mut hosts = self.hosts();
         let shares = Vec::from_iter(self.shares());
         let capped = Vec::from_iter(shares.iter().map(|share| {
-            let of_group = host + 1..=host + share.instances;
-            host += share.instances;
-            let of_host = |host: u32| {
+            let of_group = hosts.by_ref().take(share.instances as usize);
+            let of_host = |host: Host| {
                 let (cpus, weight) = node(self.node(host));
                 let part = u64::from(cpus) * u64::from(share.cpu_weight) / weight.max(1);
                 u32::try_from(part.max(1)).unwrap_or(u32::MAX)

@@ -22,7 +22,7 @@ use super::{
     timers::Timer,
 };
 use crate::{
-    AttemptId, Time,
+    AttemptId, Host, Time,
     capacity::{Resources, by_node, divided},
     limits::{LEAVE_NOTICE_S, MAX_REPLACE_PAUSE_S, REPLACE_PAUSE_S, UNANSWERED_S},
 };
@@ -32,31 +32,32 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ElasticOrder {
     /// Their programs are to end, after a notice.
-    Interrupt { hosts: Vec<u32> },
+    Interrupt { hosts: Vec<Host> },
     /// What is left of these instances is to be removed.
-    Clear { hosts: Vec<u32> },
+    Clear { hosts: Vec<Host> },
     /// The present members, for each of them.
-    Members { hosts: Vec<u32> },
+    Members { hosts: Vec<Host> },
 }
 
 impl Attempt {
     /// What it holds of each node: of its placement, what its instances that are there hold.
     pub(crate) fn held(&self) -> Vec<(&str, Resources)> {
         // GPUs of absent instances are not in the placement.
-        let present = (1..).zip(&self.instances).zip(self.placement.holds()).filter(|((_, it), _)| it.is_present());
+        let present =
+            Host::numbered().zip(&self.instances).zip(self.placement.holds()).filter(|((_, it), _)| it.is_present());
         by_node(present.map(|((host, _), amount)| (self.placement.node(host), amount)))
     }
 
     /// Memory that it uses in all as its instances that are there are taken to use it, by node: in
     /// proportion to their limits.
     pub(crate) fn memory_by_node(&self, bytes: u64) -> Vec<(&str, Resources)> {
-        let (hosts, limits): (Vec<_>, Vec<_>) = (1..)
+        let (hosts, limits): (Vec<_>, Vec<_>) = Host::numbered()
             .zip(&self.instances)
             .zip(self.placement.limits())
             .filter(|((_, instance), _)| instance.is_present())
             .map(|((host, _), limit)| (host, limit))
             .unzip();
-        let of_host = |(host, memory_bytes): (u32, u64)| {
+        let of_host = |(host, memory_bytes): (Host, u64)| {
             (self.placement.node(host), Resources { memory_bytes, ..Resources::default() })
         };
         by_node(hosts.into_iter().zip(divided(bytes, &limits)).map(of_host))
@@ -64,7 +65,7 @@ impl Attempt {
 
     /// Some of its instances are on this node.
     pub(crate) fn is_on(&self, node: &str) -> bool {
-        (1..).zip(&self.instances).any(|(host, it)| it.is_present() && self.placement.node(host) == node)
+        Host::numbered().zip(&self.instances).any(|(host, it)| it.is_present() && self.placement.node(host) == node)
     }
 
     /// What each instance holds, where there is one group, with the GPUs of the first.
@@ -75,13 +76,13 @@ impl Attempt {
     }
 
     /// The same on the nodes of these instances.
-    pub(crate) fn of_hosts(&self, hosts: &[u32]) -> Vec<(&str, Resources)> {
+    pub(crate) fn of_hosts(&self, hosts: &[Host]) -> Vec<(&str, Resources)> {
         let each = self.of_each();
         by_node(hosts.iter().map(|host| (self.placement.node(*host), each)))
     }
 
     /// Instances that are added to others that run, and have not reported.
-    pub(crate) fn joining(&self) -> Vec<u32> {
+    pub(crate) fn joining(&self) -> Vec<Host> {
         if self.complete { self.hosts(|instance| *instance == Instance::Starting) } else { Vec::new() }
     }
 
@@ -92,8 +93,8 @@ impl Attempt {
 
     /// Of these instances, those that are being removed and were lost, and those that were taken
     /// away.
-    pub(crate) fn cleared(&self, hosts: &[u32]) -> (Vec<u32>, Vec<u32>) {
-        let is = |host: u32, lost: bool| self.instance(host) == Some(&Instance::Clearing { is_lost: lost });
+    pub(crate) fn cleared(&self, hosts: &[Host]) -> (Vec<Host>, Vec<Host>) {
+        let is = |host: Host, lost: bool| self.instance(host) == Some(&Instance::Clearing { is_lost: lost });
         let those = |lost: bool| hosts.iter().copied().filter(|host| is(*host, lost)).collect();
         (those(true), those(false))
     }
@@ -105,12 +106,12 @@ impl Attempt {
     }
 
     /// Empty places whose pause is over.
-    pub(crate) fn rested_places(&self, now: Time) -> Vec<u32> {
+    pub(crate) fn rested_places(&self, now: Time) -> Vec<Host> {
         self.hosts(|instance| matches!(instance, Instance::Absent { until: Some(until) } if *until <= now))
     }
 
     /// Numbers of the instances that count.
-    pub(crate) fn members(&self) -> Vec<u32> {
+    pub(crate) fn members(&self) -> Vec<Host> {
         self.hosts(Instance::is_member)
     }
 }
@@ -124,7 +125,7 @@ impl Gang {
     }
 
     /// Members that are lost, if the others are enough.
-    pub(crate) fn losses(&self, attempt: &Attempt) -> Vec<u32> {
+    pub(crate) fn losses(&self, attempt: &Attempt) -> Vec<Host> {
         let Some(least) = self.least(attempt) else { return Vec::new() };
         let has_failed = |instance: &Instance| matches!(instance, Instance::Ended { end, .. } if self.is_failure(end));
         let mut lost = attempt.hosts(|instance| matches!(instance, Instance::Lost { .. }) || has_failed(instance));
@@ -132,17 +133,17 @@ impl Gang {
             attempt.joined.contains(host) || matches!(attempt.instance(*host), Some(Instance::Lost { .. }))
         });
         let left = attempt.members().len() - lost.len();
-        if lost.contains(&1) || left < least as usize { Vec::new() } else { lost }
+        if lost.contains(&Host::FIRST) || left < least as usize { Vec::new() } else { lost }
     }
 
     /// Added members of no use any more: the first instance's program has ended well, and theirs
     /// failed, has not started, or is the last to run.
-    pub(crate) fn latecomers(&self, attempt: &Attempt) -> Vec<u32> {
+    pub(crate) fn latecomers(&self, attempt: &Attempt) -> Vec<Host> {
         if !self.is_done(attempt) {
             return Vec::new();
         }
         let is_stored =
-            |host: &u32| attempt.joined.contains(host) || attempt.instance(*host) == Some(&Instance::Uploaded);
+            |host: &Host| attempt.joined.contains(host) || attempt.instance(*host) == Some(&Instance::Uploaded);
         let are_others_stored = attempt.members().iter().all(is_stored);
         let mut late = attempt.hosts(|instance| match instance {
             Instance::Starting | Instance::Downloading => true,
@@ -159,16 +160,16 @@ impl Gang {
             Instance::Ended { end, .. } => !self.is_failure(end),
             instance => *instance == Instance::Uploaded,
         };
-        self.least(attempt).is_some() && attempt.instance(1).is_some_and(has_ended_well)
+        self.least(attempt).is_some() && attempt.instance(Host::FIRST).is_some_and(has_ended_well)
     }
 
     /// Whether the gang survives that this instance failed or was lost.
-    pub(crate) fn survives(&self, attempt: &Attempt, host: u32) -> bool {
+    pub(crate) fn survives(&self, attempt: &Attempt, host: Host) -> bool {
         self.losses(attempt).contains(&host) || self.latecomers(attempt).contains(&host)
     }
 
     /// Members that can be taken away, the youngest places first: none of them has ended.
-    pub(crate) fn dispensable(&self, attempt: &Attempt) -> Vec<u32> {
+    pub(crate) fn dispensable(&self, attempt: &Attempt) -> Vec<Host> {
         let Some(least) = self.least(attempt) else { return Vec::new() };
         let members = attempt.members();
         if attempt.any(|instance| instance.is_member() && instance.over()) {
@@ -179,7 +180,7 @@ impl Gang {
     }
 
     /// Empty places in which instances may start.
-    pub(crate) fn vacancies(&self, attempt: &Attempt) -> Vec<u32> {
+    pub(crate) fn vacancies(&self, attempt: &Attempt) -> Vec<Host> {
         if self.least(attempt).is_none() || attempt.any(|instance| instance.is_member() && instance.over()) {
             return Vec::new();
         }
@@ -202,7 +203,7 @@ impl Gang {
     }
 
     /// Instances that have not left in time.
-    pub(crate) fn overdue(&self, attempt: &Attempt, now: Time) -> Vec<u32> {
+    pub(crate) fn overdue(&self, attempt: &Attempt, now: Time) -> Vec<Host> {
         attempt.hosts(|instance| matches!(instance, Instance::Leaving { since } if self.leave_deadline(*since) <= now))
     }
 
@@ -224,12 +225,12 @@ impl Gang {
     }
 
     /// These instances are to leave. Returns whether any of them was a member.
-    pub(crate) fn interrupt_instances(&mut self, at: Time, attempt: &AttemptId, hosts: &[u32]) -> bool {
+    pub(crate) fn interrupt_instances(&mut self, at: Time, attempt: &AttemptId, hosts: &[Host]) -> bool {
         self.move_instances(attempt, hosts, |instance| instance.is_member().then_some(Instance::Leaving { since: at }))
     }
 
     /// What is left of these instances is removed. Returns whether any of them was there.
-    pub(crate) fn vacate(&mut self, attempt: &AttemptId, hosts: &[u32]) -> bool {
+    pub(crate) fn vacate(&mut self, attempt: &AttemptId, hosts: &[Host]) -> bool {
         let Some(current) = self.current(attempt) else { return false };
         let lost = current.hosts(|instance| matches!(instance, Instance::Lost { .. } | Instance::Ended { .. }));
         let newly_lost = hosts.iter().filter(|host| lost.contains(host)).count();
@@ -242,7 +243,7 @@ impl Gang {
     }
 
     /// Nothing is left of these instances. Returns whether they were being removed.
-    pub(crate) fn empty_places(&mut self, attempt: &AttemptId, hosts: &[u32], until: Option<Time>) -> bool {
+    pub(crate) fn empty_places(&mut self, attempt: &AttemptId, hosts: &[Host], until: Option<Time>) -> bool {
         let moved = self.move_instances(attempt, hosts, |instance| match instance {
             Instance::Clearing { .. } => Some(Instance::Absent { until }),
             _ => None,
@@ -258,7 +259,7 @@ impl Gang {
     }
 
     /// Instances may start in these places from now on.
-    pub(crate) fn end_pause(&mut self, attempt: &AttemptId, hosts: &[u32]) -> bool {
+    pub(crate) fn end_pause(&mut self, attempt: &AttemptId, hosts: &[Host]) -> bool {
         self.move_instances(attempt, hosts, |instance| match instance {
             Instance::Absent { until: Some(_) } => Some(Instance::Absent { until: None }),
             _ => None,
@@ -270,7 +271,7 @@ impl Gang {
     pub(crate) fn fill_places(
         &mut self,
         attempt: &AttemptId,
-        hosts: &[u32],
+        hosts: &[Host],
         gpus: &[Vec<u32>],
         nodes: &[String],
     ) -> bool {
@@ -281,7 +282,9 @@ impl Gang {
                 if let Some(node) = nodes.get(place) {
                     current.placement.set_node(*host, node);
                 }
-                current.placement.gpus[*host as usize - 1].clone_from(gpus);
+                if let Some(of_host) = host.index().and_then(|index| current.placement.gpus.get_mut(index)) {
+                    of_host.clone_from(gpus);
+                }
                 current.joined.insert(*host);
             }
         }
@@ -291,7 +294,7 @@ impl Gang {
     fn move_instances(
         &mut self,
         attempt: &AttemptId,
-        hosts: &[u32],
+        hosts: &[Host],
         next: impl Fn(&Instance) -> Option<Instance>,
     ) -> bool {
         let Some(current) = self.current(attempt) else { return false };

@@ -13,7 +13,7 @@ use super::{
     Gang,
     instances::{Attempt, Instance},
 };
-use crate::{RankEnd, Time};
+use crate::{Host, RankEnd, Time};
 
 pub(crate) const SIGKILL: i32 = 9;
 
@@ -21,13 +21,13 @@ pub(crate) const SIGKILL: i32 = 9;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Failure<'a> {
     /// A program ended: badly, or at all where it was to serve.
-    Program { host: u32, end: &'a RankEnd },
+    Program { host: Host, end: &'a RankEnd },
     /// An instance is gone, and not through its program.
-    Lost { host: u32, reason: &'a str },
+    Lost { host: Host, reason: &'a str },
     /// No instance reported in time.
     NotLaunched,
     /// These hosts did not upload their artifacts in time.
-    NotUploaded { hosts: Vec<u32> },
+    NotUploaded { hosts: Vec<Host> },
 }
 
 impl Gang {
@@ -38,18 +38,19 @@ impl Gang {
 
     /// When the server learnt of the attempt's first failure.
     pub(crate) fn first_failure(&self, attempt: &Attempt) -> Option<Time> {
-        let counts = |(host, instance): (u32, _)| (!self.survives(attempt, host)).then_some(instance);
-        let failures = (1u32..).zip(&attempt.instances).filter_map(counts).filter_map(|instance| match instance {
-            Instance::Ended { end, seen } if self.is_failure(end) => Some(*seen),
-            Instance::Lost { seen, .. } => Some(*seen),
-            _ => None,
-        });
+        let counts = |(host, instance): (Host, _)| (!self.survives(attempt, host)).then_some(instance);
+        let failures =
+            Host::numbered().zip(&attempt.instances).filter_map(counts).filter_map(|instance| match instance {
+                Instance::Ended { end, seen } if self.is_failure(end) => Some(*seen),
+                Instance::Lost { seen, .. } => Some(*seen),
+                _ => None,
+            });
         failures.min()
     }
 
     /// The culprit's failure, if any instance has failed.
     pub(crate) fn failure<'a>(&self, attempt: &'a Attempt) -> Option<Failure<'a>> {
-        let culprit = (1u32..)
+        let culprit = Host::numbered()
             .zip(&attempt.instances)
             .filter(|(host, _)| !self.survives(attempt, *host))
             .filter_map(|(host, instance)| self.blame(instance).map(|(rank, at)| (rank, at, host, instance)))

@@ -7,7 +7,7 @@ use super::{
     instances::{Attempt, Instance, Stage},
     timers::Timer,
 };
-use crate::{StopCause, Time};
+use crate::{Host, StopCause, Time};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step<'a> {
@@ -24,9 +24,9 @@ pub(crate) enum Step<'a> {
     /// It was in the queue, and is gone from there.
     Released,
     /// What is left of these instances is to be removed; the others continue.
-    Vacate { hosts: Vec<u32> },
+    Vacate { hosts: Vec<Host> },
     /// Instances may start in these places.
-    Replace { hosts: Vec<u32> },
+    Replace { hosts: Vec<Host> },
 }
 
 /// What ended a gang that was stopped.

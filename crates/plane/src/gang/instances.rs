@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Placement, RankEnd, Time};
+use crate::{AttemptId, Host, Placement, RankEnd, Time};
 
 /// The gang on instances.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(crate) struct Attempt {
     pub(crate) losses: u32,
     /// Hosts whose present instance was added while others ran.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) joined: BTreeSet<u32>,
+    pub(crate) joined: BTreeSet<Host>,
 }
 
 /// What is awaited from the shell for the attempt as a whole.
@@ -128,8 +128,12 @@ impl RankEnd {
 
 impl Attempt {
     /// Numbers of the hosts whose instances are like this.
-    pub(crate) fn hosts(&self, is_wanted: impl Fn(&Instance) -> bool) -> Vec<u32> {
-        (1u32..).zip(&self.instances).filter(|(_, instance)| is_wanted(instance)).map(|(host, _)| host).collect()
+    pub(crate) fn hosts(&self, is_wanted: impl Fn(&Instance) -> bool) -> Vec<Host> {
+        Host::numbered()
+            .zip(&self.instances)
+            .filter(|(_, instance)| is_wanted(instance))
+            .map(|(host, _)| host)
+            .collect()
     }
 
     pub(crate) fn any(&self, is_wanted: impl Fn(&Instance) -> bool) -> bool {
@@ -159,14 +163,14 @@ impl Attempt {
         ends.max()
     }
 
-    /// The instance with this number, from 1.
-    pub(crate) fn instance(&self, host: u32) -> Option<&Instance> {
-        self.instances.get((host as usize).checked_sub(1)?)
+    /// The instance of a host.
+    pub(crate) fn instance(&self, host: Host) -> Option<&Instance> {
+        self.instances.get(host.index()?)
     }
 
     /// Whether there is such an instance.
-    pub(crate) fn set_instance(&mut self, host: u32, next: Instance) -> bool {
-        let instance = (host as usize).checked_sub(1).and_then(|index| self.instances.get_mut(index));
+    pub(crate) fn set_instance(&mut self, host: Host, next: Instance) -> bool {
+        let instance = host.index().and_then(|index| self.instances.get_mut(index));
         let is_known = instance.is_some();
         if let Some(instance) = instance {
             *instance = next;

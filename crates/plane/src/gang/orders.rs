@@ -5,7 +5,7 @@ use super::{
     instances::{Attempt, Instance, Stage},
 };
 use crate::{
-    StopCause,
+    Host, StopCause,
     limits::{EVICTION_GRACE_S, PEER_GRACE_S},
 };
 
@@ -14,13 +14,13 @@ pub(crate) enum Order {
     Launch,
     Freeze,
     Stop {
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         grace_s: u32,
         reason: StopReason,
     },
     Store {
         /// Those whose artifacts are complete.
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
     },
     Release,
 }
@@ -54,7 +54,7 @@ impl Gang {
 
     fn order_while_running(&self, attempt: &Attempt) -> Option<Order> {
         let stop =
-            |hosts: Vec<u32>, grace_s, reason| (!hosts.is_empty()).then_some(Order::Stop { hosts, grace_s, reason });
+            |hosts: Vec<Host>, grace_s, reason| (!hosts.is_empty()).then_some(Order::Stop { hosts, grace_s, reason });
         match (&self.end, &self.stop) {
             (Some(end), _) if end.failed => stop(attempt.hosts(Instance::active), PEER_GRACE_S, StopReason::Failed),
             (Some(_), _) => None,

@@ -1,6 +1,7 @@
 //! Nouns: what commands, events, actions and rows are made of. They know nothing of states.
 
 mod gang;
+mod host;
 mod names;
 mod training;
 mod trial;
@@ -9,6 +10,7 @@ mod tuning;
 mod view;
 
 pub use gang::{Form, GangSpec, InstanceGroup};
+pub use host::Host;
 pub use names::{AttemptId, JobName, TuningName};
 pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, Transition};
 pub use trial::{TrialLaunch, TrialStart, TrialView};

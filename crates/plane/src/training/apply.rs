@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{TrainingJob, actions::news};
 use crate::{
-    Action, AttemptId, Fact, InstancePhase, MetricValue, SecondaryStatus, Time,
+    Action, AttemptId, Fact, Host, InstancePhase, MetricValue, SecondaryStatus, Time,
     gang::{
         End, Stop,
         instances::{Instance, Stage},
@@ -251,7 +251,7 @@ impl TrainingJob {
         self.gang.current(attempt).is_some_and(|attempt| attempt.set_stage(stage))
     }
 
-    fn set_instance(&mut self, attempt: &AttemptId, host: u32, next: Instance) -> bool {
+    fn set_instance(&mut self, attempt: &AttemptId, host: Host, next: Instance) -> bool {
         self.gang.current(attempt).is_some_and(|attempt| attempt.set_instance(host, next))
     }
 

@@ -2,7 +2,7 @@
 
 use super::TrainingJob;
 use crate::{
-    Rejection, SecondaryStatus, StopCause,
+    Host, Rejection, SecondaryStatus, StopCause,
     gang::{
         follow::Limit,
         instances::{Attempt, Instance},
@@ -26,9 +26,9 @@ pub(crate) const INSTANCE_INTERRUPTED: &str = "interrupted";
 pub(crate) const GIVEN_UP: &str = "needed by the training job at the head of the queue";
 
 /// Of a training job that continues without these instances, with `why` they are gone.
-pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> String {
+pub(crate) fn continues_without(attempt: &Attempt, hosts: &[Host], why: &str) -> String {
     let left = attempt.members().into_iter().filter(|host| !hosts.contains(host)).count();
-    let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
+    let names = Vec::from_iter(hosts.iter().map(Host::to_string)).join(", ");
     let are = if hosts.len() == 1 { "was" } else { "were" };
     first_characters(
         &format!("Training on {left} of {} instances: {names} {are} {why}", attempt.instances.len()),
@@ -37,7 +37,7 @@ pub(crate) fn continues_without(attempt: &Attempt, hosts: &[u32], why: &str) -> 
 }
 
 /// The same where instances were lost; none if none of these was.
-pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String> {
+pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[Host]) -> Option<String> {
     let reason = hosts.iter().find_map(|host| match attempt.instance(*host) {
         Some(Instance::Lost { reason, .. }) => Some(reason.as_str()),
         Some(Instance::Ended { .. }) => Some("the program that joined the others failed"),
@@ -47,9 +47,9 @@ pub(crate) fn lost_instances(attempt: &Attempt, hosts: &[u32]) -> Option<String>
 }
 
 /// Of a training job that gets these instances.
-pub(crate) fn joined(attempt: &Attempt, hosts: &[u32]) -> String {
+pub(crate) fn joined(attempt: &Attempt, hosts: &[Host]) -> String {
     let (members, all) = (attempt.members().len(), attempt.instances.len());
-    let names = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
+    let names = Vec::from_iter(hosts.iter().map(Host::to_string)).join(", ");
     format!(
         "Training on {members} of {all} instances: {names} {} being added",
         if hosts.len() == 1 { "is" } else { "are" }

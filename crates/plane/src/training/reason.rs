@@ -4,7 +4,7 @@
 //! instances the culprit is named before it.
 
 use crate::{
-    RankEnd,
+    Host, RankEnd,
     gang::{
         failure::{Failure, SIGKILL},
         instances::Attempt,
@@ -25,7 +25,7 @@ pub(crate) fn of(attempt: &Attempt, failure: &Failure<'_>) -> String {
             internal_error(&format!("no instance reported within {LAUNCH_LIMIT_S} s of its launch"))
         }
         Failure::NotUploaded { hosts } => {
-            let hosts = Vec::from_iter(hosts.iter().map(|host| format!("algo-{host}"))).join(", ");
+            let hosts = Vec::from_iter(hosts.iter().map(Host::to_string)).join(", ");
             internal_error(&format!(
                 "{hosts} did not upload all artifacts within {UPLOAD_LIMIT_S} s of the end of the programs"
             ))
@@ -33,16 +33,16 @@ pub(crate) fn of(attempt: &Attempt, failure: &Failure<'_>) -> String {
     }
 }
 
-fn lost(host: u32, reason: &str) -> String {
-    let name = format!("algo-{host}");
+fn lost(host: Host, reason: &str) -> String {
+    let name = host.to_string();
     if reason.contains(&name) { internal_error(reason) } else { internal_error(&format!("{name}: {reason}")) }
 }
 
-fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> String {
+fn rank_ended(host: Host, is_alone: bool, end: &RankEnd, memory_limit: u64) -> String {
     if let Some(used) = end.crowded_out {
         let used = gib(used);
         return internal_error(&format!(
-            "the memory of the machine ran short, and the kernel ended a program of algo-{host}, which used {used}; \
+            "the memory of the machine ran short, and the kernel ended a program of {host}, which used {used}; \
              run fewer training jobs at once, or let \
              each wait for its whole type (packing = \"promise\" in shoal.toml)"
         ));
@@ -53,13 +53,13 @@ fn rank_ended(host: u32, is_alone: bool, end: &RankEnd, memory_limit: u64) -> St
         (None, None) => 137,
     };
     let before = if end.out_of_memory {
-        format!("AlgorithmError: algo-{host} ran out of memory (limit {})", gib(memory_limit))
+        format!("AlgorithmError: {host} ran out of memory (limit {})", gib(memory_limit))
     } else if let Some(signal) = end.signal {
-        format!("AlgorithmError: algo-{host} was killed by {}", signal_name(signal))
+        format!("AlgorithmError: {host} was killed by {}", signal_name(signal))
     } else if is_alone {
         "AlgorithmError".to_owned()
     } else {
-        format!("AlgorithmError: algo-{host}")
+        format!("AlgorithmError: {host}")
     };
     let after = format!(", exit code: {code}");
     let room = MAX_TEXT - before.chars().count() - after.chars().count() - 2;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobName, TrialLaunch, TrialStart, TrialView, TuningName, gang::Gang};
+use crate::{Host, JobName, TrialLaunch, TrialStart, TrialView, TuningName, gang::Gang};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trial {
@@ -19,7 +19,7 @@ pub(crate) struct Trial {
     /// Units that earlier attempts leave to the present one.
     pub(crate) behind: u32,
     /// Whose values count in the present attempt: the first host that reported.
-    pub(crate) host: Option<u32>,
+    pub(crate) host: Option<Host>,
     pub(crate) resource: u32,
     /// Of the last report; none if that was not a number.
     pub(crate) value: Option<f64>,

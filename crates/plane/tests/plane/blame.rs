@@ -1,6 +1,6 @@
 //! Whom a failed job blames, and what it says.
 
-use shoal_plane::{Catalog, Command, Form, GangSpec, InstanceReport, RankEnd, State, Time, step};
+use shoal_plane::{Catalog, Command, Form, GangSpec, Host, InstanceReport, RankEnd, State, Time, step};
 
 use crate::script::{check, laptop};
 
@@ -235,7 +235,7 @@ fn reason(end: RankEnd) -> String {
     };
     let create = Command::CreateTrainingJob { name: "a".into(), uid: "u".into(), spec, name_taken: false };
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };
-    let ended = Command::InstanceReported { attempt: "u-1".into(), host: 1, report };
+    let ended = Command::InstanceReported { attempt: "u-1".into(), host: Host(1), report };
     for command in [create, ended] {
         step(&mut state, &command, Time(0), &mut |_, _, _| ()).expect("accepted");
     }

@@ -4,9 +4,9 @@
 use std::{fs, path::PathBuf};
 
 use shoal_plane::{
-    AttemptId, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, InstancePhase, JobStatus, MetricValue, Objective,
-    Pause, Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd,
-    TuningSpec, TuningStatus, apply,
+    AttemptId, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, Host, InstancePhase, JobStatus, MetricValue,
+    Objective, Pause, Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd, TrialStart,
+    TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -63,14 +63,14 @@ fn samples() -> Vec<Event> {
             lease_s: 7200,
             message: text("Preparing the instances for training"),
         },
-        Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
+        Fact::InstanceMoved { attempt: attempt(), host: Host(1), phase: InstancePhase::Training },
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
-        Fact::InstanceMoved { attempt: attempt(), host: 2, phase: InstancePhase::Downloading },
+        Fact::InstanceMoved { attempt: attempt(), host: Host(2), phase: InstancePhase::Downloading },
         Fact::StopRequested { cause: StopCause::User, message: text("Stopping the training job") },
         Fact::RankEnded {
             attempt: attempt(),
-            host: 1,
+            host: Host(1),
             end: RankEnd {
                 code: None,
                 signal: Some(15),
@@ -85,8 +85,12 @@ fn samples() -> Vec<Event> {
                 MetricValue { name: text("tiny"), value: -5e-324, at: Time(1_700_000_004_001) },
             ],
         },
-        Fact::InstanceUploaded { attempt: attempt(), host: 1 },
-        Fact::InstanceLost { attempt: attempt(), host: 2, reason: text("the agent of algo-2 ended without a report") },
+        Fact::InstanceUploaded { attempt: attempt(), host: Host(1) },
+        Fact::InstanceLost {
+            attempt: attempt(),
+            host: Host(2),
+            reason: text("the agent of algo-2 ended without a report"),
+        },
         Fact::UploadsEnded { attempt: attempt() },
         Fact::JobEnded {
             status: JobStatus::Failed,
@@ -98,7 +102,7 @@ fn samples() -> Vec<Event> {
         Fact::Released { attempt: Some(attempt()) },
         Fact::CheckpointSaved {
             attempt: attempt(),
-            host: 2,
+            host: Host(2),
             path: text("epoch-1/model \u{e4}.pt"),
             bytes: 5_000_000_000,
             sha256: "ab".repeat(32),
@@ -169,8 +173,14 @@ fn tuned() -> Vec<Event> {
         },
         Fact::JobMoved { secondary: SecondaryStatus::Downloading, message: text("Downloading input data") },
         Fact::JobMoved { secondary: SecondaryStatus::Training, message: text("Training in progress.") },
-        Fact::InstanceMoved { attempt: attempt(), host: 1, phase: InstancePhase::Training },
-        Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 1, value: Some(1.0 / 3.0), seq: Some(2) },
+        Fact::InstanceMoved { attempt: attempt(), host: Host(1), phase: InstancePhase::Training },
+        Fact::ObjectiveReported {
+            attempt: attempt(),
+            host: Host(1),
+            resource: 1,
+            value: Some(1.0 / 3.0),
+            seq: Some(2),
+        },
         Fact::TrialPaused {
             attempt: Some(attempt()),
             frozen: true,
@@ -181,7 +191,7 @@ fn tuned() -> Vec<Event> {
         Fact::TrialResumed { to: Some(3), message: text("Resuming the training job") },
         Fact::AttemptThawed { attempt: attempt(), message: text("Training resumed where it had paused") },
         Fact::TrialRaised { to: None },
-        Fact::ObjectiveReported { attempt: attempt(), host: 1, resource: 2, value: None, seq: None },
+        Fact::ObjectiveReported { attempt: attempt(), host: Host(1), resource: 2, value: None, seq: None },
         Fact::TrialPaused {
             attempt: Some(attempt()),
             frozen: true,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use shoal_plane::{
-    Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceGroup, InstanceReport,
+    Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceGroup, InstanceReport,
     JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, State, Time, apply, decide, step,
 };
 
@@ -84,12 +84,12 @@ struct World {
     state: State,
     capacity: Capacity,
     journal: Vec<Event>,
-    agents: BTreeMap<(AttemptId, u32), Agent>,
+    agents: BTreeMap<(AttemptId, Host), Agent>,
     /// Asked for and not done.
     todo: Vec<Action>,
     stored: BTreeSet<AttemptId>,
     /// Memory, GPUs and node of each instance, from launch to release, by job.
-    held: BTreeMap<String, BTreeMap<u32, (u64, usize, String)>>,
+    held: BTreeMap<String, BTreeMap<Host, (u64, usize, String)>>,
     created: u32,
     /// Few jobs at the same time.
     calm: bool,
@@ -126,7 +126,7 @@ impl World {
             match &event.fact {
                 Fact::AttemptLaunched { placement, .. } => {
                     let of_host = |host| (placement.share(host).memory_bytes, placement.node(host).to_owned());
-                    let all = (1..).zip(&placement.gpus).map(|(host, gpus)| {
+                    let all = Host::numbered().zip(&placement.gpus).map(|(host, gpus)| {
                         let (memory, node) = of_host(host);
                         (host, (memory, gpus.len(), node))
                     });
@@ -280,7 +280,7 @@ impl World {
         let action = self.todo.swap_remove(index);
         match action {
             Action::Launch { attempt, .. }
-                if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), 1)) =>
+                if self.random.one_in(12) && !self.agents.contains_key(&(attempt.clone(), Host(1))) =>
             {
                 self.say(&Command::LaunchFailed { attempt, reason: "no".to_owned() }).expect("never refused");
             }

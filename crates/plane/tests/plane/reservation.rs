@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, InstanceReport, JobName, Node, Packing,
+    AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceReport, JobName, Node, Packing,
     RankEnd, State, Time, step,
 };
 
@@ -148,7 +148,7 @@ impl Simulation {
                 at: self.now,
             };
             for report in [InstanceReport::RankEnded { end, final_metrics: Vec::new() }, InstanceReport::Uploaded] {
-                self.say(&Command::InstanceReported { attempt: attempt.clone(), host, report });
+                self.say(&Command::InstanceReported { attempt: attempt.clone(), host: Host(host), report });
             }
         }
         self.say(&Command::ArtifactsStored { attempt: attempt.clone() });

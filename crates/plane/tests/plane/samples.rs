@@ -1,6 +1,6 @@
 //! Histories of single jobs, for golden snapshots.
 
-use shoal_plane::{AttemptId, Event, Fact, Form, GangSpec, InstancePhase, Placement, SecondaryStatus, Time};
+use shoal_plane::{AttemptId, Event, Fact, Form, GangSpec, Host, InstancePhase, Placement, SecondaryStatus, Time};
 
 use crate::{golden::at_a_time, script::GIB};
 
@@ -109,25 +109,25 @@ pub(crate) fn elastic() -> Vec<Event> {
     let spec = GangSpec { instances: 4, min_instances: Some(2), ..spot() };
     let placement = Placement { cpu_weight: 200, memory_bytes: 6 * GIB, gpus: vec![vec![]; 4], ..placement() };
     let training = |host| Fact::InstanceMoved { attempt: attempt(), host, phase: InstancePhase::Training };
-    let vacated = |hosts: &[u32]| Fact::InstancesVacated { attempt: attempt(), hosts: hosts.to_vec(), message: None };
+    let vacated = |hosts: &[Host]| Fact::InstancesVacated { attempt: attempt(), hosts: hosts.to_vec(), message: None };
     let launched = Fact::AttemptLaunched { attempt: attempt(), placement, lease_s: 3660, message: text("Preparing") };
     let mut facts = vec![created(spec), launched, downloading()];
-    facts.extend((1..=4).map(training));
+    facts.extend(Host::all(4).map(training));
     facts.extend([
         Fact::InstancesInterrupted {
             attempt: attempt(),
-            hosts: vec![4],
+            hosts: vec![Host(4)],
             message: text("Training on 3 of 4 instances"),
         },
-        vacated(&[4]),
-        Fact::InstanceLost { attempt: attempt(), host: 3, reason: text("killed") },
-        vacated(&[3]),
-        Fact::InstancesCleared { attempt: attempt(), hosts: vec![3], until: Some(Time(1_700_000_001_000)) },
-        Fact::InstancesCleared { attempt: attempt(), hosts: vec![4], until: None },
-        Fact::ReplacementAllowed { attempt: attempt(), hosts: vec![3] },
+        vacated(&[Host(4)]),
+        Fact::InstanceLost { attempt: attempt(), host: Host(3), reason: text("killed") },
+        vacated(&[Host(3)]),
+        Fact::InstancesCleared { attempt: attempt(), hosts: vec![Host(3)], until: Some(Time(1_700_000_001_000)) },
+        Fact::InstancesCleared { attempt: attempt(), hosts: vec![Host(4)], until: None },
+        Fact::ReplacementAllowed { attempt: attempt(), hosts: vec![Host(3)] },
         Fact::InstancesAdded {
             attempt: attempt(),
-            hosts: vec![4],
+            hosts: vec![Host(4)],
             gpus: vec![vec![]],
             nodes: Vec::new(),
             message: text("Training on 3 of 4 instances: algo-4 is being added"),

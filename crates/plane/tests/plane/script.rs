@@ -14,8 +14,8 @@
 //! and at the end a replay of the encoded events must give the same state.
 
 use shoal_plane::{
-    Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, InstanceReport, MetricValue,
-    Node, Packing, RankEnd, State, Time, apply,
+    Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, Host, InstanceReport,
+    MetricValue, Node, Packing, RankEnd, State, Time, apply,
 };
 
 /// Ends what is given.
@@ -154,7 +154,7 @@ fn command(words: &[&str]) -> Command {
         }
         ["cleared", _, hosts @ ..] => Command::InstancesCleared {
             attempt,
-            hosts: hosts.iter().map(|host| host.parse().expect("a host number")).collect(),
+            hosts: hosts.iter().map(|host| Host(host.parse().expect("a host number"))).collect(),
         },
         ["stored", _] => Command::ArtifactsStored { attempt },
         ["unstored", _, reason @ ..] => Command::ArtifactsFailed { attempt, reason: reason.join(" ") },
@@ -166,7 +166,7 @@ fn command(words: &[&str]) -> Command {
         ["released", _] => Command::Released { attempt },
         [instance, said @ ..] => {
             let (attempt, host) = instance.split_once('/').unwrap_or_else(|| panic!("not a command: {words:?}"));
-            let host = host.parse().expect("a host number");
+            let host = Host(host.parse().expect("a host number"));
             Command::InstanceReported { attempt: attempt.into(), host, report: report(said) }
         }
         [] => panic!("an empty command"),

@@ -1,7 +1,7 @@
 //! Scenarios of tuning jobs.
 
 use shoal_plane::{
-    AttemptId, Catalog, Command, Event, Fact, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd,
+    AttemptId, Catalog, Command, Event, Fact, Host, InstanceReport, RankEnd, State, Time, TunerRequest, TuningEnd,
     TuningSpec, step,
 };
 
@@ -375,7 +375,7 @@ fn end_of(options: &[&str], values: &[f64]) -> (u32, Option<TuningEnd>) {
             InstanceReport::Uploaded,
         ];
         for report in reports {
-            say(&mut state, &Command::InstanceReported { attempt: attempt.clone(), host: 1, report });
+            say(&mut state, &Command::InstanceReported { attempt: attempt.clone(), host: Host(1), report });
         }
         say(&mut state, &Command::ArtifactsStored { attempt: attempt.clone() });
         say(&mut state, &Command::Released { attempt });

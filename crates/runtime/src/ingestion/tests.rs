@@ -1,3 +1,4 @@
+use shoal_plane::Host;
 use std::collections::BTreeSet;
 
 use shoal_link::{LogLine, RankEnd as LinkRankEnd};
@@ -78,14 +79,14 @@ fn what_precedes_a_fact_is_durable_before_it() {
         (vec![Frame::Message(ToServer::Alive), line(3)], &["sign", "store 3 with 1 lines", "acknowledge 3", "read"]),
     ];
     for (frames, expected) in cases {
-        let mut ingestion = Ingestion::new("attempt".into(), 1, 2);
+        let mut ingestion = Ingestion::new("attempt".into(), Host(1), 2);
         assert_eq!(steps(&mut ingestion, frames), expected);
     }
 }
 
 #[test]
 fn repeated_reports_are_ignored() {
-    let mut ingestion = Ingestion::new("attempt".into(), 1, 2);
+    let mut ingestion = Ingestion::new("attempt".into(), Host(1), 2);
     assert_eq!(steps(&mut ingestion, vec![line(1), ended(2), part(2)]), ["read"]);
     assert_eq!(steps(&mut ingestion, vec![line(2), line(3)]), ["store 3 with 1 lines", "acknowledge 3", "read"]);
     assert_eq!(steps(&mut ingestion, vec![line(3)]), ["read"]);
@@ -93,7 +94,7 @@ fn repeated_reports_are_ignored() {
 
 #[test]
 fn other_messages_end_the_connection() {
-    let mut ingestion = Ingestion::new("attempt".into(), 1, 0);
+    let mut ingestion = Ingestion::new("attempt".into(), Host(1), 0);
     assert_eq!(steps(&mut ingestion, vec![Frame::Chunk(vec![1])]), ["refuse"]);
 }
 
@@ -211,7 +212,7 @@ fn what_is_acknowledged_is_durable_and_stored_once_wherever_connections_break() 
         let (mut server, last) = (Server::default(), sent.len() as u64);
         while server.acked < last {
             // A connection: the agent was informed of `acked`, or of less.
-            let mut ingestion = Ingestion::new("attempt".into(), 1, server.acked);
+            let mut ingestion = Ingestion::new("attempt".into(), Host(1), server.acked);
             // Parts that were not made durable may be lost; the agent sends them again.
             server.parts.clear();
             server.last_fact = 0;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use shoal_plane::{Action, AttemptId, Command};
+use shoal_plane::{Action, AttemptId, Command, Host};
 
 use super::{
     launching,
@@ -135,7 +135,7 @@ impl Lane {
     /// An action that waits to add or to remove instances beside others that run makes way for this
     /// one. Returns what is tried again behind it.
     pub(super) fn make_way(&mut self, action: &Action) -> Option<Action> {
-        let is_withdrawn = |host: &u32| match action {
+        let is_withdrawn = |host: &Host| match action {
             Action::ClearInstances { hosts, .. } => hosts.contains(host),
             // What is to be added has no part in the artifacts, and what is to be removed is left
             // to the release.

@@ -1,7 +1,7 @@
 //! The steps of a launch, which may be requested again after a crash at any of them: agents that
 //! were started before are adopted, and no instance is started twice.
 
-use shoal_plane::{Action, AttemptId};
+use shoal_plane::{Action, AttemptId, Host};
 
 use crate::{
     steps::{KnownPlan, Launch, Step},
@@ -33,7 +33,8 @@ pub(super) fn after_found(action: &Action, known: &KnownPlan) -> Vec<Step> {
         let submit = (!is_warm(&launch.attempt, known)).then_some(Step::Submit);
         return [Step::Adopt].into_iter().chain(submit).collect();
     }
-    let gpus = |host: &u32| launch.placement.gpus.get(*host as usize - 1).cloned().unwrap_or_default();
+    let gpus =
+        |host: &Host| host.index().and_then(|index| launch.placement.gpus.get(index)).cloned().unwrap_or_default();
     let join = || Step::Join(launch.hosts.iter().map(|host| (*host, gpus(host))).collect());
     let joins = launch.joins.then(join);
     let add = [

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use shoal_plane::{Placement, Time};
+use shoal_plane::{Host, Placement, Time};
 
 use super::{lane::first, *};
 use crate::{
@@ -31,7 +31,7 @@ fn launch(of: &str) -> Action {
         number: 1,
         placement,
         instances: 1,
-        hosts: vec![1],
+        hosts: vec![Host(1)],
         joins: false,
         lease_s: 60,
         trial: None,
@@ -39,23 +39,23 @@ fn launch(of: &str) -> Action {
 }
 
 /// Adds these hosts to others that run.
-fn join(of: &str, added: &[u32]) -> Action {
+fn join(of: &str, added: &[Host]) -> Action {
     let Action::Launch { job, attempt, number, placement, lease_s, trial, .. } = launch(of) else {
         unreachable!("it is a launch")
     };
     Action::Launch { job, attempt, number, placement, instances: 4, hosts: added.to_vec(), joins: true, lease_s, trial }
 }
 
-fn clear(of: &str, hosts: &[u32]) -> Action {
+fn clear(of: &str, hosts: &[Host]) -> Action {
     Action::ClearInstances { attempt: attempt(of), hosts: hosts.to_vec() }
 }
 
 fn stop(of: &str) -> Action {
-    Action::StopInstances { attempt: attempt(of), hosts: vec![1], grace_s: 1, reason: attempt("requested") }
+    Action::StopInstances { attempt: attempt(of), hosts: vec![Host(1)], grace_s: 1, reason: attempt("requested") }
 }
 
 fn store(of: &str) -> Action {
-    Action::StoreArtifacts { job: attempt("job"), attempt: attempt(of), number: 1, hosts: vec![1] }
+    Action::StoreArtifacts { job: attempt("job"), attempt: attempt(of), number: 1, hosts: vec![Host(1)] }
 }
 
 fn release(of: &str) -> Action {
@@ -293,7 +293,7 @@ fn a_launch_starts_nothing_twice() {
     };
     let prepare = || Step::Prepare(Box::new(Launch::of(&launch("a")).expect("it is one")));
     let end = || Step::EndAllocation { allocation: AllocationId(attempt("older")), hosts: Some(1) };
-    let added = || vec![Step::Adopt, Step::Expect(vec![1]), Step::Add { hosts: vec![1], nodes: vec![] }];
+    let added = || vec![Step::Adopt, Step::Expect(vec![Host(1)]), Step::Add { hosts: vec![Host(1)], nodes: vec![] }];
     for (known, expected) in [
         (known("a", false, false, false), vec![Step::Adopt, Step::Submit]),
         (known("a", false, true, true), vec![Step::Adopt, Step::Submit]),
@@ -309,12 +309,12 @@ fn a_launch_starts_nothing_twice() {
     }
     let mut lanes = lanes();
     let first = [Step::CheckSpace, Step::FindPlan, Step::Adopt];
-    assert_eq!(lanes.handle(requested(join("a", &[3]))), [then(&first)], "its plan was written before");
+    assert_eq!(lanes.handle(requested(join("a", &[Host(3)]))), [then(&first)], "its plan was written before");
     let joined = [
         Step::Adopt,
-        Step::Join(vec![(3, vec![])]),
-        Step::Expect(vec![3]),
-        Step::Add { hosts: vec![3], nodes: vec![] },
+        Step::Join(vec![(Host(3), vec![])]),
+        Step::Expect(vec![Host(3)]),
+        Step::Add { hosts: vec![Host(3)], nodes: vec![] },
     ];
     assert_eq!(lanes.handle(ended("a", Outcome::Found(known("a", true, false, true)))), [then(&joined)]);
 }
@@ -451,24 +451,24 @@ fn agents_that_have_ended_are_checked_immediately() {
 #[test]
 fn instances_that_cannot_be_added_hold_up_nothing_of_the_others() {
     let mut lanes = Still(Lanes::default());
-    assert_eq!(lanes.handle(requested(join("a", &[3, 4]))), [perform(&join("a", &[3, 4]))]);
+    assert_eq!(lanes.handle(requested(join("a", &[Host(3), Host(4)]))), [perform(&join("a", &[Host(3), Host(4)]))]);
     lanes.handle(no_space("a"));
-    assert_eq!(lanes.handle(requested(clear("a", &[3]))), [perform(&clear("a", &[3]))]);
-    let cleared = Command::InstancesCleared { attempt: attempt("a"), hosts: vec![3] };
+    assert_eq!(lanes.handle(requested(clear("a", &[Host(3)]))), [perform(&clear("a", &[Host(3)]))]);
+    let cleared = Command::InstancesCleared { attempt: attempt("a"), hosts: vec![Host(3)] };
     assert_eq!(lanes.handle(done("a")), [commit("a", cleared)]);
     let next = lanes.handle(Event::Committed { attempt: attempt("a") });
-    assert_eq!(next, [perform(&join("a", &[4]))], "of those that wait only what was not removed");
+    assert_eq!(next, [perform(&join("a", &[Host(4)]))], "of those that wait only what was not removed");
     lanes.handle(no_space("a"));
-    let members = |hosts: &[u32]| Action::SetMembers { attempt: attempt("a"), hosts: hosts.to_vec() };
-    assert_eq!(lanes.handle(requested(members(&[1, 2]))), [perform(&members(&[1, 2]))]);
-    assert_eq!(lanes.handle(requested(members(&[1]))), [], "lists of members do not overtake each other");
-    assert_eq!(lanes.handle(done("a")), [perform(&join("a", &[4]))]);
+    let members = |hosts: &[Host]| Action::SetMembers { attempt: attempt("a"), hosts: hosts.to_vec() };
+    assert_eq!(lanes.handle(requested(members(&[Host(1), Host(2)]))), [perform(&members(&[Host(1), Host(2)]))]);
+    assert_eq!(lanes.handle(requested(members(&[Host(1)]))), [], "lists of members do not overtake each other");
+    assert_eq!(lanes.handle(done("a")), [perform(&join("a", &[Host(4)]))]);
     lanes.handle(no_space("a"));
-    assert_eq!(lanes.handle(requested(store("a"))), [perform(&members(&[1]))]);
+    assert_eq!(lanes.handle(requested(store("a"))), [perform(&members(&[Host(1)]))]);
     assert_eq!(lanes.handle(done("a")), [perform(&store("a"))]);
     assert_eq!(lanes.handle(ended("a", Outcome::Panicked)), []);
     // One that cannot be ended is left to the release.
-    assert_eq!(lanes.handle(requested(clear("a", &[4]))), [perform(&clear("a", &[4]))]);
+    assert_eq!(lanes.handle(requested(clear("a", &[Host(4)]))), [perform(&clear("a", &[Host(4)]))]);
     lanes.handle(no_space("a"));
     assert_eq!(lanes.handle(requested(store("a"))), [perform(&store("a"))]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use shoal_plane::{AttemptId, JobName, TuningName};
+use shoal_plane::{AttemptId, Host, JobName, TuningName};
 
 use crate::{ConnId, lanes, steps::Step};
 
@@ -91,7 +91,7 @@ pub enum Event {
         /// What it belongs to.
         allocation: AllocationId,
         /// Host number, from 1.
-        host: u32,
+        host: Host,
         /// Its connection.
         conn: ConnId,
     },
@@ -136,7 +136,7 @@ pub enum Event {
         /// Attempt id.
         attempt: AttemptId,
         /// Host number, from 1.
-        host: u32,
+        host: Host,
         /// Its connection.
         conn: ConnId,
     },
@@ -145,7 +145,7 @@ pub enum Event {
         /// Attempt id.
         attempt: AttemptId,
         /// Host number, from 1.
-        host: u32,
+        host: Host,
         /// Which.
         conn: ConnId,
     },

@@ -1,4 +1,4 @@
-use shoal_plane::{AttemptId, Time};
+use shoal_plane::{AttemptId, Host, Time};
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn assign(attempt: &str, of: &str) -> Io {
 /// A pool with an instance of one agent, idle since this moment, that was started for attempt `of`.
 fn add_idle(pool: &mut WarmPool, of: &str, conn: u64, ms: u64) {
     pool.handle(Event::Retain { attempt: text(of), retention: retention(of, "tuning", 1) }, at(ms));
-    pool.handle(Event::AgentIdle { allocation: allocation(of), host: 1, conn: ConnId(conn) }, at(ms));
+    pool.handle(Event::AgentIdle { allocation: allocation(of), host: Host(1), conn: ConnId(conn) }, at(ms));
     let io = pool.handle(Event::Cleared { allocation: allocation(of) }, at(ms));
     assert_eq!(io.first(), Some(&Io::Lane(lanes::Event::Retained { attempt: text(of) })));
     pool.check();
@@ -47,22 +47,32 @@ fn an_instance_is_assigned_when_all_agents_are_idle_and_the_attempt_is_cleared()
     assert_eq!(pool.handle(requested("b"), at(0)), [], "one is about to be idle");
     let retain = Event::Retain { attempt: text("a"), retention: retention("a", "tuning", 2) };
     assert_eq!(pool.handle(retain, at(0)), [Io::Park { attempt: text("a") }]);
-    let idle = |host| Event::AgentIdle { allocation: allocation("a"), host, conn: ConnId(host.into()) };
-    assert_eq!(pool.handle(idle(2), at(1)), []);
-    assert_eq!(pool.handle(idle(1), at(2)), [Io::Clear { attempt: text("a"), retention: retention("a", "tuning", 2) }]);
+    let idle = |host| Event::AgentIdle { allocation: allocation("a"), host, conn: ConnId(host.0.into()) };
+    assert_eq!(pool.handle(idle(Host(2)), at(1)), []);
+    assert_eq!(
+        pool.handle(idle(Host(1)), at(2)),
+        [Io::Clear { attempt: text("a"), retention: retention("a", "tuning", 2) }]
+    );
     let io = pool.handle(Event::Cleared { allocation: allocation("a") }, at(3));
     assert_eq!(io, [Io::Lane(lanes::Event::Retained { attempt: text("a") }), assign("b", "a")]);
     let io = pool.handle(Event::Assigned { attempt: text("b") }, at(4));
     assert_eq!(io, [Io::Serve { attempt: text("b"), conns: vec![ConnId(1), ConnId(2)] }]);
     let connected = |host, conn| Event::AgentConnected { attempt: text("b"), host, conn: ConnId(conn) };
     let disconnected = |host, conn| Event::AgentDisconnected { attempt: text("b"), host, conn: ConnId(conn) };
-    assert_eq!(pool.handle(connected(2, 3), at(5)), []);
-    assert_eq!(pool.handle(connected(2, 4), at(5)), [], "a repeated connection is not the other host's");
-    assert_eq!(pool.handle(disconnected(2, 4), at(5)), []);
-    assert_eq!(pool.handle(connected(1, 5), at(5)), [], "both hosts must be connected at once");
-    assert_eq!(pool.handle(disconnected(1, 1), at(5)), [], "an older connection of an agent that has connected again");
+    assert_eq!(pool.handle(connected(Host(2), 3), at(5)), []);
+    assert_eq!(pool.handle(connected(Host(2), 4), at(5)), [], "a repeated connection is not the other host's");
+    assert_eq!(pool.handle(disconnected(Host(2), 4), at(5)), []);
+    assert_eq!(pool.handle(connected(Host(1), 5), at(5)), [], "both hosts must be connected at once");
+    assert_eq!(
+        pool.handle(disconnected(Host(1), 1), at(5)),
+        [],
+        "an older connection of an agent that has connected again"
+    );
     let grant = Grant { allocation: allocation("a"), from: text("job of a"), idle: Duration::ZERO };
-    assert_eq!(pool.handle(connected(2, 6), at(6)), [Io::Lane(lanes::Event::Granted { attempt: text("b"), grant })]);
+    assert_eq!(
+        pool.handle(connected(Host(2), 6), at(6)),
+        [Io::Lane(lanes::Event::Granted { attempt: text("b"), grant })]
+    );
     assert_eq!(pool.deadline(), None);
 }
 
@@ -101,7 +111,7 @@ fn agents_that_do_not_become_idle_end_with_their_attempt() {
             }
         };
         assert_eq!(ended, expected_ms);
-        let late = Event::AgentIdle { allocation: allocation("a"), host: 1, conn: ConnId(1) };
+        let late = Event::AgentIdle { allocation: allocation("a"), host: Host(1), conn: ConnId(1) };
         assert_eq!(pool.handle(late, at(now)), [Io::Refuse(ConnId(1))]);
     }
 }
@@ -280,7 +290,7 @@ impl History {
             Io::Park { attempt } => {
                 let hosts = if self.random.below(8) == 0 { 1 } else { 2 };
                 let Some(allocation) = self.running.get(&attempt).cloned() else { return };
-                (1..=hosts).for_each(|host| self.become_idle(&allocation, host));
+                (1..=hosts).for_each(|host| self.become_idle(&allocation, Host(host)));
             }
             Io::ReadKeepAlive { .. } => self.keep_alive(),
             Io::Check { allocation, .. } => {
@@ -293,7 +303,11 @@ impl History {
                 let hosts = if self.random.below(8) == 0 { 1 } else { 2 };
                 for host in 1..=hosts {
                     self.conns += 1;
-                    self.handle(Event::AgentConnected { attempt: attempt.clone(), host, conn: ConnId(self.conns) });
+                    self.handle(Event::AgentConnected {
+                        attempt: attempt.clone(),
+                        host: Host(host),
+                        conn: ConnId(self.conns),
+                    });
                 }
             }
             Io::Unassign { attempt, instance } => {
@@ -304,7 +318,7 @@ impl History {
         }
     }
 
-    fn become_idle(&mut self, allocation: &AllocationId, host: u32) {
+    fn become_idle(&mut self, allocation: &AllocationId, host: Host) {
         self.conns += 1;
         let conn = ConnId(self.conns);
         self.handle(Event::AgentIdle { allocation: allocation.clone(), host, conn });
@@ -408,7 +422,7 @@ impl History {
                 if let Some((_, allocation)) = served.map(|(attempt, allocation)| (attempt.clone(), allocation.clone()))
                 {
                     self.retain(allocation.0.clone(), allocation.clone());
-                    (1..=2).for_each(|host| self.become_idle(&allocation, host));
+                    (1..=2).for_each(|host| self.become_idle(&allocation, Host(host)));
                 }
             }
             _ => self.perform(),

@@ -1,5 +1,6 @@
 //! Agents of instances that are retained: they serve no attempt.
 
+use shoal_plane::Host;
 use std::{io, os::unix::net::UnixStream, sync::Arc};
 
 use shoal_link::{Decoder, Hello, ToAgent};
@@ -37,7 +38,7 @@ impl Idle {
         }
         let allocation = AllocationId(hello.attempt.as_str().into());
         self.idle_agents.insert(conn, sender.clone());
-        self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: hello.host, conn });
+        self.machines.send(Event::AgentIdle { allocation: allocation.clone(), host: Host(hello.host), conn });
         // The agent sends nothing; what ends this is the end of the connection.
         let ended = stream.set_read_timeout(None).map(|()| while read_some(&mut stream, &mut decoder).is_ok() {});
         self.idle_agents.remove(conn);

@@ -2,6 +2,7 @@
 //! connection of the agent's own, so that gigabytes delay no report. Bytes are read from the links
 //! that the attempt's trees are, so an object that is replaced meanwhile is sent as it was.
 
+use shoal_plane::Host;
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -41,12 +42,12 @@ impl Inputs {
     pub(super) fn serve(
         &self,
         attempt: &Attempt,
-        host: u32,
+        host: Host,
         mut stream: UnixStream,
         sender: &AgentSender,
         mut decoder: Decoder,
     ) -> io::Result<()> {
-        let assignment = &attempt.plan.assignments[host as usize - 1];
+        let assignment = &attempt.plan.assignments[host.0 as usize - 1];
         let trees: BTreeSet<&str> = inputs_of(assignment).filter_map(tree_of).collect();
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         stream.set_read_timeout(None)?;
@@ -65,7 +66,7 @@ impl Inputs {
                 };
                 if let Err(error) = answered {
                     let reason = without_paths(&self.data_dir, &format!("input {tree}: {error}"));
-                    tracing::warn!("attempt {}, algo-{host}: {reason}", attempt.plan.attempt);
+                    tracing::warn!("attempt {}, {host}: {reason}", attempt.plan.attempt);
                     // After some bytes of an object this is its end, too.
                     sender.send(ToAgent::NoObject { reason })?;
                 }

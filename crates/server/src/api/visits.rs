@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use shoal_link::{Frame, Stream, Terminal, ToAgent, Visit, VisitEnd};
-use shoal_plane::SecondaryStatus;
+use shoal_plane::{Host, SecondaryStatus};
 use shoal_wire::{Error, ErrorCode, FeedVisit, ReadVisit, Reply, StartVisit, VisitOutput, VisitResult};
 
 use super::{Api, Caller, training::view};
@@ -22,7 +22,7 @@ impl Api {
             )));
         };
         let hosts = attempt.plan.assignments.len();
-        let host = rank.checked_add(1).filter(|host| *host as usize <= hosts).ok_or_else(|| {
+        let host = rank.checked_add(1).filter(|host| *host as usize <= hosts).map(Host).ok_or_else(|| {
             Error::validation(format!(
                 "training job {job} has no rank {rank}: it has {hosts} instances, with ranks 0 to {}",
                 hosts - 1
@@ -46,12 +46,12 @@ impl Api {
         };
         let session = self.visits.open(&id, &attempt.plan.attempt, host);
         // Before it is done, and whatever comes of it.
-        tracing::warn!("visit {}: {who} {what} on algo-{host} of training job {job}", &id[..8]);
+        tracing::warn!("visit {}: {who} {what} on {host} of training job {job}", &id[..8]);
         let refused = |why: &dyn std::fmt::Display| {
             self.visits.close(&id);
             Err(Error::new(
                 ErrorCode::ServiceUnavailable,
-                format!("algo-{host} of training job {job} cannot be visited: {why}"),
+                format!("{host} of training job {job} cannot be visited: {why}"),
             ))
         };
         if let Err(why) = attempt.visit(host, &id, &visit) {

@@ -65,7 +65,7 @@ pub(super) fn receipt(event: &Event) -> Option<CheckpointRow> {
     Some(CheckpointRow {
         job: event.name.clone(),
         path: path.clone(),
-        host: *host,
+        host: host.0,
         bytes: *bytes,
         sha256: sha256.clone(),
         saved_ms: event.at.0,

@@ -6,7 +6,7 @@ use super::*;
 
 fn opened() -> (Visits, Arc<Session>) {
     let visits = Visits::default();
-    let session = visits.open("id", &"attempt".into(), 2);
+    let session = visits.open("id", &"attempt".into(), Host(2));
     (visits, session)
 }
 

@@ -5,6 +5,7 @@ use crate::{
     state::{events::SimEvent, processes::Process},
     world::Simulation,
 };
+use shoal_plane::Host;
 
 impl Simulation {
     /// Its instance is taken away.
@@ -22,7 +23,7 @@ impl Simulation {
         }
     }
 
-    pub(super) fn receive_members(&mut self, process: &Process, hosts: Vec<u32>) {
+    pub(super) fn receive_members(&mut self, process: &Process, hosts: Vec<Host>) {
         if let Some(agent) = self.agent(process) {
             agent.members = hosts;
         }

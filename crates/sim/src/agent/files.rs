@@ -6,7 +6,7 @@ use shoal_link::{Frame, ToServer};
 use crate::{
     state::{
         agent::{Doing, Mirror},
-        disk::Host,
+        disk::AttemptHost,
         events::SimEvent,
         network::{Down, Purpose, Up},
         processes::Process,
@@ -74,7 +74,7 @@ impl Simulation {
             if file.as_ref() != Some(&path) {
                 return broken(format!("{process:?} is answered about {path} instead of {file:?}"));
             }
-            let receipt: (Host, String) = ((attempt, process.1), path);
+            let receipt: (AttemptHost, String) = ((attempt, process.1), path);
             if !self.receipts.contains(&receipt) {
                 return broken(format!("{process:?} is informed that {} is saved, and there is no receipt", receipt.1));
             }

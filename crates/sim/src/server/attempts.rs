@@ -1,7 +1,7 @@
 //! Performs what `shoal_runtime::lanes` requests but for steps; the ends of processes.
 
 use shoal_link::Order;
-use shoal_plane::{Action, AttemptId, Command, JobStatus, SecondaryStatus};
+use shoal_plane::{Action, AttemptId, Command, Host, JobStatus, SecondaryStatus};
 use shoal_runtime::{
     host_link as link,
     lanes::{Event, Io, orders},
@@ -72,12 +72,12 @@ impl Simulation {
     /// The same event of each host's link.
     pub(crate) fn link_all(&mut self, attempt: &AttemptId, event: impl Fn() -> link::Event) -> Step {
         let instances = self.server().attempts.get(attempt).map_or(0, |running| running.plan.instances);
-        (1..=instances).try_for_each(|host| self.link(&(attempt.clone(), host), event()))
+        Host::all(instances).try_for_each(|host| self.link(&(attempt.clone(), host), event()))
     }
 
     pub(crate) fn order_all(&mut self, attempt: &AttemptId, order: &Order) -> Step {
         let instances = self.server().attempts.get(attempt).map_or(0, |running| running.plan.instances);
-        (1..=instances).try_for_each(|host| self.order(attempt, host, order.clone()))
+        Host::all(instances).try_for_each(|host| self.order(attempt, host, order.clone()))
     }
 
     fn stop_kind(&mut self, attempt: &AttemptId) -> &'static str {
@@ -118,7 +118,7 @@ impl Simulation {
     }
 
     /// The launcher reports that a process has ended.
-    pub(crate) fn process_ended(&mut self, allocation: &AttemptId, host: u32) -> Step {
+    pub(crate) fn process_ended(&mut self, allocation: &AttemptId, host: Host) -> Step {
         if self.processes.is_alive(&(allocation.to_owned(), host))
             || self.processes.is_unknown(&(allocation.to_owned(), host))
         {
@@ -128,7 +128,7 @@ impl Simulation {
         let mut attempts = self.server().attempts.values_mut();
         let of = attempts.find(|running| running.plan.allocation == *allocation && running.is_watched);
         let Some(running) = of else { return Ok(()) };
-        let (attempt, is_news) = (running.plan.attempt.clone(), running.hosts[host as usize - 1].is_end_news());
+        let (attempt, is_news) = (running.plan.attempt.clone(), running.hosts[host.0 as usize - 1].is_end_news());
         // A launcher may report no ends.
         if !self.faults.one_in(10) {
             self.happens(Event::AgentEnded { attempt: attempt.clone() });
@@ -136,7 +136,7 @@ impl Simulation {
         if !is_news {
             return Ok(());
         }
-        self.lose(&attempt, host, format!("the agent of algo-{host} ended without a report"))
+        self.lose(&attempt, host, format!("the agent of {host} ended without a report"))
     }
 
     /// A process has ended; the server is notified after what it had sent.

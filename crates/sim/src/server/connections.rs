@@ -2,7 +2,7 @@
 //! file receivers, and performs what they request.
 
 use shoal_link::{Artifact, Frame, Order, ToAgent, ToServer};
-use shoal_plane::{AttemptId, Command, InstanceReport};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, FileReceiver, Ingestion, Loss, MirrorKind, file_receiver,
     host_link::{Event, Io},
@@ -16,7 +16,7 @@ use crate::{
     coverage::Point,
     state::{
         agent::SILENCE,
-        disk::Host,
+        disk::AttemptHost,
         events::SimEvent,
         network::{Down, Purpose, Up},
         server::ServerEnd,
@@ -68,7 +68,7 @@ impl Simulation {
     }
 
     /// An event of a host's link, and what follows from it.
-    pub(crate) fn link(&mut self, (attempt, host): &Host, event: Event) -> Step {
+    pub(crate) fn link(&mut self, (attempt, host): &AttemptHost, event: Event) -> Step {
         let now = self.clocks();
         let Some(link) = self.server().attempts.get_mut(attempt).and_then(|running| running.host(*host)) else {
             return Ok(());
@@ -85,7 +85,7 @@ impl Simulation {
     }
 
     /// Gives an order that stands until the attempt is released.
-    pub(crate) fn order(&mut self, attempt: &AttemptId, host: u32, order: Order) -> Step {
+    pub(crate) fn order(&mut self, attempt: &AttemptId, host: Host, order: Order) -> Step {
         let is_lost = match self.bug {
             Some(Bug::LostStop) => true,
             Some(Bug::LostResume) => matches!(order, Order::Thaw { .. }),
@@ -201,7 +201,7 @@ impl Simulation {
     }
 
     /// Makes durable what has come, in the steps that the machine requests; whether it could.
-    fn ingest(&mut self, number: u64, key: &Host, frames: Vec<Frame<ToServer>>) -> Step<bool> {
+    fn ingest(&mut self, number: u64, key: &AttemptHost, frames: Vec<Frame<ToServer>>) -> Step<bool> {
         let mut next = Some(ingestion::Event::Arrived(self.in_order(number, key, frames)?));
         while let Some(event) = next.take() {
             let repeats = self.bug == Some(Bug::RepeatedReport);
@@ -252,7 +252,7 @@ impl Simulation {
     }
 
     /// Reports come without gaps.
-    fn in_order(&mut self, number: u64, key: &Host, frames: Vec<Frame<ToServer>>) -> Step<Vec<Frame<ToServer>>> {
+    fn in_order(&mut self, number: u64, key: &AttemptHost, frames: Vec<Frame<ToServer>>) -> Step<Vec<Frame<ToServer>>> {
         let Some(end) = self.server().ends.get_mut(&number) else { return Ok(frames) };
         for frame in &frames {
             let (Frame::Part { seq, .. } | Frame::Message(ToServer::Report(shoal_link::Report { seq, .. }))) = frame
@@ -278,7 +278,7 @@ impl Simulation {
     }
 
     /// Stores files that have come, in the steps that the machine requests; whether it could.
-    fn receive(&mut self, number: u64, key: &Host, frames: Vec<Frame<ToServer>>) -> Step<bool> {
+    fn receive(&mut self, number: u64, key: &AttemptHost, frames: Vec<Frame<ToServer>>) -> Step<bool> {
         let events = frames.into_iter().map(file_receiver::Event::Arrived).chain([file_receiver::Event::Drained]);
         for event in events {
             let mut next = Some(event);
@@ -319,7 +319,7 @@ impl Simulation {
         Ok(true)
     }
 
-    fn store_file(&mut self, key: &Host, path: String) -> Result<(), String> {
+    fn store_file(&mut self, key: &AttemptHost, path: String) -> Result<(), String> {
         if self.faults.one_in(40) {
             return Err("no space left on device".to_owned());
         }
@@ -333,7 +333,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn commit_receipts(&mut self, number: u64, key: &Host, paths: Vec<String>) -> Step<bool> {
+    fn commit_receipts(&mut self, number: u64, key: &AttemptHost, paths: Vec<String>) -> Step<bool> {
         if self.bug == Some(Bug::EarlySaved) {
             // Nothing is as fast as this.
             paths.iter().try_for_each(|path| self.down(number, Down::FileSaved(path.clone())))?;
@@ -355,11 +355,11 @@ impl Simulation {
             let Some(ended) = self.processes.lost(&plan.allocation, plan.instances) else { continue };
             let Some(running) = self.server().attempts.get_mut(&plan.attempt) else { continue };
             let silences: Vec<_> =
-                (1..).zip(&mut running.hosts).map(|(host, link)| (host, link.elapse(passed))).collect();
+                Host::numbered().zip(&mut running.hosts).map(|(host, link)| (host, link.elapse(passed))).collect();
             for (host, loss) in losses(&silences, &ended, SILENCE) {
                 let what = match loss {
-                    Loss::Ended => format!("the agent of algo-{host} ended without a report"),
-                    Loss::Silent(_) => format!("the agent of algo-{host} was silent"),
+                    Loss::Ended => format!("the agent of {host} ended without a report"),
+                    Loss::Silent(_) => format!("the agent of {host} was silent"),
                 };
                 self.lose(&plan.attempt, host, what)?;
             }
@@ -368,7 +368,7 @@ impl Simulation {
         self.measure_memory(WATCH_MS)
     }
 
-    pub(crate) fn lose(&mut self, attempt: &AttemptId, host: u32, reason: String) -> Step {
+    pub(crate) fn lose(&mut self, attempt: &AttemptId, host: Host, reason: String) -> Step {
         let report = InstanceReport::Lost { reason };
         self.execute(&Command::InstanceReported { attempt: attempt.clone(), host, report }, true).map(drop)
     }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use shoal_link::Order;
-use shoal_plane::{AttemptId, Command, JobName, Placement};
+use shoal_plane::{AttemptId, Command, Host, JobName, Placement};
 use shoal_runtime::{
     HostLink, host_link as link, lanes,
     recovery::serves_another,
@@ -17,7 +17,7 @@ use crate::{
     coverage::Point,
     marks::part_of,
     state::{
-        disk::{Host, Plan},
+        disk::{AttemptHost, Plan},
         events::SimEvent,
         network::Purpose,
         processes::Process,
@@ -177,7 +177,7 @@ impl Simulation {
                 }
             }
             Step::RemoveInstances(hosts) => {
-                for key in hosts.iter().map(|host| -> Host { (attempt.clone(), *host) }) {
+                for key in hosts.iter().map(|host| -> AttemptHost { (attempt.clone(), *host) }) {
                     self.disk.parts.remove(&key);
                     if self.bug != Some(Bug::OldNumbersKept) {
                         self.disk.acked.remove(&key);
@@ -280,7 +280,7 @@ impl Simulation {
     fn add(
         &mut self,
         attempt: &AttemptId,
-        hosts: Vec<u32>,
+        hosts: Vec<Host>,
         nodes: Vec<String>,
         fact: Option<&'static str>,
     ) -> Handled<Outcome> {
@@ -291,7 +291,7 @@ impl Simulation {
         let Some(plan) = self.server().attempts.get(attempt).map(|it| it.plan.clone()) else {
             return Ok(Outcome::Done);
         };
-        let hosts = if self.bug == Some(Bug::AllStarted) { (1..=plan.instances).collect() } else { hosts };
+        let hosts = if self.bug == Some(Bug::AllStarted) { Host::all(plan.instances).collect() } else { hosts };
         let placement = Placement { nodes, ..plan.placement };
         for process in self.processes.start_hosts(&plan.allocation, &hosts) {
             self.start_on_node(&process, &placement);
@@ -301,7 +301,7 @@ impl Simulation {
         Ok(Outcome::Done)
     }
 
-    fn store(&mut self, job: JobName, attempt: &AttemptId, hosts: Vec<u32>, write: WritePolicy) -> Handled<Outcome> {
+    fn store(&mut self, job: JobName, attempt: &AttemptId, hosts: Vec<Host>, write: WritePolicy) -> Handled<Outcome> {
         if write == WritePolicy::IfSpace && self.faults.one_in(25) {
             return Ok(no_space(self.faults.one_in(2)));
         }
@@ -311,7 +311,7 @@ impl Simulation {
             let life = self.processes.lives(&(attempt.clone(), *host)).max(1);
             let sent = (0..sent).map(|part| part_of(life, part).into()).collect();
             if has != sent {
-                return broken(format!("host {host} of {attempt} has sent the parts {sent:?}, and {has:?} are here"));
+                return broken(format!("{host} of {attempt} has sent the parts {sent:?}, and {has:?} are here"));
             }
         }
         if self.faults.lethal_one_in(15) {
@@ -322,7 +322,7 @@ impl Simulation {
         Ok(Outcome::Done)
     }
 
-    fn end_instances(&mut self, attempt: &AttemptId, hosts: &[u32]) -> Handled {
+    fn end_instances(&mut self, attempt: &AttemptId, hosts: &[Host]) -> Handled {
         let allocation = self.server().attempts.get(attempt).map(|running| running.plan.allocation.clone());
         for host in hosts.iter().filter_map(|host| Some((allocation.clone()?, *host))) {
             self.agent_is_killed(&host)?;
@@ -334,7 +334,7 @@ impl Simulation {
     }
 
     /// Closes the connections of these hosts; whether all are read to their end.
-    fn close_links(&mut self, attempt: &AttemptId, hosts: &[u32]) -> Handled<bool> {
+    fn close_links(&mut self, attempt: &AttemptId, hosts: &[Host]) -> Handled<bool> {
         let ends = |server: &Self| -> Vec<u64> {
             let is_meant = |purpose: &Purpose| match purpose {
                 Purpose::Reports((of, host)) | Purpose::Files((of, host)) => of == attempt && hosts.contains(host),

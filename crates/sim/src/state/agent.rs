@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use shoal_link::{Frame, Report, ReportBody, ToServer};
-use shoal_plane::{AttemptId, Time};
+use shoal_plane::{AttemptId, Host, Time};
 
 use super::events::SimEvent;
 use crate::scenario::Program;
@@ -49,7 +49,7 @@ pub(crate) struct Agent {
     /// Its instance is taken away.
     pub(crate) leaves: bool,
     /// Hosts that make up the attempt, as far as it knows.
-    pub(crate) members: Vec<u32>,
+    pub(crate) members: Vec<Host>,
     pub(crate) doing: Doing,
     /// Numbers what it does, so that a step of something else is known to be stale.
     pub(crate) step: u64,
@@ -130,7 +130,7 @@ impl Agent {
     }
 
     /// Whom it takes for the members, if it has been connected since then.
-    pub(crate) fn known_members(&self, since: u64) -> Option<&Vec<u32>> {
+    pub(crate) fn known_members(&self, since: u64) -> Option<&Vec<Host>> {
         let is_served = self.connection.is_some() && self.welcomed && self.seen < since && self.stalled.is_none();
         (is_served && !self.is_gone() && !self.is_over()).then_some(&self.members)
     }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shoal_plane::{AttemptId, Event, JobName, JobView, Placement, StudyRecord, TuningName, TuningView, Turn};
+use shoal_plane::{AttemptId, Event, Host, JobName, JobView, Placement, StudyRecord, TuningName, TuningView, Turn};
 use shoal_runtime::warm_pool::ReusePolicy;
 
 /// A host of an attempt.
-pub(crate) type Host = (AttemptId, u32);
+pub(crate) type AttemptHost = (AttemptId, Host);
 
 /// What is stored of an attempt in its run directory.
 #[derive(Debug, Clone)]
@@ -31,19 +31,19 @@ pub(crate) struct Disk {
     /// Records of tuning jobs' studies.
     pub(crate) records: BTreeMap<TuningName, Vec<StudyRecord>>,
     /// Highest stored report number.
-    pub(crate) acked: BTreeMap<Host, u64>,
+    pub(crate) acked: BTreeMap<AttemptHost, u64>,
     /// Lines of a host, as they were stored.
-    pub(crate) lines: BTreeMap<Host, Vec<u32>>,
+    pub(crate) lines: BTreeMap<AttemptHost, Vec<u32>>,
     /// Parts of a host's model that have come.
-    pub(crate) parts: BTreeMap<Host, BTreeSet<u32>>,
+    pub(crate) parts: BTreeMap<AttemptHost, BTreeSet<u32>>,
     /// Run directories, by attempt.
     pub(crate) dirs: BTreeSet<AttemptId>,
     /// What is in them of attempts.
     pub(crate) plans: BTreeMap<AttemptId, Plan>,
     /// Checkpoint files that are objects.
-    pub(crate) objects: BTreeSet<(Host, String)>,
+    pub(crate) objects: BTreeSet<(AttemptHost, String)>,
     /// The attempt and the hosts whose model a job has.
-    pub(crate) models: BTreeMap<JobName, (AttemptId, Vec<u32>)>,
+    pub(crate) models: BTreeMap<JobName, (AttemptId, Vec<Host>)>,
 }
 
 impl Disk {
@@ -66,7 +66,7 @@ impl Disk {
 
     /// Lines and their number in one transaction, unless the number is stored already; gives the
     /// highest number.
-    pub(crate) fn ingest(&mut self, host: &Host, seq: u64, lines: Vec<u32>) -> u64 {
+    pub(crate) fn ingest(&mut self, host: &AttemptHost, seq: u64, lines: Vec<u32>) -> u64 {
         let acked = self.acked.entry(host.clone()).or_default();
         if seq > *acked {
             *acked = seq;

@@ -1,10 +1,10 @@
 //! Events of a history.
 
-use shoal_plane::{AttemptId, Command, TuningName};
+use shoal_plane::{AttemptId, Command, Host, TuningName};
 use shoal_runtime::steps::Step;
 
 use super::{
-    disk::Host,
+    disk::AttemptHost,
     network::{Down, Up},
     processes::Process,
     server::{MachineEvent, MachineIo},
@@ -61,7 +61,7 @@ pub(crate) enum SimEvent {
     ProcessEnded {
         epoch: u64,
         allocation: AttemptId,
-        host: u32,
+        host: Host,
     },
     /// The server reads from a connection that it has not read from for a while.
     Served {
@@ -71,7 +71,7 @@ pub(crate) enum SimEvent {
     /// A checkpoint file is an object at last, by [`crate::bug::Bug::EarlyReceipt`].
     Written {
         epoch: u64,
-        file: (Host, String),
+        file: (AttemptHost, String),
     },
     /// The server checks that agents are alive.
     CheckAgents {

@@ -3,15 +3,15 @@
 use shoal_link::{Frame, Order, ToServer};
 use shoal_plane::AttemptId;
 
-use super::{disk::Host, processes::Process};
+use super::{disk::AttemptHost, processes::Process};
 
 /// What a connection is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Reports of a host.
-    Reports(Host),
+    Reports(AttemptHost),
     /// Checkpoint files of a host.
-    Files(Host),
+    Files(AttemptHost),
     /// The agent serves no attempt.
     Idle,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::{AttemptId, Node, Placement};
+use shoal_plane::{AttemptId, Host, Node, Placement};
 
 use super::processes::Process;
 
@@ -30,29 +30,29 @@ impl Nodes {
         // All are of one type here.
         let limit = placement.memory_bytes;
         let promised = placement.reserve_bytes.map_or(limit, |reserve| reserve / instances);
-        let share = |(host, gpus): (u32, &Vec<u32>)| {
+        let share = |(host, gpus): (Host, &Vec<u32>)| {
             Some(Share { node: placement.node(host).to_owned(), gpus: gpus.clone(), promised, limit })
         };
-        self.shares.insert(attempt.clone(), (1..).zip(&placement.gpus).map(share).collect());
+        self.shares.insert(attempt.clone(), Host::numbered().zip(&placement.gpus).map(share).collect());
     }
 
-    pub(crate) fn clear(&mut self, attempt: &AttemptId, hosts: &[u32]) {
+    pub(crate) fn clear(&mut self, attempt: &AttemptId, hosts: &[Host]) {
         let shares = self.shares.entry(attempt.clone()).or_default();
-        hosts.iter().for_each(|host| shares[*host as usize - 1] = None);
+        hosts.iter().for_each(|host| shares[host.0 as usize - 1] = None);
     }
 
-    pub(crate) fn add(&mut self, attempt: &AttemptId, hosts: &[u32], gpus: &[Vec<u32>], nodes: &[String]) {
+    pub(crate) fn add(&mut self, attempt: &AttemptId, hosts: &[Host], gpus: &[Vec<u32>], nodes: &[String]) {
         let shares = self.shares.entry(attempt.clone()).or_default();
         let Some(first) = shares.first().cloned().flatten() else { return };
         for (place, (host, gpus)) in hosts.iter().zip(gpus).enumerate() {
             let node = nodes.get(place).map_or(Node::LOCAL, String::as_str).to_owned();
-            shares[*host as usize - 1] = Some(Share { node, gpus: gpus.clone(), ..first.clone() });
+            shares[host.0 as usize - 1] = Some(Share { node, gpus: gpus.clone(), ..first.clone() });
         }
     }
 
     /// Where an instance of an attempt is to be.
-    pub(crate) fn of(&self, attempt: &AttemptId, host: u32) -> Option<&Share> {
-        self.shares.get(attempt)?.get(host as usize - 1)?.as_ref()
+    pub(crate) fn of(&self, attempt: &AttemptId, host: Host) -> Option<&Share> {
+        self.shares.get(attempt)?.get(host.index()?)?.as_ref()
     }
 
     /// The instances of an attempt that are there, by node.

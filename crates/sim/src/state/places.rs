@@ -1,5 +1,7 @@
 //! Places of gangs that lose and gain instances while the others run, as the journal has them.
 
+use shoal_plane::Host;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Of an instance that counts, and whether its program runs.
@@ -25,8 +27,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub(crate) fn set(&mut self, host: u32, place: Place) {
-        self.places[host as usize - 1] = place;
+    pub(crate) fn set(&mut self, host: Host, place: Place) {
+        self.places[host.0 as usize - 1] = place;
     }
 
     pub(crate) fn count(&self, is_wanted: impl Fn(&Place) -> bool) -> usize {

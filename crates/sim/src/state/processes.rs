@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use shoal_plane::AttemptId;
+use shoal_plane::{AttemptId, Host};
 
 /// Which process: its allocation and host number.
-pub(crate) type Process = (AttemptId, u32);
+pub(crate) type Process = (AttemptId, Host);
 
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
@@ -31,11 +31,11 @@ impl Processes {
 
     /// Starts what was not started yet; returns that.
     pub(crate) fn start(&mut self, allocation: &AttemptId, instances: u32) -> Vec<Process> {
-        self.start_hosts(allocation, &(1..=instances).collect::<Vec<_>>())
+        self.start_hosts(allocation, &Host::all(instances).collect::<Vec<_>>())
     }
 
     /// The same of these hosts.
-    pub(crate) fn start_hosts(&mut self, allocation: &AttemptId, hosts: &[u32]) -> Vec<Process> {
+    pub(crate) fn start_hosts(&mut self, allocation: &AttemptId, hosts: &[Host]) -> Vec<Process> {
         let all = hosts.iter().map(|host| (allocation.to_owned(), *host));
         let new: Vec<_> = all.filter(|process| !self.started.contains_key(process)).collect();
         self.started.extend(new.iter().map(|process| (process.clone(), true)));
@@ -67,17 +67,17 @@ impl Processes {
     }
 
     /// Hosts whose process has ended; none if nothing was started.
-    pub(crate) fn lost(&self, allocation: &AttemptId, instances: u32) -> Option<Vec<u32>> {
-        let of = |host: u32| self.started.get(&(allocation.to_owned(), host)).copied();
-        let is_known = (1..=instances).any(|host| of(host).is_some());
-        is_known.then(|| (1..=instances).filter(|host| of(*host) == Some(false)).collect())
+    pub(crate) fn lost(&self, allocation: &AttemptId, instances: u32) -> Option<Vec<Host>> {
+        let of = |host: Host| self.started.get(&(allocation.to_owned(), host)).copied();
+        let is_known = Host::all(instances).any(|host| of(host).is_some());
+        is_known.then(|| Host::all(instances).filter(|host| of(*host) == Some(false)).collect())
     }
 
     pub(crate) fn is_running(&self, allocation: &AttemptId, instances: u32) -> bool {
-        (1..=instances).any(|host| self.is_alive(&(allocation.to_owned(), host)))
+        Host::all(instances).any(|host| self.is_alive(&(allocation.to_owned(), host)))
     }
 
     pub(crate) fn is_complete(&self, allocation: &AttemptId, instances: u32) -> bool {
-        (1..=instances).all(|host| self.is_alive(&(allocation.to_owned(), host)))
+        Host::all(instances).all(|host| self.is_alive(&(allocation.to_owned(), host)))
     }
 }

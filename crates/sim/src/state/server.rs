@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use shoal_link::{Frame, ToServer};
-use shoal_plane::{AttemptId, TuningName};
+use shoal_plane::{AttemptId, Host, TuningName};
 use shoal_runtime::{
     Control, FileReceiver, HostLink, Ingestion, TunerQueue, WarmPool,
     lanes::{self, Lanes},
@@ -56,8 +56,8 @@ impl Attempt {
         Self { plan, hosts, is_watched: false }
     }
 
-    pub(crate) fn host(&mut self, host: u32) -> Option<&mut HostLink> {
-        self.hosts.get_mut((host as usize).checked_sub(1)?)
+    pub(crate) fn host(&mut self, host: Host) -> Option<&mut HostLink> {
+        self.hosts.get_mut(host.index()?)
     }
 
     pub(crate) fn connected(&self) -> usize {
