@@ -114,6 +114,20 @@ impl Api {
         }
         answer(self, caller).await
     }
+
+    /// The same as [`blocking`] for what writes: the data directory stays locked until that ends.
+    async fn writing<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let data_dir = self.data_dir.clone();
+        blocking(move || {
+            let written = work();
+            drop(data_dir);
+            written
+        })
+        .await
+    }
 }
 
 /// Runs what may wait for the disk off the async threads.

@@ -1,4 +1,7 @@
-//! A server's life: open, recover, listen, stop.
+//! A server's life: open, recover, listen, stop. It makes all parts, and gives each what it depends
+//! on.
+
+mod limits;
 
 use std::{
     io,
@@ -13,12 +16,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_console::{Console, JobChanges, Sources};
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{sync::mpsc, task::JoinSet};
 
+use self::limits::{open_files, places};
 use crate::{
     AccessKeys, Options, ServerError,
     admission::Admission,
@@ -56,14 +59,6 @@ use crate::{
 
 /// Between two looks at whether the disk still takes what is written.
 const LOOK: Duration = Duration::from_millis(50);
-/// Files that the server has open for itself, at most: databases, agents, programs that it starts.
-const OWN_FILES: u64 = 128;
-/// A connection, and the object that is read or written on it.
-const FILES_OF_A_CONNECTION: u64 = 2;
-/// Connections at most: each costs some tens of kilobytes of memory.
-const MAX_CONNECTIONS: usize = 16_384;
-/// Connections at least.
-const LEAST_CONNECTIONS: usize = 8;
 
 /// A server that listens.
 pub struct Server {
@@ -461,21 +456,6 @@ impl Server {
             .find(|(_, thread)| thread.is_finished())
             .map(|(name, _)| ServerError::Thread(name))
     }
-}
-
-/// Connections for which there are files: running out of them would fail requests that were
-/// admitted.
-fn places(files: u64) -> usize {
-    let places = files.saturating_sub(OWN_FILES) / FILES_OF_A_CONNECTION;
-    usize::try_from(places).unwrap_or(usize::MAX).clamp(LEAST_CONNECTIONS, MAX_CONNECTIONS)
-}
-
-/// How many files this process may have open, raised as far as it is allowed to.
-fn open_files() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-    current.unwrap_or(u64::from(u32::MAX))
 }
 
 /// Listens on a Unix socket whose path may be longer than the 108 bytes that an address holds.

@@ -3,7 +3,7 @@
 use shoal_store::{TRAINING_JOBS, Telemetry};
 use shoal_wire::{Error, ErrorCode, LogChange, RejectedLogEvents, Reply};
 
-use super::{Api, blocking, logs::check_group};
+use super::{Api, logs::check_group};
 use crate::{admission::internal, clock::now_ms};
 
 /// Events from further in the future are rejected.
@@ -15,7 +15,7 @@ const MAX_AGE_MS: u64 = 14 * DAY_MS;
 impl Api {
     pub(super) async fn change_logs(&self, change: LogChange) -> Result<Reply, Error> {
         let telemetry = self.telemetry.clone();
-        blocking(move || perform(&telemetry, change)).await
+        self.writing(move || perform(&telemetry, change)).await
     }
 }
 

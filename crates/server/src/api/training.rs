@@ -201,7 +201,7 @@ impl Api {
         deletable(&row)?;
         // The row goes last: a deletion that a crash cut short can be asked for again.
         let (telemetry, job) = (self.telemetry.clone(), name.clone());
-        blocking(move || {
+        self.writing(move || {
             telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
             telemetry.delete_warm_pool(&job).map_err(|error| internal(&error))?;
             telemetry.delete_series(&job).map_err(|error| internal(&error))

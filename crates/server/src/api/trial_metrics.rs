@@ -49,7 +49,7 @@ impl Api {
             job_changes.grown(&job, 0, points.len());
             Ok::<_, Error>(fits)
         };
-        let fits = blocking(append).await?;
+        let fits = self.writing(append).await?;
         errors.extend(
             places.into_iter().zip(fits).filter(|(_, fits)| !fits).map(|(at, _)| ("METRIC_LIMIT_EXCEEDED", at)),
         );
