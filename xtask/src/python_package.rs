@@ -95,12 +95,18 @@ pub(crate) fn built(workspace: &Workspace, python: &Path) -> Result<Option<PathB
     if !succeeds(&mut build)? {
         return Ok(None);
     }
-    // Servers of tests that run meanwhile see a whole wheel or none.
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
+    // Servers of tests that run meanwhile see a whole wheel, or none as long as there was none.
+    let built = fs::read_dir(&draft)?.next().context("maturin wrote no wheel")??;
+    fs::create_dir_all(&wheels)?;
+    let wheel = wheels.join(built.file_name());
+    fs::rename(built.path(), &wheel)?;
+    for other in fs::read_dir(&wheels)? {
+        let other = other?.path();
+        if other != wheel {
+            fs::remove_file(other)?;
+        }
     }
-    fs::rename(&draft, &wheels)?;
-    Ok(Some(fs::read_dir(&wheels)?.next().context("maturin wrote no wheel")??.path()))
+    Ok(Some(wheel))
 }
 
 /// Writes the list of torch's own tests that Gloo passes, by the first interpreter that

@@ -43,7 +43,7 @@ pub struct AllocationSpec {
 }
 
 impl AllocationSpec {
-    /// The node on which a process is to run, by its host number, if there are several.
+    /// The node on which a process is to run, by its host number, where nodes are listed.
     pub fn node(&self, host: u32) -> Option<&str> {
         self.nodes.get((host as usize).checked_sub(1)?).map(String::as_str)
     }

@@ -44,7 +44,7 @@ impl Local {
     /// Starts each instance as `command.. PROGRAM ARGS.. --host K`, with the agent's environment.
     /// The command runs the rest of its arguments somewhere else, lives as long as what it has
     /// started, and ends it when it is killed; an instance is lost when its command ends. Where
-    /// there are several nodes, it finds the name of the instance's in `SHOAL_NODE`.
+    /// nodes are listed, it finds the name of the instance's in `SHOAL_NODE`.
     #[must_use]
     pub fn by_command(command: Vec<String>) -> Self {
         Self { command, ..Self::default() }

@@ -17,7 +17,8 @@
 //! once.
 //!
 //! Where to look: `gang` has the state machine of instances that start and end together, `training`
-//! gives it AWS's statuses, `queue` decides who starts next, `capacity` what an instance gets,
+//! gives it AWS's statuses, `queue` decides who starts next, `capacity` what an instance gets
+//! and on which node,
 //! `pressure` what is ended when the machine's memory runs short, `tuning` has tuning jobs.
 
 mod action;

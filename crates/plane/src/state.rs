@@ -280,6 +280,16 @@ impl State {
         }
     }
 
+    /// Jobs with instances on a node that the capacity does not have, and that node's name: nothing
+    /// counts what they use there.
+    pub fn elsewhere(&self) -> impl Iterator<Item = (&JobName, &str)> {
+        let is_known = |name: &str| self.capacity.nodes.iter().any(|node| node.name == name);
+        self.holders().filter_map(move |(job, attempt)| {
+            let node = attempt.placement.hosts().map(|host| attempt.placement.node(host)).find(|node| !is_known(node));
+            Some((&job.gang.name, node?))
+        })
+    }
+
     /// Jobs that hold capacity.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&TrainingJob, &Attempt)> {
         self.index

@@ -16,11 +16,6 @@ pub enum Event<'a> {
         /// An attempt, or an instance that is retained for others.
         reader: &'a str,
     },
-    /// Nothing more is to be prepared for an attempt: it will be released.
-    Cancelled {
-        /// Which.
-        reader: &'a str,
-    },
     /// A reader is gone.
     Released {
         /// Which.
@@ -42,7 +37,6 @@ pub enum Io {
 #[derive(Debug, Default)]
 pub struct InputClaims {
     readers: BTreeMap<PathBuf, BTreeSet<String>>,
-    cancelled: BTreeSet<String>,
 }
 
 impl InputClaims {
@@ -53,12 +47,7 @@ impl InputClaims {
                 self.readers.entry(dir.to_owned()).or_default().insert(reader.to_owned());
                 Vec::new()
             }
-            Event::Cancelled { reader } => {
-                self.cancelled.insert(reader.to_owned());
-                Vec::new()
-            }
             Event::Released { reader } => {
-                self.cancelled.remove(reader);
                 let unread = self.readers.extract_if(.., |_, readers| readers.remove(reader) && readers.is_empty());
                 unread.map(|(dir, _)| Io::Remove(dir)).collect()
             }
@@ -66,12 +55,6 @@ impl InputClaims {
                 dirs.into_iter().filter(|dir| !self.readers.contains_key(dir)).map(Io::Remove).collect()
             }
         }
-    }
-
-    /// Whether nothing more is to be prepared for an attempt.
-    #[must_use]
-    pub fn is_cancelled(&self, reader: &str) -> bool {
-        self.cancelled.contains(reader)
     }
 }
 
@@ -107,14 +90,5 @@ mod tests {
         claim(&mut claims, "train", "a-1");
         let found = ["old", "train", "older"].map(PathBuf::from).to_vec();
         assert_eq!(removed(claims.handle(Event::Found(found))), ["old", "older"]);
-    }
-
-    #[test]
-    fn a_cancelled_attempt_is_so_until_its_release() {
-        let mut claims = InputClaims::default();
-        assert_eq!(claims.handle(Event::Cancelled { reader: "a-1" }), []);
-        assert!(claims.is_cancelled("a-1") && !claims.is_cancelled("a-2"));
-        assert_eq!(claims.handle(Event::Released { reader: "a-1" }), []);
-        assert!(!claims.is_cancelled("a-1"), "its number may be another launch's");
     }
 }

@@ -131,14 +131,10 @@ impl Visit {
                 self.take()
             }
             Event::Abandoned(request) => {
-                let offers = self.offers.len();
                 self.offers.retain(|held| held.request != request);
-                if self.offers.len() < offers {
-                    return Vec::new();
-                }
-                self.arrival.take_if(|held| held.request == request);
-                self.read.take_if(|held| held.request == request);
-                self.on_left(now)
+                let arrival = self.arrival.take_if(|held| held.request == request);
+                let read = self.read.take_if(|held| held.request == request);
+                if arrival.or(read).is_some() { self.on_left(now) } else { Vec::new() }
             }
             Event::Left => self.on_left(now),
             Event::Arrived(conn) if self.conn.is_some() || self.end.is_some() => vec![Io::Refuse(conn)],

@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     pub(crate) intermediate: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
-    /// Names of the nodes on which the instances are, by host number - 1, if there are several.
+    /// Names of the nodes on which the instances are, by host number - 1, where nodes are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<String>,
     /// Which attempts may have its instance afterwards.

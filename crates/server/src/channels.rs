@@ -2,7 +2,7 @@
 //! them a host sees, and the tree that is made once for all jobs that read the same objects.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -139,11 +139,13 @@ pub(crate) struct Trees {
     /// Agents get objects from the server: trees hold them by id, with a manifest.
     is_remote: bool,
     claims: Mutex<InputClaims>,
+    /// Attempts for which no more trees are made. Whoever asks does not wait for a tree's removal.
+    cancelled: Mutex<HashSet<AttemptId>>,
 }
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, is_remote: false, claims: Mutex::default() }
+        Self { root, objects, is_remote: false, claims: Mutex::default(), cancelled: Mutex::default() }
     }
 
     /// Trees for agents that share no files with this server.
@@ -298,16 +300,21 @@ impl Trees {
 
     /// Ends what is being made for an attempt that will be released.
     pub(crate) fn cancel(&self, attempt: &AttemptId) {
-        self.handle(Event::Cancelled { reader: attempt });
+        self.cancelled().insert(attempt.clone());
     }
 
     /// Until its release.
     pub(crate) fn is_cancelled(&self, attempt: &AttemptId) -> bool {
-        self.lock().is_cancelled(attempt)
+        self.cancelled().contains(attempt)
+    }
+
+    fn cancelled(&self) -> MutexGuard<'_, HashSet<AttemptId>> {
+        self.cancelled.lock().expect("no holder of this lock panics")
     }
 
     /// An attempt is over: trees that nobody else reads are removed.
     pub(crate) fn release(&self, reader: &str) {
+        self.cancelled().remove(reader);
         self.handle(Event::Released { reader });
     }
 

@@ -192,9 +192,8 @@ fn log_delay(action: &Action, reason: &str) {
         }
         Action::Launch { job, .. } => tracing::error!("training job {job} is not launched yet: {reason}"),
         Action::ClearInstances { attempt, hosts } => {
-            tracing::error!(
-                "instances {hosts:?} of {attempt} cannot be removed yet, and their capacity is not free: {reason}"
-            );
+            let hosts = Vec::from_iter(hosts.iter().map(ToString::to_string)).join(", ");
+            tracing::error!("{hosts} of {attempt} cannot be removed yet, and their capacity is not free: {reason}");
         }
         other => tracing::error!("an action of {} waits for the disk: {reason}", other.attempt()),
     }

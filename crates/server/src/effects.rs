@@ -100,6 +100,10 @@ impl Performer {
                 None => return Err(format!("{}: its plan is gone", dir.display())),
             },
             Step::Submit => {
+                // Its release follows, and would only end them.
+                if self.trees.is_cancelled(attempt) {
+                    return Err("cancelled".to_owned());
+                }
                 if let Some(running) = running {
                     self.launcher
                         .submit(&self.allocations.with_token(&running.plan))

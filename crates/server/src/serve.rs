@@ -113,6 +113,12 @@ impl Server {
         let recovered = core::recover(&journal, &options.capacity, &options.catalog)?;
         let pending = recovered.state.pending();
         let live = recovery::attempts(&recovered.state);
+        for (job, node) in recovered.state.elsewhere() {
+            tracing::warn!(
+                "training job {job} has instances on node {node}, which shoal.toml does not list: until they end, other \
+                 jobs may get the memory and GPUs that they use"
+            );
+        }
 
         let (act, effects) = mpsc::unbounded_channel();
         let search = Indexes::new();

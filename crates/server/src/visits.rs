@@ -73,6 +73,8 @@ struct Agent {
 struct Request<'a> {
     session: &'a Session,
     id: RequestId,
+    /// Its answer is output, which is lost with it.
+    is_read: bool,
     is_answered: bool,
 }
 
@@ -80,8 +82,11 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             let mut state = self.session.lock();
-            state.held.remove(&self.id);
-            self.session.handle_in(&mut state, Event::Abandoned(self.id));
+            if state.held.remove(&self.id).is_some() {
+                self.session.handle_in(&mut state, Event::Abandoned(self.id));
+            } else if self.is_read {
+                self.session.handle_in(&mut state, Event::Left);
+            }
         }
     }
 }
@@ -134,16 +139,17 @@ impl Visits {
         if !session.serve(conn, stream.try_clone()?, input) {
             return refused();
         }
-        let feeder = {
+        // Before any input, which may have come by now.
+        let feeder = down.send(ToAgent::Ready).and_then(|()| {
             let (session, down) = (session.clone(), down.clone());
             let feed = move || session.feed(&frames, &down);
             thread::Builder::new().name("visit".into()).stack_size(128 << 10).spawn(feed)
-        };
+        });
         let end = match &feeder {
-            Ok(_) => down.send(ToAgent::Ready).and_then(|()| session.take(stream, decoder)),
-            Err(error) => Err(io::Error::other(error.to_string())),
+            Ok(_) => session.take(stream, decoder).unwrap_or_else(|error| broken(&error)),
+            Err(error) => broken(error),
         };
-        session.handle(Event::Ended(end.unwrap_or_else(|error| VisitEnd::Broken { reason: broken(&error) })));
+        session.handle(Event::Ended(end));
         // It only ends early by panicking, and then there is no more input.
         feeder.map(|feeder| drop(feeder.join()))
     }
@@ -153,11 +159,12 @@ impl Visits {
     }
 }
 
-fn broken(error: &io::Error) -> String {
-    match error.kind() {
+fn broken(error: &io::Error) -> VisitEnd {
+    let reason = match error.kind() {
         io::ErrorKind::UnexpectedEof => "the training program has ended, and the instance with it".to_owned(),
         _ => format!("the agent's connection broke: {error}"),
-    }
+    };
+    VisitEnd::Broken { reason }
 }
 
 impl Session {
@@ -190,14 +197,15 @@ impl Session {
         event: impl FnOnce(RequestId) -> Event,
     ) -> Option<T> {
         let (sender, mut answer) = oneshot::channel();
-        let id = {
+        let mut request = {
             let mut state = self.lock();
             state.last_request += 1;
-            let id = RequestId(state.last_request);
-            state.held.insert(id, held(sender));
-            id
+            let (id, held) = (RequestId(state.last_request), held(sender));
+            let is_read = matches!(held, Held::Read(_));
+            state.held.insert(id, held);
+            Request { session: self, id, is_read, is_answered: false }
         };
-        let mut request = Request { session: self, id, is_answered: false };
+        let id = request.id;
         self.handle(event(id));
         loop {
             let deadline = self.lock().machine.deadline();

@@ -21,18 +21,22 @@ pub(super) fn nodes(typed: &Typed) -> Result<Vec<Node>> {
     let Some((origin, tables)) = typed.nodes() else { return Ok(vec![local]) };
     if typed.value("launch_command") == "none" {
         return Err(UsageError(format!(
-            "[[node]] ({origin}) is not of use without launch_command: that starts agents on the node of each \
-             instance, and without it all are on this machine"
+            "[[node]] ({origin}) has no effect without launch_command, which starts agents on the nodes: set it, or \
+             remove [[node]] to have all instances on this machine"
         ))
         .into());
     }
     if let Some(name) = OF_THIS_MACHINE.into_iter().find(|name| *typed.origin(name) != Origin::Default) {
-        return Err(wrong(typed, name, "of use beside [[node]]: each node has its own"));
+        return Err(wrong(typed, name, "allowed beside [[node]]: remove it, as each node has its own"));
     }
     let mut nodes: Vec<Node> = Vec::new();
     for (number, table) in (1..).zip(tables) {
         let place = format!("[[node]] {number} ({origin})");
         let node = node(table, local.instances, &place)?;
+        if node.name == Node::LOCAL {
+            let message = "name = \"local\" is what a server without [[node]] calls its machine: choose another name";
+            return Err(UsageError(format!("{place}: {message}")).into());
+        }
         if nodes.iter().any(|other| other.name == node.name) {
             return Err(UsageError(format!("{place}: another node has the name {:?}, too", node.name)).into());
         }
@@ -47,7 +51,11 @@ pub(super) fn packing(typed: &Typed) -> Result<Packing> {
     match typed.value("packing") {
         "use" if typed.nodes().is_none() => Ok(Packing::Use),
         "use" if is_default => Ok(Packing::Promise),
-        "use" => Err(wrong(typed, "packing", "of use beside [[node]]: what instances use there is not measured")),
+        "use" => Err(wrong(
+            typed,
+            "packing",
+            "allowed beside [[node]]: remove it, as what instances use there is not measured",
+        )),
         "promise" => Ok(Packing::Promise),
         _ => Err(wrong(typed, "packing", "`use` or `promise`")),
     }
@@ -59,9 +67,9 @@ fn node(table: &toml::Table, most_instances: u32, place: &str) -> Result<Node> {
         let there_are = MEMBERS.join(", ");
         return Err(UsageError(format!("{place}: a node has no {unknown:?}; it has: {there_are}")).into());
     }
-    let not = |name: &str, wanted: &str| {
-        let found = table.get(name).map_or("missing".to_owned(), |value| format!("= {value}"));
-        UsageError(format!("{place}: {name} {found} is not {wanted}"))
+    let not = |name: &str, wanted: &str| match table.get(name) {
+        None => UsageError(format!("{place}: {name} is missing: give {wanted}")),
+        Some(value) => UsageError(format!("{place}: {name} = {value} is not {wanted}")),
     };
     let number = |name: &str, default: Option<u32>, least: u32, wanted: &str| match (table.get(name), default) {
         (None, Some(default)) => Ok(default),
@@ -90,7 +98,7 @@ fn node(table: &toml::Table, most_instances: u32, place: &str) -> Result<Node> {
 
 /// For people: `up to 4 instances at once, 16.0 GiB of memory, 8 cores`.
 pub(crate) fn size_of(nodes: &[Node]) -> String {
-    let sum = |of: fn(&Node) -> u64| nodes.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Node) -> u64| nodes.iter().map(of).fold(0, u64::saturating_add);
     let gpus = match sum(|node| node.gpus.into()) {
         _ if nodes.len() == 1 && nodes[0].name == Node::LOCAL => String::new(),
         0 => String::new(),
@@ -148,15 +156,15 @@ mod tests {
         let with = |line: &str| format!("{REMOTE}{NODE}{line}\n");
         let instead = |from: &str, to: &str| format!("{REMOTE}{}", NODE.replace(from, to));
         for (file, expected) in [
-            (NODE.to_owned(), "[[node]] (file /data/shoal.toml) is not of use without launch_command"),
+            (NODE.to_owned(), "[[node]] (file /data/shoal.toml) has no effect without launch_command"),
             (of_two, "[[node]] 2 (file /data/shoal.toml): another node has the name \"a\", too"),
             (with("size = 1"), "[[node]] 1 (file /data/shoal.toml): a node has no \"size\"; it has: name, cpus, "),
             (with("gpus = -1"), "[[node]] 1 (file /data/shoal.toml): gpus = -1 is not a number of GPUs"),
             (instead("16GiB", "16"), "[[node]] 1 (file /data/shoal.toml): memory = \"16\" is not a size such as"),
-            (instead("cpus = 4\n", ""), "[[node]] 1 (file /data/shoal.toml): cpus missing is not a number of cores"),
+            (instead("cpus = 4\n", ""), "[[node]] 1 (file /data/shoal.toml): cpus is missing: give a number of cores"),
             (instead("\"a\"", "\"a b\""), "[[node]] 1 (file /data/shoal.toml): name = \"a b\" is not a name"),
-            (format!("memory = \"1GiB\"\n{REMOTE}{NODE}"), "memory = \"1GiB\" (file /data/shoal.toml) is not of use"),
-            (format!("packing = \"use\"\n{REMOTE}{NODE}"), "packing = \"use\" (file /data/shoal.toml) is not of use"),
+            (format!("memory = \"1GiB\"\n{REMOTE}{NODE}"), "memory = \"1GiB\" (file /data/shoal.toml) is not allowed"),
+            (format!("packing = \"use\"\n{REMOTE}{NODE}"), "packing = \"use\" (file /data/shoal.toml) is not allowed"),
             ("[node]\nname = \"a\"\n".to_owned(), "/data/shoal.toml: nodes are a list: write [[node]] above each"),
         ] {
             let error = format!("{:#}", settings(&[], &file).unwrap_err());

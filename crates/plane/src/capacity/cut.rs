@@ -5,7 +5,7 @@ use super::{
     fit::{Demand, Fit, Wanted},
     resources::{Resources, divided},
 };
-use crate::{Catalog, DefinitionSpec, GangSpec, InstanceType, Rejection, text::gib};
+use crate::{Catalog, DefinitionSpec, GangSpec, InstanceType, Node, Rejection, text::gib};
 
 /// Memory of an instance that is held for it beyond what it is measured to use: an eighth of its
 /// limit, but at least this.
@@ -68,11 +68,14 @@ pub(crate) fn cut_after<'a>(
     let is_bound_to_one = !capacity.spans && capacity.nodes.len() > 1;
     if spec.instances > most.instances {
         return Err(Rejection::NeverFits(format!(
-            "InstanceCount is {} and {} at most {} instances at once{}: ask for fewer instances",
+            "InstanceCount is {} and {} at most {} instances at once: ask for fewer instances",
             spec.instances,
-            if is_bound_to_one { "a node of this server runs" } else { "this server runs" },
+            if is_bound_to_one {
+                "all instances of a training job run on one node, and each node runs"
+            } else {
+                "this server runs"
+            },
             most.instances,
-            if is_bound_to_one { ", where those of one training job are on one node" } else { "" },
         )));
     }
     let of_group = |(kind, instances): &(&InstanceType, u32)| u64::from(kind.gpus) * u64::from(*instances);
@@ -171,7 +174,7 @@ fn share_on_one(instances: u32, gpus: u64, capacity: &Capacity) -> Option<u64> {
 
 /// The same on several nodes, where `fits` tells whether empty nodes have room with such a share.
 fn share_on_several(instances: u32, capacity: &Capacity, fits: impl Fn(u64) -> bool) -> Option<u64> {
-    let of_node = |node: &super::Node| {
+    let of_node = |node: &Node| {
         let (memory_bytes, most) = (node.memory_bytes, node.instances.min(instances));
         (1..=most).map(move |instances| part(memory_bytes, instances))
     };
@@ -237,7 +240,7 @@ impl Cut<'_> {
         }
         let mut shares = shares.into_iter();
         let Share { cpus, cpu_weight, memory_bytes, .. } = shares.next().expect("one at least");
-        let is_named = capacity.nodes.iter().any(|node| node.name != super::Node::LOCAL);
+        let is_named = capacity.nodes.iter().any(|node| node.name != Node::LOCAL);
         let names = fit.nodes.iter().filter(|_| is_named).map(|node| capacity.nodes[*node].name.clone());
         Placement {
             cpus,
@@ -297,7 +300,7 @@ pub fn parallel_notice(
     let verb = if fit == 1 { "fits" } else { "fit" };
     (fit < u64::from(wanted)).then(|| {
         let advice = match capacity.packing {
-            Packing::Promise if capacity.nodes.len() == 1 => {
+            Packing::Promise if capacity.nodes.len() == 1 && capacity.nodes[0].name == Node::LOCAL => {
                 "; packing = \"use\" in shoal.toml counts what they use instead"
             }
             Packing::Promise | Packing::Use => "",

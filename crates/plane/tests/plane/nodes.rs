@@ -32,7 +32,7 @@ fn a_gang_is_on_one_node_that_has_room_for_it() {
             d created: Starting the training job
             d Pending: Waiting for capacity: needs 16.0 GiB of memory, 0.0 GiB free on node a; 2nd in the queue
         4 create e m5.large 5
-            refused: InstanceCount is 5 and a node of this server runs at most 4 instances at once, where those of one training job are on one node: ask for fewer instances
+            refused: InstanceCount is 5 and all instances of a training job run on one node, and each node runs at most 4 instances at once: ask for fewer instances
         5 create f m5.4xlarge 4
             f created: Starting the training job
             f Pending: Waiting for capacity: needs 32.0 GiB of memory, 0.0 GiB free on node b; 3rd in the queue
