@@ -223,7 +223,7 @@ fn show_event(event: &Event) -> String {
             if placement.nodes.is_empty() { String::new() } else { format!(", on {}", placement.nodes.join(" ")) },
         ),
         Fact::JobMoved { secondary, message } => format!("{}: {message}", secondary.name()),
-        Fact::InstanceMoved { host, phase, .. } => format!("algo-{host} {phase:?}"),
+        Fact::InstanceMoved { host, phase, .. } => format!("{host} {phase:?}"),
         Fact::RankEnded { host, end, final_metrics, .. } => {
             let how = match (end.code, end.signal) {
                 (Some(code), _) => format!("exit {code}"),
@@ -232,10 +232,10 @@ fn show_event(event: &Event) -> String {
             };
             let metrics: String =
                 final_metrics.iter().map(|metric| format!(" {}={}", metric.name, metric.value)).collect();
-            format!("algo-{host} ended: {how}{metrics}")
+            format!("{host} ended: {how}{metrics}")
         }
-        Fact::InstanceUploaded { host, .. } => format!("algo-{host} uploaded"),
-        Fact::InstanceLost { host, reason, .. } => format!("algo-{host} lost: {reason}"),
+        Fact::InstanceUploaded { host, .. } => format!("{host} uploaded"),
+        Fact::InstanceLost { host, reason, .. } => format!("{host} lost: {reason}"),
         Fact::StopRequested { cause, message } => format!("stop by {cause:?}: {message}"),
         Fact::UploadsEnded { .. } => "uploads ended".to_owned(),
         Fact::JobEnded { status, secondary, message, .. } => {
@@ -246,22 +246,24 @@ fn show_event(event: &Event) -> String {
         Fact::AttemptInterrupted { message, .. } => format!("interrupted: {message}"),
         Fact::AttemptEvicted { used_bytes, .. } => format!("evicted, using {} GiB", used_bytes / GIB),
         Fact::ReleaseOrdered { .. } => "release".to_owned(),
-        Fact::InstancesInterrupted { hosts, message, .. } => format!("interrupted {hosts:?}: {message}"),
+        Fact::InstancesInterrupted { hosts, message, .. } => {
+            format!("interrupted {hosts:?}: {message}", hosts = numbers(hosts))
+        }
         Fact::InstancesVacated { hosts, message, .. } => {
-            format!("vacated {hosts:?}: {}", message.as_deref().unwrap_or("left"))
+            format!("vacated {hosts:?}: {}", message.as_deref().unwrap_or("left"), hosts = numbers(hosts))
         }
         Fact::InstancesCleared { hosts, until, .. } => {
-            format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0))
+            format!("cleared {hosts:?}, until {:?}", until.map(|until| until.0), hosts = numbers(hosts))
         }
-        Fact::ReplacementAllowed { hosts, .. } => format!("replacement of {hosts:?}"),
+        Fact::ReplacementAllowed { hosts, .. } => format!("replacement of {hosts:?}", hosts = numbers(hosts)),
         Fact::InstancesAdded { hosts, gpus, nodes, message, .. } if nodes.is_empty() => {
-            format!("added {hosts:?}, GPUs {gpus:?}: {message}")
+            format!("added {hosts:?}, GPUs {gpus:?}: {message}", hosts = numbers(hosts))
         }
         Fact::InstancesAdded { hosts, gpus, nodes, message, .. } => {
-            format!("added {hosts:?} on {}, GPUs {gpus:?}: {message}", nodes.join(" "))
+            format!("added {hosts:?} on {}, GPUs {gpus:?}: {message}", nodes.join(" "), hosts = numbers(hosts))
         }
         Fact::Released { .. } => "released".to_owned(),
-        Fact::CheckpointSaved { host, path, .. } => format!("algo-{host} saved {path}"),
+        Fact::CheckpointSaved { host, path, .. } => format!("{host} saved {path}"),
         other => crate::tuning_script::show_fact(other),
     };
     format!("{} {what}", event.name)
@@ -277,17 +279,21 @@ fn show_action(action: &Action) -> String {
             format!("-> launch {attempt} on {instances}")
         }
         Action::Launch { attempt, hosts, joins, .. } => {
-            format!("-> launch {attempt} {hosts:?}{}", if *joins { " to join" } else { "" })
+            format!("-> launch {attempt} {hosts:?}{}", if *joins { " to join" } else { "" }, hosts = numbers(hosts))
         }
         Action::InterruptInstances { attempt, hosts, notice_s, grace_s, .. } => {
-            format!("-> interrupt {attempt} {hosts:?} after {notice_s} s within {grace_s} s")
+            format!("-> interrupt {attempt} {hosts:?} after {notice_s} s within {grace_s} s", hosts = numbers(hosts))
         }
-        Action::ClearInstances { attempt, hosts } => format!("-> clear {attempt} {hosts:?}"),
-        Action::SetMembers { attempt, hosts } => format!("-> members of {attempt} are {hosts:?}"),
+        Action::ClearInstances { attempt, hosts } => format!("-> clear {attempt} {hosts:?}", hosts = numbers(hosts)),
+        Action::SetMembers { attempt, hosts } => {
+            format!("-> members of {attempt} are {hosts:?}", hosts = numbers(hosts))
+        }
         Action::StopInstances { attempt, hosts, grace_s, reason } => {
-            format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}")
+            format!("-> stop {attempt} {hosts:?} within {grace_s} s: {reason}", hosts = numbers(hosts))
         }
-        Action::StoreArtifacts { attempt, hosts, .. } => format!("-> store {attempt} of {hosts:?}"),
+        Action::StoreArtifacts { attempt, hosts, .. } => {
+            format!("-> store {attempt} of {hosts:?}", hosts = numbers(hosts))
+        }
         Action::Release { attempt, .. } => format!("-> release {attempt}"),
         Action::Freeze { attempt } => format!("-> freeze {attempt}"),
         Action::Resume { attempt, until } => format!("-> resume {attempt}{}", crate::tuning_script::up_to(*until)),
@@ -317,4 +323,8 @@ fn view(state: &State, job: &str) -> Vec<String> {
         view.final_metrics.iter().map(|metric| format!("{}={}@{}", metric.name, metric.value, metric.at.0)).collect();
     lines.extend((!metrics.is_empty()).then(|| metrics.join(" ")));
     lines
+}
+
+fn numbers(hosts: &[Host]) -> Vec<u32> {
+    hosts.iter().map(|host| host.0).collect()
 }
