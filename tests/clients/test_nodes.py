@@ -116,7 +116,7 @@ def test_a_job_is_on_a_node_that_has_room_for_it(jobs):
 def test_no_job_is_larger_than_a_node(jobs):
     with pytest.raises(jobs.sagemaker.exceptions.ResourceLimitExceeded) as refused:
         jobs.command("true", instances=3)
-    assert "a node of this server runs at most 2 instances at once" in str(refused.value)
+    assert "each node runs at most 2 instances at once" in str(refused.value)
 
 
 def test_instances_on_a_node_reach_each_other(jobs):
