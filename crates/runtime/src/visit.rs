@@ -4,7 +4,7 @@
 //! - A client holds its visit by asking: once its connection ends while it waits, or it has not
 //!   asked for `CLIENT_TIMEOUT`, the visit is over, and its command is killed.
 //! - Both directions are bounded. The agent is read no further while `MAX_BYTES` of output wait;
-//!   a client whose input finds no room is told to repeat it.
+//!   a client sends input again for which there was no room.
 //! - Bytes stay with the driver; the machine counts them.
 
 use std::time::Duration;

@@ -86,7 +86,7 @@ impl Allocations {
         matches!(self.launcher.status_of(allocation), Ok(AllocationStatus::Running { lost }) if lost.is_empty())
     }
 
-    /// Ends instances of an attempt that goes on without them.
+    /// Ends instances of an attempt whose others continue.
     pub(crate) fn end_instances(&self, running: &Attempt, hosts: &[u32]) -> Outcome {
         if let Err(error) = self.launcher.remove(&running.allocation, hosts) {
             return Outcome::NoSpace { reason: describe(&error), has_written: false };
@@ -100,7 +100,7 @@ impl Allocations {
         Outcome::Done
     }
 
-    /// Ends and removes what there is of these allocations, with this number of agents.
+    /// Ends and removes these allocations, each with its number of agents.
     pub(crate) fn end_allocations(&self, all: &[(AttemptId, u32)]) {
         for (id, hosts) in all {
             if let Err(error) = self.launcher.stop(&self.allocation(id, *hosts)) {

@@ -139,7 +139,8 @@ pub(crate) struct Trees {
     /// Agents get objects from the server: trees hold them by id, with a manifest.
     is_remote: bool,
     claims: Mutex<InputClaims>,
-    /// Attempts for which no more trees are made. Whoever asks does not wait for a tree's removal.
+    /// Attempts for which no more trees are made; apart from the claims, which are locked while a
+    /// tree is removed.
     cancelled: Mutex<HashSet<AttemptId>>,
 }
 

@@ -46,6 +46,7 @@ mod plans;
 mod pool_effects;
 mod ports;
 #[cfg(test)]
+#[path = "../../runtime/src/random.rs"]
 mod random;
 mod recovery;
 mod requests;

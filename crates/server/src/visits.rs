@@ -173,7 +173,8 @@ impl Session {
         self.ask(Held::Start, Event::Awaited).await.unwrap_or_default()
     }
 
-    /// What there is of output, or after a while nothing; the end comes after all of it.
+    /// The output that has arrived, or nothing if none arrives within a few seconds. The end comes
+    /// after all output.
     pub(crate) async fn read(&self) -> Output {
         self.ask(Held::Read, Event::OutputWanted).await.unwrap_or_default()
     }

@@ -78,8 +78,7 @@ impl Checkpoints {
         {
             log::warning(
                 "tree_method approx with subsample draws its bins from the rows of the first round: a training that \
-                 goes on from a \
-                 checkpoint ends with a good model, but not with the same one; tree_method hist does",
+                 goes on from a checkpoint ends with a good model, but not with the same one; tree_method hist does",
             );
         }
         Some(Self {
