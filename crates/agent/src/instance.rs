@@ -7,11 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE, LAUNCHER, LaunchError,
-    Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files, environment, hosts_file,
-    processes_per_instance,
+    ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE,
+    LAUNCHER, LaunchError, Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files, environment,
+    hosts_file, processes_per_instance,
 };
-use shoal_link::{Assignment, Channel, Input, Program};
+use shoal_link::{Assignment, Channel, Input, MirrorKind, Program};
 use shoal_sandbox::{
     FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together,
     remove_tree,
@@ -22,7 +22,9 @@ use crate::mirror::Place;
 use crate::script::{self, ScriptError};
 use crate::{Options, inputs, inside, leftovers, mpi};
 
-/// In an instance's directory: what its program has changed in the files of its image.
+/// In an instance's directory: mirrored directories of the program that are not below `/opt/ml`.
+const MIRRORED: &str = "mirrored";
+/// Likewise: what its program has changed in the files of its image.
 const ROOT_LAYER: &str = "root-layer";
 
 /// Why there is no instance.
@@ -100,7 +102,7 @@ impl Home {
 
     /// Where the program can write on this machine's disk.
     pub(crate) fn written(&self) -> Vec<PathBuf> {
-        [self.ml(), self.own.join("scratch"), self.own.join(ROOT_LAYER), self.own.join("checkpoints")].into()
+        [self.ml(), self.own.join("scratch"), self.own.join(ROOT_LAYER), self.own.join(MIRRORED)].into()
     }
 
     fn scratch(&self, channel: &str) -> PathBuf {
@@ -114,20 +116,14 @@ impl Home {
         Ok(layer)
     }
 
-    /// Where the checkpoint directory is: what `/opt/ml` holds is there already, any other place is
-    /// a directory beside it.
-    pub(crate) fn checkpoints(&self, local_path: &str) -> Place {
-        let marks = self.own.join("marks/checkpoints");
+    /// Where a directory is that is mirrored: what `/opt/ml` holds is there already, any other place
+    /// is a directory beside it.
+    pub(crate) fn mirrored(&self, kind: MirrorKind, local_path: &str) -> Place {
+        let marks = self.own.join("marks").join(kind.name());
         match Path::new(local_path).strip_prefix(shoal_contract::BASE) {
             Ok(root) => Place { base: self.ml(), root: root.to_owned(), marks },
-            Err(_) => Place { base: self.own.join("checkpoints"), root: PathBuf::new(), marks },
+            Err(_) => Place { base: self.own.join(MIRRORED).join(kind.name()), root: PathBuf::new(), marks },
         }
-    }
-
-    /// Where `/opt/ml/output/intermediate` is.
-    pub(crate) fn intermediate(&self) -> Place {
-        let root = Paths::new("").output_intermediate();
-        Place { base: self.ml(), root, marks: self.own.join("marks/intermediate") }
     }
 
     /// Removes what an attempt has left. Where its instance stays, the directories that every
@@ -144,8 +140,12 @@ impl Home {
             Input::Local(_) => None,
             Input::Objects(tree) => inputs::place_of(&self.inputs(), tree),
         }));
-        let staying: Vec<PathBuf> =
-            tree.directories().into_iter().chain(of_channels).chain([self.own.join("checkpoints")]).collect();
+        let staying: Vec<PathBuf> = tree
+            .directories()
+            .into_iter()
+            .chain(of_channels)
+            .chain(MirrorKind::ALL.map(|kind| self.own.join(MIRRORED).join(kind.name())))
+            .collect();
         let stays = |path: &Path| staying.iter().chain(&inputs).any(|it| it.starts_with(path));
         empty(&self.own, &stays, &inputs)
     }
@@ -287,10 +287,10 @@ fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
             }
         }
     }));
-    if let Some(checkpoint) = &assignment.checkpoint {
-        let place = home.checkpoints(&checkpoint.local_path);
+    for (kind, mirrored) in assignment.mirrored() {
+        let place = home.mirrored(kind, mirrored.local_path);
         if place.root.as_os_str().is_empty() {
-            mounts.push(Mount::Bind { source: place.base, target: checkpoint.local_path.clone().into() });
+            mounts.push(Mount::Bind { source: place.base, target: mirrored.local_path.into() });
         }
     }
     if let Program::Builtin { library_dirs, .. } = &assignment.program {
@@ -339,6 +339,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
     let paths = Paths::new(support.path_of(mounts, Path::new(shoal_contract::BASE)));
     let is_isolated = matches!(support.isolation, Isolation::Full { .. });
     let addresses = (1..).zip(&assignment.hosts).map(|(host, name)| (name.clone(), network.address(host).to_string()));
+    let path_of = |path: &str| support.path_of(mounts, Path::new(path)).to_string_lossy().into_owned();
     Facts {
         addresses: if is_isolated { BTreeMap::new() } else { addresses.collect() },
         job_name: assignment.job_name.clone(),
@@ -363,7 +364,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
         })),
         checkpoint: assignment.checkpoint.as_ref().map(|checkpoint| CheckpointFacts {
             uri: checkpoint.uri.clone(),
-            local_path: support.path_of(mounts, Path::new(&checkpoint.local_path)).to_string_lossy().into_owned(),
+            local_path: path_of(&checkpoint.local_path),
         }),
         cpus: assignment.limits.cpus,
         gpus: u32::try_from(assignment.limits.gpus.len()).unwrap_or(u32::MAX),
@@ -382,6 +383,13 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             .as_ref()
             .filter(|_| is_isolated)
             .map(|_| ProxyFacts { url: format!("http://127.0.0.1:{PROXY_PORT}"), bypass: bypass(assignment, network) }),
+        debug_hook: assignment.debug_hook.as_ref().map(|hook| DebugHookFacts {
+            output_path: hook.output_path.clone(),
+            local_path: path_of(&hook.local_path),
+            parameters: hook.parameters.clone(),
+            collections: hook.collections.clone(),
+        }),
+        tensor_board: assignment.tensor_board.as_ref().map(|board| path_of(&board.local_path)),
         elastic: assignment.elastic.map(|it| ElasticFacts { min_instances: it.min_instances, joins: it.joins }),
         home: if is_isolated { HOME.into() } else { paths.code().to_string_lossy().into_owned() },
         paths,
@@ -404,9 +412,8 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
         .iter()
         .flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)])
         .flatten();
-    let of_checkpoints =
-        assignment.checkpoint.iter().map(|checkpoint| home.checkpoints(&checkpoint.local_path).directory());
-    for directory in tree.directories().into_iter().chain(of_channels).chain(of_checkpoints) {
+    let mirrored = assignment.mirrored().map(|(kind, it)| home.mirrored(kind, it.local_path).directory());
+    for directory in tree.directories().into_iter().chain(of_channels).chain(mirrored) {
         fs::create_dir_all(&directory).map_err(failed(|| format!("make {}", directory.display())))?;
     }
     for (path, bytes) in config_files(facts) {

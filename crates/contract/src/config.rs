@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{Facts, groups};
+use crate::{DebugHookFacts, Facts, groups};
 
-/// The files that a program finds: path relative to `/opt/ml` and content. That of checkpoints is
-/// there only where there are any.
+/// The files that a program finds: path relative to `/opt/ml` and content. Those of
+/// checkpoints, of the hook and of TensorBoard are there only where the request has them.
 pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
     let always = [
         ("input/config/hyperparameters.json", json!(facts.hyperparameters)),
@@ -16,7 +16,38 @@ pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
         let config = json!({ "S3Uri": it.uri, "LocalPath": it.local_path });
         ("input/config/checkpointconfig.json", config)
     });
-    always.into_iter().chain(checkpoint).map(|(path, value)| (path, value.to_string().into_bytes())).collect()
+    let hook = facts.debug_hook.as_ref().map(|hook| ("input/config/debughookconfig.json", debug_hook_config(hook)));
+    let board = facts
+        .tensor_board
+        .as_ref()
+        .map(|local_path| ("input/config/tensorboardoutputconfig.json", json!({ "LocalPath": local_path })));
+    always
+        .into_iter()
+        .chain(checkpoint)
+        .chain(hook)
+        .chain(board)
+        .map(|(path, value)| (path, value.to_string().into_bytes()))
+        .collect()
+}
+
+/// All values are strings, as in the request.
+fn debug_hook_config(hook: &DebugHookFacts) -> Value {
+    let collections = hook.collections.iter().map(|(name, parameters)| {
+        let mut config = Map::from_iter([("CollectionName".to_owned(), json!(name))]);
+        if !parameters.is_empty() {
+            config.insert("CollectionParameters".to_owned(), json!(parameters));
+        }
+        Value::Object(config)
+    });
+    let mut config = Map::from_iter([
+        ("S3OutputPath".to_owned(), json!(hook.output_path)),
+        ("LocalPath".to_owned(), json!(hook.local_path)),
+    ]);
+    if !hook.parameters.is_empty() {
+        config.insert("HookParameters".to_owned(), json!(hook.parameters));
+    }
+    config.insert("CollectionConfigurations".to_owned(), collections.collect());
+    Value::Object(config)
 }
 
 pub(crate) fn input_data_config(facts: &Facts) -> Value {

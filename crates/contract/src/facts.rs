@@ -33,6 +33,10 @@ pub struct Facts {
     pub channels: Vec<ChannelFacts>,
     /// A directory that is mirrored to S3.
     pub checkpoint: Option<CheckpointFacts>,
+    /// What a hook in the program is to save.
+    pub debug_hook: Option<DebugHookFacts>,
+    /// The directory of TensorBoard's event files, as the program sees it.
+    pub tensor_board: Option<String>,
     /// Cores that the program may count on: its share of the machine's.
     pub cpus: u32,
     /// GPUs of this instance.
@@ -89,6 +93,19 @@ pub struct CheckpointFacts {
     pub uri: String,
     /// The directory, as the program sees it.
     pub local_path: String,
+}
+
+/// `DebugHookConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DebugHookFacts {
+    /// `S3OutputPath`.
+    pub output_path: String,
+    /// The directory of the tensors, as the program sees it.
+    pub local_path: String,
+    /// `HookParameters`.
+    pub parameters: BTreeMap<String, String>,
+    /// `CollectionConfigurations`: names and parameters.
+    pub collections: Vec<(String, BTreeMap<String, String>)>,
 }
 
 /// An HTTP proxy, for `http` and, by CONNECT, for everything else.

@@ -37,7 +37,9 @@ pub use config::config_files;
 pub use elastic::{HOSTS_FILE, hosts_file, processes_per_instance};
 pub use environment::environment;
 pub use exit::{FAILURE, SUCCESS};
-pub use facts::{ChannelFacts, CheckpointFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, ProxyFacts};
+pub use facts::{
+    ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, ProxyFacts,
+};
 pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use headline::headline;
 pub use job::{ChannelConfig, ConfigError, Job, checkpoint_directory};

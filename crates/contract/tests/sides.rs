@@ -49,6 +49,8 @@ fn facts(host: u32, hosts: u32) -> Facts {
             },
         ],
         checkpoint: None,
+        debug_hook: None,
+        tensor_board: None,
         cpus: 4,
         gpus: 0,
         endpoint: Some(EndpointFacts {

@@ -26,6 +26,8 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
         environment: map(environment),
         channels: Vec::new(),
         checkpoint: None,
+        debug_hook: None,
+        tensor_board: None,
         cpus,
         gpus,
         endpoint: None,

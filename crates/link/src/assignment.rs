@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, Input, one_or_many};
+use crate::{Egress, Input, MirrorKind, one_or_many};
+
+/// Where a script's intermediate output is.
+const INTERMEDIATE: &str = "/opt/ml/output/intermediate";
 
 /// The work of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +61,15 @@ pub struct Assignment {
     /// The S3 location to which `/opt/ml/output/intermediate` is mirrored, for the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intermediate: Option<String>,
+    /// What a hook in the program is to save.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debug_hook: Option<DebugHook>,
+    /// Evaluated over what the hook saves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// Where the program writes TensorBoard's event files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_board: Option<TensorBoard>,
     /// How the artifacts are packed.
     pub output_compression: OutputCompression,
     /// Without a server for so long, the agent stops its program and cleans up.
@@ -75,6 +87,27 @@ pub struct Assignment {
     /// be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm: bool,
+}
+
+/// A directory that is mirrored to S3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mirrored<'a> {
+    /// In the instance: absolute, without `..` and without a `/` at its end.
+    pub local_path: &'a str,
+    /// Where its files go, for the log.
+    pub uri: &'a str,
+}
+
+impl Assignment {
+    /// What is mirrored while the program runs.
+    pub fn mirrored(&self) -> impl Iterator<Item = (MirrorKind, Mirrored<'_>)> {
+        let checkpoints = self.checkpoint.as_ref().map(|it| (MirrorKind::Checkpoints, &*it.local_path, &it.uri));
+        let intermediate = self.intermediate.as_ref().map(|uri| (MirrorKind::Intermediate, INTERMEDIATE, uri));
+        let tensors = self.debug_hook.as_ref().map(|it| (MirrorKind::Tensors, &*it.local_path, &it.uri));
+        let board = self.tensor_board.as_ref().map(|it| (MirrorKind::TensorBoard, &*it.local_path, &it.uri));
+        let all = [checkpoints, intermediate, tensors, board].into_iter().flatten();
+        all.map(|(kind, local_path, uri)| (kind, Mirrored { local_path, uri }))
+    }
 }
 
 /// Of an attempt that continues when it loses instances.
@@ -135,6 +168,49 @@ pub struct Checkpoint {
     pub uri: String,
     /// What was there before, to be copied into the directory.
     pub tree: Option<Input>,
+}
+
+/// `DebugHookConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DebugHook {
+    /// The directory of the tensors in the instance: absolute, without `..` and without a `/` at its
+    /// end.
+    pub local_path: String,
+    /// Where they are kept, for the log.
+    pub uri: String,
+    /// `S3OutputPath` as requested, for `debughookconfig.json`.
+    pub output_path: String,
+    /// `HookParameters`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// `CollectionConfigurations`: names and parameters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collections: Vec<(String, BTreeMap<String, String>)>,
+}
+
+/// A rule that the agent evaluates while the program runs, and reports once
+/// ([`crate::ReportBody::RuleEvaluated`]).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Its configuration's name.
+    pub name: String,
+    /// The rule's own name.
+    pub rule: String,
+    /// Its parameters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Issues that are found stop the job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stops: bool,
+}
+
+/// `TensorBoardOutputConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorBoard {
+    /// The directory in the instance: absolute, without `..` and without a `/` at its end.
+    pub local_path: String,
+    /// Where its files are kept, for the log.
+    pub uri: String,
 }
 
 /// A training program.

@@ -26,14 +26,14 @@ mod one_or_many;
 mod visit;
 
 pub use assignment::{
-    Assignment, Channel, Checkpoint, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, OutputCompression,
-    Program, PythonEnvironment, Resource, Root,
+    Assignment, Channel, Checkpoint, DebugHook, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, Mirrored,
+    OutputCompression, Program, PythonEnvironment, Resource, Root, Rule, TensorBoard,
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
-    Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody, ToAgent,
-    ToServer,
+    Artifact, Hello, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report,
+    ReportBody, RuleVerdict, ToAgent, ToServer,
 };
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

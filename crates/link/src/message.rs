@@ -22,6 +22,15 @@ pub enum ToServer {
     Checkpoints(Hello),
     /// The same for files of the intermediate output.
     Intermediate(Hello),
+    /// The same for files of any kind. Agents before this existed say [`ToServer::Checkpoints`] or
+    /// [`ToServer::Intermediate`].
+    Mirror {
+        /// Who calls.
+        #[serde(flatten)]
+        hello: Hello,
+        /// Which files.
+        kind: MirrorKind,
+    },
     /// A file of the connection's kind follows, as [`crate::Frame::Chunk`]s.
     FileBegins {
         /// Below its directory, `/` between names.
@@ -72,6 +81,45 @@ pub enum ToServer {
     /// Instead of `Hello`: this connection is one of the training program to the server's port.
     /// After [`ToAgent::Ready`] its bytes follow as they are.
     Forward(Hello),
+}
+
+/// Files that agents send while their program runs, each kind on a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorKind {
+    /// `CheckpointConfig`: they have receipts.
+    Checkpoints,
+    /// `/opt/ml/output/intermediate`
+    Intermediate,
+    /// `DebugHookConfig`
+    Tensors,
+    /// `TensorBoardOutputConfig`
+    TensorBoard,
+}
+
+impl MirrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard];
+
+    /// Names directories.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "checkpoints",
+            Self::Intermediate => "intermediate",
+            Self::Tensors => "tensors",
+            Self::TensorBoard => "tensorboard",
+        }
+    }
+
+    /// What one of its files is called.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "checkpoint",
+            Self::Intermediate => "intermediate output",
+            Self::Tensors => "tensor",
+            Self::TensorBoard => "TensorBoard event",
+        }
+    }
 }
 
 /// Who calls.
@@ -152,6 +200,18 @@ pub enum ReportBody {
         /// The last value of every metric that appeared.
         final_metrics: Vec<MetricPoint>,
     },
+    /// The evaluation of a rule is over on this instance ([`crate::Assignment::rules`]).
+    RuleEvaluated {
+        /// [`crate::Rule::name`].
+        rule: String,
+        /// What it found.
+        verdict: RuleVerdict,
+        /// For people: which tensor, step and value; at most 1024 characters.
+        details: String,
+        /// As in [`crate::Rule::stops`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stops: bool,
+    },
     /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members
     /// holding tar entries *without* the end-of-archive blocks, so that the hosts' artifacts can be
     /// joined into one `.tar.gz` by concatenation.
@@ -170,6 +230,20 @@ pub enum ReportBody {
         /// What is wrong, where, and what to do.
         reason: String,
     },
+}
+
+/// How the evaluation of a rule has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleVerdict {
+    /// The condition was met.
+    IssuesFound,
+    /// To the end of the program the condition was not met.
+    NoIssuesFound,
+    /// This instance saw none of what the rule is about.
+    Unobserved,
+    /// The rule cannot be evaluated.
+    Error,
 }
 
 /// Where an instance is.
@@ -270,7 +344,7 @@ pub enum ToAgent {
     },
     /// Do something; idempotent.
     Order(Order),
-    /// Answers [`ToServer::Checkpoints`] and [`ToServer::Intermediate`]: files may come. Answers
+    /// Answers [`ToServer::Mirror`]: files may come. Answers
     /// [`ToServer::Visit`]: output may come.
     Ready,
     /// The file is durable in the object store, and its receipt in the journal.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AttemptId, GangSpec, Host, JobName, JobStatus, MetricValue, RankEnd, StudyRecord, TuningName, TuningSpec,
-    TuningStatus,
+    AttemptId, GangSpec, Host, JobName, JobStatus, MetricValue, RankEnd, RuleVerdict, StudyRecord, TuningName,
+    TuningSpec, TuningStatus,
 };
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
@@ -208,6 +208,17 @@ pub enum InstanceReport {
         bytes: u64,
         /// SHA-256 of its content, hexadecimal.
         sha256: String,
+    },
+    /// The evaluation of a rule is over on this instance.
+    RuleEvaluated {
+        /// `RuleConfigurationName`.
+        rule: String,
+        /// What it found.
+        verdict: RuleVerdict,
+        /// For people, at most 1024 characters.
+        details: String,
+        /// Issues that were found are to stop the job.
+        stops: bool,
     },
     /// Artifacts are with the server.
     Uploaded,

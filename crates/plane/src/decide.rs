@@ -1,8 +1,8 @@
 //! From requests and reports to facts.
 
 use crate::{
-    AttemptId, Command, Event, Fact, GangSpec, Host, InstanceReport, JobStatus, Rejection, SecondaryStatus, State,
-    StopCause, Time,
+    AttemptId, Command, Event, Fact, GangSpec, Host, InstanceReport, JobStatus, Rejection, RuleVerdict,
+    SecondaryStatus, State, StopCause, Time,
     capacity::cut,
     decision::Decision,
     gang::instances::{Attempt, Instance, Stage},
@@ -71,6 +71,17 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
                 decision.happens(job, Fact::CheckpointSaved { attempt, host: *host, path, bytes: *bytes, sha256 });
             }
         }
+        // At any stage, too: the instance may have ended before what it said arrives.
+        Command::InstanceReported {
+            attempt,
+            host,
+            report: InstanceReport::RuleEvaluated { rule, verdict, details, stops },
+        } => {
+            let (attempt, rule) = (attempt.clone(), rule.clone());
+            let details = first_characters(details, MAX_TEXT);
+            let fact = Fact::RuleEvaluated { attempt: attempt.clone(), host: *host, rule, verdict: *verdict, details };
+            decision.evaluated(&attempt, fact, *stops && *verdict == RuleVerdict::IssuesFound);
+        }
         Command::InstanceReported { attempt, host, report: report @ InstanceReport::RankEnded { end, .. } }
             if end.crowded_out.is_some() && !end.success() =>
         {
@@ -128,6 +139,19 @@ impl<'a> Decision<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A rule was evaluated; some stop the job that meets their condition.
+    fn evaluated(&mut self, attempt: &AttemptId, fact: Fact, stops: bool) {
+        let Some(job) = self.state.job_of(attempt).and_then(|name| self.state.jobs.get(name)) else { return };
+        let mut job = job.clone();
+        self.record(&mut job, fact);
+        let is_present = job.gang.attempt.as_ref().is_some_and(|present| present.id == *attempt);
+        // Programs that are over need no stop.
+        if stops && is_present && job.gang.in_progress() && job.secondary() != SecondaryStatus::Uploading {
+            let stop = job.stop_for(StopCause::Rule, self.now);
+            self.happens(&job, stop);
+        }
     }
 
     fn interrupt(&mut self, name: &str, instances: Option<u32>, ended: Option<JobStatus>) -> Result<(), Rejection> {

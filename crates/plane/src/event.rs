@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use shoal_tuner::Outcome;
 
 use crate::{
-    AttemptId, GangSpec, Host, InstancePhase, JobName, JobStatus, MetricValue, Placement, RankEnd, SecondaryStatus,
-    StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
+    AttemptId, GangSpec, Host, InstancePhase, JobName, JobStatus, MetricValue, Placement, RankEnd, RuleVerdict,
+    SecondaryStatus, StopCause, StudyRecord, Time, TrialEnd, TrialStart, TuningEnd, TuningSpec, TuningStatus,
 };
 
 /// Version of the encoding, the `v` of each event. It changes only when a decoder could misread an
@@ -97,6 +97,19 @@ pub enum Fact {
         bytes: u64,
         /// SHA-256 of its content, hexadecimal.
         sha256: String,
+    },
+    /// The evaluation of a rule is over on an instance.
+    RuleEvaluated {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// From 1.
+        host: Host,
+        /// `RuleConfigurationName`.
+        rule: String,
+        /// What it found.
+        verdict: RuleVerdict,
+        /// For people.
+        details: String,
     },
     /// An instance's artifacts are with the server.
     InstanceUploaded {

@@ -56,9 +56,9 @@ pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{
     AttemptId, BestTrial, DefinitionSpec, Form, GangSpec, Host, InstanceGroup, InstancePhase, JobName, JobStatus,
-    JobView, MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, SecondaryStatus, StopCause,
-    StudyRecord, TrainingCounters, Transition, TrialEnd, TrialLaunch, TrialStart, TrialState, TrialView, TuningEnd,
-    TuningName, TuningSpec, TuningStatus, TuningView, trial_state,
+    JobView, MetricValue, Objective, ObjectiveCounters, Pause, PendingReason, RankEnd, RuleEvaluation, RuleVerdict,
+    SecondaryStatus, StopCause, StudyRecord, TrainingCounters, Transition, TrialEnd, TrialLaunch, TrialStart,
+    TrialState, TrialView, TuningEnd, TuningName, TuningSpec, TuningStatus, TuningView, trial_state,
 };
 pub use rejection::Rejection;
 pub use saved::SnapshotError;

@@ -9,7 +9,7 @@ use crate::{
     GangSpec, JobName, JobStatus, MetricValue, Time, Transition, TuningName,
     gang::{End, Gang, Stop, instances::Attempt, rest::Rest, retry::Retry},
     jobs::Jobs,
-    training::{TrainingJob, trial::Trial},
+    training::{TrainingJob, rules::Evaluations, trial::Trial},
     tuning::job::TuningJob,
 };
 
@@ -84,6 +84,8 @@ struct SavedJob<'a> {
     retry: Option<SavedRetry<'a>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<SavedTrial<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rules: Option<Cow<'a, Evaluations>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -131,6 +133,7 @@ impl<'a> From<&'a TrainingJob> for SavedJob<'a> {
             attempt: gang.attempt.as_ref().map(Cow::Borrowed),
             retry,
             trial: job.trial.as_deref().map(|trial| SavedTrial { trial: Cow::Borrowed(trial), rest }),
+            rules: job.rules.as_deref().map(Cow::Borrowed),
         }
     }
 }
@@ -166,6 +169,7 @@ impl From<SavedJob<'_>> for TrainingJob {
             final_metrics: saved.final_metrics.into_owned(),
             earlier_metrics,
             trial,
+            rules: saved.rules.map(|rules| Box::new(rules.into_owned())),
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use shoal_link::{Order, ToAgent};
+use shoal_link::{MirrorKind, Order, ToAgent};
 
 use crate::{Liveness, Mono, Now};
 
@@ -17,15 +17,6 @@ const MIRROR_IDLE: Duration = Duration::from_secs(30);
 /// Number of a connection, unique in a server's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
-
-/// Files that agents send while their program runs, each kind on a connection of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MirrorKind {
-    /// They have receipts.
-    Checkpoints,
-    /// They have none.
-    Intermediate,
-}
 
 /// What happened.
 #[derive(Debug)]
@@ -136,7 +127,7 @@ pub struct HostLink {
     welcomed: Option<bool>,
     orders: Vec<Order>,
     liveness: Liveness,
-    mirrors: [Mirror; 2],
+    mirrors: [Mirror; MirrorKind::ALL.len()],
 }
 
 impl HostLink {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, ToServer};
-use shoal_plane::{AttemptId, Command, Host, InstanceReport, MetricValue, RankEnd, Time};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport, MetricValue, RankEnd, RuleVerdict, Time};
 
 /// What happened.
 #[derive(Debug)]
@@ -152,8 +152,10 @@ impl Ingestion {
                         }
                         ReportBody::Network { handle } => self.steps.push_back(Io::Network(handle)),
                         ReportBody::ArtifactSent { .. } => {}
-                        // A scheduler waits for it: the lines around it may become durable later.
-                        body @ ReportBody::Objective { .. } => facts.extend(self.fact(Report { body, ..report })),
+                        // A scheduler or a stop waits for it: the lines around it may become durable later.
+                        body @ (ReportBody::Objective { .. } | ReportBody::RuleEvaluated { .. }) => {
+                            facts.extend(self.fact(Report { body, ..report }))
+                        }
                         body => {
                             if has_parts || !batch.lines.is_empty() || !batch.points.is_empty() {
                                 self.commit(&mut facts);
@@ -214,6 +216,15 @@ impl Ingestion {
                     .collect(),
             },
             ReportBody::Objective { ordinal, value } => InstanceReport::Objective { ordinal, value },
+            ReportBody::RuleEvaluated { rule, verdict, details, stops } => {
+                let verdict = match verdict {
+                    shoal_link::RuleVerdict::IssuesFound => RuleVerdict::IssuesFound,
+                    shoal_link::RuleVerdict::NoIssuesFound => RuleVerdict::NoIssuesFound,
+                    shoal_link::RuleVerdict::Unobserved => RuleVerdict::Unobserved,
+                    shoal_link::RuleVerdict::Error => RuleVerdict::Error,
+                };
+                InstanceReport::RuleEvaluated { rule, verdict, details, stops }
+            }
             ReportBody::Uploaded => InstanceReport::Uploaded,
             ReportBody::InstanceFailed { reason } => InstanceReport::Lost { reason },
             ReportBody::Phase { phase: Phase::Uploading }

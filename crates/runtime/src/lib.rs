@@ -28,7 +28,7 @@ pub mod warm_pool;
 
 pub use control::Control;
 pub use file_receiver::FileReceiver;
-pub use host_link::{ConnId, HostLink, MirrorKind, NoVisit};
+pub use host_link::{ConnId, HostLink, NoVisit};
 pub use ingestion::Ingestion;
 pub use input_claims::InputClaims;
 pub use liveness::{Liveness, Loss, losses, sign_interval};

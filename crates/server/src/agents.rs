@@ -24,10 +24,10 @@ use std::{
 };
 
 use shoal_console::JobChanges;
-use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, PROTOCOL, ToAgent, ToServer};
+use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, PROTOCOL, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
-    ConnId, Ingestion, MirrorKind,
+    ConnId, Ingestion,
     host_link::Event,
     ingestion::{self, Batch, Io, Line},
     sign_interval, warm_pool,
@@ -139,6 +139,7 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
     drop(stranger);
     let hello = match first {
         ToServer::Hello(hello) => hello,
+        ToServer::Mirror { hello, kind } => return mirror(agents, &hello, kind, conn, stream, &sender, decoder),
         ToServer::Checkpoints(hello) => {
             return mirror(agents, &hello, MirrorKind::Checkpoints, conn, stream, &sender, decoder);
         }

@@ -14,6 +14,7 @@ mod records;
 mod resource_types;
 mod resources;
 mod routes;
+mod rule_statuses;
 mod search;
 mod study;
 mod tags;

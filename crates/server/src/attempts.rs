@@ -53,6 +53,12 @@ pub(crate) struct Plan {
     /// The same of the intermediate output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intermediate: Option<(String, String)>,
+    /// The same of the hook's tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tensors: Option<(String, String)>,
+    /// The same of TensorBoard's event files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tensor_board: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
     /// Names of the nodes on which the instances are, by host number - 1, where nodes are listed.

@@ -1,4 +1,5 @@
-//! Files that agents bring while their program runs: checkpoints, and the intermediate output.
+//! Files that agents bring while their program runs: checkpoints, the intermediate output,
+//! tensors, TensorBoard's event files.
 //!
 //! Performs what [`FileReceiver`] requests: the object, then (of checkpoints) its receipt, then the
 //! agent's answer.
@@ -6,10 +7,10 @@
 use std::{io, os::unix::net::UnixStream, sync::Arc};
 
 use sha2::{Digest, Sha256};
-use shoal_link::{Decoder, Hello, ToAgent, ToServer};
+use shoal_link::{Decoder, Hello, MirrorKind, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
-    ConnId, FileReceiver, MirrorKind,
+    ConnId, FileReceiver,
     file_receiver::{Event, Io},
     host_link,
 };
@@ -45,12 +46,15 @@ impl Mirrors {
         sender: &AgentSender,
         mut decoder: Decoder,
     ) -> io::Result<()> {
-        let (place, name) = match kind {
-            MirrorKind::Checkpoints => (&attempt.plan.checkpoints, "checkpoints"),
-            MirrorKind::Intermediate => (&attempt.plan.intermediate, "intermediate output"),
+        let place = match kind {
+            MirrorKind::Checkpoints => &attempt.plan.checkpoints,
+            MirrorKind::Intermediate => &attempt.plan.intermediate,
+            MirrorKind::Tensors => &attempt.plan.tensors,
+            MirrorKind::TensorBoard => &attempt.plan.tensor_board,
         };
         let Some(place) = place else {
-            return sender.send(ToAgent::Refused { reason: format!("attempt {} has no {name}", hello.attempt) });
+            let reason = format!("attempt {} has no {} files", hello.attempt, kind.file());
+            return sender.send(ToAgent::Refused { reason });
         };
         // Whatever ends this, the host's next connection is not kept waiting.
         let _closing = Closing { attempt, host: Host(hello.host), kind, conn };

@@ -163,7 +163,14 @@ impl Performer {
                 let hosts = hosts.unwrap_or_else(|| u32::try_from(started()).unwrap_or(u32::MAX));
                 self.allocations.end_allocations(&[(id, hosts)]);
             }
-            Step::Withdraw => self.attempts.remove(attempt),
+            Step::Withdraw => {
+                match running.map(|running| running.plan.clone()).map_or_else(|| Plan::read(&dir), |it| Ok(Some(it))) {
+                    Ok(Some(plan)) => self.artifacts.end_tensors(&plan),
+                    Ok(None) => {}
+                    Err(error) => tracing::warn!("{}: {error}", dir.display()),
+                }
+                self.attempts.remove(attempt);
+            }
             Step::ReleaseInputs => {
                 self.prepared().remove(attempt);
                 self.trees.release(attempt);

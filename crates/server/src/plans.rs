@@ -9,7 +9,9 @@ use shoal_link::{
 use shoal_plane::{AttemptId, Capacity, Host, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
 use shoal_store::Rows;
-use shoal_wire::{Channel, CreateTrainingJob, OBJECTIVE_HYPERPARAMETER, Resources, S3Uri, arn};
+use shoal_wire::{
+    Channel, CreateTrainingJob, DebugHook, OBJECTIVE_HYPERPARAMETER, Resources, RuleConfiguration, S3Uri, arn,
+};
 
 use crate::{
     Builtin, Image, Images, NetworkOptions, attempts::Plan, channels::Trees, clock::now_ms, options::image_of,
@@ -147,6 +149,12 @@ impl Plans {
                 egress: self.network.egress(request).filter(|_| !matches!(program, Program::Builtin { .. })),
                 checkpoint: checkpoint.clone(),
                 intermediate: mirrored.as_ref().map(ToString::to_string),
+                debug_hook: request.debugger.hook.as_ref().map(|hook| debug_hook(hook, &request.name)),
+                rules: request.debugger.rules.iter().map(rule).collect(),
+                tensor_board: request.debugger.tensor_board.as_ref().map(|board| shoal_link::TensorBoard {
+                    local_path: board.local_path.clone(),
+                    uri: board.place(&request.name).to_string(),
+                }),
                 output_compression: match request.output.compression {
                     shoal_wire::OutputCompression::Gzip => OutputCompression::Gzip,
                     shoal_wire::OutputCompression::None => OutputCompression::None,
@@ -174,6 +182,8 @@ impl Plans {
             isolated: request.enable_network_isolation,
             checkpoints: request.checkpoint.as_ref().map(|config| folder(&config.uri)),
             intermediate: mirrored.as_ref().map(folder),
+            tensors: request.debugger.hook.as_ref().map(|hook| folder(&hook.place(&request.name))),
+            tensor_board: request.debugger.tensor_board.as_ref().map(|it| folder(&it.place(&request.name))),
             assignments,
             nodes: placement.nodes.clone(),
             reuse: None,
@@ -250,6 +260,25 @@ fn is_for(channel: &Channel, groups: &[InstanceGroup], host: Host) -> bool {
 fn intermediate(request: &CreateTrainingJob) -> Option<S3Uri> {
     let output = request.script.as_ref()?.output.as_ref()?;
     Some(arn::output(output, &request.name, "intermediate/"))
+}
+
+fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
+    shoal_link::DebugHook {
+        local_path: hook.local_path.clone(),
+        uri: hook.place(job).to_string(),
+        output_path: hook.uri.to_string(),
+        parameters: hook.parameters.clone(),
+        collections: hook.collections.iter().map(|it| (it.name.clone(), it.parameters.clone())).collect(),
+    }
+}
+
+fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
+    shoal_link::Rule {
+        name: rule.name.clone(),
+        rule: rule.rule.clone(),
+        parameters: rule.parameters.clone(),
+        stops: rule.stops(),
+    }
 }
 
 /// What a job's temporary keys may write: its output, its checkpoints and its intermediate output.

@@ -5,9 +5,17 @@ use std::{path::PathBuf, sync::Arc};
 
 use shoal_plane::{AttemptId, Host};
 use shoal_runtime::steps::{Outcome, WritePolicy};
-use shoal_store::{DataDir, Objects, RESERVE_STEP_BYTES, ResourceKind, Rows};
+use shoal_store::{Attributes, DataDir, Objects, PutCondition, RESERVE_STEP_BYTES, ResourceKind, Rows};
 
-use crate::{artifacts, attempts::run_dir, error_chain::describe, requests};
+use crate::{
+    artifacts,
+    attempts::{Plan, run_dir},
+    error_chain::describe,
+    requests,
+};
+
+/// The hook's mark of a complete output; its content says nothing.
+const END_OF_TENSORS: &str = "training_job_end.ts";
 
 /// Where artifacts come from and go.
 pub(crate) struct Storing {
@@ -53,6 +61,28 @@ impl Storing {
             stored => stored,
         };
         stored.map(|()| Outcome::Done).map_err(|error| describe(&error))
+    }
+
+    /// Marks the tensors of a job that is over as complete: readers wait for the mark. The job is
+    /// the same without it.
+    pub(crate) fn end_tensors(&self, plan: &Plan) {
+        let Some((bucket, prefix)) = &plan.tensors else { return };
+        if self.rows.resource(ResourceKind::TRAINING_JOB, &plan.job).is_ok_and(|row| row.is_some_and(|row| !row.ended))
+        {
+            return;
+        }
+        let key = format!("{prefix}{END_OF_TENSORS}");
+        let write = || {
+            let writer = self.objects.writer_to_the_last()?;
+            self.objects.commit(writer, bucket, &key, &Attributes::default(), &PutCondition::Always)
+        };
+        if let Err(error) = write() {
+            tracing::warn!(
+                "training job {}: its tensors in {bucket}/{prefix} have no end mark: {}",
+                plan.job,
+                describe(&error)
+            );
+        }
     }
 
     /// Whether a client or a time limit stops the job: its instances may have ended in any way.

@@ -51,12 +51,12 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
     let is_builtin = |it: &Assignment| matches!(it.program, Program::Builtin { .. });
     let is_trial = !owner.is_empty();
     let of_host = |it: &Assignment| {
-        let path = it.checkpoint.as_ref().map(|checkpoint| &checkpoint.local_path);
+        let mirrored: Vec<_> = it.mirrored().map(|(kind, mirrored)| (kind, mirrored.local_path)).collect();
         // Each attempt has its own share of the cores: a number for its program, and no limit.
         let limits = Limits { cpus: 0, ..it.limits.clone() };
         let place = (&it.region, it.host, &it.hosts, &it.instance_type, limits, &it.egress);
         let program = (is_trial || is_builtin(it)).then_some((
-            path,
+            mirrored,
             &it.environment,
             &it.channels,
             &it.program,

@@ -191,9 +191,15 @@ impl Simulation {
             }
             Down::Welcome { acked } => return self.welcomed(&process, connection, acked),
             Down::Ack(seq) => {
-                agent.acknowledged(seq);
-                let stored =
-                    agent.attempt.clone().and_then(|attempt| self.disk.acked.get(&(attempt, process.1)).copied());
+                let has_evaluation = agent.acknowledged(seq);
+                let attempt = agent.attempt.clone();
+                let stored = attempt.clone().and_then(|attempt| self.disk.acked.get(&(attempt, process.1)).copied());
+                if let Some(attempt) = attempt.filter(|_| has_evaluation)
+                    && self.mirror.job_of(&attempt).is_some()
+                    && !self.evaluated.contains(&(attempt, process.1))
+                {
+                    return broken(format!("the evaluation of a rule by {process:?} was acknowledged and is no event"));
+                }
                 if stored.is_some_and(|stored| stored < seq) {
                     return broken(format!("{process:?} was acknowledged {seq}, and {stored:?} is stored"));
                 }

@@ -58,13 +58,14 @@ impl Point {
 pub(crate) const ELASTIC: [&str; 5] =
     ["instances_interrupted", "instances_vacated", "instances_cleared", "replacement_allowed", "instances_added"];
 
-pub(crate) const KINDS: [&str; 36] = [
+pub(crate) const KINDS: [&str; 37] = [
     "job_created",
     "attempt_launched",
     "job_moved",
     "instance_moved",
     "rank_ended",
     "checkpoint_saved",
+    "rule_evaluated",
     "instance_uploaded",
     "instance_lost",
     "stop_requested",
@@ -106,6 +107,7 @@ pub(crate) fn kind(fact: &Fact) -> &'static str {
         Fact::InstanceMoved { .. } => "instance_moved",
         Fact::RankEnded { .. } => "rank_ended",
         Fact::CheckpointSaved { .. } => "checkpoint_saved",
+        Fact::RuleEvaluated { .. } => "rule_evaluated",
         Fact::InstanceUploaded { .. } => "instance_uploaded",
         Fact::InstanceLost { .. } => "instance_lost",
         Fact::StopRequested { .. } => "stop_requested",
@@ -174,7 +176,7 @@ pub(crate) fn impossible(kind: &str, point: Point) -> Option<&'static str> {
 /// jobs and of instances that are lost or added while the others run, of which some come so seldom
 /// alone or last in a turn that only the record itself is asked for.
 fn is_due(kind: &str, point: Point) -> bool {
-    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 20);
+    let is_of_tuning = KINDS.iter().position(|known| *known == kind).is_some_and(|place| place >= 21);
     let is_seldom = is_of_tuning || ELASTIC.contains(&kind);
     let is_at_record = matches!(point, Point::BeforeAppend | Point::AfterAppend);
     impossible(kind, point).is_none() && (!is_seldom || (is_at_record && kind != "trial_parked"))

@@ -239,6 +239,9 @@ impl Simulation {
                 }
                 self.receipts.insert(file);
             }
+            if let Fact::RuleEvaluated { attempt, host, .. } = &event.fact {
+                self.evaluated.insert((attempt.clone(), *host));
+            }
             self.replaced += u32::from(matches!(event.fact, Fact::AttemptFailed { replaced: true, .. }));
             self.check_failed_job(event)?;
             apply(&mut self.mirror, event);

@@ -75,6 +75,8 @@ pub(crate) struct Simulation {
     pub(crate) disk: Disk,
     /// Checkpoint files that have a receipt in the journal.
     pub(crate) receipts: BTreeSet<(AttemptHost, String)>,
+    /// Hosts whose evaluation of a rule is in the journal.
+    pub(crate) evaluated: BTreeSet<AttemptHost>,
     pub(crate) processes: Processes,
     pub(crate) capacity: Capacity,
     pub(crate) nodes: Nodes,
@@ -135,6 +137,7 @@ impl Simulation {
             jobs,
             disk: Disk::default(),
             receipts: BTreeSet::new(),
+            evaluated: BTreeSet::new(),
             processes: Processes::default(),
             capacity: scenario::capacity(seed),
             nodes: Nodes::default(),

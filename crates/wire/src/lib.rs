@@ -70,17 +70,18 @@ pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{
     Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record,
 };
-pub use stored::{Stored, stored_output};
+pub use stored::{Described, Stored, stored_description};
 pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup,
-    InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources,
-    S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
-    UpdateTrainingJob, WarmPool,
+    Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
+    FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output,
+    OutputCompression, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus, S3DataType, Script,
+    SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob,
+    WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{CreateTrainingJob, CreateTuningJob, Error, ErrorCode, Output, training_job, tuning_job};
+use crate::{CreateTrainingJob, CreateTuningJob, Debugger, Error, ErrorCode, Output, training_job, tuning_job};
 
 /// Version of the stored form. A member that is added has a default and keeps the version; any
 /// other change is the next version, and `tests/golden/v<version>` keeps examples of each.
@@ -55,17 +55,23 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
     }
 }
 
-/// Where the artifacts of a stored training job go, without the rest of its typed value: pages of
-/// search results need no more.
+/// What descriptions need of the typed value of a training job.
+#[derive(Debug, Deserialize)]
+pub struct Described {
+    /// Where its artifacts go.
+    pub output: Output,
+    /// Its rules.
+    #[serde(default)]
+    pub debugger: Debugger,
+}
+
+/// Reads no more of a stored training job than descriptions need, which pages of search results
+/// have many of.
 ///
 /// # Errors
 /// Those of [`Stored::restore`].
-pub fn stored_output(stored: &[u8]) -> Result<Output, Error> {
-    #[derive(Deserialize)]
-    struct WithOutput {
-        output: Output,
-    }
-    read::<WithOutput>(stored).map(|request| request.output)
+pub fn stored_description(stored: &[u8]) -> Result<Described, Error> {
+    read(stored)
 }
 
 /// A typed value, or a part of it.
@@ -94,7 +100,16 @@ impl Stored for CreateTrainingJob {
     }
 
     fn from_raw(raw: Value) -> Result<Self, Error> {
-        training_job::create_training_job(raw)
+        // Nothing was observed by versions that stored it so, whatever it asks for.
+        let mut observed = raw.clone();
+        if let Some(members) = observed.as_object_mut() {
+            training_job::OBSERVERS.iter().for_each(|member| drop(members.remove(*member)));
+        }
+        let mut request = training_job::create_training_job(observed)?;
+        if let Value::Object(raw) = raw {
+            request.raw = raw;
+        }
+        Ok(request)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Training jobs as the rest of the house sees them: what was asked for and what is told.
 
 mod check;
+mod debugger;
 mod describe;
 pub(crate) mod request;
 mod update;
@@ -11,7 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs};
 
-pub(crate) use check::{CHECKPOINTS, create_training_job, names_script, resources, script};
+pub(crate) use check::{CHECKPOINTS, OBSERVERS, create_training_job, names_script, resources, script};
+pub use debugger::{Collection, DebugHook, Debugger, RuleAction, RuleConfiguration, RuleStatus, TensorBoard};
 pub(crate) use describe::describe;
 pub use update::UpdateTrainingJob;
 
@@ -83,6 +85,9 @@ pub struct CreateTrainingJob {
     /// Tag `shoal:min-instances`: with how many instances it continues when it loses others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_instances: Option<u32>,
+    /// What is saved and evaluated while it runs.
+    #[serde(default, skip_serializing_if = "Debugger::is_empty")]
+    pub debugger: Debugger,
     /// The whole request without null and unknown members, for the echo of Describe.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
@@ -333,6 +338,10 @@ pub struct TrainingJobDescription {
     pub metric_definitions: Vec<MetricDefinition>,
     /// `WarmPoolStatus`.
     pub warm_pool: Option<WarmPool>,
+    /// `DebugRuleEvaluationStatuses`
+    pub debug_rules: Vec<RuleStatus>,
+    /// `ProfilerRuleEvaluationStatuses`
+    pub profiler_rules: Vec<RuleStatus>,
     /// `TuningJobArn` of a trial's training job.
     pub tuning_job_arn: Option<String>,
 }

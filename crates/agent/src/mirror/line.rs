@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
+use shoal_link::{Decoder, Frame, MirrorKind, ToAgent, ToServer, encode};
 
 use crate::Options;
 use crate::connection::{hello, receive};
-use crate::mirror::What;
 use crate::mirror::changes::Changes;
 
 /// A server that takes nothing for so long is as good as gone: connect anew.
@@ -40,15 +39,12 @@ impl Drop for Line {
 
 impl Line {
     /// Connects; what the server says from then on goes to `changes` under this number.
-    pub(crate) fn connect(options: &Options, what: What, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
+    pub(crate) fn connect(options: &Options, kind: MirrorKind, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
         let mut stream = options.server.connect()?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = Line { stream: stream.try_clone()? };
-        line.say(match what {
-            What::Checkpoints => ToServer::Checkpoints(hello(options)),
-            What::Intermediate => ToServer::Intermediate(hello(options)),
-        })?;
+        line.say(ToServer::Mirror { hello: hello(options), kind })?;
         let mut decoder = Decoder::default();
         match receive(&mut stream, &mut decoder)? {
             ToAgent::Ready => {}

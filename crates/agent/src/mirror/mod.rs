@@ -1,6 +1,7 @@
 //! A directory and S3: what the program writes is sent to the server while it runs, and a last time
 //! when it has ended. That is so of the checkpoint directory, into which is put before what was
-//! there (`restore`), and of a script's intermediate output.
+//! there (`restore`), of a script's intermediate output, of a hook's tensors, and of TensorBoard's
+//! event files.
 //!
 //! A file counts as saved when the server says so. Until then it is the file on disk that is sent
 //! again after a broken connection, so nothing waits in memory or in the spool, and no log line
@@ -22,7 +23,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use shoal_link::{ReportBody, ToAgent, ToServer};
+use shoal_link::{MirrorKind, ReportBody, ToAgent, ToServer};
 use shoal_sandbox::is_being_written;
 
 pub(crate) use restore::restore;
@@ -47,25 +48,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const CLOCK_STEP: Duration = Duration::from_millis(50);
 /// Different complaints that are told in the log.
 const MOST_COMPLAINTS: usize = 20;
-
-/// What is mirrored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// The checkpoint directory.
-    Checkpoints,
-    /// `/opt/ml/output/intermediate`.
-    Intermediate,
-}
-
-impl What {
-    /// What one of its files is called in the log.
-    fn file(self) -> &'static str {
-        match self {
-            Self::Checkpoints => "checkpoint",
-            Self::Intermediate => "intermediate output",
-        }
-    }
-}
 
 /// Where the directory is on this machine.
 #[derive(Debug, Clone)]
@@ -98,7 +80,7 @@ impl Mirror {
     /// [`Self::finish`] or [`Self::give_up`].
     pub(crate) fn start(
         options: &Arc<Options>,
-        what: What,
+        kind: MirrorKind,
         uri: &str,
         place: &Place,
         most: Option<u64>,
@@ -120,7 +102,7 @@ impl Mirror {
             Err(error) => {
                 let text = format!(
                     "changed {} files are looked for every second, since the kernel does not tell of them: {error}",
-                    what.file()
+                    kind.file()
                 );
                 // If nobody takes notes any more the program is about to be stopped.
                 let _ = outbox.report(ReportBody::Note { text });
@@ -129,7 +111,7 @@ impl Mirror {
         }
         let sender = Worker {
             options: options.clone(),
-            what,
+            kind,
             uri: uri.to_owned(),
             most: most.unwrap_or(u64::MAX),
             tree,
@@ -186,7 +168,7 @@ struct Saved {
 
 struct Worker {
     options: Arc<Options>,
-    what: What,
+    kind: MirrorKind,
     uri: String,
     /// Bytes of a file.
     most: u64,
@@ -224,12 +206,12 @@ impl Worker {
                     Ok(()) => {}
                     Err(SendError::File(error)) if is_gone(&error) => {}
                     Err(SendError::File(error)) => {
-                        self.complain(&format!("{} {} cannot be read: {error}", self.what.file(), path.display()));
+                        self.complain(&format!("{} {} cannot be read: {error}", self.kind.file(), path.display()));
                         // Who could make it readable has ended.
                         if self.changes.has_ended() { self.unsaved.push(path) } else { self.again(path) }
                     }
                     Err(SendError::Line(error)) => {
-                        say(format_args!("the connection for {} files is lost: {error}", self.what.file()));
+                        say(format_args!("the connection for {} files is lost: {error}", self.kind.file()));
                         self.changes.add(path, why);
                         self.lose_line();
                     }
@@ -262,7 +244,7 @@ impl Worker {
         let holes = stamp.size.saturating_sub(metadata.blocks() * 512);
         let others = || self.holes_beside(path).saturating_add(holes);
         if stamp.size > self.most || holes > 0 && others() > self.most {
-            let (file, bytes, most) = (self.what.file(), stamp.size, self.most);
+            let (file, bytes, most) = (self.kind.file(), stamp.size, self.most);
             let text = format!(
                 "{file} {} is not saved: it has {bytes} bytes with its holes, which are sent as zeros, and \
                  VolumeSizeInGB allows {most} for all files together",
@@ -272,7 +254,7 @@ impl Worker {
             return Ok(());
         }
         let Some(name) = path.to_str() else {
-            let file = self.what.file();
+            let file = self.kind.file();
             self.complain(&format!(
                 "{file} {} is not saved: a key in S3 is UTF-8, and its name is not",
                 path.display()
@@ -334,13 +316,13 @@ impl Worker {
         let mut pause = Duration::from_millis(50);
         while self.line.is_none() {
             let number = self.connections + 1;
-            match Line::connect(&self.options, self.what, number, &self.changes) {
+            match Line::connect(&self.options, self.kind, number, &self.changes) {
                 Ok(Met::Ready(line)) => {
                     self.connections = number;
                     self.line = Some(line);
                 }
                 Ok(Met::Refused(reason)) => {
-                    say(format_args!("the server takes no {} files: {reason}", self.what.file()));
+                    say(format_args!("the server takes no {} files: {reason}", self.kind.file()));
                     return Err(SendError::Unwanted);
                 }
                 Err(_) => {
@@ -377,7 +359,7 @@ impl Worker {
             return self.lose_line();
         }
         if let Some(reason) = refusal {
-            self.complain(&format!("{} {path} is not saved: {reason}", self.what.file()));
+            self.complain(&format!("{} {path} is not saved: {reason}", self.kind.file()));
             self.again(sent);
         } else {
             self.bytes += saved.stamp.size;
@@ -427,7 +409,7 @@ impl Worker {
         }
         if has_ended {
             for path in cut_short.into_iter().chain(unsure) {
-                let (file, path) = (self.what.file(), path.display());
+                let (file, path) = (self.kind.file(), path.display());
                 let text =
                     format!("{file} {path} was being written when the program was killed: it is not saved as it is");
                 self.complain(&text);
@@ -448,7 +430,7 @@ impl Worker {
     }
 
     fn sum_up(&self) {
-        let (file, saved) = (self.what.file(), self.files.len());
+        let (file, saved) = (self.kind.file(), self.files.len());
         if saved > 0 {
             self.note(format!("{saved} {file} files are saved below {} ({} bytes were sent)", self.uri, self.bytes));
         }

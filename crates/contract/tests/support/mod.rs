@@ -42,6 +42,8 @@ pub(crate) fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
             record_wrapper: "None".into(),
         }],
         checkpoint: None,
+        debug_hook: None,
+        tensor_board: None,
         cpus: 2,
         gpus: 0,
         endpoint: None,

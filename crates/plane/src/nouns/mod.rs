@@ -12,14 +12,16 @@ mod view;
 pub use gang::{Form, GangSpec, InstanceGroup};
 pub use host::Host;
 pub use names::{AttemptId, JobName, TuningName};
-pub use training::{InstancePhase, JobStatus, MetricValue, RankEnd, SecondaryStatus, StopCause, Transition};
+pub use training::{
+    InstancePhase, JobStatus, MetricValue, RankEnd, RuleVerdict, SecondaryStatus, StopCause, Transition,
+};
 pub use trial::{TrialLaunch, TrialStart, TrialView};
 pub use trial_state::{TrialState, trial_state};
 pub use tuning::{
     BestTrial, DefinitionSpec, Objective, ObjectiveCounters, Pause, StudyRecord, TrainingCounters, TrialEnd, TuningEnd,
     TuningSpec, TuningStatus, TuningView,
 };
-pub use view::{JobView, PendingReason};
+pub use view::{JobView, PendingReason, RuleEvaluation};
 
 /// For `skip_serializing_if`: the value that a field has where it is left out.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -152,4 +152,20 @@ pub enum StopCause {
     MaxResource,
     /// Its tuning job comes to its end.
     Tuning,
+    /// The action `StopTraining` of a rule whose condition was met.
+    Rule,
+}
+
+/// What an instance found when it evaluated a rule, in ascending precedence among instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleVerdict {
+    /// It saw none of what the rule is about.
+    Unobserved,
+    /// To the end of the program the condition was not met.
+    NoIssuesFound,
+    /// The rule cannot be evaluated.
+    Error,
+    /// The condition was met.
+    IssuesFound,
 }

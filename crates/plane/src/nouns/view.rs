@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, JobStatus, MetricValue, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib};
+use crate::{
+    AttemptId, JobStatus, MetricValue, RuleVerdict, SecondaryStatus, StopCause, Time, Transition, TrialView, text::gib,
+};
 
 /// A job as of now. Kept in a row beside the request; a row's view is rewritten in the transaction
 /// of the event that changed it.
@@ -51,6 +53,22 @@ pub struct JobView {
     /// Why it was told to stop, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopCause>,
+    /// Rules whose evaluation is over, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleEvaluation>,
+}
+
+/// How the evaluation of a rule has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleEvaluation {
+    /// `RuleConfigurationName`.
+    pub rule: String,
+    /// Of all instances together.
+    pub verdict: RuleVerdict,
+    /// For people: which tensor, step and value.
+    pub details: String,
+    /// When.
+    pub at: Time,
 }
 
 /// Why a job waits.

@@ -32,8 +32,15 @@ impl TrainingJob {
                 self.absorb_of_trial(fact);
                 false
             }
+            Fact::RuleEvaluated { host, rule, verdict, details, .. } => {
+                self.rules.get_or_insert_default().add(rule, *host, *verdict, details, at);
+                true
+            }
             Fact::AttemptLaunched { attempt, placement, lease_s, message } => {
                 self.gang.launch(at, attempt, placement, *lease_s) && {
+                    if let Some(rules) = &mut self.rules {
+                        rules.restart();
+                    }
                     // What an earlier attempt measured comes after all of this one's, whatever the
                     // clocks of the two say.
                     self.final_metrics.clear();

@@ -74,6 +74,7 @@ pub(crate) fn stopping(cause: StopCause) -> &'static str {
         StopCause::Early => "Stopping the training job early: others of its tuning job are more promising",
         StopCause::MaxResource => "Stopping the training job: it reached MaxResource of its tuning job",
         StopCause::Tuning => "Stopping the training job: its tuning job ends",
+        StopCause::Rule => "Stopping the training job: the condition of a rule was met, whose action stops it",
     }
 }
 
@@ -107,6 +108,7 @@ pub(crate) fn stop_reason(job: &TrainingJob, reason: StopReason) -> &str {
         StopReason::Cause(StopCause::Early) => "others are more promising",
         StopReason::Cause(StopCause::MaxResource) => "the trial reached MaxResource",
         StopReason::Cause(StopCause::Tuning) => "the tuning job ends",
+        StopReason::Cause(StopCause::Rule) => "the condition of a rule was met",
         StopReason::Cause(StopCause::User) => "the training job is being stopped",
     }
 }

@@ -14,20 +14,22 @@
 //!
 //! `apply` is what each fact changes, `follow` what follows, `status` the table above, `messages`
 //! what users read, `reason` a failure's reason, `actions` what the shell is to do, `view` what a
-//! row shows, `trial` what a tuning job's training job knows beside this.
+//! row shows, `trial` what a tuning job's training job knows beside this,
+//! `rules` what rules have found.
 
 mod actions;
 mod apply;
 pub(crate) mod follow;
 pub(crate) mod messages;
 pub(crate) mod reason;
+pub(crate) mod rules;
 pub(crate) mod status;
 pub(crate) mod trial;
 mod view;
 
 use std::collections::BTreeMap;
 
-use self::trial::Trial;
+use self::{rules::Evaluations, trial::Trial};
 use crate::{GangSpec, JobName, MetricValue, SecondaryStatus, Time, Transition, TuningName, gang::Gang};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +45,8 @@ pub(crate) struct TrainingJob {
     pub(crate) earlier_metrics: BTreeMap<String, MetricValue>,
     /// Whose trial it is.
     pub(crate) trial: Option<Box<Trial>>,
+    /// Once a rule was evaluated.
+    pub(crate) rules: Option<Box<Evaluations>>,
 }
 
 impl TrainingJob {
@@ -56,6 +60,7 @@ impl TrainingJob {
             final_metrics: BTreeMap::new(),
             earlier_metrics: BTreeMap::new(),
             trial: None,
+            rules: None,
         }
     }
 

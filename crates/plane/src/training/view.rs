@@ -44,6 +44,7 @@ impl TrainingJob {
             ended: ended.is_some(),
             trial: self.trial.as_ref().map(|trial| trial.view(gang)),
             stop: gang.stop.as_ref().map(|stop| stop.cause),
+            rules: self.rules.as_ref().map_or_else(Vec::new, |it| it.view(gang.spec.instances, ended.is_some())),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::{fs, path::PathBuf};
 
 use shoal_plane::{
     AttemptId, Catalog, DefinitionSpec, Event, Fact, Form, GangSpec, Host, InstancePhase, JobStatus, MetricValue,
-    Objective, Pause, Placement, RankEnd, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd, TrialStart,
-    TuningEnd, TuningSpec, TuningStatus, apply,
+    Objective, Pause, Placement, RankEnd, RuleVerdict, SecondaryStatus, State, StopCause, StudyRecord, Time, TrialEnd,
+    TrialStart, TuningEnd, TuningSpec, TuningStatus, apply,
 };
 use shoal_tuner::{Ask, Config, Direction, Outcome, Record, Start, Value, Verdict};
 
@@ -114,6 +114,27 @@ fn samples() -> Vec<Event> {
 pub(crate) fn at_a_time(facts: Vec<Fact>) -> Vec<Event> {
     let at = |index: u64| Time(1_700_000_000_000 + index);
     (0..).zip(facts).map(|(index, fact)| Event { at: at(index), name: "titanic".to_owned(), fact }).collect()
+}
+
+/// A job with a rule that stops it.
+fn observed() -> Vec<Event> {
+    let evaluated = |host: u32, rule: &str, verdict: RuleVerdict, details: &str| Fact::RuleEvaluated {
+        attempt: AttemptId::from("5f1c-1"),
+        host: Host(host),
+        rule: rule.to_owned(),
+        verdict,
+        details: details.to_owned(),
+    };
+    let mut facts: Vec<Fact> = samples().into_iter().map(|event| event.fact).take(6).collect();
+    facts.push(evaluated(1, "vanishing", RuleVerdict::NoIssuesFound, "evaluated at 40 steps"));
+    facts.push(evaluated(
+        2,
+        "nan",
+        RuleVerdict::IssuesFound,
+        "RuleEvaluationConditionMet: gradient/\u{e4}.weight is NaN at step 7",
+    ));
+    facts.push(Fact::StopRequested { cause: StopCause::Rule, message: "Stopping the training job".to_owned() });
+    at_a_time(facts)
 }
 
 /// A trial and its tuning job, from beginning to end.
@@ -239,6 +260,14 @@ fn tuned() -> Vec<Event> {
     (0..).zip(all).map(|(index, (job, fact))| Event { at: Time(1_700_000_000_000 + index), name: job, fact }).collect()
 }
 
+/// The event is read from, and written as, its golden file.
+#[track_caller]
+fn check_event(name: &str, event: &Event) {
+    let bytes = golden(name, &event.encode());
+    assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
+    assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+}
+
 /// The state after these events is read from, and written as, its golden file.
 #[track_caller]
 fn check_snapshot(name: &str, events: impl IntoIterator<Item = Event>) {
@@ -253,9 +282,7 @@ fn check_snapshot(name: &str, events: impl IntoIterator<Item = Event>) {
 #[test]
 fn a_service_is_read_and_written_as_it_once_was() {
     for (name, event) in [("service_created", &served()[0]), ("attempt_replaced", &served()[8])] {
-        let bytes = golden(name, &event.encode());
-        assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
-        assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+        check_event(name, event);
     }
     check_snapshot("snapshot_served", served());
 }
@@ -271,6 +298,15 @@ fn a_snapshot_of_an_elastic_job_is_read_as_it_once_was() {
 }
 
 #[test]
+fn evaluations_of_rules_are_read_and_written_as_they_once_were() {
+    let events = observed();
+    let of_rule = |event: &&Event| matches!(&event.fact, Fact::RuleEvaluated { .. });
+    check_event("rule_evaluated", events.iter().rfind(of_rule).expect("there is one"));
+    check_event("stop_requested_by_rule", events.last().expect("there is one"));
+    check_snapshot("snapshot_observed", events);
+}
+
+#[test]
 fn nodes_are_read_and_written_as_they_once_were() {
     let launched = |event: &&Event| matches!(event.fact, Fact::AttemptLaunched { .. });
     let added = |event: &&Event| matches!(event.fact, Fact::InstancesAdded { .. });
@@ -279,10 +315,7 @@ fn nodes_are_read_and_written_as_they_once_were() {
         ("attempt_launched_on_nodes", events.iter().find(launched)),
         ("instances_added_on_nodes", events.iter().find(added)),
     ] {
-        let event = event.expect("there is one");
-        let bytes = golden(name, &event.encode());
-        assert_eq!(&Event::decode(bytes.trim_ascii_end()).expect("a golden event decodes"), event);
-        assert_eq!(String::from_utf8_lossy(&event.encode()), String::from_utf8_lossy(bytes.trim_ascii_end()));
+        check_event(name, event.expect("there is one"));
     }
     check_snapshot("snapshot_on_nodes", events);
 }

@@ -12,6 +12,7 @@ mod queueing;
 mod random;
 mod reservation;
 mod retries;
+mod rules;
 mod samples;
 mod script;
 mod serving;

@@ -8,7 +8,7 @@ use std::{
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceGroup, InstanceReport,
-    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, State, Time, apply, decide, step,
+    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, RuleVerdict, State, Time, apply, decide, step,
 };
 
 use crate::{
@@ -335,6 +335,20 @@ impl World {
                     sha256: "0".repeat(64),
                 },
             ),
+            Agent::Training if self.random.one_in(12) => (
+                agent,
+                InstanceReport::RuleEvaluated {
+                    rule: self.random.pick(&["nan", "loss"]).to_string(),
+                    verdict: *self.random.pick(&[
+                        RuleVerdict::IssuesFound,
+                        RuleVerdict::NoIssuesFound,
+                        RuleVerdict::Error,
+                        RuleVerdict::Unobserved,
+                    ]),
+                    details: String::new(),
+                    stops: self.random.one_in(4),
+                },
+            ),
             Agent::Starting => (Agent::Downloading, InstanceReport::Downloading),
             Agent::Downloading => (Agent::Training, InstanceReport::Training),
             Agent::Training => (Agent::Ended, self.end()),
@@ -408,7 +422,7 @@ fn every_history_keeps_the_invariants_and_every_job_ends() {
             }
         }
     });
-    assert_eq!(kinds.len(), 20, "the histories show only {kinds:?}");
+    assert_eq!(kinds.len(), 21, "the histories show only {kinds:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, Host, InstanceReport,
-    MetricValue, Node, Packing, RankEnd, State, Time, apply,
+    MetricValue, Node, Packing, RankEnd, RuleVerdict, State, Time, apply,
 };
 
 /// Ends what is given.
@@ -173,7 +173,7 @@ fn command(words: &[&str]) -> Command {
     }
 }
 
-/// `downloading`, `training`, `uploaded`, `lost REASON`, or `exit N | signal N | oom`, then
+/// `downloading`, `training`, `uploaded`, `rule NAME VERDICT [stops] DETAILS`, `lost REASON`, or `exit N | signal N | oom`, then
 /// `used=GIB` where all instances together ran out of memory, `at=MS`, `file=TEXT`, `stderr=TEXT`
 /// (with `_` for blanks) and `NAME:VALUE@MS` for metrics.
 fn report(words: &[&str]) -> InstanceReport {
@@ -184,6 +184,17 @@ fn report(words: &[&str]) -> InstanceReport {
         ["objective", ordinal, value] => InstanceReport::Objective {
             ordinal: ordinal.parse().expect("a number"),
             value: value.parse().expect("a number"),
+        },
+        ["rule", rule, verdict, rest @ ..] => InstanceReport::RuleEvaluated {
+            rule: (*rule).to_owned(),
+            verdict: match *verdict {
+                "issues" => RuleVerdict::IssuesFound,
+                "none" => RuleVerdict::NoIssuesFound,
+                "unobserved" => RuleVerdict::Unobserved,
+                _ => RuleVerdict::Error,
+            },
+            details: rest.iter().filter(|word| **word != "stops").copied().collect::<Vec<_>>().join(" "),
+            stops: rest.contains(&"stops"),
         },
         ["lost", reason @ ..] => InstanceReport::Lost { reason: reason.join(" ") },
         [how, rest @ ..] => {
@@ -263,6 +274,9 @@ fn show_event(event: &Event) -> String {
             format!("added {hosts:?} on {}, GPUs {gpus:?}: {message}", nodes.join(" "), hosts = numbers(hosts))
         }
         Fact::Released { .. } => "released".to_owned(),
+        Fact::RuleEvaluated { host, rule, verdict, details, .. } => {
+            format!("{host} evaluated {rule}: {verdict:?}: {details}")
+        }
         Fact::CheckpointSaved { host, path, .. } => format!("{host} saved {path}"),
         other => crate::tuning_script::show_fact(other),
     };
@@ -319,6 +333,9 @@ fn view(state: &State, job: &str) -> Vec<String> {
         seconds(view.billable_s)
     ));
     lines.extend(view.failure_reason.map(|reason| format!("because {reason}")));
+    lines.extend(
+        view.rules.iter().map(|it| format!("rule {}: {:?} at {}: {}", it.rule, it.verdict, it.at.0, it.details)),
+    );
     let metrics: Vec<String> =
         view.final_metrics.iter().map(|metric| format!("{}={}@{}", metric.name, metric.value, metric.at.0)).collect();
     lines.extend((!metrics.is_empty()).then(|| metrics.join(" ")));

@@ -3,7 +3,7 @@
 
 use shoal_plane::TuningView;
 use shoal_store::{Objects, ResourceKind, Rows, StoreError};
-use shoal_wire::{Error, OutputCompression, arn, stored_output};
+use shoal_wire::{Error, OutputCompression, arn, stored_description};
 
 use crate::{admission::internal, artifacts};
 
@@ -17,7 +17,7 @@ pub(crate) fn warning(rows: &dyn Rows, objects: &Objects, view: &TuningView) -> 
     let Some(row) = rows.resource(ResourceKind::TRAINING_JOB, &best.job).map_err(|error| internal(&error))? else {
         return Ok(None);
     };
-    let output = stored_output(&row.spec)?;
+    let output = stored_description(&row.spec)?.output;
     let has_model = match is_stored(objects, &output, &best.job) {
         Err(StoreError::NoSuchBucket(_)) => false,
         stored => stored.map_err(|error| internal(&error))?,

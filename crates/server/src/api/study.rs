@@ -276,6 +276,7 @@ mod tests {
             ended: true,
             trial: None,
             stop: None,
+            rules: Vec::new(),
         };
         assert_eq!(worked(&view), Some(3.25));
         view.training_end = None;

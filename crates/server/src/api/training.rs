@@ -8,9 +8,9 @@ use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
 use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
-    Call, CreateTrainingJob, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,
-    Output, OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription, TrainingJobSummary,
-    UpdateTrainingJob, WarmPool, arn, search_record, stored_output, tags,
+    Call, CreateTrainingJob, Debugger, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition,
+    NamedTrainingJob, Output, OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription,
+    TrainingJobSummary, UpdateTrainingJob, WarmPool, arn, search_record, stored_description, tags,
 };
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::{
     Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
     resources::{found, missing},
+    rule_statuses,
 };
 use crate::{
     Images,
@@ -330,7 +331,10 @@ fn output_of(raw: &Map<String, Value>) -> Option<Output> {
 fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     // One of an earlier version that this one refuses is echoed all the same.
-    let output = stored_output(&row.spec).ok().or_else(|| output_of(&request));
+    let (output, debugger) = match stored_description(&row.spec) {
+        Ok(stored) => (Some(stored.output), stored.debugger),
+        Err(_) => (output_of(&request), Debugger::default()),
+    };
     let description = TrainingJobDescription {
         arn: row.arn.clone(),
         model_artifacts: output.map_or_else(String::new, |output| artifacts::model_uri(&output, &row.name)),
@@ -362,6 +366,8 @@ fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, Tr
             .iter()
             .map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 })
             .collect(),
+        debug_rules: rule_statuses::statuses(&debugger.rules, view, &row.arn),
+        profiler_rules: rule_statuses::statuses(&debugger.profiler_rules, view, &row.arn),
         ..TrainingJobDescription::default()
     };
     Ok((request, description))
@@ -446,6 +452,7 @@ mod tests {
             ended: true,
             trial: None,
             stop: None,
+            rules: Vec::new(),
         };
         for (output, artifacts) in [
             (serde_json::json!({"S3OutputPath": "s3://bkt/out/"}), "s3://bkt/out/a/output/model.tar.gz"),

@@ -1,6 +1,6 @@
 //! The program of an agent's attempt: its steps, its end, its model.
 
-use shoal_link::{Artifact, Frame, LogLine, MetricPoint, Phase, RankEnd, RankOutcome, ReportBody};
+use shoal_link::{Artifact, Frame, LogLine, MetricPoint, Phase, RankEnd, RankOutcome, ReportBody, RuleVerdict};
 use shoal_plane::Time;
 
 use crate::{
@@ -42,6 +42,20 @@ impl Simulation {
             }
             Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => {
                 agent.stands = true;
+            }
+            // Some programs have a fault that a rule finds, whose action stops the job.
+            Doing::Training(1) if agent.evaluates() => {
+                agent.report(
+                    wall,
+                    ReportBody::RuleEvaluated {
+                        rule: "loss".to_owned(),
+                        verdict: RuleVerdict::IssuesFound,
+                        details: String::new(),
+                        stops: true,
+                    },
+                );
+                let step = agent.next_step(Doing::Training(2));
+                self.after(program.step_ms, SimEvent::AgentStep { process: process.clone(), step });
             }
             Doing::Training(done) if done < program.steps || program.end == End::Never => {
                 if done < MAX_LINES {

@@ -1,10 +1,10 @@
 //! The server's end of its connections with agents: feeds `shoal_runtime`'s links, ingestions and
 //! file receivers, and performs what they request.
 
-use shoal_link::{Artifact, Frame, Order, ToAgent, ToServer};
+use shoal_link::{Artifact, Frame, MirrorKind, Order, ToAgent, ToServer};
 use shoal_plane::{AttemptId, Command, Host, InstanceReport};
 use shoal_runtime::{
-    ConnId, FileReceiver, Ingestion, Loss, MirrorKind, file_receiver,
+    ConnId, FileReceiver, Ingestion, Loss, file_receiver,
     host_link::{Event, Io},
     ingestion::{self, Batch},
     losses, warm_pool,

@@ -118,9 +118,18 @@ impl Agent {
         self.next += 1;
     }
 
-    pub(crate) fn acknowledged(&mut self, seq: u64) {
+    /// Whether the evaluation of a rule is among what is durable now.
+    pub(crate) fn acknowledged(&mut self, seq: u64) -> bool {
+        let is_evaluation = |frame: &Frame<ToServer>| matches!(frame, Frame::Message(ToServer::Report(report)) if matches!(report.body, ReportBody::RuleEvaluated { .. }));
+        let has_evaluation = self.spool.iter().any(|(number, frame)| *number <= seq && is_evaluation(frame));
         self.spool.retain(|(number, _)| *number > seq);
         self.next = self.next.max(seq + 1);
+        has_evaluation
+    }
+
+    /// Its program has a fault that a rule finds.
+    pub(crate) fn evaluates(&self) -> bool {
+        self.units.is_none() && (self.program.download_ms + u64::from(self.program.steps)).is_multiple_of(9)
     }
 
     pub(crate) fn next_step(&mut self, doing: Doing) -> u64 {

@@ -13,6 +13,8 @@ const MODEL: &[&str] = &["CreateModel"];
 
 const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
 const RULES: &str = "Shoal evaluates no rules; the training program's own log and metrics show what it does";
+const EVALUATED: &str =
+    "rules are evaluated beside the job, without instances of their own; what they find is in DescribeTrainingJob";
 const ROLE: &str = "a role has no policies; a job's keys open its own input, output and checkpoints";
 const SHELL: &str = "`shoal jobs exec` opens a shell in each running training job";
 const SIMULATION: &str = "there are no policies: the owner may do everything";
@@ -83,14 +85,11 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "instances are on this machine and talk over a private bridge; nothing is encrypted there",
     ),
-    sagemaker(TRAINING, "DebugHookConfig", Any, "Shoal has no debugger hook; save tensors from the program"),
-    sagemaker(TRAINING, "DebugRuleConfigurations", Any, RULES),
-    sagemaker(
-        TRAINING,
-        "TensorBoardOutputConfig",
-        Any,
-        "nothing is uploaded while the job runs; write below /opt/ml/checkpoints with CheckpointConfig, which is",
-    ),
+    sagemaker(TRAINING, "DebugRuleConfigurations[].RuleEvaluatorImage", Required, EVALUATED),
+    sagemaker(TRAINING, "DebugRuleConfigurations[].InstanceType", Any, EVALUATED),
+    sagemaker(TRAINING, "DebugRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
+    sagemaker(TRAINING, "DebugRuleConfigurations[].LocalPath", Any, EVALUATED),
+    sagemaker(TRAINING, "DebugRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
     sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),

@@ -7,19 +7,20 @@
 
 mod algorithm;
 mod channels;
-mod checkpoint_directory;
+mod mirrored_directory;
 mod observers;
 mod resources;
 mod script_mode;
 
-pub(crate) use checkpoint_directory::CHECKPOINTS;
+pub(crate) use mirrored_directory::CHECKPOINTS;
+pub(crate) use observers::OBSERVERS;
 pub(crate) use resources::resources;
 pub(crate) use script_mode::{names_script, script};
 
 use serde_json::{Map, Value};
 
 use crate::{
-    Channel, CreateTrainingJob, Distribution, Error, InputMode, Output, Resources, Stopping,
+    Channel, CreateTrainingJob, Debugger, Distribution, Error, InputMode, Output, Resources, Stopping,
     call::read,
     refusal::{refuse, refuse_nul, s3_uri},
     tags::{self, MIN_INSTANCES_TAG},
@@ -53,7 +54,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         return refuse("modelPackageConfig", "Shoal has no model packages; leave it out, the model artifact is in S3");
     }
     refuse_nul("hyperParameters", request.hyper_parameters.iter().flat_map(|(name, value)| [name, value]))?;
-    observers::check(&request.observers)?;
+    let debugger = observers::check(&request.training_job_name, request.observers)?;
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         algorithm::image_access(config, request.vpc_config.is_some())?;
     }
@@ -71,7 +72,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let stopping = stopping(&request.stopping_condition, request.enable_managed_spot_training)?;
     let output = output(request.output_data_config)?;
     refuse_nul("environment", request.environment.values())?;
-    let checkpoint = request.checkpoint_config.map(checkpoint_directory::checkpoint).transpose()?;
+    let checkpoint = request.checkpoint_config.map(mirrored_directory::checkpoint).transpose()?;
     let tags = tags::check(request.tags)?;
     let min_instances = tags::min_instances(&tags, resources.instance_count)?;
     if min_instances.is_some() {
@@ -94,6 +95,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         enable_managed_spot_training: request.enable_managed_spot_training,
         checkpoint,
         min_instances,
+        debugger,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })
@@ -138,9 +140,14 @@ fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(crate) fn update(observers: Map<String, Value>, keep_alive_s: u32, spot: bool) -> Result<(), Error> {
-    observers::check(&read(Value::Object(observers))?)?;
-    resources::warm_pool(keep_alive_s, spot)
+pub(crate) fn update(
+    job: &str,
+    observers: Map<String, Value>,
+    keep_alive_s: u32,
+    spot: bool,
+) -> Result<Debugger, Error> {
+    resources::warm_pool(keep_alive_s, spot)?;
+    observers::check(job, read(Value::Object(observers))?)
 }
 
 fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stopping, Error> {

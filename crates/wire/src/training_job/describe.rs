@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{MetricDefinition, Reply, TrainingJobDescription, TrainingJobSummary, WarmPool, timestamp};
+use crate::{MetricDefinition, Reply, RuleStatus, TrainingJobDescription, TrainingJobSummary, WarmPool, timestamp};
 
 /// `FailureReason`'s limit, in characters.
 const LONGEST_REASON: usize = 1024;
@@ -59,10 +59,31 @@ pub(crate) fn describe(request: Map<String, Value>, description: &TrainingJobDes
     if let Some(pool) = &description.warm_pool {
         put("WarmPoolStatus", warm_pool(pool));
     }
+    for (member, statuses) in [
+        ("DebugRuleEvaluationStatuses", &description.debug_rules),
+        ("ProfilerRuleEvaluationStatuses", &description.profiler_rules),
+    ] {
+        if !statuses.is_empty() {
+            put(member, statuses.iter().map(rule_status).collect());
+        }
+    }
     if let Some(arn) = &description.tuning_job_arn {
         put("TuningJobArn", json!(arn));
     }
     Value::Object(body)
+}
+
+fn rule_status(status: &RuleStatus) -> Value {
+    let mut body = json!({
+        "RuleConfigurationName": status.name,
+        "RuleEvaluationJobArn": status.evaluation_arn,
+        "RuleEvaluationStatus": status.status,
+        "LastModifiedTime": timestamp::seconds(status.modified_ms),
+    });
+    if let Some(details) = &status.details {
+        body["StatusDetails"] = json!(details);
+    }
+    body
 }
 
 /// Members that the service echoes although nobody sent them; SDK v2 fails with a KeyError without

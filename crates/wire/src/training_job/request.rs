@@ -42,14 +42,14 @@ pub(crate) struct CreateTrainingJobRequest {
     pub(crate) observers: Observers,
 }
 
-/// What watches a training job.
+/// What observes a training job.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Observers {
-    pub(crate) debug_hook_config: Option<S3Output>,
+    pub(crate) debug_hook_config: Option<DebugHookConfig>,
     #[serde(default)]
     pub(crate) debug_rule_configurations: Vec<RuleConfiguration>,
-    pub(crate) tensor_board_output_config: Option<S3Output>,
+    pub(crate) tensor_board_output_config: Option<TensorBoardOutputConfig>,
     pub(crate) profiler_config: Option<ProfilerConfig>,
     #[serde(default)]
     pub(crate) profiler_rule_configurations: Vec<RuleConfiguration>,
@@ -57,7 +57,26 @@ pub(crate) struct Observers {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct S3Output {
+pub(crate) struct DebugHookConfig {
+    pub(crate) s3_output_path: String,
+    pub(crate) local_path: Option<String>,
+    #[serde(default)]
+    pub(crate) hook_parameters: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) collection_configurations: Vec<CollectionConfiguration>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct CollectionConfiguration {
+    pub(crate) collection_name: Option<String>,
+    #[serde(default)]
+    pub(crate) collection_parameters: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct TensorBoardOutputConfig {
     pub(crate) s3_output_path: String,
     pub(crate) local_path: Option<String>,
 }
@@ -68,6 +87,8 @@ pub(crate) struct RuleConfiguration {
     pub(crate) rule_configuration_name: String,
     pub(crate) s3_output_path: Option<String>,
     pub(crate) local_path: Option<String>,
+    #[serde(default)]
+    pub(crate) rule_parameters: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]

@@ -114,7 +114,7 @@ impl UpdateTrainingJob {
                      rules."
                 )));
             }
-            observers.insert(RULES.to_owned(), rules.clone());
+            observers.insert(RULES.to_owned(), json!(changes));
         }
         if let Some(seconds) = self.keep_alive_s {
             job.resources.keep_alive_s = seconds;
@@ -125,6 +125,15 @@ impl UpdateTrainingJob {
         if let Some(remote_debug) = &self.remote_debug {
             request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
         }
-        check::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)
+        let changed =
+            check::update(&job.name, observers, job.resources.keep_alive_s, job.enable_managed_spot_training)?;
+        let rules = &mut job.debugger.profiler_rules;
+        for rule in changed.profiler_rules {
+            match rules.iter_mut().find(|it| it.name == rule.name) {
+                Some(it) => *it = rule,
+                None => rules.push(rule),
+            }
+        }
+        Ok(())
     }
 }

@@ -298,7 +298,11 @@ fn an_update_changes_what_it_names_and_keeps_the_rules_of_creation() {
         "/RemoteDebugConfig",
         Ok(json!({"EnableRemoteDebug": true})),
     );
-    let rule = |name: usize| json!({"RuleConfigurationName": format!("r{name}"), "RuleEvaluatorImage": "i"});
+    let parameters = json!({"rule_to_invoke": "CPUBottleneck"});
+    let rule = |name: usize| {
+        json!({
+        "RuleConfigurationName": format!("r{name}"), "RuleEvaluatorImage": "i", "RuleParameters": parameters})
+    };
     check(json!({"ProfilerRuleConfigurations": [rule(1)]}), "/ProfilerRuleConfigurations", Ok(json!([rule(1)])));
     let many: Vec<Value> = (0..20).map(rule).chain([rule(3)]).collect();
     check(json!({"ProfilerRuleConfigurations": many[..20]}), "/ProfilerRuleConfigurations", Ok(json!(many[..20])));

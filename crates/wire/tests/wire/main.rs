@@ -4,6 +4,7 @@ mod autotune;
 mod calls;
 mod changes;
 mod golden;
+mod observers;
 mod replies;
 mod signatures;
 mod stored;

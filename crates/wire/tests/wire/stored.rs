@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use serde_json::{Value, json};
-use shoal_wire::{Child, CreateTrainingJob, CreateTuningJob, ErrorCode, Stored, UpdateTrainingJob, stored_output};
+use shoal_wire::{Child, CreateTrainingJob, CreateTuningJob, ErrorCode, Stored, UpdateTrainingJob, stored_description};
 
 const TRAINING_JOB: (&str, &str) =
     (include_str!("../golden/raw/training_job.json"), include_str!("../golden/v1/training_job.json"));
@@ -33,6 +33,16 @@ fn version_1_is_read_and_written() {
     }
     check::<CreateTrainingJob>(TRAINING_JOB);
     check::<CreateTuningJob>(TUNING_JOB);
+}
+
+#[test]
+fn what_observes_a_job_is_read_and_written() {
+    let golden = json_of(include_str!("../golden/v1/training_job_observed.json"));
+    let raw = json_of(include_str!("../golden/raw/training_job_observed.json"));
+    let Ok(created) = crate::calls::create(&raw) else { panic!("a sound request") };
+    assert_eq!(serde_json::from_slice::<Value>(&created.to_stored()).expect("JSON"), golden);
+    let restored = CreateTrainingJob::restore(golden.to_string().as_bytes(), raw.to_string().as_bytes());
+    assert_eq!(restored, Ok(created));
 }
 
 /// Requests that today's rules refuse in every way: a value that no enumeration has, one of another
@@ -104,7 +114,8 @@ fn an_update_checks_what_it_changes() {
         keep_alive_s: None,
         remote_debug: None,
     };
-    let rule = json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"});
+    let parameters = json!({"rule_to_invoke": "CPUBottleneck"});
+    let rule = json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i", "RuleParameters": parameters});
     UpdateTrainingJob { profiler_rules: Some(vec![rule.clone()]), ..none.clone() }.apply(&mut job).expect("a rule");
     assert_eq!(job.raw["ProfilerRuleConfigurations"], json!([rule]));
     let error =
@@ -120,8 +131,9 @@ fn what_is_damaged_or_of_a_later_version_is_an_error_of_the_server() {
     {
         let error = CreateTrainingJob::restore(stored.as_bytes(), TRAINING_JOB.0.as_bytes()).expect_err(part);
         assert!(error.code == ErrorCode::InternalFailure && error.message.contains(part), "{error}");
-        let error = stored_output(stored.as_bytes()).expect_err(part);
+        let error = stored_description(stored.as_bytes()).expect_err(part);
         assert!(error.code == ErrorCode::InternalFailure && error.message.contains(part), "{error}");
     }
-    assert_eq!(stored_output(TRAINING_JOB.1.as_bytes()), Ok(restored::<CreateTrainingJob>(TRAINING_JOB).output));
+    let described = stored_description(TRAINING_JOB.1.as_bytes()).expect("a golden job");
+    assert_eq!(described.output, restored::<CreateTrainingJob>(TRAINING_JOB).output);
 }

@@ -164,8 +164,9 @@ fn rules_that_need_no_state_are_checked() {
         {"TrainingRepositoryCredentialsProviderArn": "arn:aws:lambda:us-east-1:123456789012:function:f"}});
     check(image, auth, &format!("{access}AuthConfig"), "leave it out");
 
-    let (hook, rule) =
-        (json!({"S3OutputPath": "s3://my-bucket/d"}), json!({"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}));
+    let hook = json!({"S3OutputPath": "s3://my-bucket/d"});
+    let rule = json!({
+        "RuleConfigurationName": "r", "RuleEvaluatorImage": "i", "RuleParameters": {"rule_to_invoke": "VanishingGradient"}});
     check("/DebugRuleConfigurations", json!([rule]), "debugHookConfig", "give DebugHookConfig");
     check("/DebugHookConfig", json!({"S3OutputPath": "https://b/d"}), "debugHookConfig.s3OutputPath", "https://b/d");
     check(

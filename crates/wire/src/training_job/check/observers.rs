@@ -1,36 +1,91 @@
-//! Rules of what watches a training job: debugger, profiler, TensorBoard. Shoal runs none of it;
-//! the members are checked and echoed.
+//! Rules of what observes a training job: debugger, profiler, TensorBoard.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
+use super::mirrored_directory::of_program;
 use crate::{
-    Error,
+    Collection, DebugHook, Debugger, Error, RuleAction, RuleConfiguration, TensorBoard,
     refusal::{refuse, s3_uri},
     training_job::request,
 };
 
+/// The members of a request that are about it.
+pub(crate) const OBSERVERS: [&str; 5] = [
+    "DebugHookConfig",
+    "DebugRuleConfigurations",
+    "TensorBoardOutputConfig",
+    "ProfilerConfig",
+    "ProfilerRuleConfigurations",
+];
+
 /// `ProfilingIntervalInMilliseconds` that there are.
 const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
+
+/// `DebugHookConfig.LocalPath` by default.
+const TENSORS: &str = "/opt/ml/output/tensors";
+/// `TensorBoardOutputConfig.LocalPath` by default.
+const TENSOR_BOARD: &str = "/opt/ml/output/tensorboard";
+/// The parameter that names a rule.
+const RULE: &str = "rule_to_invoke";
+/// The parameter that has its actions.
+const ACTIONS: &str = "action_json";
 
 /// Checks all of them.
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(super) fn check(request: &request::Observers) -> Result<(), Error> {
-    if let Some(hook) = &request.debug_hook_config {
-        place("debugHookConfig", Some(&hook.s3_output_path), hook.local_path.as_deref())?;
-    } else if !request.debug_rule_configurations.is_empty() {
+pub(super) fn check(job: &str, request: request::Observers) -> Result<Debugger, Error> {
+    if request.debug_hook_config.is_none() && !request.debug_rule_configurations.is_empty() {
         return refuse(
             "debugHookConfig",
             "DebugRuleConfigurations evaluate what the hook saves; give DebugHookConfig with them",
         );
     }
-    rules("debugRuleConfigurations", &request.debug_rule_configurations)?;
-    rules("profilerRuleConfigurations", &request.profiler_rule_configurations)?;
-    if let Some(board) = &request.tensor_board_output_config {
-        place("tensorBoardOutputConfig", Some(&board.s3_output_path), board.local_path.as_deref())?;
+    let hook = request.debug_hook_config.map(hook).transpose()?;
+    let tensor_board = request.tensor_board_output_config.map(tensor_board).transpose()?;
+    if let (Some(hook), Some(board)) = (&hook, &tensor_board)
+        && (is_within(&hook.local_path, &board.local_path) || is_within(&board.local_path, &hook.local_path))
+    {
+        return refuse(
+            "tensorBoardOutputConfig.localPath",
+            &format!("{} and DebugHookConfig's {} overlap; use two directories", board.local_path, hook.local_path),
+        );
     }
-    request.profiler_config.as_ref().map_or(Ok(()), profiler)
+    let rules = rules(job, "debugRuleConfigurations", request.debug_rule_configurations)?;
+    let profiler_rules = self::rules(job, "profilerRuleConfigurations", request.profiler_rule_configurations)?;
+    request.profiler_config.as_ref().map_or(Ok(()), profiler)?;
+    Ok(Debugger { hook, rules, profiler_rules, tensor_board })
+}
+
+fn is_within(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn hook(config: request::DebugHookConfig) -> Result<DebugHook, Error> {
+    Ok(DebugHook {
+        uri: s3_uri("debugHookConfig.s3OutputPath", &config.s3_output_path)?,
+        local_path: of_program("debugHookConfig.localPath", config.local_path, TENSORS, "tensors")?,
+        parameters: config.hook_parameters,
+        collections: config
+            .collection_configurations
+            .into_iter()
+            .map(|it| Collection { name: it.collection_name.unwrap_or_default(), parameters: it.collection_parameters })
+            .collect(),
+    })
+}
+
+fn tensor_board(config: request::TensorBoardOutputConfig) -> Result<TensorBoard, Error> {
+    Ok(TensorBoard {
+        uri: s3_uri("tensorBoardOutputConfig.s3OutputPath", &config.s3_output_path)?,
+        local_path: of_program(
+            "tensorBoardOutputConfig.localPath",
+            config.local_path,
+            TENSOR_BOARD,
+            "TensorBoard's event files",
+        )?,
+    })
 }
 
 fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
@@ -38,7 +93,9 @@ fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
     if config.s3_output_path.is_none() && !config.disable_profiler {
         return refuse(&format!("{path}.s3OutputPath"), "it is required unless DisableProfiler is true");
     }
-    place(path, config.s3_output_path.as_deref(), None)?;
+    if let Some(s3) = &config.s3_output_path {
+        s3_uri(&format!("{path}.s3OutputPath"), s3)?;
+    }
     match config.profiling_interval_in_milliseconds {
         Some(interval) if !INTERVALS_MS.contains(&interval) => {
             let intervals = INTERVALS_MS.map(|ms| ms.to_string()).join(", ");
@@ -48,28 +105,69 @@ fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
     }
 }
 
-fn rules(path: &str, rules: &[request::RuleConfiguration]) -> Result<(), Error> {
+fn rules(job: &str, path: &str, rules: Vec<request::RuleConfiguration>) -> Result<Vec<RuleConfiguration>, Error> {
     let mut names = BTreeSet::new();
-    for (at, rule) in rules.iter().enumerate() {
+    let mut checked = Vec::with_capacity(rules.len());
+    for (at, rule) in rules.into_iter().enumerate() {
         let path = format!("{path}.{}.member", at + 1);
-        if !names.insert(rule.rule_configuration_name.as_str()) {
+        if !names.insert(rule.rule_configuration_name.clone()) {
             return refuse(
                 &format!("{path}.ruleConfigurationName"),
                 &format!("the rule '{}' is there twice", rule.rule_configuration_name),
             );
         }
-        place(&path, rule.s3_output_path.as_deref(), rule.local_path.as_deref())?;
+        checked.push(self::rule(job, &path, rule)?);
     }
-    Ok(())
+    Ok(checked)
 }
 
-/// Where something is written, here and there.
-fn place(path: &str, s3: Option<&str>, local: Option<&str>) -> Result<(), Error> {
-    if let Some(s3) = s3 {
+fn rule(job: &str, path: &str, rule: request::RuleConfiguration) -> Result<RuleConfiguration, Error> {
+    if let Some(s3) = &rule.s3_output_path {
         s3_uri(&format!("{path}.s3OutputPath"), s3)?;
     }
-    match local {
-        Some(local) if !local.starts_with('/') => refuse(&format!("{path}.localPath"), "it must be an absolute path"),
-        _ => Ok(()),
+    if rule.local_path.is_some_and(|local| !local.starts_with('/')) {
+        return refuse(&format!("{path}.localPath"), "it must be an absolute path");
     }
+    let mut parameters = rule.rule_parameters;
+    let Some(invoked) = parameters.remove(RULE).filter(|name| !name.is_empty()) else {
+        return refuse(
+            &format!("{path}.ruleParameters"),
+            &format!("it needs {RULE}, the name of the rule, such as VanishingGradient"),
+        );
+    };
+    let actions = parameters.remove(ACTIONS).map_or(Ok(Vec::new()), |text| actions(job, path, &text))?;
+    Ok(RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions })
+}
+
+/// A list of objects with a name; SDKs send it with each quote escaped.
+fn actions(job: &str, path: &str, text: &str) -> Result<Vec<RuleAction>, Error> {
+    let path = format!("{path}.ruleParameters.{ACTIONS}");
+    let unescaped = text.replace("\\\"", "\"");
+    let list: Vec<BTreeMap<String, Value>> = match serde_json::from_str(&unescaped) {
+        Ok(list) => list,
+        Err(error) => {
+            return refuse(&path, &format!("it is not a list of actions as smdebug_rulesconfig writes them: {error}"));
+        }
+    };
+    let action = |action: BTreeMap<String, Value>| {
+        let text = |key: &str| action.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let endpoint = || match text("endpoint") {
+            empty if empty.is_empty() => refuse(&path, "an email or SMS needs its endpoint"),
+            endpoint => Ok(endpoint),
+        };
+        match &*text("name") {
+            "stoptraining" if job.starts_with(&text("training_job_prefix")) => Ok(RuleAction::StopTraining),
+            "stoptraining" => refuse(
+                &path,
+                &format!(
+                    "it stops the training job that it observes, whose name '{job}' does not begin with '{}'",
+                    text("training_job_prefix")
+                ),
+            ),
+            "email" => endpoint().map(RuleAction::Email),
+            "sms" => endpoint().map(RuleAction::Sms),
+            other => refuse(&path, &format!("'{other}' is none of [stoptraining, email, sms]")),
+        }
+    };
+    list.into_iter().map(action).collect()
 }

@@ -1,0 +1,68 @@
+//! What Describe says of the rules of a training job.
+
+use shoal_plane::{JobView, RuleVerdict};
+use shoal_wire::{RuleConfiguration, RuleStatus, arn};
+
+use crate::hex::sha256_hex;
+
+/// Characters of a job's name in the name of a rule's evaluation, as at AWS.
+const JOB_CHARACTERS: usize = 26;
+/// Likewise of the rule's.
+const RULE_CHARACTERS: usize = 26;
+
+/// The statuses of these rules, in their order. `owner` is the ARN of the training job.
+pub(super) fn statuses(rules: &[RuleConfiguration], view: &JobView, owner: &str) -> Vec<RuleStatus> {
+    rules.iter().map(|rule| status(rule, view, owner)).collect()
+}
+
+fn status(rule: &RuleConfiguration, view: &JobView, owner: &str) -> RuleStatus {
+    let evaluation = view.rules.iter().find(|it| it.rule == rule.name);
+    let (status, details) = match evaluation {
+        Some(found) => match found.verdict {
+            RuleVerdict::IssuesFound => ("IssuesFound", Some(found.details.clone())),
+            RuleVerdict::NoIssuesFound => ("NoIssuesFound", None),
+            RuleVerdict::Error | RuleVerdict::Unobserved => ("Error", Some(found.details.clone())),
+        },
+        None if view.ended => {
+            ("Stopped", Some("The training job ended before the rule was evaluated to its end.".to_owned()))
+        }
+        None => ("InProgress", None),
+    };
+    RuleStatus {
+        name: rule.name.clone(),
+        evaluation_arn: evaluation_arn(owner, &rule.name),
+        status: status.to_owned(),
+        details: details.filter(|text| !text.is_empty()),
+        modified_ms: evaluation.map_or(view.created, |it| it.at).0,
+    }
+}
+
+/// At AWS each rule is a processing job; here the name stands for the evaluation alone.
+fn evaluation_arn(owner: &str, rule: &str) -> String {
+    let Some(job) = arn::resource(owner) else { return String::new() };
+    let cut = |text: &str, characters: usize| -> String {
+        let plain = text.chars().map(|it| if it.is_ascii_alphanumeric() { it.to_ascii_lowercase() } else { '-' });
+        plain.take(characters).collect::<String>().trim_matches('-').to_owned()
+    };
+    let digest = sha256_hex(&format!("{owner} {rule}"));
+    let words = [cut(job.name, JOB_CHARACTERS), cut(rule, RULE_CHARACTERS), digest[..8].to_owned()];
+    let name = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+    arn::sagemaker(job.region, job.account, "processing-job", &name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a-training-job-with-a-long-name";
+
+    #[test]
+    fn evaluations_have_names_of_processing_jobs() {
+        let arn = evaluation_arn(OWNER, "Loss: not decreasing");
+        let name = arn.strip_prefix("arn:aws:sagemaker:us-east-1:123456789012:processing-job/").expect("its kind");
+        assert!(name.starts_with("a-training-job-with-a-long-loss--not-decreasing-"), "{name}");
+        assert!(name.len() <= 63 && name != evaluation_arn(OWNER, "Loss"), "{name}");
+        let odd = evaluation_arn(OWNER, "(((");
+        assert!(odd.rsplit('/').next().is_some_and(|name| name.len() == 35), "{odd}");
+    }
+}
