@@ -35,6 +35,7 @@ pub mod serve;
 pub mod settings;
 pub mod setup;
 mod stacks;
+mod tensorboard;
 mod timeline;
 mod top;
 mod train;
@@ -121,6 +122,8 @@ enum Command {
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
     Top(top::TopArgs),
+    /// Start TensorBoard over the event files of a training job, while they come.
+    Tensorboard(tensorboard::TensorBoardArgs),
     /// Check that the data directory holds what was written into it: databases and every object. A
     /// server may be running in it.
     Verify(verify::VerifyArgs),
@@ -202,6 +205,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Advise(args) => advise::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Timeline(command) => timeline::run(&command),

@@ -142,6 +142,17 @@ pub fn summary(description: &Value) -> String {
         let by = pool["ReusedByJob"].as_str().map(|job| format!(", by {job}")).unwrap_or_default();
         lines.push(format!("  warm     {status}{time}{by}"));
     }
+    for rule in ["DebugRuleEvaluationStatuses", "ProfilerRuleEvaluationStatuses"]
+        .into_iter()
+        .flat_map(|member| description[member].as_array().into_iter().flatten())
+    {
+        let details = rule["StatusDetails"].as_str().map(|text| format!(": {}", text.trim_end())).unwrap_or_default();
+        lines.push(format!(
+            "  rule     {} {}{details}",
+            text(&rule["RuleConfigurationName"]),
+            text(&rule["RuleEvaluationStatus"])
+        ));
+    }
     for metric in description["FinalMetricDataList"].as_array().into_iter().flatten() {
         lines.push(format!("  metric   {} {}", text(&metric["MetricName"]), metric["Value"]));
     }

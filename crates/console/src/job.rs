@@ -51,6 +51,7 @@ struct JobPage {
     message: String,
     /// The last value of each metric.
     metrics: Vec<(String, String)>,
+    rules: Vec<RuleRow>,
     hosts: Vec<String>,
     log: String,
     log_before: String,
@@ -58,6 +59,8 @@ struct JobPage {
     log_more: bool,
     inputs: Vec<Place>,
     outputs: Place,
+    /// Tensors and TensorBoard's event files.
+    observed: Vec<Place>,
     checkpoints: Option<Checkpoints>,
     hyperparameters: Vec<(String, String)>,
     resources: Vec<(&'static str, String)>,
@@ -83,6 +86,13 @@ struct Receipt {
     saved_ms: u64,
     /// Who saved it, and what.
     note: String,
+}
+
+/// A rule and what it found.
+struct RuleRow {
+    name: String,
+    status: &'static str,
+    details: String,
 }
 
 struct Waiting {
@@ -185,6 +195,7 @@ impl Console {
             phases: timeline(view, now),
             message: view.transitions.last().map(|it| it.message.clone()).unwrap_or_default(),
             metrics: latest(sources, row)?,
+            rules: rules(&request, view),
             hosts: logs::hosts(&sources.telemetry, &row.name)?,
             log: lines_html(&chunk),
             log_before: chunk.before.to_string(),
@@ -192,6 +203,7 @@ impl Console {
             log_more: chunk.more,
             inputs: inputs(sources, &request)?,
             outputs: outputs(sources, &request)?,
+            observed: observed(sources, &request)?,
             checkpoints: checkpoints(sources, &request)?,
             hyperparameters: request.hyperparameters.clone().into_iter().collect(),
             resources: facts(&request, view, &row.arn, sources.server.warm_pool(&row.name)?.as_ref()),
@@ -230,6 +242,22 @@ fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, 
 fn outputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Place, Trouble> {
     let output = arn::output(&request.output.s3_output_path, &request.name, "");
     Ok(place(&sources.objects, "output", &output, String::new())?)
+}
+
+fn observed(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+    let debugger = &request.debugger;
+    let tensors = debugger.hook.as_ref().map(|hook| ("tensors", hook.place(&request.name)));
+    let board = debugger.tensor_board.as_ref().map(|board| ("TensorBoard", board.place(&request.name)));
+    let places = tensors.into_iter().chain(board);
+    Ok(places.map(|(name, uri)| place(&sources.objects, name, &uri, String::new())).collect::<Result<_, _>>()?)
+}
+
+fn rules(request: &CreateTrainingJob, view: &JobView) -> Vec<RuleRow> {
+    let row = |rule: &shoal_wire::RuleConfiguration| {
+        let (status, details, _) = view.rule_status(&rule.name);
+        RuleRow { name: rule.name.clone(), status, details: details.unwrap_or_default().to_owned() }
+    };
+    request.debugger.rules.iter().map(row).collect()
 }
 
 fn checkpoints(sources: &Sources, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, Trouble> {

@@ -58,6 +58,24 @@ pub struct JobView {
     pub rules: Vec<RuleEvaluation>,
 }
 
+impl JobView {
+    /// The `RuleEvaluationStatus` of a rule, its details, and when it was reached.
+    pub fn rule_status(&self, rule: &str) -> (&'static str, Option<&str>, Time) {
+        let Some(found) = self.rules.iter().find(|it| it.rule == rule) else {
+            return match self.ended {
+                true => ("Stopped", Some("The training job ended before the rule was evaluated to its end."), self.modified),
+                false => ("InProgress", None, self.created),
+            };
+        };
+        let details = Some(found.details.as_str()).filter(|text| !text.is_empty());
+        match found.verdict {
+            RuleVerdict::IssuesFound => ("IssuesFound", details, found.at),
+            RuleVerdict::NoIssuesFound => ("NoIssuesFound", None, found.at),
+            RuleVerdict::Error | RuleVerdict::Unobserved => ("Error", details, found.at),
+        }
+    }
+}
+
 /// How the evaluation of a rule has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleEvaluation {

@@ -1,6 +1,6 @@
 //! What Describe says of the rules of a training job.
 
-use shoal_plane::{JobView, RuleVerdict};
+use shoal_plane::JobView;
 use shoal_wire::{RuleConfiguration, RuleStatus, arn};
 
 use crate::hex::sha256_hex;
@@ -16,24 +16,13 @@ pub(super) fn statuses(rules: &[RuleConfiguration], view: &JobView, owner: &str)
 }
 
 fn status(rule: &RuleConfiguration, view: &JobView, owner: &str) -> RuleStatus {
-    let evaluation = view.rules.iter().find(|it| it.rule == rule.name);
-    let (status, details) = match evaluation {
-        Some(found) => match found.verdict {
-            RuleVerdict::IssuesFound => ("IssuesFound", Some(found.details.clone())),
-            RuleVerdict::NoIssuesFound => ("NoIssuesFound", None),
-            RuleVerdict::Error | RuleVerdict::Unobserved => ("Error", Some(found.details.clone())),
-        },
-        None if view.ended => {
-            ("Stopped", Some("The training job ended before the rule was evaluated to its end.".to_owned()))
-        }
-        None => ("InProgress", None),
-    };
+    let (status, details, at) = view.rule_status(&rule.name);
     RuleStatus {
         name: rule.name.clone(),
         evaluation_arn: evaluation_arn(owner, &rule.name),
         status: status.to_owned(),
-        details: details.filter(|text| !text.is_empty()),
-        modified_ms: evaluation.map_or(view.created, |it| it.at).0,
+        details: details.map(str::to_owned),
+        modified_ms: at.0,
     }
 }
 
