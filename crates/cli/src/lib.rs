@@ -13,6 +13,7 @@ pub mod client;
 mod client_env;
 mod config;
 mod console;
+mod cost;
 pub mod demo;
 mod doctor;
 mod duration;
@@ -122,6 +123,8 @@ enum Command {
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
     Top(top::TopArgs),
+    /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
+    Cost(cost::CostArgs),
     /// Start TensorBoard over the event files of a training job, while they come.
     Tensorboard(tensorboard::TensorBoardArgs),
     /// Check that the data directory holds what was written into it: databases and every object. A
@@ -205,6 +208,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Advise(args) => advise::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Cost(args) => cost::run(&args),
         Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -49,8 +49,7 @@ pub(crate) fn run(args: &TensorBoardArgs) -> Result<Exit> {
     let answer = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}));
     let description = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "show", &args.name))?;
     let place = place(&args.name, &description)?;
-    let logdir =
-        args.logdir.clone().unwrap_or_else(|| std::env::temp_dir().join("shoal-tensorboard").join(&args.name));
+    let logdir = args.logdir.clone().unwrap_or_else(|| std::env::temp_dir().join("shoal-tensorboard").join(&args.name));
     let mut copy = Copy { client: &client, place, logdir, sizes: HashMap::new() };
     let files = copy.sync()?;
     show(&format!("{files} event files of {} are in {}\n", args.name, copy.logdir.display()))?;

@@ -1,7 +1,7 @@
 //! What a training job costs: seconds by instances, and money where the catalogue of instance types
 //! has a price.
 
-use shoal_plane::{Catalog, JobView};
+use shoal_plane::{Catalog, JobView, Time};
 
 use super::amounts;
 
@@ -17,18 +17,15 @@ pub(crate) struct Cost {
 /// The cost of a view as of `now_ms` on so many instances of each type; `None` before anything is
 /// billed.
 pub(crate) fn cost(view: &JobView, types: &[(&str, u32)], catalog: &Catalog, now_ms: u64) -> Option<Cost> {
-    let running = view.training_start.filter(|_| !view.ended).map(|start| now_ms.saturating_sub(start.0) / 1000);
-    let seconds = view.billable_s.or(running)?;
-    let time = match types.iter().map(|(_, instances)| instances).sum::<u32>() {
+    let all = Time(0)..Time(u64::MAX);
+    let cost = view.cost(types, catalog, Time(now_ms), &all)?;
+    let instances = types.iter().map(|(_, instances)| instances).sum::<u32>();
+    let seconds = (cost.instance_s / f64::from(instances.max(1))) as u64;
+    let time = match instances {
         1 => amounts::duration(seconds * 1000),
         instances => format!("{} × {instances} instances", amounts::duration(seconds * 1000)),
     };
-    let price = |(kind, instances): &(&str, u32)| {
-        let hourly = catalog.get(kind).map(|kind| kind.usd_per_hour).filter(|price| *price > 0.0)?;
-        Some(hourly * f64::from(*instances))
-    };
-    let hourly: Option<f64> = types.iter().map(price).sum();
-    let money = hourly.map(|price| dollars(price * seconds as f64 / 3600.0));
+    let money = (cost.unpriced_s == 0.0).then(|| dollars(cost.usd));
     Some(Cost { time, money })
 }
 
@@ -38,8 +35,6 @@ fn dollars(amount: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::Time;
-
     use super::*;
 
     #[test]

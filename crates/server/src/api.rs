@@ -2,6 +2,7 @@
 
 pub(crate) mod best_model;
 mod checkpoints;
+mod costs;
 mod filter_logs;
 mod hold;
 mod identity;

@@ -14,6 +14,7 @@ mod checkpoints;
 pub mod client;
 mod cloudwatch;
 mod constraints;
+mod costs;
 mod error;
 mod filter_logs;
 mod filter_pattern;
@@ -53,6 +54,7 @@ pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic,
 };
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
+pub use costs::{CostGroup, CostLine, LIST_COSTS, ListCosts};
 pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;

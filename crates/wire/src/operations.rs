@@ -5,14 +5,32 @@
 use http::request::Parts;
 
 use crate::{
-    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, Operation, Protocol,
-    READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
+    DESCRIBE_STUDY, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, Operation,
+    Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 7] = [
+static OURS: [Operation; 8] = [
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
+    ours(
+        LIST_COSTS,
+        &[
+            (
+                "Groups",
+                &[
+                    "Key",
+                    "Jobs",
+                    "InstanceSeconds",
+                    "UnpricedInstanceSeconds",
+                    "UsDollars",
+                    "SavedInstanceSeconds",
+                    "SavedUsDollars",
+                ],
+            ),
+            ("Total", &[]),
+        ],
+    ),
     ours(
         DESCRIBE_STUDY,
         &[

@@ -7,7 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{CreateTrainingJob, CreateTuningJob, Debugger, Error, ErrorCode, Output, training_job, tuning_job};
+use crate::{
+    CreateTrainingJob, CreateTuningJob, Debugger, Error, ErrorCode, Output, Resources, training_job, tuning_job,
+};
 
 /// Version of the stored form. A member that is added has a default and keeps the version; any
 /// other change is the next version, and `tests/golden/v<version>` keeps examples of each.
@@ -60,6 +62,8 @@ pub trait Stored: Clone + Serialize + DeserializeOwned {
 pub struct Described {
     /// Where its artifacts go.
     pub output: Output,
+    /// Its instances.
+    pub resources: Resources,
     /// Its rules.
     #[serde(default)]
     pub debugger: Debugger,

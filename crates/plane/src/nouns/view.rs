@@ -63,7 +63,9 @@ impl JobView {
     pub fn rule_status(&self, rule: &str) -> (&'static str, Option<&str>, Time) {
         let Some(found) = self.rules.iter().find(|it| it.rule == rule) else {
             return match self.ended {
-                true => ("Stopped", Some("The training job ended before the rule was evaluated to its end."), self.modified),
+                true => {
+                    ("Stopped", Some("The training job ended before the rule was evaluated to its end."), self.modified)
+                }
                 false => ("InProgress", None, self.created),
             };
         };
