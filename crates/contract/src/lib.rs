@@ -30,6 +30,7 @@ mod rank_lines;
 mod ranks;
 mod resource;
 mod script;
+pub mod tensors;
 mod tf_config;
 mod threads;
 
