@@ -44,6 +44,7 @@ mod parts;
 mod plain;
 mod plans;
 mod pool_effects;
+mod profiling;
 mod ports;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
@@ -51,6 +52,7 @@ mod random;
 mod recovery;
 mod requests;
 mod retention;
+mod sampling;
 mod search;
 mod serve;
 mod sessions;

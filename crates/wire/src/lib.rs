@@ -43,6 +43,7 @@ pub mod timestamp;
 mod training_job;
 mod trial_metrics;
 mod tuning_job;
+mod utilization;
 mod validate;
 mod visits;
 mod xml;
@@ -78,8 +79,8 @@ pub use study::{
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup,
-    InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources,
-    S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
+    InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, Profiler, RecordWrapper,
+    Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
     UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
@@ -89,6 +90,7 @@ pub use tuning_job::{
     ScalingType, Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription,
     TuningJobSummary, WarmStart, check_warm_start, tuning_search_record,
 };
+pub use utilization::{DESCRIBE_UTILIZATION, DescribeUtilization, HostUtilization, MetricUtilization};
 pub use visits::{
     FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal,
 };

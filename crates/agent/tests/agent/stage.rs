@@ -113,6 +113,8 @@ impl Stage {
             resource: None,
             elastic: None,
             warm: false,
+            sampling: None,
+            profiler: None,
         }
     }
 

@@ -42,6 +42,8 @@ fn assignment(host: u32) -> Assignment {
         resource: None,
         elastic: None,
         warm: false,
+        sampling: None,
+        profiler: None,
     }
 }
 

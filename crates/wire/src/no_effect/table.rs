@@ -2,7 +2,7 @@
 
 use super::{
     FieldWithoutEffect,
-    Values::{self, AllBut, Any, Required, Unless},
+    Values::{self, AllBut, Any, Required},
 };
 use crate::Service;
 
@@ -92,7 +92,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         "nothing is uploaded while the job runs; write below /opt/ml/checkpoints with CheckpointConfig, which is",
     ),
     sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
-    sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(
@@ -105,7 +104,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TUNING, "TrainingJobDefinition.RoleArn", Required, ROLE),
     sagemaker(TUNING, "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TUNING, "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
-    sagemaker(UPDATE, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(MODEL, "ExecutionRoleArn", Required, ROLE),

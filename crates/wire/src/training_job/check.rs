@@ -19,7 +19,7 @@ pub(crate) use script_mode::{names_script, script};
 use serde_json::{Map, Value};
 
 use crate::{
-    Channel, CreateTrainingJob, Distribution, Error, InputMode, Output, Resources, Stopping,
+    Channel, CreateTrainingJob, Distribution, Error, InputMode, Output, Profiler, Resources, Stopping,
     call::read,
     refusal::{refuse, refuse_nul, s3_uri},
     tags::{self, MIN_INSTANCES_TAG},
@@ -53,7 +53,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         return refuse("modelPackageConfig", "Shoal has no model packages; leave it out, the model artifact is in S3");
     }
     refuse_nul("hyperParameters", request.hyper_parameters.iter().flat_map(|(name, value)| [name, value]))?;
-    observers::check(&request.observers)?;
+    let profiler = observers::check(&request.observers)?;
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         algorithm::image_access(config, request.vpc_config.is_some())?;
     }
@@ -94,6 +94,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         enable_managed_spot_training: request.enable_managed_spot_training,
         checkpoint,
         min_instances,
+        profiler,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })
@@ -133,14 +134,19 @@ fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
     })
 }
 
-/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, and the warm
-/// pool.
+/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, which it
+/// returns, and the warm pool.
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(crate) fn update(observers: Map<String, Value>, keep_alive_s: u32, spot: bool) -> Result<(), Error> {
-    observers::check(&read(Value::Object(observers))?)?;
-    resources::warm_pool(keep_alive_s, spot)
+pub(crate) fn update(
+    observers: Map<String, Value>,
+    keep_alive_s: u32,
+    spot: bool,
+) -> Result<Option<Profiler>, Error> {
+    let profiler = observers::check(&read(Value::Object(observers))?)?;
+    resources::warm_pool(keep_alive_s, spot)?;
+    Ok(profiler)
 }
 
 fn stopping(condition: &request::StoppingCondition, spot: bool) -> Result<Stopping, Error> {

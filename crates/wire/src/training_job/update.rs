@@ -125,6 +125,10 @@ impl UpdateTrainingJob {
         if let Some(remote_debug) = &self.remote_debug {
             request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
         }
-        check::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)
+        let profiler = check::update(observers, job.resources.keep_alive_s, job.enable_managed_spot_training)?;
+        if self.profiler.is_some() {
+            job.profiler = profiler;
+        }
+        Ok(())
     }
 }

@@ -1,10 +1,9 @@
-//! Rules of what watches a training job: debugger, profiler, TensorBoard. Shoal runs none of it;
-//! the members are checked and echoed.
+//! Rules of what watches a training job: debugger, profiler, TensorBoard.
 
 use std::collections::BTreeSet;
 
 use crate::{
-    Error,
+    Error, Profiler,
     refusal::{refuse, s3_uri},
     training_job::request,
 };
@@ -12,11 +11,14 @@ use crate::{
 /// `ProfilingIntervalInMilliseconds` that there are.
 const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
 
-/// Checks all of them.
+/// `ProfilingIntervalInMilliseconds` without one.
+const DEFAULT_INTERVAL_MS: u32 = 500;
+
+/// Checks all of them; returns the profiler.
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(super) fn check(request: &request::Observers) -> Result<(), Error> {
+pub(super) fn check(request: &request::Observers) -> Result<Option<Profiler>, Error> {
     if let Some(hook) = &request.debug_hook_config {
         place("debugHookConfig", Some(&hook.s3_output_path), hook.local_path.as_deref())?;
     } else if !request.debug_rule_configurations.is_empty() {
@@ -30,22 +32,26 @@ pub(super) fn check(request: &request::Observers) -> Result<(), Error> {
     if let Some(board) = &request.tensor_board_output_config {
         place("tensorBoardOutputConfig", Some(&board.s3_output_path), board.local_path.as_deref())?;
     }
-    request.profiler_config.as_ref().map_or(Ok(()), profiler)
+    request.profiler_config.as_ref().map(profiler).transpose()
 }
 
-fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
+fn profiler(config: &request::ProfilerConfig) -> Result<Profiler, Error> {
     let path = "profilerConfig";
     if config.s3_output_path.is_none() && !config.disable_profiler {
         return refuse(&format!("{path}.s3OutputPath"), "it is required unless DisableProfiler is true");
     }
-    place(path, config.s3_output_path.as_deref(), None)?;
-    match config.profiling_interval_in_milliseconds {
+    let output = config.s3_output_path.as_deref().map(|uri| s3_uri(&format!("{path}.s3OutputPath"), uri));
+    let output = output.transpose()?;
+    let interval_ms = match config.profiling_interval_in_milliseconds {
         Some(interval) if !INTERVALS_MS.contains(&interval) => {
             let intervals = INTERVALS_MS.map(|ms| ms.to_string()).join(", ");
-            refuse(&format!("{path}.profilingIntervalInMilliseconds"), &format!("{interval} is none of [{intervals}]"))
+            let path = format!("{path}.profilingIntervalInMilliseconds");
+            return refuse(&path, &format!("{interval} is none of [{intervals}]"));
         }
-        _ => Ok(()),
-    }
+        given => given.and_then(|ms| u32::try_from(ms).ok()).unwrap_or(DEFAULT_INTERVAL_MS),
+    };
+    let parameters = config.profiling_parameters.clone();
+    Ok(Profiler { output, interval_ms, parameters, is_disabled: config.disable_profiler })
 }
 
 fn rules(path: &str, rules: &[request::RuleConfiguration]) -> Result<(), Error> {
