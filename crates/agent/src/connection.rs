@@ -164,6 +164,7 @@ pub(crate) fn hello(options: &Options) -> Hello {
         token: options.token.clone(),
         pid: std::process::id(),
         visits: true,
+        sampling: true,
     }
 }
 

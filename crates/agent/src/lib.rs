@@ -43,6 +43,7 @@ mod python;
 pub mod ranks;
 mod relay;
 mod run;
+mod sampling;
 mod script;
 mod server;
 mod shared_disk;

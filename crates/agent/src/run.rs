@@ -11,6 +11,7 @@ mod surroundings;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -244,18 +245,22 @@ impl Agent<'_> {
                 .and_then(|()| self.outbox.report(ReportBody::Phase { phase: Phase::Training }));
             let control = program.control.clone();
             self.attach(assignment, program).map_err(AttemptError::Watch)?;
-            let running = Arc::new(());
+            let (running, volume_bytes) = (Arc::new(()), Arc::<AtomicU64>::default());
             if let Some(limit) = assignment.limits.disk_bytes {
                 let watched = volume::watch(
                     self.home.written(),
                     Some(control.first_process()),
                     limit,
+                    volume_bytes.clone(),
                     Arc::downgrade(&running),
                     self.events.clone(),
                 );
                 watched.map_err(AttemptError::Watch)?;
             }
-            let (ended, said) = self.supervise(assignment, &control, &spec)?;
+            let sampler = self.sample(assignment, &control, volume_bytes).map_err(AttemptError::Watch)?;
+            let (ended, said) = self.supervise(assignment, &control, &spec, sampler.as_ref())?;
+            // Its last samples are reported before the end.
+            drop(sampler);
             drop(running);
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(AttemptError::Wait)?;

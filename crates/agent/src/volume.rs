@@ -9,8 +9,9 @@ use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,11 +61,13 @@ impl Since {
 }
 
 /// Looks at these directories, and at what the processes below `first` hold open, until `program`
-/// is dropped, or there are more than `limit` bytes: then [`Event::Overfull`] comes, once.
+/// is dropped, or there are more than `limit` bytes: then [`Event::Overfull`] comes, once. What was
+/// counted last is in `counted`.
 pub(crate) fn watch(
     directories: Vec<PathBuf>,
     first: Option<u32>,
     limit: u64,
+    counted: Arc<AtomicU64>,
     program: Weak<()>,
     events: Sender<Event>,
 ) -> std::io::Result<()> {
@@ -75,6 +78,7 @@ pub(crate) fn watch(
             if since.may_be_over(taken, limit) {
                 let begun = Instant::now();
                 let own = used(&directories, first);
+                counted.store(own, Ordering::Relaxed);
                 if own > limit {
                     // If nobody listens the agent has ended.
                     let _ = events.send(Event::Overfull { bytes: own });
@@ -220,11 +224,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = Arc::new(());
         let (events, told) = channel();
-        watch(vec![dir.path().to_owned()], None, 1 << 20, Arc::downgrade(&program), events.clone()).unwrap();
+        let counted = Arc::<AtomicU64>::default();
+        let of_program = Arc::downgrade(&program);
+        watch(vec![dir.path().to_owned()], None, 1 << 20, counted.clone(), of_program, events.clone()).unwrap();
         fs::write(dir.path().join("file"), vec![1; 2 << 20]).unwrap();
         assert!(matches!(told.recv().unwrap(), Event::Overfull { bytes } if bytes >= 2 << 20));
+        assert!(counted.load(Ordering::Relaxed) >= 2 << 20);
         drop(program);
-        watch(vec![dir.path().to_owned()], None, 0, Weak::new(), events).unwrap();
+        watch(vec![dir.path().to_owned()], None, 0, Arc::default(), Weak::new(), events).unwrap();
         assert!(told.recv().is_err(), "the watcher has let go of its sender and said nothing");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use shoal_link::{Order, Visit};
+use shoal_link::{Order, Sampling, Visit};
 
 use crate::events::Event;
 use crate::own_log::say;
@@ -24,6 +24,8 @@ pub(crate) struct Wishes {
     pub(crate) parked: bool,
     /// Of so many directories that are mirrored nothing is under way any more.
     pub(crate) mirrored: usize,
+    /// How the instance is to be sampled from now on.
+    pub(crate) sampling: Option<Sampling>,
     /// The program is to stand still, or to go on up to somewhere.
     pub(crate) pause: Option<Pause>,
     /// Somebody wants to look after the instance: for what, by the visits' names. They wait until
@@ -69,6 +71,7 @@ impl Wishes {
                 self.parked = order == Order::Park;
                 self.stop_within(Duration::ZERO);
             }
+            Event::Order(Order::Sample(sampling)) => self.sampling = Some(sampling),
             Event::Order(Order::Freeze) => self.pause = Some(Pause::Freeze),
             Event::Order(Order::Thaw { until }) => self.pause = Some(Pause::Thaw { until }),
             Event::Refused { reason } => {

@@ -151,6 +151,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
             total_bytes: settings.telemetry_space,
             days: settings.telemetry_days,
         },
+        metrics_interval_ms: settings.metrics_interval_ms,
         network: settings.network.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),

@@ -72,6 +72,8 @@ pub struct Settings {
     pub(crate) telemetry_space: u64,
     /// Days for which they are kept; `None` is as long as there is room.
     pub(crate) telemetry_days: Option<u32>,
+    /// Milliseconds between two samples of an instance; `None` is no samples.
+    pub(crate) metrics_interval_ms: Option<u32>,
     /// Refuse fields that have no effect here.
     pub(crate) strict: bool,
     /// The nodes for instances; one at least.
@@ -132,6 +134,7 @@ impl Settings {
                 "none" => None,
                 _ => Some(parse(typed, "telemetry_days", "`none` or a number of days")?),
             },
+            metrics_interval_ms: metrics_interval(typed)?,
             strict: parse(typed, "strict", "`true` or `false`")?,
             nodes: nodes::nodes(typed)?,
             packing: nodes::packing(typed)?,
@@ -230,6 +233,21 @@ fn listen(typed: &Typed) -> Result<SocketAddr> {
     };
     let found = text.parse().ok().or_else(named);
     found.ok_or_else(|| wrong(typed, "listen", "an address and port such as 127.0.0.1:9777 (or localhost:9777)"))
+}
+
+fn metrics_interval(typed: &Typed) -> Result<Option<u32>> {
+    let text = typed.value("metrics_interval");
+    if text == "none" {
+        return Ok(None);
+    }
+    let milliseconds = match text.strip_suffix("ms") {
+        Some(number) => number.parse().ok(),
+        None => text.strip_suffix('s').and_then(|number| number.parse::<u32>().ok()?.checked_mul(1000)),
+    };
+    match milliseconds.filter(|it| (100..=60_000).contains(it)) {
+        Some(milliseconds) => Ok(Some(milliseconds)),
+        None => Err(wrong(typed, "metrics_interval", "`none` or a time of 100ms to 60s, such as 500ms or 2s")),
+    }
 }
 
 fn size(typed: &Typed, name: &str) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, Input, MirrorKind, one_or_many};
+use crate::{Egress, Input, MirrorKind, Sampling, one_or_many};
 
 /// Where a script's intermediate output is.
 const INTERMEDIATE: &str = "/opt/ml/output/intermediate";
@@ -87,6 +87,25 @@ pub struct Assignment {
     /// be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm: bool,
+    /// How the instance is sampled; servers before this existed request no samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+    /// For `profilerconfig.json`, where the request has a `ProfilerConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiler: Option<ProfilerFile>,
+}
+
+/// What the program finds in `profilerconfig.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfilerFile {
+    /// `ProfilingIntervalInMilliseconds`.
+    pub interval_ms: u32,
+    /// `ProfilingParameters`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// `DisableProfiler`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_disabled: bool,
 }
 
 /// A directory that is mirrored to S3.

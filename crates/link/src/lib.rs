@@ -23,11 +23,12 @@ mod frame;
 mod input;
 mod message;
 mod one_or_many;
+mod samples;
 mod visit;
 
 pub use assignment::{
     Assignment, Channel, Checkpoint, DebugHook, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, Mirrored,
-    OutputCompression, Program, PythonEnvironment, Resource, Root, Rule, TensorBoard,
+    OutputCompression, ProfilerFile, Program, PythonEnvironment, Resource, Root, Rule, TensorBoard,
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
@@ -36,4 +37,5 @@ pub use message::{
     Artifact, Hello, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report,
     ReportBody, RuleVerdict, ToAgent, ToServer,
 };
+pub use samples::{SampleColumn, SampleRow, SampleTable, Sampling, metric};
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Assignment, ManifestEntry, Visit, VisitEnd};
+use crate::{Assignment, ManifestEntry, SampleTable, Sampling, Visit, VisitEnd};
 
 /// Version of this protocol. A server refuses an agent that speaks another one.
 pub const PROTOCOL: u32 = 1;
@@ -138,6 +138,9 @@ pub struct Hello {
     /// Whether it knows [`ToAgent::Visit`]; agents before that existed say nothing here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub visits: bool,
+    /// Whether it knows [`Order::Sample`]; older agents send nothing here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sampling: bool,
 }
 
 /// A numbered fact.
@@ -171,6 +174,11 @@ pub enum ReportBody {
     Metrics {
         /// In order of appearance.
         points: Vec<MetricPoint>,
+    },
+    /// System metrics of the instance, only where [`crate::Assignment::sampling`] requests them.
+    Samples {
+        /// In order of time. Another table begins when a column appears or disappears.
+        tables: Vec<SampleTable>,
     },
     /// A value of the objective metric ([`crate::Assignment::objective`]), beside its point in
     /// [`ReportBody::Metrics`]: on its own and at once, since a scheduler waits for it. The
@@ -436,6 +444,8 @@ pub enum Order {
         /// Host numbers, from 1.
         hosts: Vec<u32>,
     },
+    /// From now on the instance is sampled so. Only to agents with [`Hello::sampling`].
+    Sample(Sampling),
     /// All is stored; clean up and exit.
     Release,
     /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that

@@ -24,6 +24,7 @@ kinds!(report_kind, REPORTS, ReportBody,
     ReportBody::Phase { .. } => "report_phase",
     ReportBody::Logs { .. } => "report_logs",
     ReportBody::Metrics { .. } => "report_metrics",
+    ReportBody::Samples { .. } => "report_samples",
     ReportBody::Objective { value, .. } if value.is_nan() => "report_objective_nan",
     ReportBody::Objective { .. } => "report_objective",
     ReportBody::Network { .. } => "report_network",
@@ -44,10 +45,14 @@ kinds!(order_kind, ORDERS, Order,
     Order::Thaw { .. } => "order_thaw",
     Order::Leave { .. } => "order_leave",
     Order::Members { .. } => "order_members",
+    Order::Sample(sampling) if sampling.profile_ms.is_some() => "order_sample_profiled",
+    Order::Sample(_) => "order_sample",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { assignment, .. } if assignment.channels.iter().any(|it| matches!(it.tree, Input::Objects(_))) => "welcome_objects",
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
+    ToAgent::Welcome { assignment, .. } if assignment.profiler.is_some() => "welcome_profiler",
+    ToAgent::Welcome { assignment, .. } if assignment.sampling.is_some() => "welcome_sampling",
     ToAgent::Welcome { assignment, .. } if assignment.limits.together_bytes.is_some() => "welcome_together",
     ToAgent::Welcome { assignment, .. } if assignment.egress.is_some() => "welcome_egress",
     ToAgent::Welcome { assignment, .. } if assignment.objective.is_some() => "welcome_objective",
@@ -84,6 +89,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
 
 fn to_server_kind(message: &ToServer) -> &'static str {
     match message {
+        ToServer::Hello(hello) if hello.sampling => "hello_sampling",
         ToServer::Hello(hello) if hello.visits => "hello_visits",
         ToServer::Hello(_) => "hello",
         ToServer::Report(report) => report_kind(&report.body),
@@ -125,23 +131,32 @@ fn check<M: Serialize + DeserializeOwned>(name: &str, kind: impl Fn(&M) -> &'sta
 
 #[test]
 fn every_message_has_its_golden_form() {
-    let to_server: Vec<&str> =
-        ["hello", "hello_visits", "alive", "checkpoints", "file_begins", "file_ends", "file_dropped", "idle"]
-            .into_iter()
-            .chain([
-                "intermediate",
-                "mirror",
-                "visit",
-                "visit_exited",
-                "visit_signaled",
-                "visit_broken",
-                "objects",
-                "list",
-                "fetch",
-                "forward",
-            ])
-            .chain(REPORTS.iter().copied())
-            .collect();
+    let to_server: Vec<&str> = [
+        "hello",
+        "hello_visits",
+        "hello_sampling",
+        "alive",
+        "checkpoints",
+        "file_begins",
+        "file_ends",
+        "file_dropped",
+        "idle",
+    ]
+    .into_iter()
+    .chain([
+        "intermediate",
+        "mirror",
+        "visit",
+        "visit_exited",
+        "visit_signaled",
+        "visit_broken",
+        "objects",
+        "list",
+        "fetch",
+        "forward",
+    ])
+    .chain(REPORTS.iter().copied())
+    .collect();
     // "order(..)" is reached through the orders' own names.
     let to_agent: Vec<&str> = TO_AGENT.iter().chain(ORDERS).copied().filter(|name| *name != "order").collect();
     for name in &to_server {

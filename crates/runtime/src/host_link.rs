@@ -31,6 +31,8 @@ pub enum Event {
         conn: ConnId,
         /// The agent's version has visits.
         has_visits: bool,
+        /// The agent's version has [`Order::Sample`].
+        has_sampling: bool,
     },
     /// Bytes arrived.
     Received(ConnId),
@@ -115,6 +117,20 @@ struct Mirror {
     newest: Option<(ConnId, Mono)>,
 }
 
+/// What an agent's version has.
+#[derive(Debug, Clone, Copy)]
+struct Abilities {
+    visits: bool,
+    sampling: bool,
+}
+
+impl Abilities {
+    /// One that does not know an order would take it for a broken connection.
+    fn know(self, order: &Order) -> bool {
+        self.sampling || !matches!(order, Order::Sample(_))
+    }
+}
+
 /// One host's connections.
 #[derive(Debug, Default)]
 pub struct HostLink {
@@ -123,8 +139,8 @@ pub struct HostLink {
     /// run, and its reports would be stored, of an attempt that another instance may yet have to
     /// serve.
     awaits_instance: bool,
-    /// The served connection has been welcomed; whether its agent has visits.
-    welcomed: Option<bool>,
+    /// The served connection has been welcomed; what its agent's version has.
+    welcomed: Option<Abilities>,
     orders: Vec<Order>,
     liveness: Liveness,
     mirrors: [Mirror; MirrorKind::ALL.len()],
@@ -153,7 +169,9 @@ impl HostLink {
             Event::InstanceGivenUp => {
                 return [self.turn.serving, self.turn.next].into_iter().flatten().map(Io::Close).collect();
             }
-            Event::Welcomed { conn, has_visits } => return self.on_welcomed(conn, has_visits),
+            Event::Welcomed { conn, has_visits, has_sampling } => {
+                return self.on_welcomed(conn, Abilities { visits: has_visits, sampling: has_sampling });
+            }
             Event::Closed(conn) => {
                 if self.turn.serving == Some(conn) {
                     self.welcomed = None;
@@ -193,20 +211,25 @@ impl HostLink {
         io
     }
 
-    fn on_welcomed(&mut self, conn: ConnId, has_visits: bool) -> Vec<Io> {
+    fn on_welcomed(&mut self, conn: ConnId, abilities: Abilities) -> Vec<Io> {
         if self.turn.serving != Some(conn) {
             return Vec::new();
         }
-        self.welcomed = Some(has_visits);
+        self.welcomed = Some(abilities);
         self.liveness.connected();
-        self.orders.iter().map(|order| Io::Send(conn, ToAgent::Order(order.clone()))).collect()
+        self.orders
+            .iter()
+            .filter(|order| abilities.know(order))
+            .map(|order| Io::Send(conn, ToAgent::Order(order.clone())))
+            .collect()
     }
 
     fn on_order(&mut self, order: Order) -> Vec<Io> {
         let is_pace = |order: &Order| matches!(order, Order::Freeze | Order::Thaw { .. });
         let is_members = |order: &Order| matches!(order, Order::Members { .. });
-        // Only the latest order to freeze or resume, and the latest list of members, is kept.
-        for replaces in [is_pace, is_members] {
+        let is_sample = |order: &Order| matches!(order, Order::Sample(_));
+        // Only the latest order of each of these kinds is kept.
+        for replaces in [is_pace, is_members, is_sample] {
             if replaces(&order) {
                 self.orders.retain(|standing| !replaces(standing));
             }
@@ -214,7 +237,8 @@ impl HostLink {
         if !self.orders.contains(&order) {
             self.orders.push(order.clone());
         }
-        self.connected().map(|conn| Io::Send(conn, ToAgent::Order(order))).into_iter().collect()
+        let conn = self.connected().filter(|_| self.welcomed.is_some_and(|abilities| abilities.know(&order)));
+        conn.map(|conn| Io::Send(conn, ToAgent::Order(order))).into_iter().collect()
     }
 
     /// The connection that is served and welcomed.
@@ -228,7 +252,7 @@ impl HostLink {
     /// Why it cannot be.
     pub fn visited(&self) -> Result<ConnId, NoVisit> {
         match (self.connected(), self.welcomed) {
-            (Some(conn), Some(true)) => Ok(conn),
+            (Some(conn), Some(Abilities { visits: true, .. })) => Ok(conn),
             (Some(_), _) => Err(NoVisit::TooOld),
             (None, _) => Err(NoVisit::NotConnected),
         }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, ToServer};
+use shoal_link::{Artifact, Frame, MetricPoint, Phase, RankOutcome, Report, ReportBody, SampleTable, ToServer};
 use shoal_plane::{AttemptId, Command, Host, InstanceReport, MetricValue, RankEnd, RuleVerdict, Time};
 
 /// What happened.
@@ -52,7 +52,7 @@ pub enum Io {
     Refuse,
 }
 
-/// Lines and points, and the number up to which all reports are durable with them.
+/// Lines, points and samples, and the number up to which all reports are durable with them.
 #[derive(Debug, Default, PartialEq)]
 pub struct Batch {
     /// The report's number.
@@ -61,6 +61,14 @@ pub struct Batch {
     pub lines: Vec<Line>,
     /// Metric points.
     pub points: Vec<MetricPoint>,
+    /// System metrics.
+    pub samples: Vec<SampleTable>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.points.is_empty() && self.samples.is_empty()
+    }
 }
 
 /// A log line.
@@ -143,6 +151,7 @@ impl Ingestion {
                             }));
                         }
                         ReportBody::Metrics { points } => batch.points.extend(points),
+                        ReportBody::Samples { tables } => batch.samples.extend(tables),
                         ReportBody::Note { text } => {
                             batch.lines.push(Line {
                                 is_own: true,
@@ -157,7 +166,7 @@ impl Ingestion {
                             facts.extend(self.fact(Report { body, ..report }))
                         }
                         body => {
-                            if has_parts || !batch.lines.is_empty() || !batch.points.is_empty() {
+                            if has_parts || !batch.is_empty() {
                                 self.commit(&mut facts);
                                 self.store(report.seq - 1, &mut batch);
                                 has_parts = false;
@@ -230,6 +239,7 @@ impl Ingestion {
             ReportBody::Phase { phase: Phase::Uploading }
             | ReportBody::Logs { .. }
             | ReportBody::Metrics { .. }
+            | ReportBody::Samples { .. }
             | ReportBody::Note { .. }
             | ReportBody::Network { .. }
             | ReportBody::ArtifactSent { .. } => return None,

@@ -5,6 +5,7 @@
 //! Instances that have a memory limit in common ([`crate::Together`]) have their groups in one that
 //! has that limit: none of them can make the kernel look for memory outside of it.
 
+mod dirs;
 mod out_of_memory;
 
 use std::fs;
@@ -17,6 +18,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::{OutOfMemory, SandboxError, SandboxSpec};
+pub use dirs::{GroupDirs, group_of};
 use out_of_memory::Witness;
 
 /// All groups of ours have a parent of this name.

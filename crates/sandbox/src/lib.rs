@@ -53,7 +53,7 @@ mod writers;
 mod zygote;
 mod zygote_talk;
 
-pub use cgroup::CgroupLayout;
+pub use cgroup::{CgroupLayout, GroupDirs, group_of};
 pub use confined::Confined;
 pub use error::SandboxError;
 pub use guest::{Guest, GuestEnd, Terminal};

@@ -50,6 +50,9 @@ impl Admission {
         if let Some(uri) = request.script.as_ref().and_then(|script| script.output.as_ref()) {
             bucket(&self.objects, "hyperParameters.sagemaker_s3_output", uri)?;
         }
+        if let Some(uri) = request.profiler.as_ref().and_then(|profiler| profiler.active_output()) {
+            bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
+        }
         for (index, channel) in request.channels.iter().enumerate() {
             self.input(channel, index, &request.role_arn)?;
         }

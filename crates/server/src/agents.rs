@@ -24,7 +24,7 @@ use std::{
 };
 
 use shoal_console::JobChanges;
-use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, PROTOCOL, ToAgent, ToServer};
+use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, Order, PROTOCOL, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, Ingestion,
@@ -43,6 +43,7 @@ use crate::{
     exporter::Exporter,
     machines::Machines,
     parts::{self, PartsWriter},
+    sampling::{self, Sampling},
     visits::Visits,
 };
 
@@ -56,6 +57,7 @@ pub(crate) struct Agents {
     pub(crate) core: Core,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) exporter: Arc<Exporter>,
+    pub(crate) sampling: Sampling,
     pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) mirrors: Mirrors,
@@ -182,9 +184,15 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
     let acked = agents.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.assignment(Host(hello.host));
     assignment.endpoint = agents.endpoint(&link.attempt);
+    let sampling = agents.sampling.of(&link.attempt.plan.job);
+    assignment.sampling = Some(sampling);
     let alive_ms = u64::try_from(sign_interval(agents.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
-    link.handle(Event::Welcomed { conn, has_visits: hello.visits });
+    link.handle(Event::Welcomed { conn, has_visits: hello.visits, has_sampling: hello.sampling });
+    if acked > 0 {
+        // It has an assignment already, which may have been another server's.
+        link.handle(Event::Order(Order::Sample(sampling)));
+    }
     if hello.host > 1
         && let Some(handle) = link.attempt.network()?
     {
@@ -361,12 +369,14 @@ impl Connection<'_> {
             job: self.link.attempt.plan.job.to_string(),
             logs,
             points: points.collect(),
+            system: sampling::stored(batch.samples),
             quota: Some(self.quota()),
         };
         let (new_lines, new_points) = (ingest.logs.iter().map(|it| it.lines.len()).sum(), ingest.points.len());
+        let new_samples = ingest.system.iter().map(|table| table.rows.len()).sum();
         self.acked = self.agents.telemetry.ingest(&ingest)?.max(self.acked);
-        self.agents.exporter.ingested(new_lines, new_points);
-        self.agents.job_changes.grown(&ingest.job, new_lines, new_points);
+        self.agents.exporter.ingested(new_lines, new_points, new_samples);
+        self.agents.job_changes.grown(&ingest.job, new_lines, new_points + new_samples);
         Ok(self.acked)
     }
 

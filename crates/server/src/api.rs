@@ -18,11 +18,13 @@ mod routes;
 mod rule_statuses;
 mod search;
 mod study;
+mod system_metrics;
 mod tags;
 mod token;
 mod training;
 mod trial_metrics;
 mod tuning;
+mod utilization;
 mod visits;
 
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use crate::{
     error_chain,
     key_ring::Holder,
     machines::Machines,
+    sampling::Sampling,
     search::Indexes,
     tuning::Looks,
     visits::Visits,
@@ -92,6 +95,7 @@ pub(crate) struct Api {
     pub(crate) grace_s: u32,
     /// Bytes of metric points that a training job may store.
     pub(crate) log_quota: u64,
+    pub(crate) sampling: Sampling,
     pub(crate) holds: Holds,
     /// One deletion at a time: what goes by a job's name must not be a successor's.
     pub(crate) deletion: tokio::sync::Mutex<()>,

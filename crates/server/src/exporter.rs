@@ -49,6 +49,7 @@ pub(crate) struct Exporter {
     trials: AtomicU64,
     log_lines: AtomicU64,
     metric_points: AtomicU64,
+    samples: AtomicU64,
     s3_received: AtomicU64,
     s3_sent: AtomicU64,
 }
@@ -68,6 +69,7 @@ impl Exporter {
             trials: AtomicU64::default(),
             log_lines: AtomicU64::default(),
             metric_points: AtomicU64::default(),
+            samples: AtomicU64::default(),
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
         };
@@ -82,9 +84,10 @@ impl Exporter {
     }
 
     /// What an agent has brought is durable.
-    pub(crate) fn ingested(&self, lines: usize, points: usize) {
+    pub(crate) fn ingested(&self, lines: usize, points: usize, samples: usize) {
         self.log_lines.fetch_add(lines as u64, Ordering::Relaxed);
         self.metric_points.fetch_add(points as u64, Ordering::Relaxed);
+        self.samples.fetch_add(samples as u64, Ordering::Relaxed);
     }
 
     /// The tuner has computed an answer: `suggest` or `judge`.
@@ -117,6 +120,7 @@ impl Exporter {
         for (name, help, counter) in [
             ("shoal_log_lines_total", "Log lines of training jobs that were stored.", &self.log_lines),
             ("shoal_metric_points_total", "Metric points of training jobs that were stored.", &self.metric_points),
+            ("shoal_samples_total", "Samples of instances' system metrics that were stored.", &self.samples),
             (
                 "shoal_s3_received_bytes_total",
                 "Bytes of S3 requests' bodies, as they announced them.",
@@ -174,7 +178,7 @@ mod tests {
         }
         exporter.answered(&Asked::page(), StatusCode::OK, Duration::from_millis(3));
         exporter.searched("suggest", Duration::from_secs(60));
-        exporter.ingested(3, 4);
+        exporter.ingested(3, 4, 5);
         exporter.received(5);
         let page = exporter.page(&Attempts::default(), &Process::read().unwrap());
         assert!(page.ends_with('\n') && !page.contains("secret-name"), "{page}");
@@ -195,6 +199,7 @@ mod tests {
         for (line, value) in [
             ("shoal_log_lines_total", 3.0),
             ("shoal_metric_points_total", 4.0),
+            ("shoal_samples_total", 5.0),
             ("shoal_s3_received_bytes_total", 5.0),
             ("shoal_queue_length", 0.0),
             ("shoal_instances_running", 0.0),

@@ -45,12 +45,14 @@ mod plain;
 mod plans;
 mod pool_effects;
 mod ports;
+mod profiling;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
 mod random;
 mod recovery;
 mod requests;
 mod retention;
+mod sampling;
 mod search;
 mod serve;
 mod sessions;

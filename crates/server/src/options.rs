@@ -53,6 +53,8 @@ pub struct Options {
     pub silence_s: u64,
     /// How much of log lines and metric points is kept.
     pub telemetry: TelemetryLimits,
+    /// Milliseconds between two samples of each instance; `None` is no samples.
+    pub metrics_interval_ms: Option<u32>,
     /// Overrides the agents' lease (remaining MaxRuntime plus an hour), for servers that are not
     /// meant to come back.
     pub lease_s: Option<u64>,

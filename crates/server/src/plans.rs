@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use shoal_link::{
-    Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, Program, Resource, Root,
+    Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, ProfilerFile, Program, Resource,
+    Root,
 };
 use shoal_plane::{AttemptId, Capacity, Host, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
@@ -168,6 +169,13 @@ impl Plans {
                 }),
                 elastic: request.min_instances.map(|min_instances| Elastic { min_instances, joins: false }),
                 warm: trial.is_some() || request.resources.keep_alive_s > 0,
+                // As it is when the agent connects.
+                sampling: None,
+                profiler: request.profiler.as_ref().map(|profiler| ProfilerFile {
+                    interval_ms: profiler.interval_ms,
+                    parameters: profiler.parameters.clone(),
+                    is_disabled: profiler.is_disabled,
+                }),
             })
             .collect();
         // Each attempt has streams of its own, though a retry may follow within the second.

@@ -47,7 +47,9 @@ use crate::{
     memory::Memory,
     plans::Plans,
     pool_effects::PoolPerformer,
+    profiling::Profiling,
     recovery, requests, retention,
+    sampling::Sampling,
     search::Indexes,
     storing::Storing,
     sweeps::Sweeps,
@@ -209,6 +211,7 @@ impl Server {
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));
         let callers = Arc::new(Callers::default());
+        let sampling = Sampling { rows: rows.clone(), interval_ms: options.metrics_interval_ms };
         let agents = Arc::new(Agents {
             attempts: attempts.clone(),
             machines: machines.clone(),
@@ -217,6 +220,7 @@ impl Server {
             exporter: exporter.clone(),
             job_changes: job_changes.clone(),
             data_dir: data_dir.clone(),
+            sampling: sampling.clone(),
             mirrors: Mirrors { core: core.clone(), objects: objects.clone() },
             inputs: Inputs { trees: trees.clone(), data_dir: data_dir.clone() },
             visits: visits.clone(),
@@ -277,6 +281,14 @@ impl Server {
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
         background.spawn(retention::run(telemetry.clone(), options.telemetry));
+        let profiling = Profiling {
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+            objects: objects.clone(),
+            core: core.clone(),
+            failing: Mutex::default(),
+        };
+        background.spawn(Arc::new(profiling).run());
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts: attempts.clone() });
         let s3_options = shoal_s3::Options {
@@ -320,6 +332,7 @@ impl Server {
             catalog: catalog.clone(),
             grace_s,
             log_quota,
+            sampling,
             holds: Holds::default(),
             deletion: tokio::sync::Mutex::default(),
         });

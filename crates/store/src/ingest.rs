@@ -1,5 +1,5 @@
-//! Reports of instances: their log lines and metric points are stored at most once, and within the
-//! job's quota.
+//! Reports of instances: their log lines, metric points and system metrics are stored at most once,
+//! lines and points within the job's quota.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,7 +8,8 @@ use crate::log_append::{Stream, borrowed};
 use crate::log_line::counted;
 use crate::point_quota::fitting;
 use crate::series_append::insert_points;
-use crate::{LogLines, MetricPoint, StoreError, TRAINING_JOBS, Telemetry};
+use crate::system_metrics::insert_system;
+use crate::{LogLines, MetricPoint, StoreError, SystemTable, TRAINING_JOBS, Telemetry};
 
 /// Room that a job which is past its quota has for lines of the server and the agent.
 const NOTES_BYTES: u64 = 64 << 10;
@@ -28,6 +29,8 @@ pub struct Ingest {
     pub job: String,
     /// Metric points.
     pub points: Vec<MetricPoint>,
+    /// System metrics of the instance.
+    pub system: Vec<SystemTable>,
     /// What the job may store in all.
     pub quota: Option<Quota>,
 }
@@ -61,11 +64,13 @@ impl Telemetry {
                 return Ok(acked);
             }
             is_due = insert_report(tx, report)?;
+            insert_system(tx, &report.job, report.host, &report.system)?;
             let upsert = "INSERT OR REPLACE INTO ack (attempt, host, seq) VALUES (?, ?, ?)";
             tx.prepare_cached(upsert)?.execute(params![report.attempt, report.host, report.seq])?;
             Ok(report.seq)
         };
-        let is_control = report.points.is_empty() && report.logs.iter().all(|logs| logs.lines.is_empty());
+        let has_lines = report.logs.iter().any(|logs| !logs.lines.is_empty());
+        let is_control = report.points.is_empty() && report.system.is_empty() && !has_lines;
         let acked = if is_control { self.database.write(work) } else { self.database.write_beside_reserve(work) }?;
         self.sealer.wake_if(is_due);
         Ok(acked)
@@ -208,6 +213,7 @@ mod tests {
             }],
             job: "job".to_owned(),
             points: vec![MetricPoint { metric: "loss".to_owned(), at_ms: seq, value: 0.5 }],
+            system: Vec::new(),
             quota: None,
         };
         // Host, number, highest stored after it.
@@ -256,6 +262,7 @@ mod tests {
                 .collect(),
             job: "job".to_owned(),
             points: (0..points).map(|at_ms| MetricPoint { metric: "loss".to_owned(), at_ms, value: 0.5 }).collect(),
+            system: Vec::new(),
             quota: Some(quota.clone()),
         };
         let read = |stream: &str| {

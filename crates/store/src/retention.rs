@@ -46,7 +46,8 @@ impl Telemetry {
         let given_back = self.database.give_back_space();
         let sealed = seal_idle(&self.database, &self.segments, now_ms.saturating_sub(IDLE_MS));
         let rolled_up = self.roll_up();
-        moved.map(drop).and(removed).and(shortened).and(given_back).and(sealed).and(rolled_up)
+        let short = self.shorten_system(now_ms);
+        moved.map(drop).and(removed).and(shortened).and(given_back).and(sealed).and(rolled_up).and(short)
     }
 
     fn keep_within(&self, bytes: u64) -> Result<(), StoreError> {
@@ -102,20 +103,27 @@ impl Telemetry {
         for series in due {
             self.remove_points(series, oldest_ms.cast_unsigned())?;
         }
+        while self.remove_system(Some(oldest_ms.cast_unsigned()))? {}
         Ok(())
     }
 
-    /// Removes the older half of the points of the job that has most if points take more space than
-    /// lines do, else the oldest lines; returns whether there was anything.
+    /// Removes the oldest system metrics if they take most space; the older half of the points of
+    /// the job that has most if points take more space than lines do; else the oldest lines.
+    /// Returns whether there was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
+        if self.database.read(is_mostly_system)? {
+            return self.remove_system(None);
+        }
+        Ok(self.remove_some_points_or_lines()? || self.remove_system(None)?)
+    }
+
+    fn remove_some_points_or_lines(&self) -> Result<bool, StoreError> {
         let (largest, is_more) = self.database.read(|connection| {
             let sql = "SELECT job, sum(points), sum(sum(points)) OVER () FROM series GROUP BY job ORDER BY 2 DESC \
                        LIMIT 1";
             let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u64>(2)?));
             let largest = connection.prepare_cached(sql)?.query_row([], row).optional()?;
-            let sql = "SELECT (SELECT coalesce(sum(bytes), 0) FROM log_segment) + (SELECT coalesce(sum(tail_bytes), 0) \
-                       FROM log_stream)";
-            let lines: u64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            let lines = lines_bytes(connection)?;
             let is_more = largest.as_ref().is_some_and(|(_, points)| points * POINT_BYTES > lines);
             Ok((largest.map(|(job, _)| job), is_more))
         })?;
@@ -157,6 +165,21 @@ impl Telemetry {
         })?;
         Ok(!streams.is_empty())
     }
+}
+
+/// Bytes that lines take.
+fn lines_bytes(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "SELECT (SELECT coalesce(sum(bytes), 0) FROM log_segment) + (SELECT coalesce(sum(tail_bytes), 0) FROM \
+               log_stream)";
+    Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+}
+
+/// Whether system metrics take more space than lines, and than points.
+fn is_mostly_system(connection: &Connection) -> Result<bool, StoreError> {
+    let sum = "SELECT coalesce(sum(points), 0) FROM series";
+    let points: u64 = connection.prepare_cached(sum)?.query_row([], |row| row.get(0))?;
+    let system = Telemetry::system_bytes(connection)?;
+    Ok(system > lines_bytes(connection)? && system > points * POINT_BYTES)
 }
 
 /// Removes segments' rows by this statement, and those of their blocks; returns their files.

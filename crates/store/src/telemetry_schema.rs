@@ -73,6 +73,18 @@ pub(crate) const SCHEMA: Schema = Schema {
         last_ms INTEGER NOT NULL, last REAL,
         PRIMARY KEY (series, since_ms, since_position, host)) WITHOUT ROWID;
     ",
+        // `body` is as `system_tables.rs` has it. `bytes` is the sum of the bodies' lengths.
+        "
+    CREATE TABLE system_source (
+        id INTEGER PRIMARY KEY, job TEXT NOT NULL, host INTEGER NOT NULL, columns BLOB NOT NULL,
+        bytes INTEGER NOT NULL DEFAULT 0, UNIQUE (job, host));
+    CREATE TABLE system_minute (
+        source INTEGER NOT NULL, minute INTEGER NOT NULL, is_short INTEGER NOT NULL, to_export INTEGER NOT NULL,
+        body BLOB NOT NULL, PRIMARY KEY (source, minute));
+    CREATE INDEX system_minute_by_age ON system_minute (minute);
+    CREATE INDEX system_minute_to_shorten ON system_minute (minute) WHERE is_short = 0;
+    CREATE INDEX system_minute_to_export ON system_minute (minute) WHERE to_export = 1;
+    ",
     ],
     gives_back_space: true,
 };

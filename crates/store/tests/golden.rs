@@ -13,7 +13,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 6)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 7)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -273,6 +273,22 @@ fn format_6_of_telemetry_is_read() {
         [(None, 1, 0), (Some(2), 1, 0)],
         "the block's point counts, and lies outside"
     );
+}
+
+#[test]
+fn format_7_of_telemetry_is_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("telemetry.db");
+    Connection::open(&path).unwrap().execute_batch(&golden("telemetry", 7)).unwrap();
+    let telemetry = Telemetry::open(&path).unwrap();
+    let host = telemetry.read_system("titanic", None, 0, u64::MAX).unwrap().remove(0);
+    let points: Vec<_> = host.columns.iter().map(|(column, points)| (column.gpu, column.rank, points.len())).collect();
+    assert_eq!((host.host, points), (2, vec![(None, None, 3), (None, Some(3), 3), (Some(1), None, 3)]));
+    let short = host.columns.values().next().unwrap()[0];
+    assert_eq!((short.at_ms, short.count, short.low, short.mean), (1_699_999_980_000, 60, 1.0, 50.0));
+    let minute = telemetry.profiled_minutes(9).unwrap().remove(0);
+    let rows = &telemetry.profiled_samples(&minute).unwrap().tables[0].rows;
+    assert_eq!(rows.iter().map(|row| (row.at_ms, row.values[0])).collect::<Vec<_>>(), [(1_700_000_042_000, 100.5)]);
 }
 
 /// Lines of the first layout are read where they are, and moved by and by.

@@ -44,6 +44,7 @@ pub mod timestamp;
 mod training_job;
 mod trial_metrics;
 mod tuning_job;
+mod utilization;
 mod validate;
 mod visits;
 mod xml;
@@ -81,9 +82,9 @@ pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Ta
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
     FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output,
-    OutputCompression, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus, S3DataType, Script,
-    SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob,
-    WarmPool,
+    OutputCompression, Profiler, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus, S3DataType,
+    Script, SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary,
+    UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{
@@ -92,6 +93,7 @@ pub use tuning_job::{
     ScalingType, Strategy, TrainingJobCounters, TrialSortBy, TrialSummary, TuningDefinition, TuningJobDescription,
     TuningJobSummary, WarmStart, check_warm_start, tuning_search_record,
 };
+pub use utilization::{DESCRIBE_UTILIZATION, DescribeUtilization, HostUtilization, MetricUtilization};
 pub use visits::{
     FEED_VISIT, FeedVisit, READ_VISIT, ReadVisit, START_VISIT, StartVisit, VisitOutput, VisitResult, VisitTerminal,
 };

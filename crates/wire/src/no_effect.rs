@@ -41,8 +41,6 @@ pub enum Values {
     Any,
     /// All but this text.
     AllBut(&'static str),
-    /// Structures, unless this member of theirs is `true`.
-    Unless(&'static str),
     /// All, but requests cannot do without the field: it is documented, and neither refused nor
     /// noted.
     Required,
@@ -127,7 +125,6 @@ impl FieldWithoutEffect {
             && match self.values {
                 Values::Any | Values::Required => true,
                 Values::AllBut(neutral) => value != neutral,
-                Values::Unless(off) => value[off] != true,
             }
     }
 

@@ -30,7 +30,8 @@ pub enum S3UriError {
 
 impl S3Uri {
     /// The location of `path` below this one.
-    pub(crate) fn below(&self, path: &str) -> Self {
+    #[must_use]
+    pub fn below(&self, path: &str) -> Self {
         Self { bucket: self.bucket.clone(), prefix: self.folder() + path }
     }
 

@@ -88,9 +88,33 @@ pub struct CreateTrainingJob {
     /// What is saved and evaluated while it runs.
     #[serde(default, skip_serializing_if = "Debugger::is_empty")]
     pub debugger: Debugger,
+    /// `ProfilerConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiler: Option<Profiler>,
     /// The whole request without null and unknown members, for the echo of Describe.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
+}
+
+/// `ProfilerConfig`: the platform writes system metrics to S3.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Profiler {
+    /// Below it and the job's name; none only where the profiler is off.
+    pub output: Option<S3Uri>,
+    /// Milliseconds between two samples.
+    pub interval_ms: u32,
+    /// For the program.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// `DisableProfiler`.
+    pub is_disabled: bool,
+}
+
+impl Profiler {
+    /// Where files go; none while it is off.
+    pub fn active_output(&self) -> Option<&S3Uri> {
+        self.output.as_ref().filter(|_| !self.is_disabled)
+    }
 }
 
 /// A script that a training job brings (script mode).

@@ -1,6 +1,9 @@
 //! The program while it runs: its start, its output, and the wishes that are passed on until its
 //! end.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use shoal_contract::{Definition, Scraper};
@@ -14,6 +17,7 @@ use crate::hints::Hints;
 use crate::output::{self, Said};
 use crate::own_log::say;
 use crate::program::{Ended, Program};
+use crate::sampling::{Sampled, Sampler};
 use crate::{forward, proxy, visit};
 
 impl Agent<'_> {
@@ -40,7 +44,7 @@ impl Agent<'_> {
 
     /// Connects the program's output with the outbox, and its endpoint with the server, and waits
     /// for its end.
-    pub(super) fn attach(&mut self, assignment: &Assignment, mut program: Program) -> std::io::Result<()> {
+    pub(super) fn attach(&mut self, assignment: &Assignment, mut program: Program) -> io::Result<()> {
         let definitions = assignment.metric_definitions.iter();
         let definitions = definitions.map(|it| Definition { name: it.name.clone(), regex: it.regex.clone() });
         let scraper = Scraper::new(&Vec::from_iter(definitions), &mut self.expressions);
@@ -62,15 +66,30 @@ impl Agent<'_> {
         program.watch(self.events.clone())
     }
 
+    /// Samples the instance, where the server requests that.
+    pub(super) fn sample(
+        &mut self,
+        assignment: &Assignment,
+        control: &Control,
+        volume_bytes: Arc<AtomicU64>,
+    ) -> io::Result<Option<Sampler>> {
+        let Some(requested) = assignment.sampling else { return Ok(None) };
+        let sampling = self.wishes.sampling.unwrap_or(requested);
+        let sampled = Sampled { first: control.first_process(), limits: assignment.limits.clone(), volume_bytes };
+        Sampler::start(sampled, sampling, self.outbox.clone()).map(Some)
+    }
+
     /// Passes on wishes until the program has ended and all that it said is on its way.
     pub(super) fn supervise(
         &mut self,
         assignment: &Assignment,
         control: &Control,
         spec: &SandboxSpec,
+        sampler: Option<&Sampler>,
     ) -> Result<(Ended, Said), AttemptError> {
         let (mut ended, mut said) = (None, None);
         let (mut terminated, mut killed) = (None, false);
+        let mut sampling = None;
         self.frozen = false;
         loop {
             match (ended, said) {
@@ -84,6 +103,10 @@ impl Agent<'_> {
                 && let Err(error) = self.home.write_members(&assignment.hosts, &members, self.processes)
             {
                 say(format_args!("the program's list of hosts cannot be written: {error}"));
+            }
+            if self.wishes.sampling != sampling {
+                sampling = self.wishes.sampling;
+                sampling.iter().zip(sampler).for_each(|(sampling, sampler)| sampler.set(*sampling));
             }
             self.wishes.leave_by(Instant::now());
             for (id, visit) in std::mem::take(&mut self.wishes.visits) {

@@ -116,6 +116,8 @@ impl Stage {
             resource: None,
             elastic: None,
             warm: false,
+            sampling: None,
+            profiler: None,
         }
     }
 

@@ -198,6 +198,15 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| "none".to_owned(),
     },
     Setting {
+        name: "metrics_interval",
+        value: "TIME",
+        help: "Between two samples of an instance's processors, memory, disk, network and GPUs: 100ms to 60s; `none` is \
+               no samples",
+        client: false,
+        is_switch: false,
+        default: |_| "1s".to_owned(),
+    },
+    Setting {
         name: "strict",
         value: "BOOL",
         help: "Refuse requests with fields that have no effect here (docs/accepted.md), instead of noting them",

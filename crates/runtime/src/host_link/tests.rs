@@ -17,7 +17,7 @@ const NEW: ConnId = ConnId(2);
 const NEWEST: ConnId = ConnId(3);
 
 fn welcomed(conn: ConnId) -> Event {
-    Event::Welcomed { conn, has_visits: true }
+    Event::Welcomed { conn, has_visits: true, has_sampling: true }
 }
 
 #[test]
@@ -69,6 +69,20 @@ fn standing_orders_are_sent_to_each_new_connection_and_only_the_latest_pace() {
 }
 
 #[test]
+fn an_agent_that_does_not_know_how_to_sample_is_not_ordered_to() {
+    let order = |ms| Order::Sample(shoal_link::Sampling { interval_ms: Some(ms), profile_ms: None });
+    let mut link = link([Event::Hello(OLD), Event::Welcomed { conn: OLD, has_visits: true, has_sampling: false }]);
+    assert_eq!(link.handle(Event::Order(order(1)), at(0)), []);
+    assert_eq!(link.handle(Event::Order(Order::Freeze), at(0)), [Io::Send(OLD, ToAgent::Order(Order::Freeze))]);
+    // The instance is replaced: the next agent is of this version.
+    link.handle(Event::Closed(OLD), at(0));
+    link.handle(Event::Order(order(2)), at(0));
+    link.handle(Event::Hello(NEW), at(0));
+    let sent = [Order::Freeze, order(2)].map(|order| Io::Send(NEW, ToAgent::Order(order)));
+    assert_eq!(link.handle(welcomed(NEW), at(0)), sent, "the latest of each kind");
+}
+
+#[test]
 fn only_the_connection_that_counts_shows_that_the_agent_lives() {
     let second = Duration::from_secs(1);
     let mut link =
@@ -112,7 +126,10 @@ fn visits_need_a_connected_agent_that_has_them() {
     for (events, expected) in [
         (vec![], Err(NoVisit::NotConnected)),
         (vec![Event::Hello(OLD)], Err(NoVisit::NotConnected)),
-        (vec![Event::Hello(OLD), Event::Welcomed { conn: OLD, has_visits: false }], Err(NoVisit::TooOld)),
+        (
+            vec![Event::Hello(OLD), Event::Welcomed { conn: OLD, has_visits: false, has_sampling: false }],
+            Err(NoVisit::TooOld),
+        ),
         (vec![Event::Hello(OLD), welcomed(OLD)], Ok(OLD)),
         (vec![Event::Hello(OLD), welcomed(OLD), Event::Closed(OLD)], Err(NoVisit::NotConnected)),
     ] {

@@ -45,6 +45,8 @@ fn assignment(host: u32) -> Assignment {
         resource: None,
         elastic: None,
         warm: false,
+        sampling: None,
+        profiler: None,
     }
 }
 
@@ -86,6 +88,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         token: owner.agent_token("u-1"),
         pid: 1,
         visits: false,
+        sampling: false,
     };
     assert!(admit(&attempts, &good).is_ok());
     for (hello, expected) in [

@@ -1,4 +1,5 @@
-//! CloudWatch: the metrics of training jobs as series of namespace, name and dimension.
+//! CloudWatch: the metrics of training jobs as series of namespace, name and dimensions. Those of
+//! their instances are in `system_metrics`.
 
 use std::time::Duration;
 
@@ -7,21 +8,21 @@ use shoal_wire::{
     Datapoint, Error, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Reply, Span,
 };
 
-use super::{Api, blocking, token};
+use super::{Api, blocking, system_metrics, token};
 use crate::{
     admission::internal,
     clock::now_ms,
     statistics::{periods, statistic},
 };
 
-/// The one namespace.
-const NAMESPACE: &str = "/aws/sagemaker/TrainingJobs";
-/// The one dimension: whose metric it is.
+/// AWS's namespace.
+pub(super) const NAMESPACE: &str = "/aws/sagemaker/TrainingJobs";
+/// The dimension of what a job reports by itself: whose metric it is.
 const DIMENSION: &str = "TrainingJobName";
-/// The unit of all values.
+/// The unit of such values.
 const UNIT: &str = "None";
 /// Metrics on a page of ListMetrics, as AWS has it.
-const MOST_METRICS: usize = 500;
+const MAX_METRICS: usize = 500;
 /// How long a metric counts as active after its last value.
 const ACTIVE: Duration = Duration::from_secs(3 * 3600);
 
@@ -29,13 +30,13 @@ impl Api {
     pub(super) async fn metric_statistics(&self, request: GetMetricStatistics) -> Result<Reply, Error> {
         let telemetry = self.telemetry.clone();
         blocking(move || {
-            let periods = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
+            let (unit, periods) = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
             let point = |(at_ms, values): (u64, Vec<f64>)| Datapoint {
                 at_ms,
                 values: request.statistics.iter().map(|(_, asked)| statistic(*asked, &values)).collect(),
             };
             let datapoints: Vec<_> = periods.into_iter().map(point).collect();
-            Ok(Reply::get_metric_statistics(&request.metric.name, &request.statistics, &datapoints))
+            Ok(Reply::get_metric_statistics(&request.metric.name, unit, &request.statistics, &datapoints))
         })
         .await
     }
@@ -49,7 +50,7 @@ impl Api {
                 None => 0,
             };
             let values = |query: &MetricQuery| {
-                let periods = read(&telemetry, &query.metric, query.unit.as_deref(), query.span)?;
+                let (_, periods) = read(&telemetry, &query.metric, query.unit.as_deref(), query.span)?;
                 let mut values: Vec<(u64, f64)> =
                     periods.into_iter().map(|(at_ms, values)| (at_ms, statistic(query.statistic, &values))).collect();
                 if request.newest_first {
@@ -75,61 +76,124 @@ impl Api {
     }
 
     pub(super) async fn list_metrics(&self, request: ListMetrics) -> Result<Reply, Error> {
-        let mut job = None;
-        let mut none = request.namespace.as_deref().is_some_and(|namespace| namespace != NAMESPACE);
-        for (name, value) in &request.dimensions {
-            none |= name != DIMENSION || (job.is_some() && value.is_some() && job != *value);
-            job = job.or_else(|| value.clone());
-        }
-        if none {
-            return Ok(Reply::list_metrics(&[], None));
-        }
         let telemetry = self.telemetry.clone();
         blocking(move || {
-            let question = token::question(&(&request.name, &job, request.recently_active))?;
-            let after = match &request.next_token {
-                Some(given) => {
-                    let place = token::open(&question, given)?;
-                    place.split_once(' ').map(|(job, metric)| (job.to_owned(), metric.to_owned()))
-                }
-                None => None,
+            let question =
+                token::question(&(&request.namespace, &request.name, &request.dimensions, request.recently_active))?;
+            let place = match &request.next_token {
+                Some(given) => Place::parse(&token::open(&question, given)?),
+                None => Place::Jobs(None),
             };
-            let active = u64::try_from(ACTIVE.as_millis()).unwrap_or(u64::MAX);
-            let query = SeriesQuery {
-                job,
-                metric: request.name,
-                active_since_ms: request.recently_active.then(|| now_ms().saturating_sub(active)),
-                after,
-                limit: MOST_METRICS + 1,
-            };
-            let mut found = telemetry.series(&query).map_err(|error| internal(&error))?;
-            let more = found.len() > MOST_METRICS;
-            found.truncate(MOST_METRICS);
-            // Names of jobs have no space.
-            let last =
-                found.last().filter(|_| more).map(|(job, metric)| token::seal(&question, &format!("{job} {metric}")));
-            let metric = |(job, name)| Metric {
-                namespace: NAMESPACE.to_owned(),
-                name,
-                dimensions: vec![(DIMENSION.to_owned(), job)],
-            };
-            Ok(Reply::list_metrics(&found.into_iter().map(metric).collect::<Vec<_>>(), last.as_deref()))
+            let (found, next) = list(&telemetry, &request, place)?;
+            let next = next.map(|place| token::seal(&question, &place.to_string()));
+            Ok(Reply::list_metrics(&found, next.as_deref()))
         })
         .await
     }
 }
 
-/// The values of a series by periods; a series that is not there has none.
-fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Vec<(u64, Vec<f64>)>, Error> {
-    let job = match metric.dimensions.as_slice() {
-        [(name, job)] if name == DIMENSION && metric.namespace == NAMESPACE && unit.is_none_or(|unit| unit == UNIT) => {
-            job
+/// Where a page of ListMetrics begins: what jobs report comes before what is measured of instances.
+/// Names of jobs have no space.
+enum Place {
+    /// After this job and metric.
+    Jobs(Option<(String, String)>),
+    /// After this job and host.
+    Hosts(Option<(String, u32)>),
+}
+
+impl Place {
+    fn parse(text: &str) -> Self {
+        match text.split_once(' ') {
+            Some(("", host)) => {
+                Self::Hosts(host.rsplit_once(' ').and_then(|(job, host)| Some((job.to_owned(), host.parse().ok()?))))
+            }
+            Some((job, metric)) => Self::Jobs(Some((job.to_owned(), metric.to_owned()))),
+            None => Self::Jobs(None),
         }
-        _ => return Ok(Vec::new()),
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Jobs(None) => Ok(()),
+            Self::Jobs(Some((job, metric))) => write!(formatter, "{job} {metric}"),
+            Self::Hosts(None) => formatter.write_str(" "),
+            Self::Hosts(Some((job, host))) => write!(formatter, " {job} {host}"),
+        }
+    }
+}
+
+/// A page of metrics, and where the next one begins.
+fn list(telemetry: &Telemetry, request: &ListMetrics, place: Place) -> Result<(Vec<Metric>, Option<Place>), Error> {
+    let active = u64::try_from(ACTIVE.as_millis()).unwrap_or(u64::MAX);
+    let since_ms = request.recently_active.then(|| now_ms().saturating_sub(active));
+    let mut found = Vec::new();
+    let after = match place {
+        Place::Jobs(after) => {
+            if let Some(job) = job_of(request) {
+                let query = SeriesQuery {
+                    job,
+                    metric: request.name.clone(),
+                    active_since_ms: since_ms,
+                    after,
+                    limit: MAX_METRICS + 1,
+                };
+                let mut series = telemetry.series(&query).map_err(|error| internal(&error))?;
+                let has_more = series.len() > MAX_METRICS;
+                series.truncate(MAX_METRICS);
+                let last = series.last().filter(|_| has_more).cloned();
+                found = series.into_iter().map(|(job, name)| metric(name, job)).collect();
+                if last.is_some() {
+                    return Ok((found, Some(Place::Jobs(last))));
+                }
+            }
+            None
+        }
+        Place::Hosts(after) => after,
     };
-    let points =
-        telemetry.read_points(job, &metric.name, span.start_ms, span.end_ms).map_err(|error| internal(&error))?;
-    Ok(periods(&points, span))
+    let room = MAX_METRICS - found.len();
+    let (of_hosts, last) = system_metrics::list(telemetry, request, since_ms, after.clone(), room)?;
+    found.extend(of_hosts);
+    Ok((found, last.map(|last| Place::Hosts(last.or(after)))))
+}
+
+/// Of which job a request lists what jobs report; `Some(None)`: of all. `None`: it lists none.
+fn job_of(request: &ListMetrics) -> Option<Option<String>> {
+    if request.namespace.as_deref().is_some_and(|namespace| namespace != NAMESPACE) {
+        return None;
+    }
+    let mut job = None;
+    for (name, value) in &request.dimensions {
+        if name != DIMENSION || (job.is_some() && value.is_some() && job != *value) {
+            return None;
+        }
+        job = job.or_else(|| value.clone());
+    }
+    Some(job)
+}
+
+fn metric(name: String, job: String) -> Metric {
+    Metric { namespace: NAMESPACE.to_owned(), name, dimensions: vec![(DIMENSION.to_owned(), job)] }
+}
+
+/// Values of periods, by their starts.
+pub(super) type Periods = Vec<(u64, Vec<f64>)>;
+
+/// The unit of a series, and its values by periods; a series that is not there has none.
+fn read(
+    telemetry: &Telemetry,
+    metric: &Metric,
+    unit: Option<&str>,
+    span: Span,
+) -> Result<(&'static str, Periods), Error> {
+    match metric.dimensions.as_slice() {
+        [(name, job)] if name == DIMENSION && metric.namespace == NAMESPACE && unit.is_none_or(|unit| unit == UNIT) => {
+            let points = telemetry.read_points(job, &metric.name, span.start_ms, span.end_ms);
+            Ok((UNIT, periods(&points.map_err(|error| internal(&error))?, span)))
+        }
+        _ => system_metrics::read(telemetry, metric, unit, span),
+    }
 }
 
 /// `most` values of all queries, one query after another, without the first `skipped`; and whether

@@ -82,6 +82,7 @@ routes! { |api, caller|
         InterruptTrainingJob(request) => api.interrupt_training_job(request).await,
         ListCheckpoints(request) => api.list_checkpoints(request).await,
         ListCosts(request) => api.list_costs(request).await,
+        DescribeUtilization(request) => api.describe_utilization(request).await,
         DescribeStudy(request) => api.describe_study(request).await,
         UpdateHyperParameterTuningJob(update) => api.update_tuning_job(update).await,
         StartVisit(request) => api.start_visit(request, caller).await,

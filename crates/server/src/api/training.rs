@@ -142,6 +142,7 @@ impl Api {
         // One that is still in use at the end of its job is about to be kept.
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
+        let is_profiler = update.profiler.is_some();
         let edit = move |row: Option<ResourceRow>| {
             let mut row = row.ok_or_else(|| missing(ResourceKind::TRAINING_JOB, &update.name))?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
@@ -164,6 +165,14 @@ impl Api {
             Ok(Some(row))
         };
         self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        if is_profiler {
+            let (sampling, attempts, job) = (self.sampling.clone(), self.attempts.clone(), name.clone());
+            blocking(move || {
+                sampling.changed(&attempts, &job);
+                Ok(())
+            })
+            .await?;
+        }
         if let Some(seconds) = keep_for {
             self.machines.send_and_wait(warm_pool::Event::KeepAlive { job: name.into(), seconds }).await;
         }
@@ -205,7 +214,8 @@ impl Api {
         self.writing(move || {
             telemetry.delete_streams(&format!("{job}/")).map_err(|error| internal(&error))?;
             telemetry.delete_warm_pool(&job).map_err(|error| internal(&error))?;
-            telemetry.delete_series(&job).map_err(|error| internal(&error))
+            telemetry.delete_series(&job).map_err(|error| internal(&error))?;
+            telemetry.delete_system(&job).map_err(|error| internal(&error))
         })
         .await?;
         let gone = missing(ResourceKind::TRAINING_JOB, &name);

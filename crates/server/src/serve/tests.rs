@@ -55,6 +55,7 @@ fn options(data_dir: &Path) -> Options {
         agent_env: Vec::new(),
         grace_s: 1,
         silence_s: 60,
+        metrics_interval_ms: Some(1000),
         telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,
         network: crate::NetworkOptions::default(),

@@ -113,7 +113,7 @@ impl Simulation {
                     end.last = acked;
                 }
                 self.send_down(number, Down::Welcome { acked });
-                self.link(&key, Event::Welcomed { conn: ConnId(number), has_visits: false })?;
+                self.link(&key, Event::Welcomed { conn: ConnId(number), has_visits: false, has_sampling: false })?;
             }
             Purpose::Files(_) => {
                 end.files = Some(FileReceiver::new(true));

@@ -2,7 +2,7 @@
 
 use super::{
     FieldWithoutEffect,
-    Values::{self, AllBut, Any, Required, Unless},
+    Values::{self, AllBut, Any, Required},
 };
 use crate::Service;
 
@@ -91,7 +91,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "DebugRuleConfigurations[].LocalPath", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
-    sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(
@@ -104,7 +103,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TUNING, "TrainingJobDefinition.RoleArn", Required, ROLE),
     sagemaker(TUNING, "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TUNING, "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
-    sagemaker(UPDATE, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(MODEL, "ExecutionRoleArn", Required, ROLE),

@@ -97,8 +97,7 @@ fn fields_are_found_where_their_values_ask_for_something() {
         json!({"EnableInterContainerTrafficEncryption": true, "OutputDataConfig": {"KmsKeyId": "k"}}),
         &["OutputDataConfig.KmsKeyId", "EnableInterContainerTrafficEncryption"],
     );
-    check(json!({"ProfilerConfig": {"DisableProfiler": true}, "ProfilerRuleConfigurations": []}), &[]);
-    check(json!({"ProfilerConfig": {"S3OutputPath": "s3://b/k"}}), &["ProfilerConfig"]);
+    check(json!({"ProfilerConfig": {"S3OutputPath": "s3://b/k"}, "ProfilerRuleConfigurations": []}), &[]);
     let image =
         |mode: &str| json!({"AlgorithmSpecification": {"TrainingImageConfig": {"TrainingRepositoryAccessMode": mode}}});
     check(image("Platform"), &[]);
@@ -178,7 +177,6 @@ fn documented() -> String {
         let limit = match row.values {
             Values::Any => String::new(),
             Values::AllBut(neutral) => format!(", other than `{neutral}`"),
-            Values::Unless(off) => format!(", unless its `{off}` is true"),
             Values::Required => ", required: taken by strict servers, too".to_owned(),
         };
         let service = row.service.scope();

@@ -20,7 +20,7 @@ pub(crate) use script_mode::{names_script, script};
 use serde_json::{Map, Value};
 
 use crate::{
-    Channel, CreateTrainingJob, Debugger, Distribution, Error, InputMode, Output, Resources, Stopping,
+    Channel, CreateTrainingJob, Debugger, Distribution, Error, InputMode, Output, Profiler, Resources, Stopping,
     call::read,
     refusal::{refuse, refuse_nul, s3_uri},
     tags::{self, MIN_INSTANCES_TAG},
@@ -54,7 +54,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         return refuse("modelPackageConfig", "Shoal has no model packages; leave it out, the model artifact is in S3");
     }
     refuse_nul("hyperParameters", request.hyper_parameters.iter().flat_map(|(name, value)| [name, value]))?;
-    let debugger = observers::check(&request.training_job_name, request.observers)?;
+    let (debugger, profiler) = observers::check(&request.training_job_name, request.observers)?;
     if let Some(config) = request.algorithm_specification.as_ref().and_then(|it| it.training_image_config.as_ref()) {
         algorithm::image_access(config, request.vpc_config.is_some())?;
     }
@@ -96,6 +96,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         checkpoint,
         min_instances,
         debugger,
+        profiler,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })
@@ -135,8 +136,8 @@ fn output(config: request::OutputDataConfig) -> Result<Output, Error> {
     })
 }
 
-/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, and the warm
-/// pool.
+/// Checks what `UpdateTrainingJob` changes: the profiler's members as they would be, which it
+/// returns, and the warm pool.
 ///
 /// # Errors
 /// The first rule that is broken.
@@ -145,7 +146,7 @@ pub(crate) fn update(
     observers: Map<String, Value>,
     keep_alive_s: u32,
     spot: bool,
-) -> Result<Debugger, Error> {
+) -> Result<(Debugger, Option<Profiler>), Error> {
     resources::warm_pool(keep_alive_s, spot)?;
     observers::check(job, read(Value::Object(observers))?)
 }

@@ -10,12 +10,21 @@ const LONGEST_REASON: usize = 1024;
 /// Members of the request that `DescribeTrainingJob` does not return.
 const NOT_RETURNED: [&str; 2] = ["SessionChainingConfig", "Tags"];
 
+/// Whether system metrics are written to S3 while the job runs.
+fn profiling_status(request: &Map<String, Value>) -> &'static str {
+    match request.get("ProfilerConfig") {
+        Some(config) if config["DisableProfiler"] != json!(true) => "Enabled",
+        _ => "Disabled",
+    }
+}
+
 /// The body of `DescribeTrainingJob`: the request but [`NOT_RETURNED`], the defaults that AWS fills
 /// in, and the description.
 pub(crate) fn describe(request: Map<String, Value>, description: &TrainingJobDescription) -> Value {
     let mut body = request;
     NOT_RETURNED.iter().for_each(|member| drop(body.shift_remove(*member)));
     fill_defaults(&mut body, &description.metric_definitions);
+    let profiling = profiling_status(&body);
     let mut put = |name: &str, value: Value| body.insert(name.to_owned(), value);
     put("TrainingJobArn", json!(description.arn));
     put("ModelArtifacts", json!({"S3ModelArtifacts": description.model_artifacts}));
@@ -23,7 +32,7 @@ pub(crate) fn describe(request: Map<String, Value>, description: &TrainingJobDes
     put("SecondaryStatus", json!(description.secondary_status));
     put("CreationTime", timestamp::seconds(description.created_ms));
     put("LastModifiedTime", timestamp::seconds(description.modified_ms));
-    put("ProfilingStatus", json!("Disabled"));
+    put("ProfilingStatus", json!(profiling));
     let transitions = description.transitions.iter().map(|transition| {
         let mut entry = json!({
             "Status": transition.status,

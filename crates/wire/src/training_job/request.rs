@@ -97,6 +97,8 @@ pub(crate) struct ProfilerConfig {
     pub(crate) s3_output_path: Option<String>,
     pub(crate) profiling_interval_in_milliseconds: Option<i64>,
     #[serde(default)]
+    pub(crate) profiling_parameters: BTreeMap<String, String>,
+    #[serde(default)]
     pub(crate) disable_profiler: bool,
 }
 

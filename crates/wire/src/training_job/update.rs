@@ -125,8 +125,11 @@ impl UpdateTrainingJob {
         if let Some(remote_debug) = &self.remote_debug {
             request.insert("RemoteDebugConfig".to_owned(), remote_debug.clone());
         }
-        let changed =
+        let (changed, profiler) =
             check::update(&job.name, observers, job.resources.keep_alive_s, job.enable_managed_spot_training)?;
+        if self.profiler.is_some() {
+            job.profiler = profiler;
+        }
         let rules = &mut job.debugger.profiler_rules;
         for rule in changed.profiler_rules {
             match rules.iter_mut().find(|it| it.name == rule.name) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::mirrored_directory::of_program;
 use crate::{
-    Collection, DebugHook, Debugger, Error, RuleAction, RuleConfiguration, TensorBoard,
+    Collection, DebugHook, Debugger, Error, Profiler, RuleAction, RuleConfiguration, TensorBoard,
     refusal::{refuse, s3_uri},
     training_job::request,
 };
@@ -23,6 +23,9 @@ pub(crate) const OBSERVERS: [&str; 5] = [
 /// `ProfilingIntervalInMilliseconds` that there are.
 const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
 
+/// `ProfilingIntervalInMilliseconds` without one.
+const DEFAULT_INTERVAL_MS: u32 = 500;
+
 /// `DebugHookConfig.LocalPath` by default.
 const TENSORS: &str = "/opt/ml/output/tensors";
 /// `TensorBoardOutputConfig.LocalPath` by default.
@@ -36,7 +39,7 @@ const ACTIONS: &str = "action_json";
 ///
 /// # Errors
 /// The first rule that is broken.
-pub(super) fn check(job: &str, request: request::Observers) -> Result<Debugger, Error> {
+pub(super) fn check(job: &str, request: request::Observers) -> Result<(Debugger, Option<Profiler>), Error> {
     if request.debug_hook_config.is_none() && !request.debug_rule_configurations.is_empty() {
         return refuse(
             "debugHookConfig",
@@ -55,8 +58,8 @@ pub(super) fn check(job: &str, request: request::Observers) -> Result<Debugger, 
     }
     let rules = rules(job, "debugRuleConfigurations", request.debug_rule_configurations)?;
     let profiler_rules = self::rules(job, "profilerRuleConfigurations", request.profiler_rule_configurations)?;
-    request.profiler_config.as_ref().map_or(Ok(()), profiler)?;
-    Ok(Debugger { hook, rules, profiler_rules, tensor_board })
+    let profiler = request.profiler_config.as_ref().map(profiler).transpose()?;
+    Ok((Debugger { hook, rules, profiler_rules, tensor_board }, profiler))
 }
 
 fn is_within(path: &str, directory: &str) -> bool {
@@ -88,21 +91,23 @@ fn tensor_board(config: request::TensorBoardOutputConfig) -> Result<TensorBoard,
     })
 }
 
-fn profiler(config: &request::ProfilerConfig) -> Result<(), Error> {
+fn profiler(config: &request::ProfilerConfig) -> Result<Profiler, Error> {
     let path = "profilerConfig";
     if config.s3_output_path.is_none() && !config.disable_profiler {
         return refuse(&format!("{path}.s3OutputPath"), "it is required unless DisableProfiler is true");
     }
-    if let Some(s3) = &config.s3_output_path {
-        s3_uri(&format!("{path}.s3OutputPath"), s3)?;
-    }
-    match config.profiling_interval_in_milliseconds {
+    let output = config.s3_output_path.as_deref().map(|uri| s3_uri(&format!("{path}.s3OutputPath"), uri));
+    let output = output.transpose()?;
+    let interval_ms = match config.profiling_interval_in_milliseconds {
         Some(interval) if !INTERVALS_MS.contains(&interval) => {
             let intervals = INTERVALS_MS.map(|ms| ms.to_string()).join(", ");
-            refuse(&format!("{path}.profilingIntervalInMilliseconds"), &format!("{interval} is none of [{intervals}]"))
+            let path = format!("{path}.profilingIntervalInMilliseconds");
+            return refuse(&path, &format!("{interval} is none of [{intervals}]"));
         }
-        _ => Ok(()),
-    }
+        given => given.and_then(|ms| u32::try_from(ms).ok()).unwrap_or(DEFAULT_INTERVAL_MS),
+    };
+    let parameters = config.profiling_parameters.clone();
+    Ok(Profiler { output, interval_ms, parameters, is_disabled: config.disable_profiler })
 }
 
 fn rules(job: &str, path: &str, rules: Vec<request::RuleConfiguration>) -> Result<Vec<RuleConfiguration>, Error> {

@@ -1,0 +1,55 @@
+//! How the instances of a training job are sampled: by the server's setting and the job's
+//! `ProfilerConfig`, which may change while the job runs.
+
+use std::sync::Arc;
+
+use shoal_link::{Order, SampleTable};
+use shoal_store::{Rows, SystemColumn, SystemRow, SystemTable};
+
+use crate::{attempts::Attempts, requests};
+
+/// What decides it.
+#[derive(Clone)]
+pub(crate) struct Sampling {
+    pub(crate) rows: Arc<dyn Rows>,
+    /// Milliseconds between two samples; `None` is none but the profiler's.
+    pub(crate) interval_ms: Option<u32>,
+}
+
+impl Sampling {
+    /// How the instances of this job are to be sampled now.
+    pub(crate) fn of(&self, job: &str) -> shoal_link::Sampling {
+        let request = requests::of_training_job(&*self.rows, job);
+        let profiler = request.as_ref().ok().and_then(|request| request.profiler.as_ref());
+        if let Err(error) = &request {
+            tracing::warn!("training job {job}: it is sampled without a profiler: {error}");
+        }
+        let profile_ms = profiler.filter(|it| it.active_output().is_some()).map(|it| it.interval_ms);
+        shoal_link::Sampling { interval_ms: self.interval_ms, profile_ms }
+    }
+
+    /// The job's `ProfilerConfig` has changed, durably.
+    pub(crate) fn changed(&self, attempts: &Attempts, job: &str) {
+        // An agent that is not connected is sent the order when it is, and one that says hello
+        // from now on reads the job's row.
+        let order = Order::Sample(self.of(job));
+        for attempt in attempts.all().iter().filter(|attempt| &*attempt.plan.job == job) {
+            attempt.order_all(&order);
+        }
+    }
+}
+
+/// Samples as they are stored.
+pub(crate) fn stored(tables: Vec<SampleTable>) -> Vec<SystemTable> {
+    let column = |it: shoal_link::SampleColumn| SystemColumn { metric: it.metric, gpu: it.gpu, rank: it.rank };
+    let row = |it: shoal_link::SampleRow| SystemRow {
+        at_ms: it.at_ms,
+        is_profiled: it.is_profiled,
+        values: it.values.into_iter().map(|value| value as f32).collect(),
+    };
+    let table = |it: SampleTable| SystemTable {
+        columns: it.columns.into_iter().map(column).collect(),
+        rows: it.rows.into_iter().map(row).collect(),
+    };
+    tables.into_iter().map(table).collect()
+}
