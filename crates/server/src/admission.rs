@@ -1,6 +1,8 @@
 //! What creation refuses beyond the request's own shape: images, S3 buckets and prefixes that are
 //! not there.
 
+pub(crate) mod debugger;
+
 use std::sync::Arc;
 
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
@@ -56,6 +58,7 @@ impl Admission {
         for (index, channel) in request.channels.iter().enumerate() {
             self.input(channel, index, &request.role_arn)?;
         }
+        debugger::check(&self.objects, &request.debugger)?;
         output(&self.objects, &request.output.s3_output_path)
     }
 

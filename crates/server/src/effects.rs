@@ -24,6 +24,7 @@ use shoal_wire::{Service, no_effect};
 
 use crate::{
     AccessKeys, RemoveTree,
+    admission::debugger,
     allocations::Allocations,
     attempts::{Attempt, Attempts, Plan, inputs_of, run_dir},
     channels::Trees,
@@ -210,6 +211,7 @@ impl Performer {
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
             let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw));
+            notes.extend(debugger::notes(&request.debugger));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
         let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());
