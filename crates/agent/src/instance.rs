@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use shoal_contract::{
     ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE,
-    LAUNCHER, LaunchError, Paths, ProfilerFacts, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files, environment,
-    hosts_file, processes_per_instance,
+    LAUNCHER, LaunchError, Paths, ProfilerFacts, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files,
+    environment, hosts_file, processes_per_instance,
 };
 use shoal_link::{Assignment, Channel, Input, MirrorKind, Program};
 use shoal_sandbox::{

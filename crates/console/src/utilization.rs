@@ -141,7 +141,8 @@ mod tests {
         };
         let charts = charts(vec![host(1), host(2)]).charts;
         let names = |chart: &Chart| chart.lines.iter().map(|line| line.name.clone()).collect::<Vec<_>>().join(", ");
-        let shown: Vec<_> = charts.iter().map(|chart| format!("{} [{}]: {}", chart.name, chart.unit, names(chart))).collect();
+        let shown: Vec<_> =
+            charts.iter().map(|chart| format!("{} [{}]: {}", chart.name, chart.unit, names(chart))).collect();
         assert_eq!(
             shown,
             [

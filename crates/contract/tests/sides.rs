@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 
 use shoal_contract::{
-    ProfilerFacts,
-    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProxyFacts, checkpoint_directory,
-    config_files, environment,
+    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProfilerFacts, ProxyFacts,
+    checkpoint_directory, config_files, environment,
 };
 
 fn facts(host: u32, hosts: u32) -> Facts {

@@ -347,7 +347,7 @@ mod tests {
             if let Some(authorization) = authorization {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
-            let answer = server.front.metrics(&request.body(()).unwrap().into_parts().0);
+            let answer = server.front.metrics(&request.body(()).unwrap().into_parts().0).await;
             let status = answer.as_ref().map(|answer| answer.status().as_u16());
             assert_eq!(status, expected, "{method} {uri} {authorization:?}");
             let has_numbers = answer.is_some_and(|it| String::from_utf8_lossy(it.body()).contains("shoal_build_info"));
