@@ -142,15 +142,19 @@ def test_a_job_is_watched_without_a_reload(window, place):
     page = seen.go(f"/console/jobs/{place.running}")
     page.evaluate("window.same = true")
     expect(page.locator(".badge.running").first).to_have_text("Training")
-    value = page.locator(".chart .legend b").first
+    value = page.locator("#charts .chart .legend b").first
     before = value.text_content()
     expect(value).not_to_have_text(before)
     # All series of a family share a chart, each host has its line, and each line says whose it is.
-    assert page.locator(".chart").count() == 1
+    assert page.locator("#charts .chart").count() == 1
     lines = [f"{metric} {host}" for metric in ("train:loss", "validation:loss") for host in ("algo-1", "algo-2")]
-    eventually(lambda: len(page.locator(".chart .legend button").all()) == len(lines))
-    for line, shown in zip(lines, page.locator(".chart .legend button").all_text_contents()):
+    eventually(lambda: len(page.locator("#charts .chart .legend button").all()) == len(lines))
+    for line, shown in zip(lines, page.locator("#charts .chart .legend button").all_text_contents()):
         assert shown.startswith(line), shown
+    # So are its instances, each metric in a chart with a line for each host.
+    used = page.locator("#utilization-charts .chart").filter(has=page.get_by_role("heading", name="Processors"))
+    eventually(lambda: [it[:6] for it in used.locator(".legend button").all_text_contents()] == ["algo-1", "algo-2"])
+    assert page.locator("#utilization-charts .chart").count() >= 4
     last = page.locator("#lines p").last
     text = last.text_content()
     eventually(lambda: last.text_content() != text)
@@ -243,7 +247,7 @@ def test_a_model_is_downloaded(window, place, tmp_path):
 def test_charts_can_be_read_closely(window, place):
     seen = window(place)
     page = seen.go(f"/console/jobs/{place.done}")
-    chart = page.locator(".chart")
+    chart = page.locator("#charts .chart")
     expect(chart.locator("canvas")).to_be_visible()
     assert page.get_by_role("table", name="Last value of each metric").locator("td").text_content() == "2"
     box = chart.locator(".u-over").bounding_box()

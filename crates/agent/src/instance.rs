@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use shoal_contract::{
     ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, HOSTS_FILE,
-    LAUNCHER, LaunchError, Paths, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files, environment,
-    hosts_file, processes_per_instance,
+    LAUNCHER, LaunchError, Paths, ProfilerFacts, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files,
+    environment, hosts_file, processes_per_instance,
 };
 use shoal_link::{Assignment, Channel, Input, MirrorKind, Program};
 use shoal_sandbox::{
@@ -362,6 +362,11 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             distribution: channel.distribution.clone(),
             record_wrapper: channel.record_wrapper.clone(),
         })),
+        profiler: assignment.profiler.as_ref().map(|profiler| ProfilerFacts {
+            interval_ms: profiler.interval_ms,
+            parameters: profiler.parameters.clone(),
+            is_disabled: profiler.is_disabled,
+        }),
         checkpoint: assignment.checkpoint.as_ref().map(|checkpoint| CheckpointFacts {
             uri: checkpoint.uri.clone(),
             local_path: path_of(&checkpoint.local_path),

@@ -18,7 +18,7 @@ use crate::{
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
-    watch,
+    utilization, watch,
 };
 
 /// Subcommands of `shoal jobs`.
@@ -51,7 +51,10 @@ pub(crate) enum JobsCommand {
 pub(crate) struct ShowArgs {
     /// Training job's name.
     name: String,
-    /// DescribeTrainingJob's answer as it is.
+    /// What its instances, GPUs and ranks use: now, on average, and at most.
+    #[arg(long, visible_alias = "utilization")]
+    utilisation: bool,
+    /// DescribeTrainingJob's answer as it is; with --utilisation that of Shoal.DescribeUtilization.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -87,6 +90,9 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
 
 fn show_job(args: &ShowArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
+    if args.utilisation {
+        return utilization::show(&client, &args.name, args.json);
+    }
     let answer = client.sagemaker("DescribeTrainingJob", &json!({"TrainingJobName": args.name}));
     let description = answer.map_err(|error| client.explained(error, Noun::TrainingJob, "show", &args.name))?;
     if args.json {

@@ -43,6 +43,7 @@ mod train;
 mod tune;
 mod tuner;
 mod tuning;
+mod utilization;
 mod verify;
 pub mod watch;
 

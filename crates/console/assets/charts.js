@@ -17,7 +17,7 @@ function family(name) {
   return name.replace(/^(train|training|val|valid|validation|test|eval|dev)[:_/.-]+/i, "");
 }
 
-function colours() {
+export function colours() {
   const probe = document.createElement("span");
   holder.after(probe);
   const read = (name) => {
@@ -29,7 +29,7 @@ function colours() {
   return inks;
 }
 
-function number(value) {
+export function number(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e7 || size < 1e-4)) return value.toExponential(3);

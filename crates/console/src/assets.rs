@@ -28,6 +28,7 @@ static ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("patch.js", SCRIPT),
     asset!("keys.js", SCRIPT),
     asset!("charts.js", SCRIPT),
+    asset!("utilization.js", SCRIPT),
     asset!("logs.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
     asset!("uplot/uPlot.iife.min.js", SCRIPT),

@@ -21,6 +21,7 @@ use super::{
     sources::{ImageKind, Sources},
     status::{Badge, badge},
     timeline::{Phase, timeline},
+    utilization,
 };
 
 /// Most checkpoint files that are looked at.
@@ -52,6 +53,8 @@ struct JobPage {
     /// The last value of each metric.
     metrics: Vec<(String, String)>,
     rules: Vec<RuleRow>,
+    /// The last samples of its instances.
+    utilization: Vec<(String, String)>,
     hosts: Vec<String>,
     log: String,
     log_before: String,
@@ -196,6 +199,7 @@ impl Console {
             message: view.transitions.last().map(|it| it.message.clone()).unwrap_or_default(),
             metrics: latest(sources, row)?,
             rules: rules(&request, view),
+            utilization: utilization::latest(&sources.telemetry, &row.name)?,
             hosts: logs::hosts(&sources.telemetry, &row.name)?,
             log: lines_html(&chunk),
             log_before: chunk.before.to_string(),

@@ -33,6 +33,7 @@ mod throttle;
 mod timeline;
 mod tuning;
 mod tunings;
+mod utilization;
 
 use std::{
     net::IpAddr,
@@ -152,6 +153,7 @@ impl Console {
             ["tuning", name] if get => self.tuning_page(visit, name).await,
             ["tuning", name, "stop"] if post => self.stop_tuning(name).await,
             ["jobs", name] if get => self.job_page(visit, name).await,
+            ["jobs", name, "utilization"] if get => self.utilization(name).await,
             ["jobs", name, "series"] if get => self.series(visit, name).await,
             ["jobs", name, "logs"] if get => self.log_lines(visit, name).await,
             ["jobs", name, "log.txt"] if get => self.log_file(name).await,

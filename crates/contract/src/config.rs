@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{DebugHookFacts, Facts, groups};
+use crate::{DebugHookFacts, Facts, ProfilerFacts, groups};
 
-/// The files that a program finds: path relative to `/opt/ml` and content. Those of
-/// checkpoints, of the hook and of TensorBoard are there only where the request has them.
+/// The files that a program finds: path relative to `/opt/ml` and content. Those of checkpoints, of
+/// the hook, of TensorBoard and of the profiler are there only where the request has them.
 pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
     let always = [
         ("input/config/hyperparameters.json", json!(facts.hyperparameters)),
@@ -21,11 +21,13 @@ pub fn config_files(facts: &Facts) -> Vec<(&'static str, Vec<u8>)> {
         .tensor_board
         .as_ref()
         .map(|local_path| ("input/config/tensorboardoutputconfig.json", json!({ "LocalPath": local_path })));
+    let profiler = facts.profiler.as_ref().map(|it| ("input/config/profilerconfig.json", profiler_config(it)));
     always
         .into_iter()
         .chain(checkpoint)
         .chain(hook)
         .chain(board)
+        .chain(profiler)
         .map(|(path, value)| (path, value.to_string().into_bytes()))
         .collect()
 }
@@ -48,6 +50,18 @@ fn debug_hook_config(hook: &DebugHookFacts) -> Value {
     }
     config.insert("CollectionConfigurations".to_owned(), collections.collect());
     Value::Object(config)
+}
+
+/// Where the profilers of SageMaker's libraries write.
+const PROFILER_DIRECTORY: &str = "/opt/ml/output/profiler/";
+
+fn profiler_config(profiler: &ProfilerFacts) -> Value {
+    json!({
+        "DisableProfiler": profiler.is_disabled,
+        "ProfilingIntervalInMilliseconds": profiler.interval_ms,
+        "ProfilingParameters": profiler.parameters,
+        "LocalPath": PROFILER_DIRECTORY,
+    })
 }
 
 pub(crate) fn input_data_config(facts: &Facts) -> Value {

@@ -37,6 +37,8 @@ pub struct Facts {
     pub debug_hook: Option<DebugHookFacts>,
     /// The directory of TensorBoard's event files, as the program sees it.
     pub tensor_board: Option<String>,
+    /// `ProfilerConfig`, if the request has one.
+    pub profiler: Option<ProfilerFacts>,
     /// Cores that the program may count on: its share of the machine's.
     pub cpus: u32,
     /// GPUs of this instance.
@@ -106,6 +108,17 @@ pub struct DebugHookFacts {
     pub parameters: BTreeMap<String, String>,
     /// `CollectionConfigurations`: names and parameters.
     pub collections: Vec<(String, BTreeMap<String, String>)>,
+}
+
+/// `ProfilerConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfilerFacts {
+    /// Milliseconds between two samples of the instance.
+    pub interval_ms: u32,
+    /// For the program's own profiler.
+    pub parameters: BTreeMap<String, String>,
+    /// It is off.
+    pub is_disabled: bool,
 }
 
 /// An HTTP proxy, for `http` and, by CONNECT, for everything else.

@@ -39,7 +39,8 @@ pub use elastic::{HOSTS_FILE, hosts_file, processes_per_instance};
 pub use environment::environment;
 pub use exit::{FAILURE, SUCCESS};
 pub use facts::{
-    ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, ProxyFacts,
+    ChannelFacts, CheckpointFacts, DebugHookFacts, ElasticFacts, EndpointFacts, Facts, GroupFacts, ProfilerFacts,
+    ProxyFacts,
 };
 pub use failure::{MAX_CHARACTERS, Tail, failure_text};
 pub use headline::headline;

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use shoal_contract::{
-    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProxyFacts, checkpoint_directory,
-    config_files, environment,
+    ChannelFacts, CheckpointFacts, ConfigError, EndpointFacts, Facts, Job, Paths, ProfilerFacts, ProxyFacts,
+    checkpoint_directory, config_files, environment,
 };
 
 fn facts(host: u32, hosts: u32) -> Facts {
@@ -51,6 +51,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
         checkpoint: None,
         debug_hook: None,
         tensor_board: None,
+        profiler: None,
         cpus: 4,
         gpus: 0,
         endpoint: Some(EndpointFacts {
@@ -78,6 +79,19 @@ fn a_checkpoint_directory_is_named_where_there_is_one() {
     assert_eq!(file, r#"{"S3Uri":"s3://b/c","LocalPath":"/opt/ml/checkpoints"}"#);
     assert_eq!(checkpoint_directory(file.as_bytes()).unwrap(), std::path::Path::new("/opt/ml/checkpoints"));
     assert_eq!(checkpoint_directory(b"{}").unwrap_err().to_string(), "checkpointconfig.json is malformed");
+}
+
+#[test]
+fn a_profiler_is_described_where_the_request_has_one() {
+    assert!(!files(&facts(1, 1)).contains_key("input/config/profilerconfig.json"));
+    let parameters = BTreeMap::from([("DataloaderProfilingConfig".to_owned(), "{}".to_owned())]);
+    let profiler = ProfilerFacts { interval_ms: 200, parameters, is_disabled: false };
+    let file = &files(&Facts { profiler: Some(profiler), ..facts(1, 1) })["input/config/profilerconfig.json"];
+    let expected = concat!(
+        r#"{"DisableProfiler":false,"ProfilingIntervalInMilliseconds":200,"#,
+        r#""ProfilingParameters":{"DataloaderProfilingConfig":"{}"},"LocalPath":"/opt/ml/output/profiler/"}"#
+    );
+    assert_eq!(file, expected);
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
         checkpoint: None,
         debug_hook: None,
         tensor_board: None,
+        profiler: None,
         cpus,
         gpus,
         endpoint: None,

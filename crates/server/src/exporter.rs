@@ -8,6 +8,7 @@ mod journal;
 mod lifetimes;
 mod process;
 mod requests;
+mod utilization;
 
 use std::{
     sync::{
@@ -28,6 +29,7 @@ use self::{
 pub(crate) use self::{
     process::Process,
     requests::{Asked, announced},
+    utilization::Utilization,
 };
 use crate::attempts::Attempts;
 
@@ -96,7 +98,7 @@ impl Exporter {
     }
 
     /// The page.
-    pub(crate) fn page(&self, attempts: &Attempts, process: &Process) -> String {
+    pub(crate) fn page(&self, attempts: &Attempts, utilization: &Utilization, process: &Process) -> String {
         let mut text = Text::default();
         text.family("shoal_build_info", Kind::Gauge, "The server's version, as a label of a constant 1.");
         text.sample("shoal_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -117,6 +119,7 @@ impl Exporter {
             "Agents of instances that are connected; those that are not will call again.",
             connected as f64,
         );
+        utilization.write(&mut text);
         for (name, help, counter) in [
             ("shoal_log_lines_total", "Log lines of training jobs that were stored.", &self.log_lines),
             ("shoal_metric_points_total", "Metric points of training jobs that were stored.", &self.metric_points),
@@ -150,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use http::StatusCode;
-    use shoal_store::{ResourceKind, ResourceRow, RowChange, SqliteJournal};
+    use shoal_store::{ResourceKind, ResourceRow, RowChange, SqliteJournal, Telemetry};
 
     use super::*;
 
@@ -180,7 +183,9 @@ mod tests {
         exporter.searched("suggest", Duration::from_secs(60));
         exporter.ingested(3, 4, 5);
         exporter.received(5);
-        let page = exporter.page(&Attempts::default(), &Process::read().unwrap());
+        let telemetry = Telemetry::open(&dir.path().join("telemetry.db")).unwrap();
+        let utilization = Utilization::read(&Attempts::default(), &telemetry).unwrap();
+        let page = exporter.page(&Attempts::default(), &utilization, &Process::read().unwrap());
         assert!(page.ends_with('\n') && !page.contains("secret-name"), "{page}");
         let (mut families, mut family) = (BTreeSet::new(), String::new());
         for line in page.lines() {

@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming, SizeHint};
 use shoal_console::{Body, Console};
 use shoal_s3::{KeyFault, OnVerified, S3Front, Scope};
+use shoal_store::Telemetry;
 use shoal_wire::{
     Error, ErrorCode, Operation, Protocol, Reply, Route, Service,
     no_effect::{self, Found},
@@ -28,7 +29,7 @@ use crate::{
     clock::now_ms,
     connections::{Answering, Connection, Signer},
     expectations::{Expectation, ExpectedBody},
-    exporter::{Asked, Exporter, Process, announced},
+    exporter::{Asked, Exporter, Process, Utilization, announced},
     hex::random_hex,
     key_ring::{Holder, KeyRing},
 };
@@ -41,6 +42,7 @@ pub(crate) struct Front {
     pub(crate) keys: Arc<KeyRing>,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// Opens `/metrics`.
     pub(crate) metrics_token: String,
     pub(crate) max_skew_s: u64,
@@ -79,7 +81,7 @@ impl Front {
     async fn respond(&self, request: Request<ExpectedBody>, origin: &Arc<Origin>) -> (Asked, Response<Body>) {
         let request_id = request_id();
         let (mut head, body) = request.into_parts();
-        if let Some(response) = self.metrics(&head) {
+        if let Some(response) = self.metrics(&head).await {
             return (Asked::page(), response.map(full));
         }
         let (asked, response) = match route(&head) {
@@ -153,7 +155,7 @@ impl Front {
     /// The answer to a GET of `/metrics` that is no request of S3's (there may be an S3 bucket of
     /// that name). Programs of jobs reach this port, too, so that nobody may read it without the
     /// token.
-    fn metrics(&self, head: &Parts) -> Option<Response<Vec<u8>>> {
+    async fn metrics(&self, head: &Parts) -> Option<Response<Vec<u8>>> {
         let shown = head.headers.get(header::AUTHORIZATION).map(|shown| shown.to_str().unwrap_or_default());
         let token = shown.map(|shown| shown.strip_prefix("Bearer "));
         if head.method != Method::GET
@@ -171,9 +173,23 @@ impl Front {
                 "show the token in metrics-token of the data directory: Authorization: Bearer TOKEN\n".to_owned(),
             ),
             None => (500, "text/plain", "the process's own numbers cannot be read from /proc\n".to_owned()),
-            Some(process) => (200, "text/plain; version=0.0.4", self.exporter.page(&self.attempts, &process)),
+            Some(process) => {
+                let utilization = self.utilization().await;
+                (200, "text/plain; version=0.0.4", self.exporter.page(&self.attempts, &utilization, &process))
+            }
         };
         Some(plain(status, kind, text))
+    }
+
+    /// What running instances use; nothing if that cannot be read.
+    async fn utilization(&self) -> Utilization {
+        let (attempts, telemetry) = (self.attempts.clone(), self.telemetry.clone());
+        match tokio::task::spawn_blocking(move || Utilization::read(&attempts, &telemetry)).await {
+            Ok(Ok(utilization)) => return utilization,
+            Ok(Err(error)) => tracing::warn!("/metrics has no gauges of instances: {error}"),
+            Err(error) => tracing::error!("reading gauges of instances panicked: {error}"),
+        }
+        Utilization::default()
     }
 
     /// Verifies, reads and answers a call; with its fields that have no effect.
@@ -331,7 +347,7 @@ mod tests {
             if let Some(authorization) = authorization {
                 request = request.header(header::AUTHORIZATION, authorization);
             }
-            let answer = server.front.metrics(&request.body(()).unwrap().into_parts().0);
+            let answer = server.front.metrics(&request.body(()).unwrap().into_parts().0).await;
             let status = answer.as_ref().map(|answer| answer.status().as_u16());
             assert_eq!(status, expected, "{method} {uri} {authorization:?}");
             let has_numbers = answer.is_some_and(|it| String::from_utf8_lossy(it.body()).contains("shoal_build_info"));

@@ -355,6 +355,7 @@ impl Server {
             api,
             exporter,
             attempts,
+            telemetry: telemetry.clone(),
             metrics_token: keys.metrics_token(),
             s3: S3Front::new(objects.clone(), ring.clone(), s3_options),
             keys: ring,

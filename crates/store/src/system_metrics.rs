@@ -198,8 +198,8 @@ impl Telemetry {
     /// The storage's.
     pub fn system_now(&self, job: &str) -> Result<Vec<SystemNow>, StoreError> {
         self.database.read(|connection| {
-            let sql = "SELECT host, max(minute), body FROM system_source JOIN system_minute ON source = id
-                WHERE job = ? GROUP BY host ORDER BY host";
+            let sql = "SELECT host, minute, body FROM system_source JOIN system_minute ON source = id
+                WHERE job = ? AND minute = (SELECT max(minute) FROM system_minute WHERE source = id) ORDER BY host";
             let mut select = connection.prepare_cached(sql)?;
             let mut rows = select.query([job])?;
             let mut hosts = Vec::new();

@@ -167,7 +167,9 @@ fn live(job: &Job, now: f64) -> [String; 6] {
     let metrics = metrics(job);
     let message = one_line(&job.message);
     // What every job's transition to Training says is no news.
-    let why = if job.state == "Training" { metrics } else { message.trim_start_matches(CAPACITY).to_owned() };
+    let used = job.utilization.iter().cloned();
+    let news = Vec::from_iter([metrics].into_iter().filter(|it| !it.is_empty()).chain(used)).join("  ");
+    let why = if job.state == "Training" { news } else { message.trim_start_matches(CAPACITY).to_owned() };
     [job.name.clone(), job.state.clone(), duration(time), limit, instances(job), why]
 }
 
@@ -271,6 +273,7 @@ mod tests {
         };
         let trains = Job {
             metrics: vec![("loss".into(), 0.71234), ("auc".into(), 0.5)],
+            utilization: Some("cpu 184 % of 2 cores".into()),
             ..job("trains", "Training", 100.0, Some(130.0))
         };
         let failed = Job {
@@ -296,7 +299,7 @@ mod tests {
 shoal at http://h:1   1 running, 1 waiting, 2 instances at work
 
 NAME    STATE     TIME  OF LIMIT         INSTANCES        METRICS, OR WHY IT WAITS
-trains  Training  0:50  █████░░░░░ 1:40  2 x ml.m5.large  loss 0.7123  auc 0.5
+trains  Training  0:50  █████░░░░░ 1:40  2 x ml.m5.large  loss 0.7123  auc 0.5  cpu 184 % of 2 cores
 waits   Pending   5.0s                   2 x ml.m5.large  needs 1 instance
 
 ENDED   STATE   TOOK  AGO   INSTANCES        METRICS, OR WHY IT FAILED

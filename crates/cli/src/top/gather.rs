@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, ClientError, now_ms};
 use crate::instances;
 use crate::tuning::study;
+use crate::utilization;
 
 /// Most jobs that are looked at one by one.
 const DETAILED: usize = 60;
@@ -77,6 +78,8 @@ pub(super) struct Job {
     pub(super) instances: Vec<(String, u64)>,
     /// Name and last value.
     pub(super) metrics: Vec<(String, f64)>,
+    /// What its instances use now.
+    pub(super) utilization: Option<String>,
     /// What its last transition, or its failure, says.
     pub(super) message: String,
 }
@@ -195,6 +198,9 @@ fn job(client: &Client, summary: &Value, live: bool) -> Result<Option<Job>, Clie
         description => description?,
     };
     let mut job = read(&description);
+    if live && job.started.is_some() {
+        job.utilization = utilization::now(client, &name)?;
+    }
     if live && job.metrics.is_empty() && job.started.is_some() {
         let definitions = description["AlgorithmSpecification"]["MetricDefinitions"].as_array().into_iter().flatten();
         for metric in definitions.take(METRICS).map(|it| text(&it["Name"])) {
@@ -220,6 +226,7 @@ fn read(description: &Value) -> Job {
         max_runtime: description["StoppingCondition"]["MaxRuntimeInSeconds"].as_f64(),
         instances: instances::of(resources),
         metrics: metrics.filter_map(|it| Some((text(&it["MetricName"]), it["Value"].as_f64()?))).collect(),
+        utilization: None,
         message: description["FailureReason"].as_str().map(str::to_owned).or(last).unwrap_or_default(),
     }
 }

@@ -44,6 +44,7 @@ pub(crate) fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
         checkpoint: None,
         debug_hook: None,
         tensor_board: None,
+        profiler: None,
         cpus: 2,
         gpus: 0,
         endpoint: None,
