@@ -1,6 +1,6 @@
 //! The tables of `telemetry.db`, by format.
 
-use crate::sqlite::Schema;
+use crate::{sqlite::Schema, summaries};
 
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
@@ -73,6 +73,7 @@ pub(crate) const SCHEMA: Schema = Schema {
         last_ms INTEGER NOT NULL, last REAL,
         PRIMARY KEY (series, since_ms, since_position, host)) WITHOUT ROWID;
     ",
+        summaries::TABLE,
     ],
     gives_back_space: true,
 };

@@ -9,11 +9,11 @@ use std::path::Path;
 use rusqlite::Connection;
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
-    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Telemetry, TrialFilter,
+    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 6)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 7)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -273,6 +273,27 @@ fn format_6_of_telemetry_is_read() {
         [(None, 1, 0), (Some(2), 1, 0)],
         "the block's point counts, and lies outside"
     );
+}
+
+/// Series of before format 7 get the summaries that they would have had.
+#[test]
+fn formats_6_and_7_of_telemetry_have_summaries() {
+    for format in [6, 7] {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("telemetry.db");
+        Connection::open(&path).unwrap().execute_batch(&golden("telemetry", format)).unwrap();
+        let expected = Summary {
+            metric: "train:rmse".to_owned(),
+            points: 2,
+            low: 0.25,
+            high: 0.5,
+            mean: 0.375,
+            deviation: 0.125,
+            last: 0.25,
+            last_ms: 1_700_000_000_600,
+        };
+        assert_eq!(Telemetry::open(&path).unwrap().summaries("titanic").unwrap(), [expected], "format {format}");
+    }
 }
 
 /// Lines of the first layout are read where they are, and moved by and by.
