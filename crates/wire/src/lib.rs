@@ -77,9 +77,9 @@ pub use study::{
 };
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, FinalMetric, InputMode, InstanceGroup,
-    InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper, Resources,
-    S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
+    Algorithm, Channel, CheckpointConfig, CreateTrainingJob, Distribution, ExperimentConfig, FinalMetric, InputMode,
+    InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output, OutputCompression, RecordWrapper,
+    Resources, S3DataType, Script, SortOrder, StatusTransition, Stopping, TrainingJobDescription, TrainingJobSummary,
     UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};

@@ -83,9 +83,26 @@ pub struct CreateTrainingJob {
     /// Tag `shoal:min-instances`: with how many instances it continues when it loses others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_instances: Option<u32>,
+    /// `ExperimentConfig`: where its trial component goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<ExperimentConfig>,
     /// The whole request without null and unknown members, for the echo of Describe.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
+}
+
+/// `ExperimentConfig`: the experiment, trial and run that a job belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ExperimentConfig {
+    /// An experiment that exists.
+    pub experiment_name: Option<String>,
+    /// The trial of the job's component; one is made if it is missing.
+    pub trial_name: Option<String>,
+    /// Display name of the job's component.
+    pub trial_component_display_name: Option<String>,
+    /// The trial component of a run, to which the job may add.
+    pub run_name: Option<String>,
 }
 
 /// A script that a training job brings (script mode).

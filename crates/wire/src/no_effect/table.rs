@@ -91,7 +91,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         Any,
         "nothing is uploaded while the job runs; write below /opt/ml/checkpoints with CheckpointConfig, which is",
     ),
-    sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
     sagemaker(TRAINING, "ProfilerConfig", Unless("DisableProfiler"), "Shoal has no profiler"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),

@@ -94,6 +94,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         enable_managed_spot_training: request.enable_managed_spot_training,
         checkpoint,
         min_instances,
+        experiment: request.experiment_config,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })
