@@ -27,7 +27,8 @@ const SERVICES: &[(&str, &str)] =
     &[("iam", "Iam"), ("logs", "Logs"), ("monitoring", "CloudWatch"), ("sagemaker", "SageMaker"), ("sts", "Sts")];
 
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
-const RECORDS: &[(&str, &[&str])] = &[("sagemaker", &["HyperParameterTuningJobSearchEntity", "TrainingJob"])];
+const RECORDS: &[(&str, &[&str])] =
+    &[("sagemaker", &["Experiment", "HyperParameterTuningJobSearchEntity", "TrainingJob", "Trial", "TrialComponent"])];
 
 /// What our own command line may say beyond AWS's model, which AWS's clients refuse on their side:
 /// shape, member, and the shape that has it.

@@ -11,6 +11,7 @@ mod log_changes;
 mod logs;
 mod metrics;
 mod near;
+mod open_to_jobs;
 mod records;
 mod resource_types;
 mod resources;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use shoal_console::JobChanges;
 use shoal_plane::{Capacity, Catalog};
 use shoal_store::{DataDir, Rows, Telemetry};
-use shoal_wire::{Error, ErrorCode, Operation, Reply};
+use shoal_wire::{Error, Reply};
 
 use crate::{
     AccessKeys,
@@ -50,13 +51,11 @@ use crate::{
 
 pub(crate) use hold::Holds;
 pub(crate) use records::Records;
-pub(crate) use resource_types::Registry;
+pub(crate) use resource_types::{
+    Registry, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
+};
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
-
-/// Operations that a training program may call with its job's keys: who it is, and metrics of its
-/// own.
-const OPEN_TO_JOBS: [&str; 2] = ["GetCallerIdentity", "BatchPutMetrics"];
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -107,17 +106,11 @@ impl Api {
         error_chain::without_paths(&self.data_dir, text)
     }
 
-    /// Answers a call.
+    /// Answers a call that [`Self::permit`] permits.
     ///
     /// # Errors
     /// With the error code that AWS has for it.
-    pub(crate) async fn answer(&self, operation: &Operation, answer: Answer, caller: &Caller) -> Result<Reply, Error> {
-        if matches!(caller.holder, Holder::Attempt { .. }) && !OPEN_TO_JOBS.contains(&operation.name) {
-            return Err(Error::new(
-                ErrorCode::AccessDenied,
-                "a training job's keys open its channels and outputs only",
-            ));
-        }
+    pub(crate) async fn answer(&self, answer: Answer, caller: &Caller) -> Result<Reply, Error> {
         answer(self, caller).await
     }
 

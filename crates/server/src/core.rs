@@ -30,7 +30,8 @@ use crate::{
 };
 use created::Created;
 pub(crate) use created::{NewChild, Opaque};
-use edits::RowEdit;
+pub(crate) use edits::Present;
+use edits::{Change, Changed, RowEdit};
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
 
@@ -66,7 +67,22 @@ struct Envelope {
     opaque: Option<Opaque>,
     /// Of [`Command::Suggested`].
     children: Vec<NewChild>,
+    /// Rows that become durable with the command's events.
+    beside: Beside,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+}
+
+/// Rows that a command brings beside its own.
+enum Beside {
+    Made(Vec<RowChange>),
+    /// By what others are when the command is decided.
+    By(Change),
+}
+
+impl Beside {
+    fn nothing() -> Self {
+        Self::Made(Vec::new())
+    }
 }
 
 enum Message {
@@ -98,8 +114,23 @@ pub(crate) struct Core {
 impl Core {
     /// Asks and waits until the answer rests on durable ground.
     pub(crate) async fn ask(&self, command: Command, opaque: Option<Opaque>) -> Result<(), Refusal> {
+        self.ask_with(command, opaque, Beside::nothing()).await
+    }
+
+    /// The same, and changes other rows together with the command's; if that is refused, nothing is
+    /// decided.
+    pub(crate) async fn ask_beside(
+        &self,
+        command: Command,
+        opaque: Opaque,
+        change: impl FnOnce(&Present<'_>) -> Result<Vec<RowChange>, shoal_wire::Error> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        self.ask_with(command, Some(opaque), Beside::By(Box::new(change))).await
+    }
+
+    async fn ask_with(&self, command: Command, opaque: Option<Opaque>, beside: Beside) -> Result<(), Refusal> {
         let (reply, answer) = oneshot::channel();
-        let envelope = Envelope { command, opaque, children: Vec::new(), reply: Some(reply) };
+        let envelope = Envelope { command, opaque, children: Vec::new(), beside, reply: Some(reply) };
         self.inbox.send(Message::Do(vec![envelope])).map_err(|_| Refusal::Stopping)?;
         answer.await.unwrap_or(Err(Refusal::Stopping))
     }
@@ -114,7 +145,8 @@ impl Core {
         let (envelopes, answers): (Vec<_>, Vec<_>) = commands
             .map(|(command, opaque, children)| {
                 let (reply, answer) = oneshot::channel();
-                (Envelope { command, opaque, children, reply: Some(reply) }, answer)
+                let beside = Beside::nothing();
+                (Envelope { command, opaque, children, beside, reply: Some(reply) }, answer)
             })
             .unzip();
         self.inbox.send(Message::Do(envelopes)).map_err(|_| Refusal::Stopping)?;
@@ -251,7 +283,8 @@ impl Loop {
                 Ok(first) => batch.push(first),
                 Err(RecvTimeoutError::Timeout) => {
                     let command = self.control.timeout();
-                    let tick = Envelope { command, opaque: None, children: Vec::new(), reply: None };
+                    let (opaque, beside) = (None, Beside::nothing());
+                    let tick = Envelope { command, opaque, children: Vec::new(), beside, reply: None };
                     batch.push(Message::Do(vec![tick]));
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -290,13 +323,19 @@ impl Loop {
     }
 
     fn step(&mut self, commands: Vec<Envelope>) {
+        let mut changed = Changed::default();
+        let commands: Vec<_> =
+            commands.into_iter().filter_map(|envelope| self.accompany(envelope, &mut changed)).collect();
         let (turn, answers) = self.control.decide(commands.iter().map(|it| &it.command), Time(now_ms()));
         let mut created = Created::default();
         let mut replies = Vec::with_capacity(commands.len());
-        for (Envelope { command, opaque, children, reply }, answer) in commands.into_iter().zip(answers) {
+        for (Envelope { command, opaque, children, beside, reply }, answer) in commands.into_iter().zip(answers) {
             let answer = answer.map_err(Refusal::Rejected);
             if answer.is_ok() {
                 created.note(command, opaque, children);
+                if let Beside::Made(rows) = beside {
+                    created.beside.extend(rows);
+                }
             }
             replies.extend(reply.map(|reply| (reply, answer)));
         }
@@ -321,6 +360,21 @@ impl Loop {
         }
     }
 
+    /// Makes the rows beside the command's own, which later ones of the turn find. A command whose
+    /// rows are refused is answered and goes no further.
+    fn accompany(&self, envelope: Envelope, changed: &mut Changed) -> Option<Envelope> {
+        let Beside::By(change) = envelope.beside else { return Some(envelope) };
+        match self.changed("the rows beside a command", change, changed) {
+            Ok(rows) => Some(Envelope { beside: Beside::Made(rows), ..envelope }),
+            Err(refusal) => {
+                if let Some(reply) = envelope.reply {
+                    let _ = reply.send(Err(refusal));
+                }
+                None
+            }
+        }
+    }
+
     /// Makes events durable, and with them what they change in the rows: whole rows of the jobs
     /// that are new, with what the core does not know of them.
     fn append(&mut self, turn: &Turn, mut created: Created) -> Result<(), StoreError> {
@@ -334,6 +388,7 @@ impl Loop {
             rows.push(change(tuning_progress(name, view), created.tunings.remove(name), view.created.0, None));
         }
         rows.extend(tunings::records(turn));
+        rows.append(&mut created.beside);
         let events = turn.events.iter().map(Event::encode).collect();
         let version = self.journal.append(&Batch { events, rows })?;
         self.changed.send_replace(version);

@@ -241,11 +241,12 @@ impl Front {
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
         let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
+        self.api.permit(&call, &key.holder).await?;
         let answer = read(call)?;
         if self.strict {
             no_effect::refuse(&without_effect)?;
         }
-        let reply = self.api.answer(operation, answer, &Caller { user_agent, holder: key.holder }).await?;
+        let reply = self.api.answer(answer, &Caller { user_agent, holder: key.holder }).await?;
         Ok((operation, reply, without_effect))
     }
 }

@@ -15,8 +15,8 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, Image, Images, NetworkOptions, attempts::Plan, channels::Trees, clock::now_ms, options::image_of,
-    requests, warm,
+    Builtin, Image, Images, NetworkOptions, api::component_of, attempts::Plan, channels::Trees, clock::now_ms,
+    options::image_of, requests, warm,
 };
 
 /// What plans are made from.
@@ -185,8 +185,8 @@ impl Plans {
             job: request.name.clone().into(),
             attempt: attempt.clone(),
             streams: hosts.iter().map(|host| format!("{}/{host}-{epoch}", request.name)).collect(),
-            reads: reads(request),
-            writes: writes(request),
+            reads: [reads(request), files_of_runs(request, &self.region, &self.account)].concat(),
+            writes: [writes(request), files_of_runs(request, &self.region, &self.account)].concat(),
             isolated: request.enable_network_isolation,
             checkpoints: request.checkpoint.as_ref().map(|config| folder(&config.uri)),
             intermediate: mirrored.as_ref().map(folder),
@@ -303,6 +303,16 @@ fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
     request.channels.iter().map(|channel| place(&channel.uri)).chain(source.map(place)).chain(checkpoints).collect()
 }
 
+/// Where SDK v2's `Run` stores files of the job's run and of the job's own trial component: a folder
+/// of the default bucket, unless the program gives another one.
+fn files_of_runs(request: &CreateTrainingJob, region: &str, account: &str) -> Vec<(String, String)> {
+    let Some(config) = &request.experiment else { return Vec::new() };
+    let components = [config.run_name.as_ref().map(|run| run.to_lowercase()), Some(component_of(&request.name))];
+    let bucket = format!("sagemaker-{region}-{account}");
+    let folder = |component| (bucket.clone(), format!("trial-component-artifacts/{component}/"));
+    components.into_iter().flatten().map(folder).collect()
+}
+
 /// The metric that a tuning job looks at, in the request of its trial.
 fn objective(request: &CreateTrainingJob) -> Option<String> {
     request.hyperparameters.get(OBJECTIVE_HYPERPARAMETER).cloned()
@@ -393,6 +403,15 @@ mod tests {
         );
         assert_eq!(pairs(writes(&request)), ["bkt out/job/output/", "kept here/", "mid job/output/intermediate/"]);
         let least = self::request(&json!({}));
+        assert_eq!(files_of_runs(&least, "us-east-1", "123456789012"), []);
+        let of_run = self::request(&json!({"ExperimentConfig": {"RunName": "Forest-Run"}}));
+        assert_eq!(
+            pairs(files_of_runs(&of_run, "us-east-1", "123456789012")),
+            [
+                "sagemaker-us-east-1-123456789012 trial-component-artifacts/forest-run/",
+                "sagemaker-us-east-1-123456789012 trial-component-artifacts/job-aws-training-job/"
+            ]
+        );
         assert_eq!((pairs(reads(&least)), pairs(writes(&least))), (Vec::new(), vec!["bkt out/job/output/".to_owned()]));
     }
 

@@ -21,19 +21,22 @@ use shoal_store::{
 };
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
+use crate::api::{TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
 use document::{Document, Key, Property, Texts, Writer};
+
+const EXPERIMENT: ResourceKind = ResourceKind::new("experiment");
+const TRIAL: ResourceKind = ResourceKind::new("experiment-trial");
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
 
 /// The indexes of all kinds that can be searched.
-pub(crate) struct Indexes([Arc<SearchIndex>; 2]);
+pub(crate) struct Indexes([Arc<SearchIndex>; 5]);
 
 impl Indexes {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(
-            [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB].map(|kind| Arc::new(SearchIndex::new(kind))),
-        ))
+        let kinds = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB, EXPERIMENT, TRIAL, TRIAL_COMPONENT];
+        Arc::new(Self(kinds.map(|kind| Arc::new(SearchIndex::new(kind)))))
     }
 
     /// The index of a kind; `None` if it cannot be searched.
@@ -46,7 +49,18 @@ impl Indexes {
         Box::new(Watched { journal, indexes: self.clone() })
     }
 
-    fn note(&self, kind: ResourceKind, name: &str) {
+    /// Notes that a row has changed, or something else that a document is made of.
+    pub(crate) fn note(&self, kind: ResourceKind, name: &str) {
+        match kind {
+            // A job's component shows the job.
+            ResourceKind::TRAINING_JOB => self.note(TRIAL_COMPONENT, &component_of(name)),
+            TRIAL_LINK => {
+                let (component, trial) = ends_of_trial_link(name);
+                self.note(TRIAL_COMPONENT, component);
+                self.note(TRIAL, trial);
+            }
+            _ => {}
+        }
         if let Some(index) = self.of(kind)
             && let Stale::Some(names) = &mut *index.stale()
         {

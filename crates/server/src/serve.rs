@@ -319,7 +319,7 @@ impl Server {
             records: records.clone(),
             looks,
             search,
-            plain: Registry::new(core.clone(), rows.clone(), identity.clone()),
+            plain: Registry::new(core.clone(), rows.clone(), telemetry.clone(), identity.clone()),
             admission: Arc::new(admission),
             attempts: attempts.clone(),
             visits,

@@ -21,6 +21,7 @@ pub fn check_journal(fresh: &dyn Fn() -> Reopen) {
     resources::kinds_do_not_share_names(&fresh());
     resources::lists_are_filtered_ordered_and_paged(&fresh());
     resources::names_are_found_in_either_case(&fresh());
+    resources::names_at_the_ends_of_links_are_listed(&fresh());
     resources::jobs_without_a_spec_are_found(&fresh());
     resources::cursors_survive_their_text_form(&fresh());
     trials::trials_are_listed_with_their_jobs(&fresh());

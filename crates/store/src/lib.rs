@@ -51,6 +51,7 @@ mod sqlite;
 mod sqlite_journal;
 mod sqlite_resources;
 mod sqlite_trials;
+mod summaries;
 mod system_metrics;
 mod system_tables;
 mod telemetry;
@@ -94,7 +95,8 @@ pub use objects::Objects;
 pub use points::{MetricPoint, Point, Sample};
 pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
 pub use resources::{
-    Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
+    Cursor, Key, KeyTest, LinkEnd, Linked, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow,
+    ResourceSort, SortOrder,
 };
 pub use retention::Bounds;
 pub use roll_ups::{HostSeries, Stretch, Stretches};
@@ -102,6 +104,7 @@ pub use rows::{CheckpointRow, Rows};
 pub use series::SeriesQuery;
 pub use series_growth::{SeriesGrowth, SeriesPosition};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
+pub use summaries::Summary;
 pub use system_metrics::{HostSystemMetrics, ProfiledMinute, ProfiledSamples, SystemNow, SystemQuery};
 pub use system_tables::{SystemColumn, SystemPoint, SystemRow, SystemTable};
 pub use telemetry::Telemetry;

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::{
-    Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
-    StoreError,
+    Cursor, Key, KeyTest, Linked, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort,
+    SortOrder, StoreError,
 };
 
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Resources {
     pub(crate) fn list(&self, filter: &ResourceFilter) -> Result<Page, StoreError> {
         let start = filter.after.as_ref().map(|cursor| Position::at(cursor, filter.sort)).transpose()?;
         let is_listed = |row: &&ResourceRow| {
-            matches(filter, row) && filter.sort.key_index().is_none_or(|index| row.keys[index].is_some())
+            self.matches(filter, row) && filter.sort.key_index().is_none_or(|index| row.keys[index].is_some())
         };
         let mut rows: Vec<_> =
             self.0.values().filter(is_listed).map(|row| (Position::of(row, filter.sort), row)).collect();
@@ -92,9 +92,20 @@ impl Resources {
     }
 
     pub(crate) fn count(&self, filter: &ResourceFilter) -> u64 {
-        self.0.values().filter(|row| matches(filter, row)).count() as u64
+        self.0.values().filter(|row| self.matches(filter, row)).count() as u64
+    }
+
+    fn matches(&self, filter: &ResourceFilter, row: &ResourceRow) -> bool {
+        let has_row = |linked: &Linked| {
+            let links = self.0.values().filter(|link| link.kind == linked.links);
+            let mut selected = links.filter(|link| linked.by.of(link) == Some(&*linked.is));
+            selected.any(|link| linked.names.of(link) == Some(&*row.name))
+        };
+        matches(filter, row) && filter.linked.as_ref().is_none_or(has_row)
     }
 }
+
+/// Whether a row matches the conditions that are on it alone.
 
 fn matches(filter: &ResourceFilter, row: &ResourceRow) -> bool {
     let passes = |(test, key): (&Option<KeyTest>, &Option<Key>)| match (test, key) {

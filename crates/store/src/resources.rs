@@ -156,6 +156,8 @@ pub struct ResourceFilter {
     pub status: Option<String>,
     /// The parent is this.
     pub parent: Option<String>,
+    /// The name is among those that links have at one end.
+    pub linked: Option<Linked>,
     /// Of each key, what it is compared with. A row without the key does not match.
     pub keys: [Option<KeyTest>; 2],
     /// Created later than this.
@@ -186,6 +188,7 @@ impl ResourceFilter {
             name_resembles: None,
             status: None,
             parent: None,
+            linked: None,
             keys: [None, None],
             created_after_ms: None,
             created_before_ms: None,
@@ -195,6 +198,51 @@ impl ResourceFilter {
             order: SortOrder::Ascending,
             after: None,
             limit: 100,
+        }
+    }
+}
+
+/// The rows that links of one kind have at one end, selected by another end. A link is a row whose
+/// parent and keys are names of other rows.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Linked {
+    /// Kind of the links.
+    pub links: ResourceKind,
+    /// The end that selects links.
+    pub by: LinkEnd,
+    /// What that end is.
+    pub is: String,
+    /// The end that has the names.
+    pub names: LinkEnd,
+}
+
+/// A place of a link that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub enum LinkEnd {
+    /// `parent`.
+    Parent,
+    /// `keys[0]`.
+    FirstKey,
+    /// `keys[1]`.
+    SecondKey,
+}
+
+impl LinkEnd {
+    /// The name that a link has at this end.
+    pub fn of(self, link: &ResourceRow) -> Option<&str> {
+        match self {
+            Self::Parent => link.parent.as_deref(),
+            Self::FirstKey => link.keys[0].as_ref().and_then(Key::text),
+            Self::SecondKey => link.keys[1].as_ref().and_then(Key::text),
+        }
+    }
+
+    /// Restricts a filter to the links that have this name at this end.
+    pub fn select(self, filter: &mut ResourceFilter, name: &str) {
+        match self {
+            Self::Parent => filter.parent = Some(name.to_owned()),
+            Self::FirstKey => filter.keys[0] = Some(KeyTest::Is(name.into())),
+            Self::SecondKey => filter.keys[1] = Some(KeyTest::Is(name.into())),
         }
     }
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::points::value;
 use crate::roll_ups::forget_until;
-use crate::{Point, StoreError, Telemetry};
+use crate::{Point, StoreError, Telemetry, summaries};
 
 /// Points that one transaction deletes.
 const DELETED_POINTS: usize = 20_000;
@@ -28,7 +28,8 @@ pub struct SeriesQuery {
 }
 
 impl Telemetry {
-    /// Names of series that have points, as (job, metric), in that order.
+    /// Names of training jobs' series that have points, as (job, metric), in that order. A name with
+    /// a slash is no training job's.
     ///
     /// # Errors
     /// The storage's.
@@ -36,7 +37,7 @@ impl Telemetry {
         let (job, metric) = query.after.as_ref().map(|(job, metric)| (job.as_str(), metric.as_str())).unzip();
         self.database.read(|connection| {
             let sql = "SELECT job, metric FROM series
-                WHERE (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR metric = ?2) AND (?3 IS NULL OR (job, metric) > (?3, \
+                WHERE instr(job, '/') = 0 AND (?1 IS NULL OR job = ?1) AND (?2 IS NULL OR metric = ?2) AND (?3 IS NULL OR (job, metric) > (?3, \
                        ?4))
                 AND (?5 IS NULL OR (SELECT max(at_ms) FROM point WHERE series = series.id) >= ?5) ORDER BY job, metric \
                        LIMIT ?6";
@@ -193,7 +194,7 @@ impl Telemetry {
         self.database.write(|tx| {
             let delete = "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM point WHERE series = ?1)";
             tx.prepare_cached(delete)?.execute([series])?;
-            Ok(())
+            summaries::forget(tx, series)
         })
     }
 }
@@ -227,6 +228,7 @@ mod tests {
         telemetry.append_points("j", &[point("loss", 5, 2.0), point("loss", 3, 1.0), point("auc", 3, 9.0)]).unwrap();
         telemetry.append_points("j", &[point("loss", 5, 3.0), point("loss", 8, f64::NAN)]).unwrap();
         telemetry.append_points("k", &[point("loss", 5, 7.0)]).unwrap();
+        telemetry.append_points("other-kind/j", &[point("loss", 5, 7.0)]).unwrap();
         let values = |from, to| {
             telemetry.read_points("j", "loss", from, to).unwrap().iter().map(|p| p.value).collect::<Vec<_>>()
         };

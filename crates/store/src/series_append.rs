@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 
 use crate::point_quota::fitting;
 use crate::roll_ups::forget_after;
+use crate::summaries::summarise;
 use crate::{MetricPoint, StoreError, Telemetry};
 
 impl Telemetry {
@@ -73,9 +74,10 @@ pub(crate) fn insert_points<'a>(
             forget_after(connection, series, earliest)?;
         }
         let first = last + 1 - points.len() as u64;
-        for (position, point) in (first..).zip(points) {
+        for (position, point) in (first..).zip(&points) {
             insert.execute(params![series, point.at_ms, position, point.value, host])?;
         }
+        summarise(connection, series, &points)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::{
-    Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
+    Key, KeyTest, LinkEnd, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
     StoreError,
 };
 
@@ -255,6 +255,17 @@ impl Conditions {
                 all.require(condition, [text.clone().into()]);
             }
         }
+        if let Some(linked) = &filter.linked {
+            let [by, names] = [linked.by, linked.names].map(column);
+            // The keys' indexes apply to statements that repeat their condition.
+            all.require(
+                format!(
+                    "name IN (SELECT {names} FROM resource WHERE kind = ? AND kind <> 'training-job' AND {by} = ? AND \
+                     {names} IS NOT NULL)"
+                ),
+                [linked.links.name().to_owned().into(), linked.is.clone().into()],
+            );
+        }
         for (column, test) in ["key_1", "key_2"].iter().zip(&filter.keys) {
             match test {
                 None => {}
@@ -283,6 +294,14 @@ impl Conditions {
         if kind != ResourceKind::TRAINING_JOB {
             self.require("kind <> 'training-job'", []);
         }
+    }
+}
+
+fn column(end: LinkEnd) -> &'static str {
+    match end {
+        LinkEnd::Parent => "parent",
+        LinkEnd::FirstKey => "key_1",
+        LinkEnd::SecondKey => "key_2",
     }
 }
 

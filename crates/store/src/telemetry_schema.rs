@@ -1,6 +1,6 @@
 //! The tables of `telemetry.db`, by format.
 
-use crate::sqlite::Schema;
+use crate::{sqlite::Schema, summaries};
 
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
@@ -85,6 +85,7 @@ pub(crate) const SCHEMA: Schema = Schema {
     CREATE INDEX system_minute_to_shorten ON system_minute (minute) WHERE is_short = 0;
     CREATE INDEX system_minute_to_export ON system_minute (minute) WHERE to_export = 1;
     ",
+        summaries::TABLE,
     ],
     gives_back_space: true,
 };

@@ -9,11 +9,11 @@ use std::path::Path;
 use rusqlite::Connection;
 use shoal_store::{
     Bounds, DataDir, Journal, LogDirection, LogLines, LogQuery, Objects, PutCondition, ResourceFilter, ResourceKind,
-    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Telemetry, TrialFilter,
+    ResourceRow, ResourceSort, Rows, SqliteJournal, SqliteRows, StoreError, Summary, Telemetry, TrialFilter,
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 7)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 8)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -289,6 +289,27 @@ fn format_7_of_telemetry_is_read() {
     let minute = telemetry.profiled_minutes(9).unwrap().remove(0);
     let rows = &telemetry.profiled_samples(&minute).unwrap().tables[0].rows;
     assert_eq!(rows.iter().map(|row| (row.at_ms, row.values[0])).collect::<Vec<_>>(), [(1_700_000_042_000, 100.5)]);
+}
+
+/// Series of before format 8 get the summaries that they would have had.
+#[test]
+fn formats_6_to_8_of_telemetry_have_summaries() {
+    for format in [6, 7, 8] {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("telemetry.db");
+        Connection::open(&path).unwrap().execute_batch(&golden("telemetry", format)).unwrap();
+        let expected = Summary {
+            metric: "train:rmse".to_owned(),
+            points: 2,
+            low: 0.25,
+            high: 0.5,
+            mean: 0.375,
+            deviation: 0.125,
+            last: 0.25,
+            last_ms: 1_700_000_000_600,
+        };
+        assert_eq!(Telemetry::open(&path).unwrap().summaries("titanic").unwrap(), [expected], "format {format}");
+    }
 }
 
 /// Lines of the first layout are read where they are, and moved by and by.

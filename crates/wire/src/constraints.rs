@@ -111,6 +111,21 @@ pub(crate) fn training_job() -> &'static Shape {
     &sagemaker::TRAINING_JOB
 }
 
+/// What an experiment is to `Search`.
+pub(crate) fn experiment() -> &'static Shape {
+    &sagemaker::EXPERIMENT
+}
+
+/// What a trial is to `Search`.
+pub(crate) fn trial() -> &'static Shape {
+    &sagemaker::TRIAL
+}
+
+/// What a trial component is to `Search`.
+pub(crate) fn trial_component() -> &'static Shape {
+    &sagemaker::TRIAL_COMPONENT
+}
+
 /// What a tuning job is to `Search`.
 pub(crate) fn tuning_job() -> &'static Shape {
     &sagemaker::HYPER_PARAMETER_TUNING_JOB_SEARCH_ENTITY

@@ -81,9 +81,9 @@ pub use study::{
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
-    FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob, Output,
-    OutputCompression, Profiler, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus, S3DataType,
-    Script, SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary,
+    ExperimentConfig, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,
+    Output, OutputCompression, Profiler, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus,
+    S3DataType, Script, SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary,
     UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};

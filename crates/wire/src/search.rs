@@ -1,5 +1,5 @@
-//! `Search`: conditions over the properties of training and tuning jobs, typed and checked; whoever
-//! has the records evaluates them.
+//! `Search`: conditions over the properties of jobs and of what experiments consist of, typed and
+//! checked; the holder of the records evaluates them.
 
 mod properties;
 
@@ -42,7 +42,13 @@ pub enum SearchResource {
     TrainingJob,
     /// Hyperparameter tuning jobs.
     TuningJob,
-    /// What Shoal has none of: experiments, models and the like.
+    /// Experiments.
+    Experiment,
+    /// Trials of experiments.
+    Trial,
+    /// Trial components: runs, and those of training jobs.
+    TrialComponent,
+    /// What Shoal has none of: endpoints, pipelines and the like.
     Other,
 }
 
@@ -51,6 +57,9 @@ impl SearchResource {
         match name {
             "TrainingJob" => Self::TrainingJob,
             "HyperParameterTuningJob" => Self::TuningJob,
+            "Experiment" => Self::Experiment,
+            "ExperimentTrial" => Self::Trial,
+            "ExperimentTrialComponent" => Self::TrialComponent,
             _ => Self::Other,
         }
     }
@@ -59,6 +68,9 @@ impl SearchResource {
     fn member(self) -> &'static str {
         match self {
             Self::TuningJob => "HyperParameterTuningJob",
+            Self::Experiment => "Experiment",
+            Self::Trial => "Trial",
+            Self::TrialComponent => "TrialComponent",
             Self::TrainingJob | Self::Other => "TrainingJob",
         }
     }
@@ -66,6 +78,9 @@ impl SearchResource {
     fn plural(self) -> &'static str {
         match self {
             Self::TuningJob => "tuning jobs",
+            Self::Experiment => "experiments",
+            Self::Trial => "trials",
+            Self::TrialComponent => "trial components",
             Self::TrainingJob | Self::Other => "training jobs",
         }
     }
@@ -74,8 +89,17 @@ impl SearchResource {
     fn shape(self) -> &'static Shape {
         match self {
             Self::TuningJob => constraints::tuning_job(),
+            Self::Experiment => constraints::experiment(),
+            Self::Trial => constraints::trial(),
+            Self::TrialComponent => constraints::trial_component(),
             Self::TrainingJob | Self::Other => constraints::training_job(),
         }
+    }
+
+    /// The path of a property as records have it. AWS's examples write `metrics.loss.min` of trial
+    /// components, and `Metrics.loss.Min`.
+    fn path(self, given: String) -> String {
+        if self == Self::TrialComponent { properties::of_component(self.shape(), &given) } else { given }
     }
 }
 
@@ -256,15 +280,15 @@ impl Input for Search {
 impl SearchRequest {
     /// Checks only conditions on resources that exist here.
     fn check(self) -> Result<Search, Error> {
+        let resource = SearchResource::of(&self.resource);
         let mut search = Search {
-            resource: SearchResource::of(&self.resource),
+            resource,
             condition: Condition::All(Vec::new()),
-            sort_by: self.sort_by.unwrap_or_else(|| "LastModifiedTime".to_owned()),
+            sort_by: resource.path(self.sort_by.unwrap_or_else(|| "LastModifiedTime".to_owned())),
             sort_order: self.sort_order.unwrap_or(SortOrder::Descending),
             next_token: self.next_token,
             max_results: self.max_results.unwrap_or(DEFAULT_RESULTS),
         };
-        let resource = search.resource;
         if resource == SearchResource::Other {
             return Ok(search);
         }
@@ -367,7 +391,7 @@ impl VisibilityCondition {
 impl Filter {
     fn check(self, path: &str, count: &mut Count) -> Result<(String, Test), Error> {
         count.part()?;
-        let name = self.name;
+        let name = count.resource.path(self.name);
         let Some(kind) = properties::kind(count.resource.shape(), &name) else {
             let plural = count.resource.plural();
             return refuse(&format!("{path}.name"), &format!("{plural} have no property '{name}' to search by"));

@@ -91,6 +91,9 @@ pub struct CreateTrainingJob {
     /// `ProfilerConfig`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiler: Option<Profiler>,
+    /// `ExperimentConfig`: where its trial component goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<ExperimentConfig>,
     /// The whole request without null and unknown members, for the echo of Describe.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub raw: Map<String, Value>,
@@ -115,6 +118,20 @@ impl Profiler {
     pub fn active_output(&self) -> Option<&S3Uri> {
         self.output.as_ref().filter(|_| !self.is_disabled)
     }
+}
+
+/// `ExperimentConfig`: the experiment, trial and run that a job belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ExperimentConfig {
+    /// An experiment that exists.
+    pub experiment_name: Option<String>,
+    /// The trial of the job's component; one is made if it is missing.
+    pub trial_name: Option<String>,
+    /// Display name of the job's component.
+    pub trial_component_display_name: Option<String>,
+    /// The trial component of a run, to which the job may add.
+    pub run_name: Option<String>,
 }
 
 /// A script that a training job brings (script mode).

@@ -4,8 +4,8 @@ use serde_json::Value;
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
-use super::{Api, Records, blocking, resources::found, token, training, tuning};
-use crate::{admission::internal, search::Place};
+use super::{Api, Records, blocking, resource_types, resources::found, token, training, tuning};
+use crate::{admission::internal, key_ring::Holder, search::Place};
 
 type Record = fn(&Records, &ResourceRow) -> Result<Value, Error>;
 
@@ -37,17 +37,28 @@ impl Searchable {
                 record: tuning::record,
                 follows_rows: false,
             }),
+            SearchResource::Experiment => Some(plain("experiment", resource_types::experiment_record)),
+            SearchResource::Trial => Some(plain("experiment-trial", resource_types::trial_record)),
+            SearchResource::TrialComponent => Some(Self {
+                document: resource_types::trial_component_document,
+                ..plain("experiment-trial-component", resource_types::trial_component_record)
+            }),
             SearchResource::Other => None,
         }
     }
 }
 
+/// A kind whose documents are what is returned.
+fn plain(kind: &'static str, record: Record) -> Searchable {
+    Searchable { kind: ResourceKind::new(kind), document: record, record, follows_rows: true }
+}
+
 impl Api {
-    pub(super) async fn search(&self, search: Search) -> Result<Reply, Error> {
+    pub(super) async fn search(&self, search: Search, holder: &Holder) -> Result<Reply, Error> {
         let resource = search.resource;
         let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));
         let Some((index, Searchable { kind, document, record, follows_rows })) = searched else {
-            // Clients ask for experiments and the like and rely on an answer that holds none.
+            // Clients ask for endpoints and the like and rely on an answer that holds none.
             return Ok(Reply::search(resource, Vec::new(), None, 0));
         };
         let question = token::question(&(resource, &search.condition, &search.sort_by, search.sort_order))?;
@@ -57,6 +68,7 @@ impl Api {
         };
         let limit = usize::try_from(search.max_results).unwrap_or(usize::MAX);
         let records = self.records.clone();
+        let is_job = matches!(holder, Holder::Attempt { .. });
         blocking(move || {
             if !follows_rows {
                 index.expire();
@@ -67,7 +79,12 @@ impl Api {
             for name in &page.names {
                 // One that was deleted since is not found any more.
                 if let Some(row) = found(&*records.rows, kind, name)? {
-                    found_records.push(record(&records, &row)?);
+                    let mut record = record(&records, &row)?;
+                    // A job's keys do not open other jobs.
+                    if is_job && let Some(record) = record.as_object_mut() {
+                        record.shift_remove("SourceDetail");
+                    }
+                    found_records.push(record);
                 }
             }
             let next_token = page.next.map(|place| token::seal(&question, &place.to_string()));

@@ -7,7 +7,7 @@ use http::Request;
 use serde_json::{Value, json};
 use shoal_plane::{JobStatus, SecondaryStatus, TuningView};
 use shoal_store::{Attributes, LogLines, MetricPoint, ResourceKind, ResourceRow, WarmPoolRow};
-use shoal_wire::{CreateTrainingJob, Protocol, Stored as _, arn, operations, parse, respond};
+use shoal_wire::{CreateTrainingJob, ErrorCode, Protocol, Stored as _, arn, operations, parse, respond};
 
 use super::*;
 use crate::{clock::now_ms, serve::tests::Unconnected, sessions::Session};
@@ -30,8 +30,9 @@ impl Unconnected {
         }
         let head = request.body(()).unwrap().into_parts().0;
         let call = parse(operation.service, &head, input.to_string().as_bytes())?;
+        self.api.permit(&call, &holder).await?;
         let caller = Caller { user_agent: String::new(), holder };
-        let reply = self.api.answer(operation, read(call)?, &caller).await?;
+        let reply = self.api.answer(read(call)?, &caller).await?;
         let body = respond(operation, &reply, Protocol::Json, "id").into_body();
         Ok(if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })
     }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::{
     Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
+    resource_types::{Lookup, NewJob, freeze, with_job},
     resources::{found, missing},
     rule_statuses,
 };
@@ -25,7 +26,7 @@ use crate::{
     admission::internal,
     artifacts,
     clock::now_ms,
-    core::{Opaque, Refusal, secondary_status},
+    core::{Opaque, Present, Refusal, secondary_status},
     gang_spec::gang_spec,
     hex::random_hex,
     requests,
@@ -67,8 +68,16 @@ impl Api {
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let spec = gang_spec(&request, self.grace_s);
         let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
+        let job = NewJob { name: request.name.clone(), arn: arn.clone(), uid: uid.clone() };
         let command = Command::CreateTrainingJob { name: request.name.into(), uid, spec, name_taken };
-        self.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
+        let created = match request.experiment {
+            None => self.core.ask(command, Some(opaque)).await,
+            Some(config) => {
+                let beside = move |present: &Present<'_>| with_job(present, &config, &job);
+                self.core.ask_beside(command, opaque, beside).await
+            }
+        };
+        created.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::training_job_arn(&arn))
     }
 
@@ -209,6 +218,7 @@ impl Api {
         let _alone = self.deletion.lock().await;
         let row = self.row(&name).await?;
         deletable(&row)?;
+        self.keep_component(&name).await?;
         // The row goes last: a deletion that a crash cut short can be asked for again.
         let (telemetry, job) = (self.telemetry.clone(), name.clone());
         self.writing(move || {
@@ -222,6 +232,22 @@ impl Api {
         let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
         self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
+    }
+
+    /// A trial component stays when its job is deleted, as it was shown last.
+    async fn keep_component(&self, job: &str) -> Result<(), Error> {
+        let (records, job) = (self.records.clone(), job.to_owned());
+        let lookup = move || freeze(Lookup { rows: &*records.rows, telemetry: &records.telemetry }, &job);
+        let Some(row) = blocking(lookup).await? else { return Ok(()) };
+        let (kind, name) = (row.kind, row.name.clone());
+        // What was changed since stays as it is.
+        let keep = move |present: Option<ResourceRow>| match present {
+            Some(present) if present.modified_ms <= row.modified_ms => {
+                Ok(Some(ResourceRow { tags: present.tags, ..row }))
+            }
+            other => Ok(other),
+        };
+        self.core.edit(kind, &name, keep).await.map_err(|refusal| refused(&refusal))
     }
 
     async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {
@@ -325,7 +351,7 @@ fn grace_text(grace_s: u32, now_ms: u64) -> String {
     format!("its program has {grace_s} s, until {hour:02}:{minute:02}:{second:02}Z, to end by itself; then SIGKILL")
 }
 
-pub(super) fn view(row: &ResourceRow) -> Result<JobView, Error> {
+pub(crate) fn view(row: &ResourceRow) -> Result<JobView, Error> {
     serde_json::from_slice(&row.view).map_err(|error| internal(&error))
 }
 
@@ -338,7 +364,10 @@ fn output_of(raw: &Map<String, Value>) -> Option<Output> {
 }
 
 /// The request as it is kept, and what became of it.
-fn describe(row: &ResourceRow, view: &JobView) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
+pub(super) fn describe(
+    row: &ResourceRow,
+    view: &JobView,
+) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     // One of an earlier version that this one refuses is echoed all the same.
     let (output, debugger) = match stored_description(&row.spec) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use shoal_plane::{Child, Command, JobName, TuningName};
+use shoal_store::RowChange;
 use shoal_wire::Stored;
 
 /// The part of a new job's row that the core does not know: a training job's or a tuning job's.
@@ -41,6 +42,8 @@ pub(super) struct Created {
     pub(super) jobs: HashMap<JobName, Opaque>,
     /// Tuning jobs by name.
     pub(super) tunings: HashMap<TuningName, Opaque>,
+    /// Rows beside those of jobs.
+    pub(super) beside: Vec<RowChange>,
     /// What was tuned, by training job.
     pub(super) tuned: HashMap<JobName, Vec<u8>>,
 }

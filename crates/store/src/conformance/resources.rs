@@ -2,8 +2,8 @@
 
 use super::Reopen;
 use crate::{
-    Batch, Journal, Key, KeyTest, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, RowChange,
-    Rows, SortOrder, StoreError,
+    Batch, Journal, Key, KeyTest, LinkEnd, Linked, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow,
+    ResourceSort, RowChange, Rows, SortOrder, StoreError,
 };
 
 /// A kind that the storage knows nothing of.
@@ -209,6 +209,41 @@ pub(super) fn names_are_found_in_either_case(reopen: &Reopen) {
     change(&mut *journal, ["c", "a", "ab", "B", "b"].map(|name| put(&ResourceRow::new(KIND, name))));
     for (name, expected) in [("A", "a"), ("b", "B b"), ("AB", "ab"), ("", ""), ("a%", "")] {
         assert_eq!(rows.names(KIND, name).expect("names").join(" "), expected, "{name}");
+    }
+}
+
+pub(super) fn names_at_the_ends_of_links_are_listed(reopen: &Reopen) {
+    let (mut journal, rows) = reopen();
+    let links = ResourceKind::new("link-of-a-test");
+    let named = |(name, created_ms)| put(&ResourceRow { created_ms, ..ResourceRow::new(KIND, name) });
+    let link = |(parent, first, second): (&str, &str, Option<&str>)| {
+        let name = format!("{parent}/{first}");
+        let keys = [Some(first.into()), second.map(Key::from)];
+        put(&ResourceRow { parent: Some(parent.to_owned()), keys, ..ResourceRow::new(links, &name) })
+    };
+    change(&mut *journal, [("a", 3), ("b", 2), ("c", 1)].map(named));
+    change(
+        &mut *journal,
+        [("x", "a", Some("e")), ("x", "b", Some("e")), ("y", "b", None), ("y", "gone", Some("e"))].map(link),
+    );
+    let linked = |by, is: &str, names| Linked { links, by, is: is.to_owned(), names };
+    let (parent, first, second) = (LinkEnd::Parent, LinkEnd::FirstKey, LinkEnd::SecondKey);
+    for (linked, expected) in [
+        (linked(parent, "x", first), "b a"),
+        (linked(parent, "y", first), "b"),
+        (linked(second, "e", first), "b a"),
+        (linked(first, "b", parent), ""),
+        (linked(parent, "z", first), ""),
+    ] {
+        let filter = ResourceFilter { linked: Some(linked.clone()), ..ResourceFilter::new(KIND) };
+        assert_eq!(rows.count(&filter).expect("count"), expected.split_whitespace().count() as u64, "{linked:?}");
+        for limit in 1..=3 {
+            assert_eq!(listed(&*rows, &ResourceFilter { limit, ..filter.clone() }), expected, "{linked:?}");
+        }
+        let mut of_links = ResourceFilter::new(links);
+        linked.by.select(&mut of_links, &linked.is);
+        let found = rows.list(&of_links).expect("list").rows;
+        assert!(found.iter().all(|link| linked.by.of(link) == Some(&*linked.is)), "{linked:?}");
     }
 }
 

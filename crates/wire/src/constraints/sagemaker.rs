@@ -11,12 +11,57 @@ use crate::{
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         service: Service::SageMaker,
+        name: "AddAssociation",
+        target: "SageMaker.AddAssociation",
+        http: ("POST", "/"),
+        input: Some(&ADD_ASSOCIATION_REQUEST),
+        output: Some(&[("SourceArn", &[]), ("DestinationArn", &[])]),
+        errors: &["ResourceNotFound", "ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "AddTags",
         target: "SageMaker.AddTags",
         http: ("POST", "/"),
         input: Some(&ADD_TAGS_INPUT),
         output: Some(&[("Tags", &["Key", "Value"])]),
         errors: &[],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "AssociateTrialComponent",
+        target: "SageMaker.AssociateTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&ASSOCIATE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[("TrialComponentArn", &[]), ("TrialArn", &[])]),
+        errors: &["ResourceNotFound", "ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateAction",
+        target: "SageMaker.CreateAction",
+        http: ("POST", "/"),
+        input: Some(&CREATE_ACTION_REQUEST),
+        output: Some(&[("ActionArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateArtifact",
+        target: "SageMaker.CreateArtifact",
+        http: ("POST", "/"),
+        input: Some(&CREATE_ARTIFACT_REQUEST),
+        output: Some(&[("ArtifactArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateContext",
+        target: "SageMaker.CreateContext",
+        http: ("POST", "/"),
+        input: Some(&CREATE_CONTEXT_REQUEST),
+        output: Some(&[("ContextArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
     },
     Operation {
         service: Service::SageMaker,
@@ -53,6 +98,60 @@ pub(super) static OPERATIONS: &[Operation] = &[
         input: Some(&CREATE_TRAINING_JOB_REQUEST),
         output: Some(&[("TrainingJobArn", &[])]),
         errors: &["ResourceNotFound", "ResourceInUse", "ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateTrial",
+        target: "SageMaker.CreateTrial",
+        http: ("POST", "/"),
+        input: Some(&CREATE_TRIAL_REQUEST),
+        output: Some(&[("TrialArn", &[])]),
+        errors: &["ResourceNotFound", "ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "CreateTrialComponent",
+        target: "SageMaker.CreateTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&CREATE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[("TrialComponentArn", &[])]),
+        errors: &["ResourceLimitExceeded"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteAction",
+        target: "SageMaker.DeleteAction",
+        http: ("POST", "/"),
+        input: Some(&DELETE_ACTION_REQUEST),
+        output: Some(&[("ActionArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteArtifact",
+        target: "SageMaker.DeleteArtifact",
+        http: ("POST", "/"),
+        input: Some(&DELETE_ARTIFACT_REQUEST),
+        output: Some(&[("ArtifactArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteAssociation",
+        target: "SageMaker.DeleteAssociation",
+        http: ("POST", "/"),
+        input: Some(&DELETE_ASSOCIATION_REQUEST),
+        output: Some(&[("SourceArn", &[]), ("DestinationArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteContext",
+        target: "SageMaker.DeleteContext",
+        http: ("POST", "/"),
+        input: Some(&DELETE_CONTEXT_REQUEST),
+        output: Some(&[("ContextArn", &[])]),
+        errors: &["ResourceNotFound"],
     },
     Operation {
         service: Service::SageMaker,
@@ -98,6 +197,89 @@ pub(super) static OPERATIONS: &[Operation] = &[
         input: Some(&DELETE_TRAINING_JOB_REQUEST),
         output: None,
         errors: &["ResourceNotFound", "ResourceInUse"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteTrial",
+        target: "SageMaker.DeleteTrial",
+        http: ("POST", "/"),
+        input: Some(&DELETE_TRIAL_REQUEST),
+        output: Some(&[("TrialArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DeleteTrialComponent",
+        target: "SageMaker.DeleteTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&DELETE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[("TrialComponentArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeAction",
+        target: "SageMaker.DescribeAction",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_ACTION_REQUEST),
+        output: Some(&[
+            ("ActionName", &[]),
+            ("ActionArn", &[]),
+            ("Source", &[]),
+            ("ActionType", &[]),
+            ("Description", &[]),
+            ("Status", &[]),
+            ("Properties", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+            ("MetadataProperties", &[]),
+            ("LineageGroupArn", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeArtifact",
+        target: "SageMaker.DescribeArtifact",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_ARTIFACT_REQUEST),
+        output: Some(&[
+            ("ArtifactName", &[]),
+            ("ArtifactArn", &[]),
+            ("Source", &[]),
+            ("ArtifactType", &[]),
+            ("Properties", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+            ("MetadataProperties", &[]),
+            ("LineageGroupArn", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeContext",
+        target: "SageMaker.DescribeContext",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_CONTEXT_REQUEST),
+        output: Some(&[
+            ("ContextName", &[]),
+            ("ContextArn", &[]),
+            ("Source", &[]),
+            ("ContextType", &[]),
+            ("Description", &[]),
+            ("Properties", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+            ("LineageGroupArn", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
     },
     Operation {
         service: Service::SageMaker,
@@ -317,6 +499,133 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "DescribeTrial",
+        target: "SageMaker.DescribeTrial",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_TRIAL_REQUEST),
+        output: Some(&[
+            ("TrialName", &[]),
+            ("TrialArn", &[]),
+            ("DisplayName", &[]),
+            ("ExperimentName", &[]),
+            ("Source", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+            ("MetadataProperties", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DescribeTrialComponent",
+        target: "SageMaker.DescribeTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[
+            ("TrialComponentName", &[]),
+            ("TrialComponentArn", &[]),
+            ("DisplayName", &[]),
+            ("Source", &[]),
+            ("Status", &[]),
+            ("StartTime", &[]),
+            ("EndTime", &[]),
+            ("CreationTime", &[]),
+            ("CreatedBy", &[]),
+            ("LastModifiedTime", &[]),
+            ("LastModifiedBy", &[]),
+            ("Parameters", &[]),
+            ("InputArtifacts", &[]),
+            ("OutputArtifacts", &[]),
+            ("MetadataProperties", &[]),
+            ("Metrics", &["MetricName", "SourceArn", "TimeStamp", "Max", "Min", "Last", "Count", "Avg", "StdDev"]),
+            ("LineageGroupArn", &[]),
+            ("Sources", &["SourceArn", "SourceType"]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "DisassociateTrialComponent",
+        target: "SageMaker.DisassociateTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&DISASSOCIATE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[("TrialComponentArn", &[]), ("TrialArn", &[])]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListActions",
+        target: "SageMaker.ListActions",
+        http: ("POST", "/"),
+        input: Some(&LIST_ACTIONS_REQUEST),
+        output: Some(&[
+            (
+                "ActionSummaries",
+                &["ActionArn", "ActionName", "Source", "ActionType", "Status", "CreationTime", "LastModifiedTime"],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListArtifacts",
+        target: "SageMaker.ListArtifacts",
+        http: ("POST", "/"),
+        input: Some(&LIST_ARTIFACTS_REQUEST),
+        output: Some(&[
+            (
+                "ArtifactSummaries",
+                &["ArtifactArn", "ArtifactName", "Source", "ArtifactType", "CreationTime", "LastModifiedTime"],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListAssociations",
+        target: "SageMaker.ListAssociations",
+        http: ("POST", "/"),
+        input: Some(&LIST_ASSOCIATIONS_REQUEST),
+        output: Some(&[
+            (
+                "AssociationSummaries",
+                &[
+                    "SourceArn",
+                    "DestinationArn",
+                    "SourceType",
+                    "DestinationType",
+                    "AssociationType",
+                    "SourceName",
+                    "DestinationName",
+                    "CreationTime",
+                    "CreatedBy",
+                ],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListContexts",
+        target: "SageMaker.ListContexts",
+        http: ("POST", "/"),
+        input: Some(&LIST_CONTEXTS_REQUEST),
+        output: Some(&[
+            (
+                "ContextSummaries",
+                &["ContextArn", "ContextName", "Source", "ContextType", "CreationTime", "LastModifiedTime"],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "ListExperiments",
         target: "SageMaker.ListExperiments",
         http: ("POST", "/"),
@@ -436,6 +745,61 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "ListTrialComponents",
+        target: "SageMaker.ListTrialComponents",
+        http: ("POST", "/"),
+        input: Some(&LIST_TRIAL_COMPONENTS_REQUEST),
+        output: Some(&[
+            (
+                "TrialComponentSummaries",
+                &[
+                    "TrialComponentName",
+                    "TrialComponentArn",
+                    "DisplayName",
+                    "TrialComponentSource",
+                    "Status",
+                    "StartTime",
+                    "EndTime",
+                    "CreationTime",
+                    "CreatedBy",
+                    "LastModifiedTime",
+                    "LastModifiedBy",
+                ],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "ListTrials",
+        target: "SageMaker.ListTrials",
+        http: ("POST", "/"),
+        input: Some(&LIST_TRIALS_REQUEST),
+        output: Some(&[
+            (
+                "TrialSummaries",
+                &["TrialArn", "TrialName", "DisplayName", "TrialSource", "CreationTime", "LastModifiedTime"],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "QueryLineage",
+        target: "SageMaker.QueryLineage",
+        http: ("POST", "/"),
+        input: Some(&QUERY_LINEAGE_REQUEST),
+        output: Some(&[
+            ("Vertices", &["Arn", "Type", "LineageType"]),
+            ("Edges", &["SourceArn", "DestinationArn", "AssociationType"]),
+            ("NextToken", &[]),
+        ]),
+        errors: &["ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "Search",
         target: "SageMaker.Search",
         http: ("POST", "/"),
@@ -489,6 +853,33 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::SageMaker,
+        name: "UpdateAction",
+        target: "SageMaker.UpdateAction",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_ACTION_REQUEST),
+        output: Some(&[("ActionArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "UpdateArtifact",
+        target: "SageMaker.UpdateArtifact",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_ARTIFACT_REQUEST),
+        output: Some(&[("ArtifactArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "UpdateContext",
+        target: "SageMaker.UpdateContext",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_CONTEXT_REQUEST),
+        output: Some(&[("ContextArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
         name: "UpdateExperiment",
         target: "SageMaker.UpdateExperiment",
         http: ("POST", "/"),
@@ -505,9 +896,43 @@ pub(super) static OPERATIONS: &[Operation] = &[
         output: Some(&[("TrainingJobArn", &[])]),
         errors: &["ResourceNotFound", "ResourceLimitExceeded"],
     },
+    Operation {
+        service: Service::SageMaker,
+        name: "UpdateTrial",
+        target: "SageMaker.UpdateTrial",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_TRIAL_REQUEST),
+        output: Some(&[("TrialArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
+    Operation {
+        service: Service::SageMaker,
+        name: "UpdateTrialComponent",
+        target: "SageMaker.UpdateTrialComponent",
+        http: ("POST", "/"),
+        input: Some(&UPDATE_TRIAL_COMPONENT_REQUEST),
+        output: Some(&[("TrialComponentArn", &[])]),
+        errors: &["ConflictException", "ResourceNotFound"],
+    },
 ];
 
+static ACCEPT: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
 static ACCEPT_EULA: Shape = Shape::Boolean;
+
+static ACTION_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: true, shape: &SOURCE_URI },
+    Member { name: "SourceType", required: false, shape: &STRING256 },
+    Member { name: "SourceId", required: false, shape: &STRING256 },
+]);
+
+static ACTION_STATUS: Shape = Shape::Enum(&["Unknown", "InProgress", "Completed", "Failed", "Stopping", "Stopped"]);
+
+static ADD_ASSOCIATION_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: true, shape: &ASSOCIATION_ENTITY_ARN },
+    Member { name: "DestinationArn", required: true, shape: &ASSOCIATION_ENTITY_ARN },
+    Member { name: "AssociationType", required: false, shape: &ASSOCIATION_EDGE_TYPE },
+]);
 
 static ADD_TAGS_INPUT: Shape = Shape::Structure(&[
     Member { name: "ResourceArn", required: true, shape: &RESOURCE_ARN },
@@ -537,6 +962,14 @@ static ALGORITHM_SPECIFICATION: Shape = Shape::Structure(&[
     Member { name: "TrainingImageConfig", required: false, shape: &TRAINING_IMAGE_CONFIG },
 ]);
 
+static APP_MANAGED: Shape = Shape::Boolean;
+
+static APP_SPECIFICATION: Shape = Shape::Structure(&[
+    Member { name: "ImageUri", required: true, shape: &IMAGE_URI },
+    Member { name: "ContainerEntrypoint", required: false, shape: &CONTAINER_ENTRYPOINT },
+    Member { name: "ContainerArguments", required: false, shape: &CONTAINER_ARGUMENTS },
+]);
+
 static ARN_OR_NAME: Shape = Shape::String {
     min: 1,
     max: 170,
@@ -544,6 +977,76 @@ static ARN_OR_NAME: Shape = Shape::String {
         "(arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:[a-z\\-]*\\/)?([a-zA-Z0-9]([a-zA-Z0-9-]){0,62})(?<!-)",
     )),
 };
+
+static ARTIFACT_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:artifact/.*")),
+};
+
+static ARTIFACT_PROPERTIES: Shape =
+    Shape::Map { min: 0, max: 30, key: &STRING_PARAMETER_VALUE, value: &ARTIFACT_PROPERTY_VALUE };
+
+static ARTIFACT_PROPERTY_VALUE: Shape = Shape::String { min: 0, max: 4096, pattern: Some(Pattern::new(".*")) };
+
+static ARTIFACT_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: true, shape: &SOURCE_URI },
+    Member { name: "SourceTypes", required: false, shape: &ARTIFACT_SOURCE_TYPES },
+]);
+
+static ARTIFACT_SOURCE_ID_TYPE: Shape = Shape::Enum(&["MD5Hash", "S3ETag", "S3Version", "Custom"]);
+
+static ARTIFACT_SOURCE_TYPE: Shape = Shape::Structure(&[
+    Member { name: "SourceIdType", required: true, shape: &ARTIFACT_SOURCE_ID_TYPE },
+    Member { name: "Value", required: true, shape: &STRING256 },
+]);
+
+static ARTIFACT_SOURCE_TYPES: Shape = Shape::List { min: 0, max: u64::MAX, member: &ARTIFACT_SOURCE_TYPE };
+
+static ASSEMBLY_TYPE: Shape = Shape::Enum(&["None", "Line"]);
+
+static ASSOCIATE_TRIAL_COMPONENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+]);
+
+static ASSOCIATION_EDGE_TYPE: Shape =
+    Shape::Enum(&["ContributedTo", "AssociatedWith", "DerivedFrom", "Produced", "SameAs"]);
+
+static ASSOCIATION_ENTITY_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new(
+        "arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:(experiment|experiment-trial-component|artifact|action|context)/.*",
+    )),
+};
+
+static ATHENA_CATALOG: Shape = Shape::String {
+    min: 1,
+    max: 256,
+    pattern: Some(Pattern::new("[\\u0020-\\uD7FF\\uE000-\\uFFFD\\uD800\\uDC00-\\uDBFF\\uDFFF\\t]*")),
+};
+
+static ATHENA_DATABASE: Shape = Shape::String { min: 1, max: 255, pattern: Some(Pattern::new(".*")) };
+
+static ATHENA_DATASET_DEFINITION: Shape = Shape::Structure(&[
+    Member { name: "Catalog", required: true, shape: &ATHENA_CATALOG },
+    Member { name: "Database", required: true, shape: &ATHENA_DATABASE },
+    Member { name: "QueryString", required: true, shape: &ATHENA_QUERY_STRING },
+    Member { name: "WorkGroup", required: false, shape: &ATHENA_WORK_GROUP },
+    Member { name: "OutputS3Uri", required: true, shape: &S3_URI },
+    Member { name: "KmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "OutputFormat", required: true, shape: &ATHENA_RESULT_FORMAT },
+    Member { name: "OutputCompression", required: false, shape: &ATHENA_RESULT_COMPRESSION_TYPE },
+]);
+
+static ATHENA_QUERY_STRING: Shape = Shape::String { min: 1, max: 4096, pattern: Some(Pattern::new("[\\s\\S]+")) };
+
+static ATHENA_RESULT_COMPRESSION_TYPE: Shape = Shape::Enum(&["GZIP", "SNAPPY", "ZLIB"]);
+
+static ATHENA_RESULT_FORMAT: Shape = Shape::Enum(&["PARQUET", "ORC", "AVRO", "JSON", "TEXTFILE"]);
+
+static ATHENA_WORK_GROUP: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("[a-zA-Z0-9._-]+")) };
 
 static ATTRIBUTE_NAME: Shape = Shape::String { min: 1, max: 256, pattern: Some(Pattern::new(".+")) };
 
@@ -565,6 +1068,14 @@ static AUTO_PARAMETERS: Shape = Shape::List { min: 0, max: 100, member: &AUTO_PA
 static AUTOTUNE: Shape = Shape::Structure(&[Member { name: "Mode", required: true, shape: &AUTOTUNE_MODE }]);
 
 static AUTOTUNE_MODE: Shape = Shape::Enum(&["Enabled"]);
+
+static BATCH_DATA_CAPTURE_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "DestinationS3Uri", required: true, shape: &S3_URI },
+    Member { name: "KmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "GenerateInferenceId", required: false, shape: &BOOLEAN },
+]);
+
+static BATCH_STRATEGY: Shape = Shape::Enum(&["MultiRecord", "SingleRecord"]);
 
 static BEST_OBJECTIVE_NOT_IMPROVING: Shape = Shape::Structure(&[Member {
     name: "MaxNumberOfTrainingJobsNotImproving",
@@ -621,6 +1132,10 @@ static CONFIG_KEY: Shape = Shape::String { min: 1, max: 256, pattern: Some(Patte
 
 static CONFIG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
+static CONTAINER_ARGUMENT: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static CONTAINER_ARGUMENTS: Shape = Shape::List { min: 1, max: 100, member: &CONTAINER_ARGUMENT };
+
 static CONTAINER_DEFINITION: Shape = Shape::Structure(&[
     Member { name: "ContainerHostname", required: false, shape: &CONTAINER_HOSTNAME },
     Member { name: "Image", required: false, shape: &CONTAINER_IMAGE },
@@ -638,6 +1153,10 @@ static CONTAINER_DEFINITION: Shape = Shape::Structure(&[
 
 static CONTAINER_DEFINITION_LIST: Shape = Shape::List { min: 0, max: 15, member: &CONTAINER_DEFINITION };
 
+static CONTAINER_ENTRYPOINT: Shape = Shape::List { min: 1, max: 100, member: &CONTAINER_ENTRYPOINT_STRING };
+
+static CONTAINER_ENTRYPOINT_STRING: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
 static CONTAINER_HOSTNAME: Shape =
     Shape::String { min: 0, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
 
@@ -650,6 +1169,23 @@ static CONTAINER_MODE: Shape = Shape::Enum(&["SingleModel", "MultiModel"]);
 
 static CONTENT_TYPE: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
 
+static CONTEXT_NAME: Shape =
+    Shape::String { min: 1, max: 120, pattern: Some(Pattern::new("[a-zA-Z0-9]([-_]*[a-zA-Z0-9]){0,119}")) };
+
+static CONTEXT_NAME_OR_ARN: Shape = Shape::String {
+    min: 1,
+    max: 256,
+    pattern: Some(Pattern::new(
+        "(arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:context\\/)?([a-zA-Z0-9]([-_]*[a-zA-Z0-9]){0,119})",
+    )),
+};
+
+static CONTEXT_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: true, shape: &SOURCE_URI },
+    Member { name: "SourceType", required: false, shape: &STRING256 },
+    Member { name: "SourceId", required: false, shape: &STRING256 },
+]);
+
 static CONTINUOUS_PARAMETER_RANGE: Shape = Shape::Structure(&[
     Member { name: "Name", required: true, shape: &PARAMETER_KEY },
     Member { name: "MinValue", required: true, shape: &PARAMETER_VALUE },
@@ -661,6 +1197,35 @@ static CONTINUOUS_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, membe
 
 static CONVERGENCE_DETECTED: Shape =
     Shape::Structure(&[Member { name: "CompleteOnConvergence", required: false, shape: &COMPLETE_ON_CONVERGENCE }]);
+
+static CREATE_ACTION_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ActionName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Source", required: true, shape: &ACTION_SOURCE },
+    Member { name: "ActionType", required: true, shape: &STRING256 },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "Status", required: false, shape: &ACTION_STATUS },
+    Member { name: "Properties", required: false, shape: &LINEAGE_ENTITY_PARAMETERS },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static CREATE_ARTIFACT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ArtifactName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Source", required: true, shape: &ARTIFACT_SOURCE },
+    Member { name: "ArtifactType", required: true, shape: &STRING256 },
+    Member { name: "Properties", required: false, shape: &ARTIFACT_PROPERTIES },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static CREATE_CONTEXT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ContextName", required: true, shape: &CONTEXT_NAME },
+    Member { name: "Source", required: true, shape: &CONTEXT_SOURCE },
+    Member { name: "ContextType", required: true, shape: &STRING256 },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "Properties", required: false, shape: &LINEAGE_ENTITY_PARAMETERS },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
 
 static CREATE_EXPERIMENT_REQUEST: Shape = Shape::Structure(&[
     Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
@@ -721,14 +1286,51 @@ static CREATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "ModelPackageConfig", required: false, shape: &MODEL_PACKAGE_CONFIG },
 ]);
 
+static CREATE_TRIAL_COMPONENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Status", required: false, shape: &TRIAL_COMPONENT_STATUS },
+    Member { name: "StartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "EndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "Parameters", required: false, shape: &TRIAL_COMPONENT_PARAMETERS },
+    Member { name: "InputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "OutputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static CREATE_TRIAL_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
 static CROSS_ACCOUNT_FILTER_OPTION: Shape = Shape::Enum(&["SameAccount", "CrossAccount"]);
 
 static CUSTOMIZATION_TECHNIQUE: Shape = Shape::Enum(&["SFT", "DPO", "RLVR", "RLAIF"]);
+
+static DATA_DISTRIBUTION_TYPE: Shape = Shape::Enum(&["FullyReplicated", "ShardedByS3Key"]);
+
+static DATA_PROCESSING: Shape = Shape::Structure(&[
+    Member { name: "InputFilter", required: false, shape: &JSON_PATH },
+    Member { name: "OutputFilter", required: false, shape: &JSON_PATH },
+    Member { name: "JoinSource", required: false, shape: &JOIN_SOURCE },
+]);
 
 static DATA_SOURCE: Shape = Shape::Structure(&[
     Member { name: "S3DataSource", required: false, shape: &S3_DATA_SOURCE },
     Member { name: "FileSystemDataSource", required: false, shape: &FILE_SYSTEM_DATA_SOURCE },
     Member { name: "DatasetSource", required: false, shape: &DATASET_SOURCE },
+]);
+
+static DATASET_DEFINITION: Shape = Shape::Structure(&[
+    Member { name: "AthenaDatasetDefinition", required: false, shape: &ATHENA_DATASET_DEFINITION },
+    Member { name: "RedshiftDatasetDefinition", required: false, shape: &REDSHIFT_DATASET_DEFINITION },
+    Member { name: "LocalPath", required: false, shape: &PROCESSING_LOCAL_PATH },
+    Member { name: "DataDistributionType", required: false, shape: &DATA_DISTRIBUTION_TYPE },
+    Member { name: "InputMode", required: false, shape: &INPUT_MODE },
 ]);
 
 static DATASET_SOURCE: Shape =
@@ -763,6 +1365,22 @@ static DEBUG_RULE_EVALUATION_STATUS: Shape = Shape::Structure(&[
 
 static DEBUG_RULE_EVALUATION_STATUSES: Shape = Shape::List { min: 0, max: 20, member: &DEBUG_RULE_EVALUATION_STATUS };
 
+static DELETE_ACTION_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ActionName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
+static DELETE_ARTIFACT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ArtifactArn", required: false, shape: &ARTIFACT_ARN },
+    Member { name: "Source", required: false, shape: &ARTIFACT_SOURCE },
+]);
+
+static DELETE_ASSOCIATION_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: true, shape: &ASSOCIATION_ENTITY_ARN },
+    Member { name: "DestinationArn", required: true, shape: &ASSOCIATION_ENTITY_ARN },
+]);
+
+static DELETE_CONTEXT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ContextName", required: true, shape: &CONTEXT_NAME }]);
+
 static DELETE_EXPERIMENT_REQUEST: Shape =
     Shape::Structure(&[Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
 
@@ -783,6 +1401,21 @@ static DELETE_TAGS_INPUT: Shape = Shape::Structure(&[
 static DELETE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
 
+static DELETE_TRIAL_COMPONENT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
+static DELETE_TRIAL_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
+static DESCRIBE_ACTION_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ActionName", required: true, shape: &EXPERIMENT_ENTITY_NAME_OR_ARN }]);
+
+static DESCRIBE_ARTIFACT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ArtifactArn", required: true, shape: &ARTIFACT_ARN }]);
+
+static DESCRIBE_CONTEXT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "ContextName", required: true, shape: &CONTEXT_NAME_OR_ARN }]);
+
 static DESCRIBE_EXPERIMENT_REQUEST: Shape =
     Shape::Structure(&[Member { name: "ExperimentName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
 
@@ -798,9 +1431,24 @@ static DESCRIBE_MODEL_INPUT: Shape =
 static DESCRIBE_TRAINING_JOB_REQUEST: Shape =
     Shape::Structure(&[Member { name: "TrainingJobName", required: true, shape: &TRAINING_JOB_NAME }]);
 
+static DESCRIBE_TRIAL_COMPONENT_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME_OR_ARN }]);
+
+static DESCRIBE_TRIAL_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME }]);
+
+static DIRECTION: Shape = Shape::Enum(&["Both", "Ascendants", "Descendants"]);
+
 static DIRECTORY_PATH: Shape = Shape::String { min: 0, max: 4096, pattern: Some(Pattern::new(".*")) };
 
 static DISABLE_PROFILER: Shape = Shape::Boolean;
+
+static DISASSOCIATE_TRIAL_COMPONENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+]);
+
+static DOUBLE_PARAMETER_VALUE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static ENABLE_INFRA_CHECK: Shape = Shape::Boolean;
 
@@ -819,6 +1467,27 @@ static EVALUATION_TYPE: Shape = Shape::Enum(&["LLMAJEvaluation", "CustomScorerEv
 
 static EVALUATOR_ARN: Shape = Shape::String { min: 0, max: u64::MAX, pattern: Some(Pattern::new(".*")) };
 
+static EXIT_MESSAGE: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("[\\S\\s]*")) };
+
+pub(super) static EXPERIMENT: Shape = Shape::Structure(&[
+    Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "ExperimentArn", required: false, shape: &EXPERIMENT_ARN },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Source", required: false, shape: &EXPERIMENT_SOURCE },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static EXPERIMENT_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:experiment/.*")),
+};
+
 static EXPERIMENT_CONFIG: Shape = Shape::Structure(&[
     Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
     Member { name: "TrialName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
@@ -831,7 +1500,29 @@ static EXPERIMENT_DESCRIPTION: Shape = Shape::String { min: 0, max: 3072, patter
 static EXPERIMENT_ENTITY_NAME: Shape =
     Shape::String { min: 1, max: 120, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}")) };
 
+static EXPERIMENT_ENTITY_NAME_OR_ARN: Shape = Shape::String {
+    min: 1,
+    max: 256,
+    pattern: Some(Pattern::new(
+        "(arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:(experiment|experiment-trial|experiment-trial-component|artifact|action|context)\\/)?([a-zA-Z0-9](-*[a-zA-Z0-9]){0,119})",
+    )),
+};
+
+static EXPERIMENT_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: true, shape: &EXPERIMENT_SOURCE_ARN },
+    Member { name: "SourceType", required: false, shape: &SOURCE_TYPE },
+]);
+
+static EXPERIMENT_SOURCE_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:.*")),
+};
+
 static FAILURE_REASON: Shape = Shape::String { min: 0, max: 1024, pattern: None };
+
+static FEATURE_GROUP_NAME: Shape =
+    Shape::String { min: 1, max: 64, pattern: Some(Pattern::new("[a-zA-Z0-9]([_-]*[a-zA-Z0-9]){0,63}")) };
 
 static FILE_SYSTEM_ACCESS_MODE: Shape = Shape::Enum(&["rw", "ro"]);
 
@@ -1072,10 +1763,18 @@ static HYPERBAND_STRATEGY_MAX_RESOURCE: Shape = Shape::Number { bits: Some(32), 
 
 static HYPERBAND_STRATEGY_MIN_RESOURCE: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
+static IAM_IDENTITY: Shape = Shape::Structure(&[
+    Member { name: "Arn", required: false, shape: &STRING },
+    Member { name: "PrincipalId", required: false, shape: &STRING },
+    Member { name: "SourceIdentity", required: false, shape: &STRING },
+]);
+
 static IMAGE_CONFIG: Shape = Shape::Structure(&[
     Member { name: "RepositoryAccessMode", required: true, shape: &REPOSITORY_ACCESS_MODE },
     Member { name: "RepositoryAuthConfig", required: false, shape: &REPOSITORY_AUTH_CONFIG },
 ]);
+
+static IMAGE_URI: Shape = Shape::String { min: 0, max: 255, pattern: Some(Pattern::new(".*")) };
 
 static INFERENCE_EXECUTION_CONFIG: Shape =
     Shape::Structure(&[Member { name: "Mode", required: true, shape: &INFERENCE_EXECUTION_MODE }]);
@@ -1092,6 +1791,8 @@ static INFRA_CHECK_CONFIG: Shape =
     Shape::Structure(&[Member { name: "EnableInfraCheck", required: false, shape: &ENABLE_INFRA_CHECK }]);
 
 static INPUT_DATA_CONFIG: Shape = Shape::List { min: 1, max: 20, member: &CHANNEL };
+
+static INPUT_MODE: Shape = Shape::Enum(&["Pipe", "File"]);
 
 static INSTANCE_GROUP: Shape = Shape::Structure(&[
     Member { name: "InstanceType", required: true, shape: &TRAINING_INSTANCE_TYPE },
@@ -1129,6 +1830,14 @@ static INTEGER_PARAMETER_RANGE: Shape = Shape::Structure(&[
 
 static INTEGER_PARAMETER_RANGES: Shape = Shape::List { min: 0, max: 30, member: &INTEGER_PARAMETER_RANGE };
 
+static INVOCATIONS_MAX_RETRIES: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 3.0 };
+
+static INVOCATIONS_TIMEOUT_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 3600.0 };
+
+static JOIN_SOURCE: Shape = Shape::Enum(&["Input", "None"]);
+
+static JSON_PATH: Shape = Shape::String { min: 0, max: 63, pattern: None };
+
 static KEEP_ALIVE_PERIOD_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 21600.0 };
 
 static KMS_KEY_ID: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new("[a-zA-Z0-9:/_-]*")) };
@@ -1138,6 +1847,64 @@ static LABELING_JOB_ARN: Shape = Shape::String {
     max: 2048,
     pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:labeling-job/.*")),
 };
+
+static LINEAGE_ENTITY_PARAMETERS: Shape =
+    Shape::Map { min: 0, max: 30, key: &STRING_PARAMETER_VALUE, value: &STRING_PARAMETER_VALUE };
+
+static LINEAGE_GROUP_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:lineage-group/.*")),
+};
+
+static LINEAGE_TYPE: Shape = Shape::Enum(&["TrialComponent", "Artifact", "Context", "Action"]);
+
+static LIST_ACTIONS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: false, shape: &SOURCE_URI },
+    Member { name: "ActionType", required: false, shape: &STRING256 },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_ACTIONS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+]);
+
+static LIST_ARTIFACTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: false, shape: &SOURCE_URI },
+    Member { name: "ArtifactType", required: false, shape: &STRING256 },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_ARTIFACTS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+]);
+
+static LIST_ASSOCIATIONS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: false, shape: &ASSOCIATION_ENTITY_ARN },
+    Member { name: "DestinationArn", required: false, shape: &ASSOCIATION_ENTITY_ARN },
+    Member { name: "SourceType", required: false, shape: &STRING256 },
+    Member { name: "DestinationType", required: false, shape: &STRING256 },
+    Member { name: "AssociationType", required: false, shape: &ASSOCIATION_EDGE_TYPE },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_ASSOCIATIONS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+]);
+
+static LIST_CONTEXTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "SourceUri", required: false, shape: &SOURCE_URI },
+    Member { name: "ContextType", required: false, shape: &STRING256 },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_CONTEXTS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+]);
 
 static LIST_EXPERIMENTS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
@@ -1160,6 +1927,9 @@ static LIST_HYPER_PARAMETER_TUNING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "LastModifiedTimeBefore", required: false, shape: &TIMESTAMP },
     Member { name: "StatusEquals", required: false, shape: &HYPER_PARAMETER_TUNING_JOB_STATUS },
 ]);
+
+static LIST_LINEAGE_ENTITY_PARAMETER_KEY: Shape =
+    Shape::List { min: 0, max: u64::MAX, member: &STRING_PARAMETER_VALUE };
 
 static LIST_MODELS_INPUT: Shape = Shape::Structure(&[
     Member { name: "SortBy", required: false, shape: &MODEL_SORT_KEY },
@@ -1203,12 +1973,41 @@ static LIST_TRAINING_JOBS_REQUEST: Shape = Shape::Structure(&[
     Member { name: "TrainingPlanArnEquals", required: false, shape: &TRAINING_PLAN_ARN },
 ]);
 
+static LIST_TRIAL_COMPONENT_KEY256: Shape = Shape::List { min: 0, max: u64::MAX, member: &TRIAL_COMPONENT_KEY256 };
+
+static LIST_TRIAL_COMPONENTS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "SourceArn", required: false, shape: &STRING256 },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_TRIAL_COMPONENTS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+]);
+
+static LIST_TRIALS_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialComponentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "SortBy", required: false, shape: &SORT_TRIALS_BY },
+    Member { name: "SortOrder", required: false, shape: &SORT_ORDER },
+    Member { name: "MaxResults", required: false, shape: &MAX_RESULTS },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+]);
+
+static MAX_CONCURRENT_TRANSFORMS: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
+
 static MAX_NUMBER_OF_TRAINING_JOBS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static MAX_NUMBER_OF_TRAINING_JOBS_NOT_IMPROVING: Shape =
     Shape::Number { bits: Some(32), min: 3.0, max: f64::INFINITY };
 
 static MAX_PARALLEL_TRAINING_JOBS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static MAX_PAYLOAD_IN_MB: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
 static MAX_PENDING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1800.0, max: 2419200.0 };
 
@@ -1219,6 +2018,17 @@ static MAX_RUNTIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0,
 static MAX_WAIT_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
 static MAXIMUM_RETRY_ATTEMPTS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 30.0 };
+
+static MEDIA_TYPE: Shape = Shape::String { min: 0, max: 64, pattern: Some(Pattern::new("[-\\w]+\\/[-\\w+]+")) };
+
+static METADATA_PROPERTIES: Shape = Shape::Structure(&[
+    Member { name: "CommitId", required: false, shape: &METADATA_PROPERTY_VALUE },
+    Member { name: "Repository", required: false, shape: &METADATA_PROPERTY_VALUE },
+    Member { name: "GeneratedBy", required: false, shape: &METADATA_PROPERTY_VALUE },
+    Member { name: "ProjectId", required: false, shape: &METADATA_PROPERTY_VALUE },
+]);
+
+static METADATA_PROPERTY_VALUE: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new(".*")) };
 
 static METRIC_DATA: Shape = Shape::Structure(&[
     Member { name: "MetricName", required: false, shape: &METRIC_NAME },
@@ -1276,6 +2086,11 @@ static MODEL_ARTIFACTS: Shape =
 
 static MODEL_CACHE_SETTING: Shape = Shape::Enum(&["Enabled", "Disabled"]);
 
+static MODEL_CLIENT_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "InvocationsTimeoutInSeconds", required: false, shape: &INVOCATIONS_TIMEOUT_IN_SECONDS },
+    Member { name: "InvocationsMaxRetries", required: false, shape: &INVOCATIONS_MAX_RETRIES },
+]);
+
 static MODEL_COMPRESSION_TYPE: Shape = Shape::Enum(&["None", "Gzip"]);
 
 static MODEL_DATA_SOURCE: Shape =
@@ -1307,6 +2122,8 @@ static MODEL_PACKAGE_GROUP_ARN: Shape = Shape::String {
 
 static MODEL_SORT_KEY: Shape = Shape::Enum(&["Name", "CreationTime"]);
 
+static MONITORING_SCHEDULE_ARN: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
 static MULTI_MODEL_CONFIG: Shape =
     Shape::Structure(&[Member { name: "ModelCacheSetting", required: false, shape: &MODEL_CACHE_SETTING }]);
 
@@ -1318,6 +2135,12 @@ static NESTED_FILTERS: Shape = Shape::Structure(&[
 ]);
 
 static NESTED_FILTERS_LIST: Shape = Shape::List { min: 1, max: 20, member: &NESTED_FILTERS };
+
+static NETWORK_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "EnableInterContainerTrafficEncryption", required: false, shape: &BOOLEAN },
+    Member { name: "EnableNetworkIsolation", required: false, shape: &BOOLEAN },
+    Member { name: "VpcConfig", required: false, shape: &VPC_CONFIG },
+]);
 
 static NEXT_TOKEN: Shape = Shape::String { min: 0, max: 8192, pattern: Some(Pattern::new(".*")) };
 
@@ -1343,6 +2166,10 @@ static OPERATOR: Shape = Shape::Enum(&[
     "NotExists",
     "In",
 ]);
+
+static OPTIONAL_DOUBLE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
+
+static OPTIONAL_INTEGER: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: f64::INFINITY };
 
 static OPTIONAL_VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
@@ -1371,6 +2198,11 @@ static PARAMETER_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: Some(
 
 static PARAMETER_VALUES: Shape = Shape::List { min: 1, max: 30, member: &PARAMETER_VALUE };
 
+static PARENT: Shape = Shape::Structure(&[
+    Member { name: "TrialName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+]);
+
 static PARENT_HYPER_PARAMETER_TUNING_JOB: Shape = Shape::Structure(&[Member {
     name: "HyperParameterTuningJobName",
     required: false,
@@ -1380,6 +2212,8 @@ static PARENT_HYPER_PARAMETER_TUNING_JOB: Shape = Shape::Structure(&[Member {
 static PARENT_HYPER_PARAMETER_TUNING_JOBS: Shape =
     Shape::List { min: 1, max: 5, member: &PARENT_HYPER_PARAMETER_TUNING_JOB };
 
+static PARENTS: Shape = Shape::List { min: 0, max: u64::MAX, member: &PARENT };
+
 static PEFT: Shape = Shape::Enum(&["LORA"]);
 
 static PLACEMENT_SPECIFICATION: Shape = Shape::Structure(&[
@@ -1388,6 +2222,47 @@ static PLACEMENT_SPECIFICATION: Shape = Shape::Structure(&[
 ]);
 
 static PLACEMENT_SPECIFICATIONS: Shape = Shape::List { min: 0, max: 10, member: &PLACEMENT_SPECIFICATION };
+
+static PROCESSING_CLUSTER_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "InstanceCount", required: false, shape: &PROCESSING_INSTANCE_COUNT },
+    Member { name: "InstanceType", required: false, shape: &PROCESSING_INSTANCE_TYPE },
+    Member { name: "VolumeSizeInGB", required: true, shape: &PROCESSING_VOLUME_SIZE_IN_GB },
+    Member { name: "VolumeKmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "InstancePreferences", required: false, shape: &PROCESSING_INSTANCE_PREFERENCE_LIST },
+    Member { name: "SelectedInstanceType", required: false, shape: &PROCESSING_INSTANCE_TYPE },
+    Member { name: "SelectedInstanceCount", required: false, shape: &PROCESSING_INSTANCE_COUNT },
+]);
+
+static PROCESSING_ENVIRONMENT_KEY: Shape =
+    Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("[a-zA-Z_][a-zA-Z0-9_]*")) };
+
+static PROCESSING_ENVIRONMENT_MAP: Shape =
+    Shape::Map { min: 0, max: 100, key: &PROCESSING_ENVIRONMENT_KEY, value: &PROCESSING_ENVIRONMENT_VALUE };
+
+static PROCESSING_ENVIRONMENT_VALUE: Shape =
+    Shape::String { min: 0, max: 256, pattern: Some(Pattern::new("[\\S\\s]*")) };
+
+static PROCESSING_FEATURE_STORE_OUTPUT: Shape =
+    Shape::Structure(&[Member { name: "FeatureGroupName", required: true, shape: &FEATURE_GROUP_NAME }]);
+
+static PROCESSING_INPUT: Shape = Shape::Structure(&[
+    Member { name: "InputName", required: true, shape: &STRING },
+    Member { name: "AppManaged", required: false, shape: &APP_MANAGED },
+    Member { name: "S3Input", required: false, shape: &PROCESSING_S3_INPUT },
+    Member { name: "DatasetDefinition", required: false, shape: &DATASET_DEFINITION },
+]);
+
+static PROCESSING_INPUTS: Shape = Shape::List { min: 0, max: 10, member: &PROCESSING_INPUT };
+
+static PROCESSING_INSTANCE_COUNT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 100.0 };
+
+static PROCESSING_INSTANCE_PREFERENCE: Shape = Shape::Structure(&[
+    Member { name: "InstanceType", required: true, shape: &PROCESSING_INSTANCE_TYPE },
+    Member { name: "InstanceCount", required: false, shape: &PROCESSING_INSTANCE_COUNT },
+]);
+
+static PROCESSING_INSTANCE_PREFERENCE_LIST: Shape =
+    Shape::List { min: 1, max: 5, member: &PROCESSING_INSTANCE_PREFERENCE };
 
 static PROCESSING_INSTANCE_TYPE: Shape = Shape::Enum(&[
     "ml.t3.medium",
@@ -1599,6 +2474,31 @@ static PROCESSING_INSTANCE_TYPE: Shape = Shape::Enum(&[
     "ml.r8i-flex.16xlarge",
 ]);
 
+static PROCESSING_JOB: Shape = Shape::Structure(&[
+    Member { name: "ProcessingInputs", required: false, shape: &PROCESSING_INPUTS },
+    Member { name: "ProcessingOutputConfig", required: false, shape: &PROCESSING_OUTPUT_CONFIG },
+    Member { name: "ProcessingJobName", required: false, shape: &PROCESSING_JOB_NAME },
+    Member { name: "ProcessingResources", required: false, shape: &PROCESSING_RESOURCES },
+    Member { name: "StoppingCondition", required: false, shape: &PROCESSING_STOPPING_CONDITION },
+    Member { name: "AppSpecification", required: false, shape: &APP_SPECIFICATION },
+    Member { name: "Environment", required: false, shape: &PROCESSING_ENVIRONMENT_MAP },
+    Member { name: "NetworkConfig", required: false, shape: &NETWORK_CONFIG },
+    Member { name: "RoleArn", required: false, shape: &ROLE_ARN },
+    Member { name: "ExperimentConfig", required: false, shape: &EXPERIMENT_CONFIG },
+    Member { name: "ProcessingJobArn", required: false, shape: &PROCESSING_JOB_ARN },
+    Member { name: "ProcessingJobStatus", required: false, shape: &PROCESSING_JOB_STATUS },
+    Member { name: "ExitMessage", required: false, shape: &EXIT_MESSAGE },
+    Member { name: "FailureReason", required: false, shape: &FAILURE_REASON },
+    Member { name: "ProcessingEndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "ProcessingStartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "MonitoringScheduleArn", required: false, shape: &MONITORING_SCHEDULE_ARN },
+    Member { name: "AutoMLJobArn", required: false, shape: &AUTO_ML_JOB_ARN },
+    Member { name: "TrainingJobArn", required: false, shape: &TRAINING_JOB_ARN },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
 static PROCESSING_JOB_ARN: Shape = Shape::String {
     min: 0,
     max: 256,
@@ -1606,6 +2506,65 @@ static PROCESSING_JOB_ARN: Shape = Shape::String {
         "arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:processing-job/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}",
     )),
 };
+
+static PROCESSING_JOB_NAME: Shape =
+    Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
+
+static PROCESSING_JOB_STATUS: Shape = Shape::Enum(&["InProgress", "Completed", "Failed", "Stopping", "Stopped"]);
+
+static PROCESSING_LOCAL_PATH: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static PROCESSING_MAX_RUNTIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 777600.0 };
+
+static PROCESSING_OUTPUT: Shape = Shape::Structure(&[
+    Member { name: "OutputName", required: true, shape: &STRING },
+    Member { name: "S3Output", required: false, shape: &PROCESSING_S3_OUTPUT },
+    Member { name: "FeatureStoreOutput", required: false, shape: &PROCESSING_FEATURE_STORE_OUTPUT },
+    Member { name: "AppManaged", required: false, shape: &APP_MANAGED },
+]);
+
+static PROCESSING_OUTPUT_CONFIG: Shape = Shape::Structure(&[
+    Member { name: "Outputs", required: true, shape: &PROCESSING_OUTPUTS },
+    Member { name: "KmsKeyId", required: false, shape: &KMS_KEY_ID },
+]);
+
+static PROCESSING_OUTPUTS: Shape = Shape::List { min: 0, max: 10, member: &PROCESSING_OUTPUT };
+
+static PROCESSING_RESOURCES: Shape =
+    Shape::Structure(&[Member { name: "ClusterConfig", required: true, shape: &PROCESSING_CLUSTER_CONFIG }]);
+
+static PROCESSING_S3_COMPRESSION_TYPE: Shape = Shape::Enum(&["None", "Gzip"]);
+
+static PROCESSING_S3_DATA_DISTRIBUTION_TYPE: Shape = Shape::Enum(&["FullyReplicated", "ShardedByS3Key"]);
+
+static PROCESSING_S3_DATA_TYPE: Shape = Shape::Enum(&["ManifestFile", "S3Prefix"]);
+
+static PROCESSING_S3_INPUT: Shape = Shape::Structure(&[
+    Member { name: "S3Uri", required: true, shape: &S3_URI },
+    Member { name: "LocalPath", required: false, shape: &PROCESSING_LOCAL_PATH },
+    Member { name: "S3DataType", required: true, shape: &PROCESSING_S3_DATA_TYPE },
+    Member { name: "S3InputMode", required: false, shape: &PROCESSING_S3_INPUT_MODE },
+    Member { name: "S3DataDistributionType", required: false, shape: &PROCESSING_S3_DATA_DISTRIBUTION_TYPE },
+    Member { name: "S3CompressionType", required: false, shape: &PROCESSING_S3_COMPRESSION_TYPE },
+]);
+
+static PROCESSING_S3_INPUT_MODE: Shape = Shape::Enum(&["Pipe", "File"]);
+
+static PROCESSING_S3_OUTPUT: Shape = Shape::Structure(&[
+    Member { name: "S3Uri", required: true, shape: &S3_URI },
+    Member { name: "LocalPath", required: false, shape: &PROCESSING_LOCAL_PATH },
+    Member { name: "S3UploadMode", required: true, shape: &PROCESSING_S3_UPLOAD_MODE },
+]);
+
+static PROCESSING_S3_UPLOAD_MODE: Shape = Shape::Enum(&["Continuous", "EndOfJob"]);
+
+static PROCESSING_STOPPING_CONDITION: Shape = Shape::Structure(&[Member {
+    name: "MaxRuntimeInSeconds",
+    required: true,
+    shape: &PROCESSING_MAX_RUNTIME_IN_SECONDS,
+}]);
+
+static PROCESSING_VOLUME_SIZE_IN_GB: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 16384.0 };
 
 static PROFILER_CONFIG: Shape = Shape::Structure(&[
     Member { name: "S3OutputPath", required: false, shape: &S3_URI },
@@ -1638,9 +2597,65 @@ static PROFILING_INTERVAL_IN_MILLISECONDS: Shape =
 
 static PROFILING_PARAMETERS: Shape = Shape::Map { min: 0, max: 20, key: &CONFIG_KEY, value: &CONFIG_VALUE };
 
+static QUERY_FILTERS: Shape = Shape::Structure(&[
+    Member { name: "Types", required: false, shape: &QUERY_TYPES },
+    Member { name: "LineageTypes", required: false, shape: &QUERY_LINEAGE_TYPES },
+    Member { name: "CreatedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "ModifiedBefore", required: false, shape: &TIMESTAMP },
+    Member { name: "ModifiedAfter", required: false, shape: &TIMESTAMP },
+    Member { name: "Properties", required: false, shape: &QUERY_PROPERTIES },
+]);
+
+static QUERY_LINEAGE_MAX_DEPTH: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: 10.0 };
+
+static QUERY_LINEAGE_MAX_RESULTS: Shape = Shape::Number { bits: Some(32), min: f64::NEG_INFINITY, max: 50.0 };
+
+static QUERY_LINEAGE_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "StartArns", required: false, shape: &QUERY_LINEAGE_START_ARNS },
+    Member { name: "Direction", required: false, shape: &DIRECTION },
+    Member { name: "IncludeEdges", required: false, shape: &BOOLEAN },
+    Member { name: "Filters", required: false, shape: &QUERY_FILTERS },
+    Member { name: "MaxDepth", required: false, shape: &QUERY_LINEAGE_MAX_DEPTH },
+    Member { name: "MaxResults", required: false, shape: &QUERY_LINEAGE_MAX_RESULTS },
+    Member { name: "NextToken", required: false, shape: &STRING8192 },
+]);
+
+static QUERY_LINEAGE_START_ARNS: Shape = Shape::List { min: 0, max: 1, member: &ASSOCIATION_ENTITY_ARN };
+
+static QUERY_LINEAGE_TYPES: Shape = Shape::List { min: 0, max: 4, member: &LINEAGE_TYPE };
+
+static QUERY_PROPERTIES: Shape = Shape::Map { min: 0, max: 5, key: &STRING256, value: &STRING256 };
+
+static QUERY_TYPES: Shape = Shape::List { min: 0, max: 5, member: &STRING40 };
+
 static RANDOM_SEED: Shape = Shape::Number { bits: Some(32), min: 0.0, max: f64::INFINITY };
 
 static RECORD_WRAPPER: Shape = Shape::Enum(&["None", "RecordIO"]);
+
+static REDSHIFT_CLUSTER_ID: Shape = Shape::String { min: 1, max: 63, pattern: Some(Pattern::new(".*")) };
+
+static REDSHIFT_DATABASE: Shape = Shape::String { min: 1, max: 64, pattern: Some(Pattern::new(".*")) };
+
+static REDSHIFT_DATASET_DEFINITION: Shape = Shape::Structure(&[
+    Member { name: "ClusterId", required: true, shape: &REDSHIFT_CLUSTER_ID },
+    Member { name: "Database", required: true, shape: &REDSHIFT_DATABASE },
+    Member { name: "DbUser", required: true, shape: &REDSHIFT_USER_NAME },
+    Member { name: "QueryString", required: true, shape: &REDSHIFT_QUERY_STRING },
+    Member { name: "ClusterRoleArn", required: true, shape: &ROLE_ARN },
+    Member { name: "OutputS3Uri", required: true, shape: &S3_URI },
+    Member { name: "KmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "OutputFormat", required: true, shape: &REDSHIFT_RESULT_FORMAT },
+    Member { name: "OutputCompression", required: false, shape: &REDSHIFT_RESULT_COMPRESSION_TYPE },
+]);
+
+static REDSHIFT_QUERY_STRING: Shape = Shape::String { min: 1, max: 4096, pattern: Some(Pattern::new("[\\s\\S]+")) };
+
+static REDSHIFT_RESULT_COMPRESSION_TYPE: Shape = Shape::Enum(&["None", "GZIP", "BZIP2", "ZSTD", "SNAPPY"]);
+
+static REDSHIFT_RESULT_FORMAT: Shape = Shape::Enum(&["PARQUET", "CSV"]);
+
+static REDSHIFT_USER_NAME: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new(".*")) };
 
 static REMOTE_DEBUG_CONFIG: Shape =
     Shape::Structure(&[Member { name: "EnableRemoteDebug", required: false, shape: &ENABLE_REMOTE_DEBUG }]);
@@ -1851,11 +2866,30 @@ static SESSION_CHAINING_CONFIG: Shape = Shape::Structure(&[Member {
 
 static SHUFFLE_CONFIG: Shape = Shape::Structure(&[Member { name: "Seed", required: true, shape: &SEED }]);
 
+static SORT_ACTIONS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
+
+static SORT_ARTIFACTS_BY: Shape = Shape::Enum(&["CreationTime"]);
+
+static SORT_ASSOCIATIONS_BY: Shape =
+    Shape::Enum(&["SourceArn", "DestinationArn", "SourceType", "DestinationType", "CreationTime"]);
+
 static SORT_BY: Shape = Shape::Enum(&["Name", "CreationTime", "Status"]);
+
+static SORT_CONTEXTS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
 
 static SORT_EXPERIMENTS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
 
 static SORT_ORDER: Shape = Shape::Enum(&["Ascending", "Descending"]);
+
+static SORT_TRIAL_COMPONENTS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
+
+static SORT_TRIALS_BY: Shape = Shape::Enum(&["Name", "CreationTime"]);
+
+static SOURCE_TYPE: Shape = Shape::String { min: 0, max: 128, pattern: None };
+
+static SOURCE_URI: Shape = Shape::String { min: 1, max: 2048, pattern: Some(Pattern::new(".*")) };
+
+static SPLIT_TYPE: Shape = Shape::Enum(&["None", "Line", "RecordIO", "TFRecord"]);
 
 static STATUS_DETAILS: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new(".*")) };
 
@@ -1879,6 +2913,12 @@ static STOPPING_CONDITION: Shape = Shape::Structure(&[
 static STRING: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
 static STRING256: Shape = Shape::String { min: 0, max: 256, pattern: None };
+
+static STRING40: Shape = Shape::String { min: 0, max: 40, pattern: None };
+
+static STRING8192: Shape = Shape::String { min: 0, max: 8192, pattern: None };
+
+static STRING_PARAMETER_VALUE: Shape = Shape::String { min: 0, max: 2500, pattern: Some(Pattern::new(".*")) };
 
 static SUBNET_ID: Shape = Shape::String { min: 0, max: 32, pattern: Some(Pattern::new("[-0-9a-zA-Z]+")) };
 
@@ -2260,10 +3300,370 @@ static TRAINING_REPOSITORY_CREDENTIALS_PROVIDER_ARN: Shape = Shape::String {
 
 static TRAINING_TIME_IN_SECONDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
+static TRANSFORM_AMI_VERSION: Shape =
+    Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")) };
+
+static TRANSFORM_DATA_SOURCE: Shape =
+    Shape::Structure(&[Member { name: "S3DataSource", required: true, shape: &TRANSFORM_S3_DATA_SOURCE }]);
+
+static TRANSFORM_ENVIRONMENT_KEY: Shape =
+    Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("[a-zA-Z_][a-zA-Z0-9_]{0,1023}")) };
+
+static TRANSFORM_ENVIRONMENT_MAP: Shape =
+    Shape::Map { min: 0, max: 16, key: &TRANSFORM_ENVIRONMENT_KEY, value: &TRANSFORM_ENVIRONMENT_VALUE };
+
+static TRANSFORM_ENVIRONMENT_VALUE: Shape =
+    Shape::String { min: 0, max: 10240, pattern: Some(Pattern::new("[\\S\\s]*")) };
+
+static TRANSFORM_INPUT: Shape = Shape::Structure(&[
+    Member { name: "DataSource", required: true, shape: &TRANSFORM_DATA_SOURCE },
+    Member { name: "ContentType", required: false, shape: &CONTENT_TYPE },
+    Member { name: "CompressionType", required: false, shape: &COMPRESSION_TYPE },
+    Member { name: "SplitType", required: false, shape: &SPLIT_TYPE },
+]);
+
+static TRANSFORM_INSTANCE_COUNT: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static TRANSFORM_INSTANCE_TYPE: Shape = Shape::Enum(&[
+    "ml.m4.xlarge",
+    "ml.m4.2xlarge",
+    "ml.m4.4xlarge",
+    "ml.m4.10xlarge",
+    "ml.m4.16xlarge",
+    "ml.c4.xlarge",
+    "ml.c4.2xlarge",
+    "ml.c4.4xlarge",
+    "ml.c4.8xlarge",
+    "ml.p2.xlarge",
+    "ml.p2.8xlarge",
+    "ml.p2.16xlarge",
+    "ml.p3.2xlarge",
+    "ml.p3.8xlarge",
+    "ml.p3.16xlarge",
+    "ml.c5.xlarge",
+    "ml.c5.2xlarge",
+    "ml.c5.4xlarge",
+    "ml.c5.9xlarge",
+    "ml.c5.18xlarge",
+    "ml.m5.large",
+    "ml.m5.xlarge",
+    "ml.m5.2xlarge",
+    "ml.m5.4xlarge",
+    "ml.m5.12xlarge",
+    "ml.m5.24xlarge",
+    "ml.m6i.large",
+    "ml.m6i.xlarge",
+    "ml.m6i.2xlarge",
+    "ml.m6i.4xlarge",
+    "ml.m6i.8xlarge",
+    "ml.m6i.12xlarge",
+    "ml.m6i.16xlarge",
+    "ml.m6i.24xlarge",
+    "ml.m6i.32xlarge",
+    "ml.c6i.large",
+    "ml.c6i.xlarge",
+    "ml.c6i.2xlarge",
+    "ml.c6i.4xlarge",
+    "ml.c6i.8xlarge",
+    "ml.c6i.12xlarge",
+    "ml.c6i.16xlarge",
+    "ml.c6i.24xlarge",
+    "ml.c6i.32xlarge",
+    "ml.r6i.large",
+    "ml.r6i.xlarge",
+    "ml.r6i.2xlarge",
+    "ml.r6i.4xlarge",
+    "ml.r6i.8xlarge",
+    "ml.r6i.12xlarge",
+    "ml.r6i.16xlarge",
+    "ml.r6i.24xlarge",
+    "ml.r6i.32xlarge",
+    "ml.m7i.large",
+    "ml.m7i.xlarge",
+    "ml.m7i.2xlarge",
+    "ml.m7i.4xlarge",
+    "ml.m7i.8xlarge",
+    "ml.m7i.12xlarge",
+    "ml.m7i.16xlarge",
+    "ml.m7i.24xlarge",
+    "ml.m7i.48xlarge",
+    "ml.c7i.large",
+    "ml.c7i.xlarge",
+    "ml.c7i.2xlarge",
+    "ml.c7i.4xlarge",
+    "ml.c7i.8xlarge",
+    "ml.c7i.12xlarge",
+    "ml.c7i.16xlarge",
+    "ml.c7i.24xlarge",
+    "ml.c7i.48xlarge",
+    "ml.r7i.large",
+    "ml.r7i.xlarge",
+    "ml.r7i.2xlarge",
+    "ml.r7i.4xlarge",
+    "ml.r7i.8xlarge",
+    "ml.r7i.12xlarge",
+    "ml.r7i.16xlarge",
+    "ml.r7i.24xlarge",
+    "ml.r7i.48xlarge",
+    "ml.g4dn.xlarge",
+    "ml.g4dn.2xlarge",
+    "ml.g4dn.4xlarge",
+    "ml.g4dn.8xlarge",
+    "ml.g4dn.12xlarge",
+    "ml.g4dn.16xlarge",
+    "ml.g5.xlarge",
+    "ml.g5.2xlarge",
+    "ml.g5.4xlarge",
+    "ml.g5.8xlarge",
+    "ml.g5.12xlarge",
+    "ml.g5.16xlarge",
+    "ml.g5.24xlarge",
+    "ml.g5.48xlarge",
+    "ml.trn1.2xlarge",
+    "ml.trn1.32xlarge",
+    "ml.inf2.xlarge",
+    "ml.inf2.8xlarge",
+    "ml.inf2.24xlarge",
+    "ml.inf2.48xlarge",
+    "ml.g6.xlarge",
+    "ml.g6.2xlarge",
+    "ml.g6.4xlarge",
+    "ml.g6.8xlarge",
+    "ml.g6.12xlarge",
+    "ml.g6.16xlarge",
+    "ml.g6.24xlarge",
+    "ml.g6.48xlarge",
+    "ml.g6e.xlarge",
+    "ml.g6e.2xlarge",
+    "ml.g6e.4xlarge",
+    "ml.g6e.8xlarge",
+    "ml.g6e.12xlarge",
+    "ml.g6e.16xlarge",
+    "ml.g6e.24xlarge",
+    "ml.g6e.48xlarge",
+]);
+
+static TRANSFORM_JOB: Shape = Shape::Structure(&[
+    Member { name: "TransformJobName", required: false, shape: &TRANSFORM_JOB_NAME },
+    Member { name: "TransformJobArn", required: false, shape: &TRANSFORM_JOB_ARN },
+    Member { name: "TransformJobStatus", required: false, shape: &TRANSFORM_JOB_STATUS },
+    Member { name: "FailureReason", required: false, shape: &FAILURE_REASON },
+    Member { name: "ModelName", required: false, shape: &MODEL_NAME },
+    Member { name: "MaxConcurrentTransforms", required: false, shape: &MAX_CONCURRENT_TRANSFORMS },
+    Member { name: "ModelClientConfig", required: false, shape: &MODEL_CLIENT_CONFIG },
+    Member { name: "MaxPayloadInMB", required: false, shape: &MAX_PAYLOAD_IN_MB },
+    Member { name: "BatchStrategy", required: false, shape: &BATCH_STRATEGY },
+    Member { name: "Environment", required: false, shape: &TRANSFORM_ENVIRONMENT_MAP },
+    Member { name: "TransformInput", required: false, shape: &TRANSFORM_INPUT },
+    Member { name: "TransformOutput", required: false, shape: &TRANSFORM_OUTPUT },
+    Member { name: "DataCaptureConfig", required: false, shape: &BATCH_DATA_CAPTURE_CONFIG },
+    Member { name: "TransformResources", required: false, shape: &TRANSFORM_RESOURCES },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TransformStartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "TransformEndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LabelingJobArn", required: false, shape: &LABELING_JOB_ARN },
+    Member { name: "AutoMLJobArn", required: false, shape: &AUTO_ML_JOB_ARN },
+    Member { name: "DataProcessing", required: false, shape: &DATA_PROCESSING },
+    Member { name: "ExperimentConfig", required: false, shape: &EXPERIMENT_CONFIG },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+]);
+
+static TRANSFORM_JOB_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:transform-job/.*")),
+};
+
+static TRANSFORM_JOB_NAME: Shape =
+    Shape::String { min: 1, max: 63, pattern: Some(Pattern::new("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")) };
+
+static TRANSFORM_JOB_STATUS: Shape = Shape::Enum(&["InProgress", "Completed", "Failed", "Stopping", "Stopped"]);
+
+static TRANSFORM_OUTPUT: Shape = Shape::Structure(&[
+    Member { name: "S3OutputPath", required: true, shape: &S3_URI },
+    Member { name: "Accept", required: false, shape: &ACCEPT },
+    Member { name: "AssembleWith", required: false, shape: &ASSEMBLY_TYPE },
+    Member { name: "KmsKeyId", required: false, shape: &KMS_KEY_ID },
+]);
+
+static TRANSFORM_RESOURCES: Shape = Shape::Structure(&[
+    Member { name: "InstanceType", required: true, shape: &TRANSFORM_INSTANCE_TYPE },
+    Member { name: "InstanceCount", required: true, shape: &TRANSFORM_INSTANCE_COUNT },
+    Member { name: "VolumeKmsKeyId", required: false, shape: &KMS_KEY_ID },
+    Member { name: "TransformAmiVersion", required: false, shape: &TRANSFORM_AMI_VERSION },
+]);
+
+static TRANSFORM_S3_DATA_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "S3DataType", required: true, shape: &S3_DATA_TYPE },
+    Member { name: "S3Uri", required: true, shape: &S3_URI },
+]);
+
+pub(super) static TRIAL: Shape = Shape::Structure(&[
+    Member { name: "TrialName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialArn", required: false, shape: &TRIAL_ARN },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "ExperimentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Source", required: false, shape: &TRIAL_SOURCE },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+    Member { name: "TrialComponentSummaries", required: false, shape: &TRIAL_COMPONENT_SIMPLE_SUMMARIES },
+]);
+
+static TRIAL_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:experiment-trial/.*")),
+};
+
+pub(super) static TRIAL_COMPONENT: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialComponentArn", required: false, shape: &TRIAL_COMPONENT_ARN },
+    Member { name: "Source", required: false, shape: &TRIAL_COMPONENT_SOURCE },
+    Member { name: "Status", required: false, shape: &TRIAL_COMPONENT_STATUS },
+    Member { name: "StartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "EndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "LastModifiedTime", required: false, shape: &TIMESTAMP },
+    Member { name: "LastModifiedBy", required: false, shape: &USER_CONTEXT },
+    Member { name: "Parameters", required: false, shape: &TRIAL_COMPONENT_PARAMETERS },
+    Member { name: "InputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "OutputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "Metrics", required: false, shape: &TRIAL_COMPONENT_METRIC_SUMMARIES },
+    Member { name: "MetadataProperties", required: false, shape: &METADATA_PROPERTIES },
+    Member { name: "SourceDetail", required: false, shape: &TRIAL_COMPONENT_SOURCE_DETAIL },
+    Member { name: "LineageGroupArn", required: false, shape: &LINEAGE_GROUP_ARN },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+    Member { name: "Parents", required: false, shape: &PARENTS },
+    Member { name: "RunName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+]);
+
+static TRIAL_COMPONENT_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:experiment-trial-component/.*")),
+};
+
+static TRIAL_COMPONENT_ARTIFACT: Shape = Shape::Structure(&[
+    Member { name: "MediaType", required: false, shape: &MEDIA_TYPE },
+    Member { name: "Value", required: true, shape: &TRIAL_COMPONENT_ARTIFACT_VALUE },
+]);
+
+static TRIAL_COMPONENT_ARTIFACT_VALUE: Shape = Shape::String { min: 0, max: 2048, pattern: Some(Pattern::new(".*")) };
+
+static TRIAL_COMPONENT_ARTIFACTS: Shape =
+    Shape::Map { min: 0, max: 60, key: &TRIAL_COMPONENT_KEY128, value: &TRIAL_COMPONENT_ARTIFACT };
+
+static TRIAL_COMPONENT_KEY128: Shape = Shape::String { min: 0, max: 128, pattern: Some(Pattern::new(".*")) };
+
+static TRIAL_COMPONENT_KEY256: Shape = Shape::String { min: 0, max: 256, pattern: Some(Pattern::new(".*")) };
+
+static TRIAL_COMPONENT_KEY320: Shape = Shape::String { min: 0, max: 320, pattern: Some(Pattern::new(".*")) };
+
+static TRIAL_COMPONENT_METRIC_SUMMARIES: Shape =
+    Shape::List { min: 0, max: u64::MAX, member: &TRIAL_COMPONENT_METRIC_SUMMARY };
+
+static TRIAL_COMPONENT_METRIC_SUMMARY: Shape = Shape::Structure(&[
+    Member { name: "MetricName", required: false, shape: &METRIC_NAME },
+    Member { name: "SourceArn", required: false, shape: &TRIAL_COMPONENT_SOURCE_ARN },
+    Member { name: "TimeStamp", required: false, shape: &TIMESTAMP },
+    Member { name: "Max", required: false, shape: &OPTIONAL_DOUBLE },
+    Member { name: "Min", required: false, shape: &OPTIONAL_DOUBLE },
+    Member { name: "Last", required: false, shape: &OPTIONAL_DOUBLE },
+    Member { name: "Count", required: false, shape: &OPTIONAL_INTEGER },
+    Member { name: "Avg", required: false, shape: &OPTIONAL_DOUBLE },
+    Member { name: "StdDev", required: false, shape: &OPTIONAL_DOUBLE },
+]);
+
+static TRIAL_COMPONENT_PARAMETER_VALUE: Shape = Shape::Structure(&[
+    Member { name: "StringValue", required: false, shape: &STRING_PARAMETER_VALUE },
+    Member { name: "NumberValue", required: false, shape: &DOUBLE_PARAMETER_VALUE },
+]);
+
+static TRIAL_COMPONENT_PARAMETERS: Shape =
+    Shape::Map { min: 0, max: 300, key: &TRIAL_COMPONENT_KEY320, value: &TRIAL_COMPONENT_PARAMETER_VALUE };
+
+static TRIAL_COMPONENT_PRIMARY_STATUS: Shape =
+    Shape::Enum(&["InProgress", "Completed", "Failed", "Stopping", "Stopped"]);
+
+static TRIAL_COMPONENT_SIMPLE_SUMMARIES: Shape =
+    Shape::List { min: 0, max: u64::MAX, member: &TRIAL_COMPONENT_SIMPLE_SUMMARY };
+
+static TRIAL_COMPONENT_SIMPLE_SUMMARY: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "TrialComponentArn", required: false, shape: &TRIAL_COMPONENT_ARN },
+    Member { name: "TrialComponentSource", required: false, shape: &TRIAL_COMPONENT_SOURCE },
+    Member { name: "CreationTime", required: false, shape: &TIMESTAMP },
+    Member { name: "CreatedBy", required: false, shape: &USER_CONTEXT },
+]);
+
+static TRIAL_COMPONENT_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: true, shape: &TRIAL_COMPONENT_SOURCE_ARN },
+    Member { name: "SourceType", required: false, shape: &SOURCE_TYPE },
+]);
+
+static TRIAL_COMPONENT_SOURCE_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:.*")),
+};
+
+static TRIAL_COMPONENT_SOURCE_DETAIL: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: false, shape: &TRIAL_COMPONENT_SOURCE_ARN },
+    Member { name: "TrainingJob", required: false, shape: &TRAINING_JOB },
+    Member { name: "ProcessingJob", required: false, shape: &PROCESSING_JOB },
+    Member { name: "TransformJob", required: false, shape: &TRANSFORM_JOB },
+]);
+
+static TRIAL_COMPONENT_STATUS: Shape = Shape::Structure(&[
+    Member { name: "PrimaryStatus", required: false, shape: &TRIAL_COMPONENT_PRIMARY_STATUS },
+    Member { name: "Message", required: false, shape: &TRIAL_COMPONENT_STATUS_MESSAGE },
+]);
+
+static TRIAL_COMPONENT_STATUS_MESSAGE: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new(".*")) };
+
+static TRIAL_SOURCE: Shape = Shape::Structure(&[
+    Member { name: "SourceArn", required: true, shape: &TRIAL_SOURCE_ARN },
+    Member { name: "SourceType", required: false, shape: &SOURCE_TYPE },
+]);
+
+static TRIAL_SOURCE_ARN: Shape = Shape::String {
+    min: 0,
+    max: 256,
+    pattern: Some(Pattern::new("arn:aws[a-z\\-]*:sagemaker:[a-z0-9\\-]*:[0-9]{12}:.*")),
+};
+
 static TUNING_JOB_COMPLETION_CRITERIA: Shape = Shape::Structure(&[
     Member { name: "TargetObjectiveMetricValue", required: false, shape: &TARGET_OBJECTIVE_METRIC_VALUE },
     Member { name: "BestObjectiveNotImproving", required: false, shape: &BEST_OBJECTIVE_NOT_IMPROVING },
     Member { name: "ConvergenceDetected", required: false, shape: &CONVERGENCE_DETECTED },
+]);
+
+static UPDATE_ACTION_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ActionName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "Status", required: false, shape: &ACTION_STATUS },
+    Member { name: "Properties", required: false, shape: &LINEAGE_ENTITY_PARAMETERS },
+    Member { name: "PropertiesToRemove", required: false, shape: &LIST_LINEAGE_ENTITY_PARAMETER_KEY },
+]);
+
+static UPDATE_ARTIFACT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ArtifactArn", required: true, shape: &ARTIFACT_ARN },
+    Member { name: "ArtifactName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Properties", required: false, shape: &ARTIFACT_PROPERTIES },
+    Member { name: "PropertiesToRemove", required: false, shape: &LIST_LINEAGE_ENTITY_PARAMETER_KEY },
+]);
+
+static UPDATE_CONTEXT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "ContextName", required: true, shape: &CONTEXT_NAME },
+    Member { name: "Description", required: false, shape: &EXPERIMENT_DESCRIPTION },
+    Member { name: "Properties", required: false, shape: &LINEAGE_ENTITY_PARAMETERS },
+    Member { name: "PropertiesToRemove", required: false, shape: &LIST_LINEAGE_ENTITY_PARAMETER_KEY },
 ]);
 
 static UPDATE_EXPERIMENT_REQUEST: Shape = Shape::Structure(&[
@@ -2280,7 +3680,33 @@ static UPDATE_TRAINING_JOB_REQUEST: Shape = Shape::Structure(&[
     Member { name: "RemoteDebugConfig", required: false, shape: &REMOTE_DEBUG_CONFIG_FOR_UPDATE },
 ]);
 
+static UPDATE_TRIAL_COMPONENT_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialComponentName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "Status", required: false, shape: &TRIAL_COMPONENT_STATUS },
+    Member { name: "StartTime", required: false, shape: &TIMESTAMP },
+    Member { name: "EndTime", required: false, shape: &TIMESTAMP },
+    Member { name: "Parameters", required: false, shape: &TRIAL_COMPONENT_PARAMETERS },
+    Member { name: "ParametersToRemove", required: false, shape: &LIST_TRIAL_COMPONENT_KEY256 },
+    Member { name: "InputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "InputArtifactsToRemove", required: false, shape: &LIST_TRIAL_COMPONENT_KEY256 },
+    Member { name: "OutputArtifacts", required: false, shape: &TRIAL_COMPONENT_ARTIFACTS },
+    Member { name: "OutputArtifactsToRemove", required: false, shape: &LIST_TRIAL_COMPONENT_KEY256 },
+]);
+
+static UPDATE_TRIAL_REQUEST: Shape = Shape::Structure(&[
+    Member { name: "TrialName", required: true, shape: &EXPERIMENT_ENTITY_NAME },
+    Member { name: "DisplayName", required: false, shape: &EXPERIMENT_ENTITY_NAME },
+]);
+
 static URL: Shape = Shape::String { min: 0, max: 1024, pattern: Some(Pattern::new("(https|s3)://([^/]+)/?(.*)")) };
+
+static USER_CONTEXT: Shape = Shape::Structure(&[
+    Member { name: "UserProfileArn", required: false, shape: &STRING },
+    Member { name: "UserProfileName", required: false, shape: &STRING },
+    Member { name: "DomainId", required: false, shape: &STRING },
+    Member { name: "IamIdentity", required: false, shape: &IAM_IDENTITY },
+]);
 
 static VERSIONED_ARN_OR_NAME: Shape = Shape::String {
     min: 1,

@@ -90,7 +90,6 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "DebugRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].LocalPath", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].S3OutputPath", Any, EVALUATED),
-    sagemaker(TRAINING, "ExperimentConfig", Any, "jobs are in no experiment; tags group them, and Search finds them"),
     sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(

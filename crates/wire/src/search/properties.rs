@@ -1,8 +1,8 @@
-//! The properties of a training or tuning job: their paths, kinds and values.
+//! The properties of what is searched for: their paths, kinds and values.
 
 use serde_json::Value;
 
-use crate::shape::Shape;
+use crate::{constraints, shape::Shape};
 
 /// What a property's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,62 @@ impl PropertyValue<'_> {
 /// through.
 const UNSEARCHED: &str = "SecondaryStatusTransitions";
 
+/// What a trial component has of each metric.
+const STATISTICS: [&str; 7] = ["Max", "Min", "Avg", "Last", "Count", "StdDev", "TimeStamp"];
+
+/// Maps of a trial component whose values are structures, and the members of those.
+const MAPS: [(&str, &[&str]); 3] = [
+    ("Parameters", &["NumberValue", "StringValue"]),
+    ("InputArtifacts", &["Value", "MediaType"]),
+    ("OutputArtifacts", &["Value", "MediaType"]),
+];
+
+/// A path of a trial component's property, whatever the case of its first name and of the last one
+/// below a metric, parameter or artifact.
+pub(super) fn of_component(record: &'static Shape, path: &str) -> String {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let Shape::Structure(members) = record else { return path.to_owned() };
+    let member = members.iter().map(|member| member.name).find(|name| name.eq_ignore_ascii_case(first));
+    let first = member.unwrap_or(first);
+    match (rest, rest.and_then(|rest| rest.rsplit_once('.'))) {
+        (None, _) => first.to_owned(),
+        (_, Some((name, last))) => {
+            let known = below(first).iter().find(|known| known.eq_ignore_ascii_case(last));
+            format!("{first}.{name}.{}", known.unwrap_or(&last))
+        }
+        (Some(rest), None) => format!("{first}.{rest}"),
+    }
+}
+
+/// What each entry of this member of a trial component has.
+fn below(member: &str) -> &'static [&'static str] {
+    let map = MAPS.iter().find(|(map, _)| *map == member).map(|(_, members)| *members);
+    map.unwrap_or(if member == "Metrics" { &STATISTICS } else { &[] })
+}
+
+/// The kind of a property of a metric, a parameter or an artifact of a trial component, below the
+/// member of this name; one of these alone has properties.
+fn kind_in_component(member: &str, path: &str) -> Option<Kind> {
+    if path.is_empty() {
+        return None;
+    }
+    let last = path.rsplit_once('.').map(|(_, last)| last).filter(|last| below(member).contains(last));
+    Some(match last {
+        None => Kind::Container,
+        Some("TimeStamp") => Kind::Time,
+        Some("StringValue" | "Value" | "MediaType") => Kind::Text,
+        Some(_) => Kind::Number,
+    })
+}
+
 /// The kind of the property at a path; `None` if such records have none there that is searched.
 pub(super) fn kind(record: &'static Shape, path: &str) -> Option<Kind> {
     if path.split('.').next() == Some(UNSEARCHED) {
         return None;
     }
+    let is_component = std::ptr::eq(record, constraints::trial_component());
     match path.split_once('.') {
+        Some((member, rest)) if is_component && !below(member).is_empty() => return kind_in_component(member, rest),
         Some(("Tags", key)) => return (!key.is_empty()).then_some(Kind::Text),
         Some(("Metrics", name)) => return (!name.is_empty()).then_some(Kind::Number),
         Some(("HyperParameters", name)) => return (!name.is_empty()).then_some(Kind::TextOrNumber),
@@ -103,6 +153,15 @@ pub fn properties(record: &Value, each: &mut dyn FnMut(&str, usize, PropertyValu
             "FinalMetricDataList" => {
                 pairs(value, "Metrics", "MetricName", "Value", each);
                 descend(value, &mut name.clone(), 0, each);
+            }
+            // Only trial components have metrics as a list.
+            "Metrics" => {
+                for metric in value.as_array().into_iter().flatten() {
+                    let Some(name) = metric["MetricName"].as_str() else { continue };
+                    for statistic in STATISTICS {
+                        descend(&metric[statistic], &mut format!("Metrics.{name}.{statistic}"), 0, each);
+                    }
+                }
             }
             _ => descend(value, &mut name.clone(), 0, each),
         }

@@ -190,7 +190,96 @@ fn absent_members_have_defaults() {
         ("LastModifiedTime", SortOrder::Descending, 10)
     );
     assert_eq!(plain.condition, Condition::All(Vec::new()));
-    let other = search(json!({"Resource": "ExperimentTrial", "SearchExpression": {"Filters": [{"Name": "Any"}]}}))
+    let other = search(json!({"Resource": "Endpoint", "SearchExpression": {"Filters": [{"Name": "Any"}]}}))
         .expect("nothing to find");
     assert_eq!(other.resource, SearchResource::Other);
+}
+
+fn component() -> Value {
+    json!({
+        "TrialComponentName": "titanic-run-1",
+        "Status": {"PrimaryStatus": "Completed"},
+        "Parameters": {"lr": {"NumberValue": 0.5}, "SageMaker.InstanceType": {"StringValue": "ml.m5.large"}},
+        "InputArtifacts": {"train": {"MediaType": "text/csv", "Value": "s3://b/train"}},
+        "Metrics": [
+            {"MetricName": "val:loss", "Max": 3.0, "Min": 1.0, "Last": 2.0, "Count": 7, "Avg": 2.0, "StdDev": 0.5, "TimeStamp": 1_795_245_900.0},
+            {"MetricName": "auc.x", "Max": 0.75}],
+        "Parents": [
+            {"TrialName": "forest", "ExperimentName": "titanic"}, {"TrialName": "bog", "ExperimentName": "plants"}],
+        "SourceDetail": {"TrainingJob": {"TrainingJobName": "job-1", "HyperParameters": {"eta": "0.5"}}},
+        "Tags": [{"Key": "team", "Value": "trees"}]
+    })
+}
+
+#[test]
+fn trial_components_are_searched_by_what_they_consist_of() {
+    let mut values = Vec::new();
+    properties(&component(), &mut |path, item, value| {
+        let value = match value {
+            PropertyValue::Text(text) => json!(text),
+            PropertyValue::Number(number) => json!(number),
+        };
+        values.push((path.to_owned(), item, value));
+    });
+    let meets = |expression: Value| {
+        let request = json!({"Resource": "ExperimentTrialComponent", "SearchExpression": expression});
+        search(request).map(|search| holds(&search.condition, &values))
+    };
+    let check = |name: &str, operator: &str, value: &str, expected: bool| {
+        let filter = match operator {
+            "Exists" | "NotExists" => json!({"Name": name, "Operator": operator}),
+            _ => json!({"Name": name, "Operator": operator, "Value": value}),
+        };
+        assert_eq!(meets(json!({"Filters": [filter]})).expect(name), expected, "{name} {operator} {value}");
+    };
+    for (name, operator, value, expected) in [
+        ("TrialComponentName", "Equals", "titanic-run-1", true),
+        ("trialComponentName", "Contains", "run", true),
+        ("Status.PrimaryStatus", "Equals", "Failed", false),
+        ("Parents.TrialName", "Equals", "bog", true),
+        ("Parents.ExperimentName", "In", "other, titanic", true),
+        ("Parameters.lr.NumberValue", "LessThan", "0.6", true),
+        ("parameters.lr.numberValue", "GreaterThan", "0.6", false),
+        ("Parameters.SageMaker.InstanceType.StringValue", "Equals", "ml.m5.large", true),
+        ("Parameters.lr", "Exists", "", true),
+        ("Parameters.depth", "Exists", "", false),
+        ("Metrics.val:loss.Max", "GreaterThanOrEqualTo", "3", true),
+        ("metrics.val:loss.min", "LessThan", "1", false),
+        ("Metrics.val:loss.Count", "Equals", "7", true),
+        ("Metrics.auc.x.Max", "GreaterThan", "0.5", true),
+        ("Metrics.auc.x.TimeStamp", "NotExists", "", true),
+        ("Metrics.val:loss.TimeStamp", "GreaterThan", "2020-01-01T00:00:00", true),
+        ("InputArtifacts.train.Value", "Contains", "s3://b", true),
+        ("OutputArtifacts.model.MediaType", "Exists", "", false),
+        ("SourceDetail.TrainingJob.TrainingJobName", "Equals", "job-1", true),
+        ("SourceDetail.TrainingJob.HyperParameters.eta", "Equals", "0.5", true),
+        ("Tags.team", "Equals", "trees", true),
+    ] {
+        check(name, operator, value, expected);
+    }
+    let nested = |trial: &str, experiment: &str| {
+        let filters = [("Parents.TrialName", trial), ("Parents.ExperimentName", experiment)];
+        let filters: Value = filters.iter().map(|(name, value)| json!({"Name": name, "Value": value})).collect();
+        meets(json!({"NestedFilters": [{"NestedPropertyName": "Parents", "Filters": filters}]})).expect("sound")
+    };
+    assert!(nested("forest", "titanic") && !nested("forest", "plants"), "one parent is both");
+    for (name, operator, value) in [
+        ("Colour", "Equals", "x"),
+        ("Metrics.val:loss", "GreaterThan", "1"),
+        ("Parameters.lr.NumberValue", "Equals", "many"),
+        ("Parameters.lr.StringValue", "LessThan", "1"),
+    ] {
+        let filter = json!({"Name": name, "Operator": operator, "Value": value});
+        assert!(meets(json!({"Filters": [filter]})).is_err(), "{name} {operator} {value}");
+    }
+    let by = |sort_by: &str| search(json!({"Resource": "ExperimentTrialComponent", "SortBy": sort_by}));
+    assert_eq!(by("metrics.val:loss.max").expect("sound").sort_by, "Metrics.val:loss.Max");
+    assert!(by("Metrics.val:loss").is_err(), "a metric has several values");
+    for (resource, property) in
+        [("Experiment", "ExperimentName"), ("ExperimentTrial", "TrialComponentSummaries.TrialComponentName")]
+    {
+        let filter = json!({"Name": property, "Value": "x"});
+        let found = search(json!({"Resource": resource, "SearchExpression": {"Filters": [filter]}})).expect(resource);
+        assert_ne!(found.resource, SearchResource::Other);
+    }
 }

@@ -97,6 +97,7 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
         min_instances,
         debugger,
         profiler,
+        experiment: request.experiment_config,
         retries: request.retry_strategy.map_or(0, |strategy| strategy.maximum_retry_attempts),
         raw,
     })

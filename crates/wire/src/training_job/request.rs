@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Distribution, InputMode, OutputCompression, RecordWrapper, Tag};
+use crate::{Distribution, ExperimentConfig, InputMode, OutputCompression, RecordWrapper, Tag};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -38,6 +38,7 @@ pub(crate) struct CreateTrainingJobRequest {
     pub(crate) serverless_job_config: Option<Value>,
     pub(crate) mlflow_config: Option<Value>,
     pub(crate) model_package_config: Option<Value>,
+    pub(crate) experiment_config: Option<ExperimentConfig>,
     #[serde(flatten)]
     pub(crate) observers: Observers,
 }

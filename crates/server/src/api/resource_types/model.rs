@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use shoal_store::ResourceKind;
 use shoal_wire::{Error, ErrorCode};
 
-use super::{Refusal, ResourceType};
+use super::{PLAIN, Refusal, ResourceType};
 
 /// Bytes of a container's environment, keys and values together.
 const MAX_ENVIRONMENT_BYTES: usize = 32 << 10;
@@ -19,7 +19,10 @@ pub(super) static MODEL: ResourceType = ResourceType {
     duplicate: Refusal(ErrorCode::ValidationException, "Cannot create already existing model \"{arn}\"."),
     missing: Refusal(ErrorCode::ValidationException, "Could not find model \"{arn}\"."),
     check,
-    describe,
+    describe: |_, _, shown| {
+        complete_all(shown);
+        Ok(())
+    },
     #[cfg(test)]
     sample: r#"{
         "ModelName": "Titanic-1", "ExecutionRoleArn": "arn:aws:iam::123456789012:role/SageMakerRole", "EnableNetworkIsolation": true,
@@ -30,6 +33,7 @@ pub(super) static MODEL: ResourceType = ResourceType {
         "InferenceExecutionConfig": {"Mode": "Direct"}, "VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]},
         "Tags": [{"Key": "team", "Value": "trees"}, {"Key": "empty", "Value": ""}]
     }"#,
+    ..PLAIN
 };
 
 fn check(request: &Map<String, Value>) -> Result<(), Error> {
@@ -113,7 +117,7 @@ fn check_container(path: &str, container: &Value) -> Result<(), Error> {
 }
 
 /// Adds the defaults that AWS shows.
-fn describe(shown: &mut Map<String, Value>) {
+fn complete_all(shown: &mut Map<String, Value>) {
     shown.entry("EnableNetworkIsolation").or_insert(json!(false));
     if let Some(container) = shown.get_mut("PrimaryContainer").and_then(Value::as_object_mut) {
         complete(container);

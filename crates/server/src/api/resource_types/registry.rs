@@ -1,44 +1,31 @@
-//! What the operations on plain resources do: the same for each type.
+//! What the operations on plain resources do: the same for each type. Lists are in `listed`.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use shoal_store::{ResourceRow, ResourceSort, Rows, SortOrder};
+use shoal_store::{ResourceRow, RowChange, Rows, Telemetry};
 use shoal_wire::{Call, Error, Operation, Reply, arn, tags, timestamp};
 
-use super::{ResourceType, Verb};
+use super::{Lookup, Members, NamedBy, ResourceType, Verb, artifact, request};
 use crate::{
     admission::internal,
-    api::{
-        Identity, blocking,
-        listing::{DefaultOrder, Listing},
-        training::refused,
-    },
+    api::{Identity, blocking, training::refused},
     clock::now_ms,
-    core::Core,
+    core::{Core, Present},
     hex::random_hex,
-};
-
-/// Descending, whatever the order is by.
-const NEWEST_FIRST: DefaultOrder = DefaultOrder {
-    sort: ResourceSort::CreationTime,
-    order: SortOrder::Descending,
-    order_of_sort: SortOrder::Descending,
 };
 
 /// The plain resources of all types.
 pub(crate) struct Registry {
     pub(super) core: Core,
     pub(super) rows: Arc<dyn Rows>,
+    pub(super) telemetry: Arc<Telemetry>,
     pub(super) identity: Identity,
 }
 
-/// The members of a validated input.
-type Members = Map<String, Value>;
-
 impl Registry {
-    pub(crate) fn new(core: Core, rows: Arc<dyn Rows>, identity: Identity) -> Self {
-        Self { core, rows, identity }
+    pub(crate) fn new(core: Core, rows: Arc<dyn Rows>, telemetry: Arc<Telemetry>, identity: Identity) -> Self {
+        Self { core, rows, telemetry, identity }
     }
 
     /// Answers a call of an operation on a type.
@@ -47,102 +34,198 @@ impl Registry {
     /// As at AWS.
     pub(crate) async fn answer(&self, of: &'static ResourceType, verb: Verb, call: Call) -> Result<Reply, Error> {
         let Value::Object(input) = call.input else { return Err(Error::validation("The request is not an object.")) };
-        let name = input.get(&of.name_member()).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let target = Target {
-            arn: arn::sagemaker(&self.identity.region, &self.identity.account, of.kind.name(), &name),
-            name,
-            of,
-        };
+        if verb == Verb::List {
+            return self.list(of, call.operation, &input).await;
+        }
+        let target = self.target(of, verb, &input)?;
         match verb {
-            Verb::List => return self.list(of, call.operation, &input).await,
             Verb::Describe => return self.describe(target, call.operation).await,
             Verb::Create => self.create(&target, input).await?,
             Verb::Update => self.update(&target, input).await?,
-            Verb::Delete => self.edit(&target, |_| Ok(None)).await?,
+            Verb::Delete => self.delete(&target).await?,
+            Verb::List => {}
         }
         Ok(arn_reply(&target, call.operation))
     }
 
+    /// The resource that a request names.
+    fn target(&self, of: &'static ResourceType, verb: Verb, input: &Members) -> Result<Target, Error> {
+        let text = |member: &str| input.get(member).and_then(Value::as_str);
+        let name = match of.named_by {
+            NamedBy::Name => text(&of.name_member()).unwrap_or_default().to_owned(),
+            NamedBy::Source if verb == Verb::Create => artifact::name_of(&input["Source"]),
+            NamedBy::Source => match (text(&of.arn_member()), input.get("Source")) {
+                (Some(arn), _) => arn.to_owned(),
+                (None, Some(source)) => artifact::name_of(source),
+                (None, None) => {
+                    return Err(Error::validation(format!("Give {} or Source.", of.arn_member())));
+                }
+            },
+        };
+        Ok(self.named(of, &name))
+    }
+
+    /// The resource of this name or ARN.
+    pub(super) fn named(&self, of: &'static ResourceType, name: &str) -> Target {
+        // An ARN of another kind names no resource of this one.
+        let name = arn::resource(name).filter(|it| it.kind == of.kind.name()).map_or(name, |it| it.name).to_owned();
+        let arn = arn::sagemaker(&self.identity.region, &self.identity.account, of.kind.name(), &name);
+        Target { arn, name, of }
+    }
+
+    /// Runs what reads the rows and the telemetry.
+    pub(super) async fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Lookup<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (rows, telemetry) = (self.rows.clone(), self.telemetry.clone());
+        blocking(move || work(Lookup { rows: &*rows, telemetry: &telemetry })).await
+    }
+
+    /// Changes rows together.
+    pub(super) async fn change(
+        &self,
+        subject: &Target,
+        change: impl FnOnce(&Present<'_>) -> Result<Vec<RowChange>, Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let subject = format!("{} {}", subject.of.kind.name(), subject.name);
+        self.core.edit_rows(subject, change).await.map_err(|refusal| refused(&refusal))
+    }
+
     async fn create(&self, target: &Target, mut request: Members) -> Result<(), Error> {
-        (target.of.check)(&request)?;
+        let of = target.of;
+        (of.check)(&request)?;
         let tags = request.shift_remove("Tags").unwrap_or_default();
         let tags = tags::check(tags::from_json(tags.to_string().as_bytes()).map_err(|error| internal(&error))?)?;
+        let owner = of.belongs_to.as_ref().map(|owner| {
+            let name = request.get(owner.member).and_then(Value::as_str).unwrap_or_default();
+            self.named(owner.of, name)
+        });
         let now = now_ms();
         let row = ResourceRow {
             uid: random_hex(6).map_err(|error| internal(&error))?,
             arn: target.arn.clone(),
             created_ms: now,
             modified_ms: now,
+            parent: owner.as_ref().map(Target::key),
+            keys: of.keys_of(&request),
             request: serde_json::to_vec(&request).map_err(|error| internal(&error))?,
             tags: tags::to_json(&tags).to_string().into_bytes(),
-            ..ResourceRow::new(target.of.kind, &target.key())
+            ..ResourceRow::new(of.kind, &target.key())
         };
-        let duplicate = target.of.duplicate.of(&target.name, &target.arn);
-        let edit = move |present: Option<ResourceRow>| if present.is_some() { Err(duplicate) } else { Ok(Some(row)) };
-        self.core.edit(target.of.kind, &target.key(), edit).await.map_err(|refusal| refused(&refusal))
+        let implied = self.implied(target).await?;
+        self.begin_series(&row).await?;
+        let duplicate = of.duplicate.of(&target.name, &target.arn);
+        let create = move |present: &Present<'_>| {
+            if implied.is_some() || present.row(of.kind, &row.name)?.is_some() {
+                return Err(duplicate);
+            }
+            if let Some(owner) = owner
+                && present.row(owner.of.kind, &owner.key())?.is_none()
+            {
+                return Err(owner.missing());
+            }
+            Ok(vec![RowChange::Put(Box::new(row))])
+        };
+        self.change(target, create).await
     }
 
-    /// Replaces the members that the update has.
+    /// A new component has no metrics, whatever a deletion that a crash cut short has left.
+    async fn begin_series(&self, row: &ResourceRow) -> Result<(), Error> {
+        if row.kind != super::TRIAL_COMPONENT {
+            return Ok(());
+        }
+        let (name, series) = (row.name.clone(), super::component_series(row));
+        let is_left = move |lookup: Lookup<'_>| {
+            let is_new =
+                lookup.rows.resource(super::TRIAL_COMPONENT, &name).map_err(|error| internal(&error))?.is_none();
+            if is_new {
+                lookup.telemetry.delete_series(&series).map_err(|error| internal(&error))?;
+            }
+            Ok(())
+        };
+        self.reading(is_left).await
+    }
+
+    /// The row that a name has before anything was stored for it.
+    pub(super) async fn implied(&self, target: &Target) -> Result<Option<ResourceRow>, Error> {
+        let (of, key) = (target.of, target.key());
+        self.reading(move |lookup| (of.implied)(lookup, &key)).await
+    }
+
+    /// Replaces the members that the update has, adds entries to maps and removes some.
     async fn update(&self, target: &Target, update: Members) -> Result<(), Error> {
-        let name_member = target.of.name_member();
-        let edit = move |mut row: ResourceRow| {
+        let (of, key, missing) = (target.of, target.key(), target.missing());
+        (of.check)(&update)?;
+        let implied = self.implied(target).await?;
+        let change = move |present: &Present<'_>| {
+            let mut row = present.row(of.kind, &key)?.or(implied).ok_or(missing)?;
             let mut request = request(&row)?;
-            request.extend(update.into_iter().filter(|(member, _)| *member != name_member));
+            apply(of, &mut request, update, row.parent.is_some())?;
             row.request = serde_json::to_vec(&request).map_err(|error| internal(&error))?;
-            row.modified_ms = now_ms();
-            Ok(Some(row))
+            // What is modified in the millisecond of its creation is shown as modified later.
+            row.modified_ms = now_ms().max(row.modified_ms);
+            Ok(vec![RowChange::Put(Box::new(row))])
         };
-        self.edit(target, edit).await
+        self.change(target, change).await
     }
 
-    /// Changes a row that exists.
-    async fn edit(
-        &self,
-        target: &Target,
-        edit: impl FnOnce(ResourceRow) -> Result<Option<ResourceRow>, Error> + Send + 'static,
-    ) -> Result<(), Error> {
-        let missing = target.missing();
-        let edit = move |present: Option<ResourceRow>| edit(present.ok_or(missing)?);
-        self.core.edit(target.of.kind, &target.key(), edit).await.map_err(|refusal| refused(&refusal))
+    async fn delete(&self, target: &Target) -> Result<(), Error> {
+        let (of, name, arn, key, missing) =
+            (target.of, target.name.clone(), target.arn.clone(), target.key(), target.missing());
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let change = move |present: &Present<'_>| {
+            let row = present.row(of.kind, &key)?.ok_or(missing)?;
+            for holder in of.held_by {
+                if present.has_link(holder.kind, holder.end, if holder.by_arn { &arn } else { &key })? {
+                    return Err(Error::validation(holder.refusal.replace("{name}", &name)));
+                }
+            }
+            let _ = send.send(row);
+            Ok(vec![RowChange::Delete(of.kind, key)])
+        };
+        self.change(target, change).await?;
+        if of.kind == super::TRIAL_COMPONENT
+            && let Ok(row) = receive.await
+            && row.parent.is_none()
+        {
+            let series = super::component_series(&row);
+            return self
+                .reading(move |lookup| lookup.telemetry.delete_series(&series).map_err(|error| internal(&error)))
+                .await;
+        }
+        Ok(())
     }
 
     async fn describe(&self, target: Target, operation: &Operation) -> Result<Reply, Error> {
-        let (rows, of, key) = (self.rows.clone(), target.of, target.key());
-        let found = blocking(move || rows.resource(of.kind, &key).map_err(|error| internal(&error))).await?;
-        let mut shown = description(of, &found.ok_or_else(|| target.missing())?)?;
+        let (of, key) = (target.of, target.key());
+        let found = move |lookup: Lookup<'_>| {
+            let row = match lookup.rows.resource(of.kind, &key).map_err(|error| internal(&error))? {
+                Some(row) => Some(row),
+                None => (of.implied)(lookup, &key)?,
+            };
+            row.map(|row| description(of, lookup, &row)).transpose()
+        };
+        let mut shown = self.reading(found).await?.ok_or_else(|| target.missing())?;
         shown.retain(|member, _| operation.output_member(member).is_some());
         Ok(Reply::of(Value::Object(shown)))
-    }
-
-    async fn list(&self, of: &'static ResourceType, operation: &Operation, input: &Members) -> Result<Reply, Error> {
-        let (list, summary) =
-            operation.output_list().ok_or_else(|| Error::validation("The operation lists nothing."))?;
-        let summary = move |row: ResourceRow| -> Result<Value, Error> {
-            let mut shown = description(of, &row)?;
-            shown.retain(|member, _| summary.contains(&member.as_str()));
-            Ok(Value::Object(shown))
-        };
-        let summaries = move |rows: Vec<_>| rows.into_iter().map(summary).collect();
-        let listing = Listing::read(of.kind, NEWEST_FIRST, input, &[])?;
-        let (items, next): (Vec<_>, _) = listing.page(self.rows.clone(), summaries).await?;
-        Ok(Reply::page(list, items.into_iter(), "NextToken", next.as_deref()))
     }
 }
 
 /// The resource that a request names.
-struct Target {
-    of: &'static ResourceType,
-    name: String,
-    arn: String,
+pub(super) struct Target {
+    pub(super) of: &'static ResourceType,
+    pub(super) name: String,
+    pub(super) arn: String,
 }
 
 impl Target {
-    fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         self.of.key(&self.name)
     }
 
-    fn missing(&self) -> Error {
-        self.of.missing.of(&self.name, &self.arn)
+    pub(super) fn missing(&self) -> Error {
+        self.of.missing(&self.name, &self.arn)
     }
 }
 
@@ -155,16 +238,108 @@ fn arn_reply(target: &Target, operation: &Operation) -> Reply {
     }
 }
 
-fn request(row: &ResourceRow) -> Result<Members, Error> {
-    serde_json::from_slice(&row.request).map_err(|error| internal(&error))
-}
-
 /// All that is shown of a resource, in the members of its type's descriptions and summaries.
-fn description(of: &ResourceType, row: &ResourceRow) -> Result<Members, Error> {
+pub(super) fn description(of: &ResourceType, lookup: Lookup<'_>, row: &ResourceRow) -> Result<Members, Error> {
     let mut shown = request(row)?;
     shown.insert(of.arn_member(), Value::from(row.arn.as_str()));
     shown.insert("CreationTime".to_owned(), timestamp::seconds(row.created_ms));
     shown.insert("LastModifiedTime".to_owned(), timestamp::seconds(row.modified_ms));
-    (of.describe)(&mut shown);
+    (of.describe)(lookup, row, &mut shown)?;
     Ok(shown)
+}
+
+/// Applies an update to a request. Of a resource that is completed by its parent (`is_completed`),
+/// an entry that is removed is null from then on: the parent's would be shown again.
+fn apply(of: &ResourceType, request: &mut Members, update: Members, is_completed: bool) -> Result<(), Error> {
+    const REMOVAL: &str = "ToRemove";
+    let is_identity = |member: &str| member == of.name_member() && of.named_by == NamedBy::Name;
+    let mut removals = Vec::new();
+    for (member, value) in update {
+        let merged = of.merged.iter().find(|(merged, _)| *merged == member);
+        match (member.strip_suffix(REMOVAL), value) {
+            (Some(map), Value::Array(names)) => removals.push((map.to_owned(), names)),
+            (None, _) if is_identity(&member) || member == of.arn_member() => {}
+            (None, Value::Object(entries)) if merged.is_some() => {
+                change_map(request, &member, |present| present.extend(entries));
+            }
+            (_, value) => drop(request.insert(member, value)),
+        }
+    }
+    for (map, names) in removals {
+        change_map(request, &map, |entries| {
+            for name in names.iter().filter_map(Value::as_str) {
+                if is_completed {
+                    entries.insert(name.to_owned(), Value::Null);
+                } else {
+                    entries.shift_remove(name);
+                }
+            }
+        });
+    }
+    for (member, most) in of.merged {
+        let entries = request.get(*member).and_then(Value::as_object).map_or(0, Map::len);
+        if entries > *most {
+            return Err(Error::validation(format!(
+                "Invalid value at '{member}': with those that are there already it has {entries} entries; {most} are \
+                 allowed."
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Changes the map of this name, which is empty if it is missing.
+fn change_map(request: &mut Members, member: &str, change: impl FnOnce(&mut Members)) {
+    let mut entries = match request.shift_remove(member) {
+        Some(Value::Object(entries)) => entries,
+        _ => Map::new(),
+    };
+    change(&mut entries);
+    request.insert(member.to_owned(), Value::Object(entries));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::resource_types::{artifact::ARTIFACT, trial_component::TRIAL_COMPONENT};
+
+    fn applied(of: &ResourceType, request: &Value, update: &Value, is_completed: bool) -> Result<Value, Error> {
+        let mut changed = request.as_object().unwrap().clone();
+        apply(of, &mut changed, update.as_object().unwrap().clone(), is_completed)?;
+        Ok(Value::Object(changed))
+    }
+
+    #[test]
+    fn an_update_adds_to_some_maps_and_replaces_others() {
+        let number = |value: f64| json!({"NumberValue": value});
+        let component = json!({"TrialComponentName": "A", "Parameters": {"a": number(1.0), "b": number(2.0)}});
+        let update = json!({"TrialComponentName": "a", "Parameters": {"b": number(3.0), "c": number(4.0)},
+            "ParametersToRemove": ["a", "absent"], "DisplayName": "other", "InputArtifactsToRemove": ["x"]});
+        let plain = json!({"TrialComponentName": "A", "Parameters": {"b": number(3.0), "c": number(4.0)},
+            "DisplayName": "other", "InputArtifacts": {}});
+        assert_eq!(applied(&TRIAL_COMPONENT, &component, &update, false), Ok(plain));
+        let of_job = applied(&TRIAL_COMPONENT, &component, &update, true).unwrap();
+        assert_eq!(of_job["Parameters"]["a"], Value::Null);
+        assert!(of_job["InputArtifacts"].as_object().unwrap().contains_key("x"), "hidden of the job's");
+        let artifact = json!({"ArtifactName": "n", "Properties": {"a": "1", "b": "2"}});
+        let update = json!({"ArtifactArn": "arn", "ArtifactName": "m", "Properties": {"c": "3", "d": "4"}, "PropertiesToRemove": ["d"]});
+        assert_eq!(
+            applied(&ARTIFACT, &artifact, &update, false),
+            Ok(json!({"ArtifactName": "m", "Properties": {"c": "3"}}))
+        );
+    }
+
+    #[test]
+    fn maps_that_grow_by_updates_have_their_limits() {
+        let entries = |from: usize, to: usize| -> Value {
+            (from..to).map(|n| (format!("p{n}"), json!({"NumberValue": 1.0}))).collect::<Map<_, _>>().into()
+        };
+        let component = json!({"Parameters": entries(0, 250)});
+        let update = |to| json!({"Parameters": entries(200, to)});
+        assert!(applied(&TRIAL_COMPONENT, &component, &update(300), false).is_ok());
+        let refused = applied(&TRIAL_COMPONENT, &component, &update(301), false).unwrap_err();
+        assert!(refused.message.contains("301 entries; 300 are allowed"), "{}", refused.message);
+    }
 }

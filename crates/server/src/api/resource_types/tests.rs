@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use http::Request;
 use serde_json::json;
 use shoal_plane::{Capacity, Catalog, Node, Packing};
-use shoal_store::{Rows, SqliteJournal};
+use shoal_store::{MetricPoint, Rows, SqliteJournal, Telemetry};
 use shoal_wire::{Protocol, Service, operations, parse, respond};
 
 use super::*;
@@ -33,7 +33,18 @@ impl Fixture {
         let recovered = recover(&journal, &capacity, &Catalog::default()).unwrap();
         let started = start(Box::new(journal), rows.clone(), recovered, capacity, Catalog::default(), Box::new(|_| {}));
         let identity = Identity { region: "us-east-1".to_owned(), account: "123456789012".to_owned() };
-        Self { registry: Registry::new(started.unwrap().0, rows, identity), _directory: directory }
+        let telemetry = Arc::new(Telemetry::open(&directory.path().join("telemetry.db")).unwrap());
+        Self { registry: Registry::new(started.unwrap().0, rows, telemetry, identity), _directory: directory }
+    }
+
+    /// What resources of this type belong to.
+    async fn with_owners(self, of: &ResourceType) -> Self {
+        if let Some(owner) = &of.belongs_to {
+            let request: Value = serde_json::from_str(of.sample).unwrap();
+            let name = request[owner.member].as_str().unwrap();
+            self.call(operation_of(owner.of, Verb::Create).unwrap().name, &sample(owner.of, name)).await.unwrap();
+        }
+        self
     }
 
     /// What a client reads of the answer to a call.
@@ -41,9 +52,16 @@ impl Fixture {
         let head =
             Request::post("/").header("x-amz-target", format!("SageMaker.{name}")).body(()).unwrap().into_parts().0;
         let call = parse(Service::SageMaker, &head, input.to_string().as_bytes())?;
-        let (of, verb) = operation(call.operation).expect("a plain resource");
-        let operation = call.operation;
-        let reply = self.registry.answer(of, verb, call).await?;
+        let (operation, registry) = (call.operation, &self.registry);
+        let reply = match (super::operation(operation), name) {
+            (Some((of, verb)), _) => registry.answer(of, verb, call).await?,
+            (None, "AssociateTrialComponent") => registry.associate(call).await?,
+            (None, "DisassociateTrialComponent") => registry.disassociate(call).await?,
+            (None, "AddAssociation") => registry.add_association(call).await?,
+            (None, "DeleteAssociation") => registry.delete_association(call).await?,
+            (None, "ListAssociations") => registry.list_associations(call).await?,
+            (None, _) => registry.query_lineage(call).await?,
+        };
         let body = respond(operation, &reply, Protocol::Json, "id").into_body();
         Ok(if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })
     }
@@ -56,7 +74,39 @@ fn operation_of(of: &ResourceType, verb: Verb) -> Option<&'static Operation> {
 fn sample(of: &ResourceType, name: &str) -> Value {
     let mut sample: Value = serde_json::from_str(of.sample).expect("JSON");
     sample[of.name_member()] = json!(name);
+    if of.named_by == NamedBy::Source {
+        sample["Source"]["SourceUri"] = json!(format!("s3://bucket/{name}"));
+    }
     sample
+}
+
+/// The row's name of the sample of this name.
+fn key(of: &ResourceType, name: &str) -> String {
+    match of.named_by {
+        NamedBy::Name => of.key(name),
+        NamedBy::Source => artifact::name_of(&sample(of, name)["Source"]),
+    }
+}
+
+fn arn(of: &ResourceType, name: &str) -> String {
+    let name = if of.named_by == NamedBy::Source { key(of, name) } else { name.to_lowercase() };
+    format!("arn:aws:sagemaker:us-east-1:123456789012:{}/{name}", of.kind.name())
+}
+
+/// A request that names the sample of this name and nothing else.
+fn named(of: &ResourceType, name: &str) -> Value {
+    match of.named_by {
+        NamedBy::Name => json!({of.name_member(): name}),
+        NamedBy::Source => json!({of.arn_member(): arn(of, name)}),
+    }
+}
+
+/// The refusal of a name that is not there.
+fn missing(of: &ResourceType, name: &str) -> Error {
+    match of.named_by {
+        NamedBy::Name => of.missing(name, &arn(of, name)),
+        NamedBy::Source => of.missing(&key(of, name), &arn(of, name)),
+    }
 }
 
 /// Rows have times in milliseconds: what comes next is later.
@@ -72,11 +122,13 @@ fn the_declarations_agree_with_the_model() {
             of.operations.iter().filter(|name| operations().any(|it| it.name == **name)).count()
         );
         let create = operation_of(of, Verb::Create).expect("one creates it");
-        assert!(create.requires(&of.name_member()), "{}", create.name);
+        let identity = if of.named_by == NamedBy::Name { of.name_member() } else { "Source".to_owned() };
+        assert!(create.requires(&identity), "{}", create.name);
         assert!(create.output_member(&of.arn_member()).is_some(), "{}", create.name);
         let describe = operation_of(of, Verb::Describe).expect("one describes it");
+        let identity = if of.named_by == NamedBy::Name { of.name_member() } else { of.arn_member() };
         assert!(
-            describe.requires(&of.name_member()) && describe.output_member(&of.arn_member()).is_some(),
+            describe.requires(&identity) && describe.output_member(&of.arn_member()).is_some(),
             "{}",
             describe.name
         );
@@ -85,7 +137,11 @@ fn the_declarations_agree_with_the_model() {
         }
         let list = operation_of(of, Verb::List).expect("one lists it");
         for member in list.input_members() {
-            assert!(LIST_MEMBERS.contains(&member), "nothing follows {member} of {}", list.name);
+            let is_filter = of.filters.iter().any(|filter| filter.member == member);
+            assert!(is_filter || LIST_MEMBERS.contains(&member), "nothing follows {member} of {}", list.name);
+        }
+        for filter in of.filters {
+            assert!(list.input_members().any(|it| it == filter.member), "{} has no {}", list.name, filter.member);
         }
         let (_, summary) = list.output_list().expect("a list");
         assert!(
@@ -95,6 +151,7 @@ fn the_declarations_agree_with_the_model() {
         );
         if let Some(update) = operation_of(of, Verb::Update) {
             for member in update.input_members() {
+                let member = member.strip_suffix("ToRemove").unwrap_or(member);
                 assert!(describe.output_member(member).is_some(), "{} does not show {member}", describe.name);
             }
         }
@@ -111,14 +168,14 @@ fn the_declarations_agree_with_the_model() {
 #[tokio::test]
 async fn a_resource_is_created_once_described_as_requested_and_deleted() {
     for of in TYPES {
-        let all = Fixture::new();
+        let all = Fixture::new().with_owners(of).await;
         let name = |verb| operation_of(of, verb).expect("served").name;
-        let (request, named) = (sample(of, "Sample-1"), json!({of.name_member(): "Sample-1"}));
-        let arn = format!("arn:aws:sagemaker:us-east-1:123456789012:{}/sample-1", of.kind.name());
-        let missing = all.call(name(Verb::Describe), &named).await.expect_err("nothing is there");
-        assert_eq!(missing, of.missing.of("Sample-1", &arn));
+        let (request, named, arn) = (sample(of, "Sample-1"), named(of, "Sample-1"), arn(of, "Sample-1"));
+        let absent = all.call(name(Verb::Describe), &named).await.expect_err("nothing is there");
+        assert_eq!(absent, missing(of, "Sample-1"));
         assert_eq!(all.call(name(Verb::Create), &request).await, Ok(json!({of.arn_member(): arn})));
-        let other = if of.ignores_case { "SAMPLE-1" } else { "Sample-1" };
+        let is_named = of.named_by == NamedBy::Name;
+        let other = if of.ignores_case && is_named { "SAMPLE-1" } else { "Sample-1" };
         let again = all.call(name(Verb::Create), &sample(of, other)).await.expect_err("the name is taken");
         assert_eq!(again, of.duplicate.of(other, &arn));
         let shown = all.call(name(Verb::Describe), &named).await.unwrap();
@@ -126,30 +183,32 @@ async fn a_resource_is_created_once_described_as_requested_and_deleted() {
             assert_eq!(shown.get(member), Some(value).filter(|_| member != "Tags"), "{member} of {}", of.noun);
         }
         assert!(shown[of.arn_member()] == json!(arn) && shown["CreationTime"].is_f64(), "{shown}");
-        let row = all.registry.rows.resource(of.kind, &of.key("Sample-1")).unwrap().unwrap();
+        let row = all.registry.rows.resource(of.kind, &key(of, "Sample-1")).unwrap().unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&row.tags).unwrap(), request["Tags"]);
         let mut refused = sample(of, "Sample-2");
         refused["Tags"] = json!([{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]);
         assert!(all.call(name(Verb::Create), &refused).await.expect_err("tags").message.contains("there twice"));
         let deleted = all.call(name(Verb::Delete), &named).await.unwrap();
         assert!(deleted.is_null() || deleted == json!({of.arn_member(): arn}), "{deleted}");
-        assert_eq!(all.call(name(Verb::Delete), &named).await, Err(of.missing.of("Sample-1", &arn)));
+        assert_eq!(all.call(name(Verb::Delete), &named).await, Err(missing(of, "Sample-1")));
         assert!(all.call(name(Verb::Create), &request).await.is_ok(), "the name is free again");
     }
 }
 
 #[tokio::test]
 async fn an_update_replaces_what_it_names() {
-    for (of, update) in TYPES.iter().filter_map(|of| Some((of, operation_of(of, Verb::Update)?))) {
-        let all = Fixture::new();
+    for (of, update) in TYPES.iter().copied().filter_map(|of| Some((of, operation_of(of, Verb::Update)?))) {
+        let all = Fixture::new().with_owners(of).await;
         let describe = operation_of(of, Verb::Describe).unwrap().name;
-        let named = json!({of.name_member(): "Sample-1"});
+        let named = named(of, "Sample-1");
         assert!(all.call(update.name, &named).await.is_err(), "nothing is there");
         all.call(operation_of(of, Verb::Create).unwrap().name, &sample(of, "Sample-1")).await.unwrap();
         let before = all.call(describe, &named).await.unwrap();
         tick().await;
-        let member = update.input_members().find(|member| *member != of.name_member()).expect("something to update");
-        let change = json!({of.name_member(): "Sample-1", member: "changed"});
+        let identity = |member: &str| named.get(member).is_some();
+        let member = update.input_members().find(|member| !identity(member)).expect("something to update");
+        let mut change = named.clone();
+        change[member] = json!("changed");
         let answer = all.call(update.name, &change).await.unwrap();
         assert_eq!(answer[of.arn_member()], before[of.arn_member()]);
         let mut after = all.call(describe, &named).await.unwrap();
@@ -167,7 +226,7 @@ async fn an_update_replaces_what_it_names() {
 #[tokio::test]
 async fn lists_follow_order_filters_and_pages() {
     for of in TYPES {
-        let all = Fixture::new();
+        let all = Fixture::new().with_owners(of).await;
         let (create, list) = (operation_of(of, Verb::Create).unwrap().name, operation_of(of, Verb::List).unwrap());
         let member = list.output_list().unwrap().0;
         // The order of creation is not that of the names.
@@ -176,7 +235,7 @@ async fn lists_follow_order_filters_and_pages() {
         for name in created {
             tick().await;
             all.call(create, &sample(of, name)).await.unwrap();
-            let row = all.registry.rows.resource(of.kind, name).unwrap().unwrap();
+            let row = all.registry.rows.resource(of.kind, &key(of, name)).unwrap().unwrap();
             times.push(row.created_ms as f64 / 1000.0);
         }
         let names = |page: &Value| -> Vec<String> {
@@ -190,11 +249,15 @@ async fn lists_follow_order_filters_and_pages() {
         let mut cases = vec![
             (json!({}), vec!["b-1", "a-2", "c-1"]),
             (json!({"SortOrder": "Ascending"}), created.to_vec()),
-            (json!({"SortBy": "Name", "SortOrder": "Ascending"}), vec!["a-2", "b-1", "c-1"]),
-            (json!({"SortBy": "Name"}), vec!["c-1", "b-1", "a-2"]),
             (json!({after: times[0]}), vec!["b-1", "a-2"]),
             (json!({before: times[2], "SortBy": "CreationTime"}), vec!["a-2", "c-1"]),
         ];
+        let by_name = json!({"SortBy": "Name"});
+        let is_sorted_by_name = of.named_by == NamedBy::Name;
+        if is_sorted_by_name {
+            cases.push((json!({"SortBy": "Name", "SortOrder": "Ascending"}), vec!["a-2", "b-1", "c-1"]));
+            cases.push((by_name.clone(), vec!["c-1", "b-1", "a-2"]));
+        }
         if list.input_members().any(|member| member == "NameContains") {
             cases.push((json!({"NameContains": "-1"}), vec!["b-1", "c-1"]));
         }
@@ -215,7 +278,276 @@ async fn lists_follow_order_filters_and_pages() {
             assert_eq!(found, expected, "{} {question} in pages of one", list.name);
         }
         let token = all.call(list.name, &json!({"MaxResults": 1})).await.unwrap()["NextToken"].clone();
-        let other = json!({"NextToken": token, "SortBy": "Name"});
+        let other = json!({"NextToken": token, "SortOrder": "Ascending"});
         assert!(all.call(list.name, &other).await.is_err(), "a token belongs to its question");
     }
+}
+
+/// Names in a list's answer.
+fn listed(answer: &Value, list: &str, member: &str) -> String {
+    let name = |item: &Value| item[member].as_str().unwrap().to_owned();
+    answer[list].as_array().unwrap().iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// Experiments with trials with components: `titanic` has `forest` (a, b) and `bog` (b), `plants`
+/// has `field`; `c` is in no trial.
+async fn experiments() -> Fixture {
+    let all = Fixture::new();
+    for (call, member, names) in [
+        ("CreateExperiment", "ExperimentName", ["Titanic", "Plants"].as_slice()),
+        ("CreateTrialComponent", "TrialComponentName", &["A", "b", "c"]),
+    ] {
+        for name in names {
+            all.call(call, &json!({member: name})).await.unwrap();
+            tick().await;
+        }
+    }
+    for (trial, experiment) in [("Forest", "titanic"), ("bog", "TITANIC"), ("field", "plants")] {
+        all.call("CreateTrial", &json!({"TrialName": trial, "ExperimentName": experiment})).await.unwrap();
+        tick().await;
+    }
+    for (component, trial) in [("a", "forest"), ("b", "Forest"), ("B", "bog")] {
+        let arns = all.call("AssociateTrialComponent", &ends(component, trial)).await.unwrap();
+        assert_eq!(arns["TrialArn"], json!(arn(&trial::TRIAL, trial)));
+        assert_eq!(arns["TrialComponentArn"], json!(arn(&trial_component::TRIAL_COMPONENT, component)));
+    }
+    all
+}
+
+fn ends(component: &str, trial: &str) -> Value {
+    json!({"TrialComponentName": component, "TrialName": trial})
+}
+
+#[tokio::test]
+async fn lists_of_trials_and_components_follow_their_links() {
+    let all = experiments().await;
+    for (question, expected) in [
+        (json!({}), "field bog Forest"),
+        (json!({"ExperimentName": "TITANIC"}), "bog Forest"),
+        (json!({"TrialComponentName": "b"}), "bog Forest"),
+        (json!({"TrialComponentName": "a", "ExperimentName": "titanic"}), "Forest"),
+        (json!({"TrialComponentName": "a", "ExperimentName": "plants"}), ""),
+        (json!({"TrialComponentName": "c"}), ""),
+    ] {
+        let answer = all.call("ListTrials", &question).await.unwrap();
+        assert_eq!(listed(&answer, "TrialSummaries", "TrialName"), expected, "{question}");
+    }
+    for (question, expected) in [
+        (json!({}), "c b A"),
+        (json!({"ExperimentName": "Titanic", "SortBy": "Name", "SortOrder": "Ascending"}), "A b"),
+        (json!({"ExperimentName": "Titanic", "MaxResults": 1}), "b"),
+        (json!({"TrialName": "bog"}), "b"),
+        (json!({"TrialName": "field"}), ""),
+        (json!({"SourceArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/none"}), ""),
+    ] {
+        let answer = all.call("ListTrialComponents", &question).await.unwrap();
+        assert_eq!(listed(&answer, "TrialComponentSummaries", "TrialComponentName"), expected, "{question}");
+    }
+    for (call, question) in [
+        ("ListTrials", json!({"ExperimentName": "none"})),
+        ("ListTrials", json!({"TrialComponentName": "none"})),
+        ("ListTrialComponents", json!({"TrialName": "none"})),
+        ("ListTrialComponents", json!({"ExperimentName": "none"})),
+    ] {
+        assert_eq!(all.call(call, &question).await.unwrap_err().code, ErrorCode::ResourceNotFound, "{question}");
+    }
+    let both = all.call("ListTrialComponents", &json!({"ExperimentName": "titanic", "TrialName": "bog"})).await;
+    assert!(both.unwrap_err().message.contains("alternatives"));
+}
+
+#[tokio::test]
+async fn what_others_belong_to_is_deleted_last() {
+    let all = experiments().await;
+    for (call, request, message) in [
+        ("DeleteExperiment", json!({"ExperimentName": "titanic"}), "has trials"),
+        ("DeleteTrial", json!({"TrialName": "Forest"}), "has trial components"),
+        ("DeleteTrialComponent", json!({"TrialComponentName": "b"}), "is associated with trials"),
+    ] {
+        let refused = all.call(call, &request).await.unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.contains(message)),
+            (ErrorCode::ValidationException, true),
+            "{refused}"
+        );
+    }
+    let again = all.call("AssociateTrialComponent", &ends("A", "FOREST")).await.unwrap_err();
+    assert!(again.message.contains("already exists"), "{again}");
+    for (component, trial) in [("none", "forest"), ("a", "none"), ("none", "none")] {
+        for call in ["AssociateTrialComponent", "DisassociateTrialComponent"] {
+            let refused = all.call(call, &ends(component, trial)).await.unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ResourceNotFound, "{call} {component} {trial}");
+        }
+    }
+    for (component, trial) in [("a", "forest"), ("b", "forest"), ("b", "bog")] {
+        all.call("DisassociateTrialComponent", &ends(component, trial)).await.unwrap();
+    }
+    let twice = all.call("DisassociateTrialComponent", &ends("a", "forest")).await.unwrap_err();
+    assert_eq!(twice.code, ErrorCode::ResourceNotFound);
+    for (call, member, names) in [
+        ("DeleteTrialComponent", "TrialComponentName", ["a", "b"].as_slice()),
+        ("DeleteTrial", "TrialName", &["forest", "bog"]),
+        ("DeleteExperiment", "ExperimentName", &["titanic"]),
+    ] {
+        for name in names {
+            all.call(call, &json!({member: name})).await.unwrap();
+        }
+    }
+    let missing = all.call("CreateTrial", &json!({"TrialName": "t", "ExperimentName": "titanic"})).await.unwrap_err();
+    assert_eq!(missing, experiment::EXPERIMENT.missing("titanic", ""));
+}
+
+#[tokio::test]
+async fn many_who_delete_and_associate_leave_no_loose_ends() {
+    for _ in 0..20 {
+        let all = experiments().await;
+        let (ends, trial, component) =
+            (ends("c", "field"), json!({"TrialName": "field"}), json!({"TrialComponentName": "c"}));
+        let (linked, trial_deleted, deleted) = tokio::join!(
+            all.call("AssociateTrialComponent", &ends),
+            all.call("DeleteTrial", &trial),
+            all.call("DeleteTrialComponent", &component),
+        );
+        assert!(linked.is_err() || (trial_deleted.is_err() && deleted.is_err()), "{trial_deleted:?} {deleted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_shows_the_summaries_of_its_metrics_and_a_new_one_has_none() {
+    let all = Fixture::new();
+    let named = json!({"TrialComponentName": "Run-1"});
+    all.call("CreateTrialComponent", &named).await.unwrap();
+    let of = &trial_component::TRIAL_COMPONENT;
+    let row = all.registry.rows.resource(of.kind, "run-1").unwrap().unwrap();
+    let points =
+        [(2000, 1.0), (1000, 3.0)].map(|(at_ms, value)| MetricPoint { metric: "loss".to_owned(), at_ms, value });
+    all.registry.telemetry.append_points(&component_series(&row), &points).unwrap();
+    let shown = all.call("DescribeTrialComponent", &json!({"TrialComponentName": arn(of, "Run-1")})).await.unwrap();
+    let expected = json!([{"MetricName": "loss", "SourceArn": arn(of, "Run-1"), "TimeStamp": 2.0, "Max": 3.0, "Min": 1.0,
+        "Last": 1.0, "Count": 2, "Avg": 2.0, "StdDev": 1.0}]);
+    assert_eq!(shown["Metrics"], expected);
+    assert_eq!([&shown["Parameters"], &shown["InputArtifacts"], &shown["OutputArtifacts"]], [&json!({}); 3]);
+    all.call("DeleteTrialComponent", &named).await.unwrap();
+    // A crash between the row's deletion and that of the points.
+    all.registry.telemetry.append_points(&component_series(&row), &points).unwrap();
+    all.call("CreateTrialComponent", &named).await.unwrap();
+    assert_eq!(all.call("DescribeTrialComponent", &named).await.unwrap()["Metrics"], json!([]));
+}
+
+/// data -> run -> model, and an action on the model.
+async fn lineage() -> (Fixture, [String; 4]) {
+    let all = Fixture::new();
+    all.call("CreateTrialComponent", &json!({"TrialComponentName": "run"})).await.unwrap();
+    for (name, of_type) in [("data", "DataSet"), ("model", "Model")] {
+        let mut request = sample(&artifact::ARTIFACT, name);
+        request["ArtifactType"] = json!(of_type);
+        all.call("CreateArtifact", &request).await.unwrap();
+    }
+    all.call("CreateAction", &sample(&action::ACTION, "deploy")).await.unwrap();
+    let arns = [
+        arn(&artifact::ARTIFACT, "data"),
+        arn(&trial_component::TRIAL_COMPONENT, "run"),
+        arn(&artifact::ARTIFACT, "model"),
+        arn(&action::ACTION, "deploy"),
+    ];
+    for (from, to, of_type) in [(0, 1, "ContributedTo"), (1, 2, "Produced"), (2, 3, "AssociatedWith")] {
+        tick().await;
+        all.call("AddAssociation", &association(&arns[from], &arns[to], of_type)).await.unwrap();
+    }
+    (all, arns)
+}
+
+fn association(from: &str, to: &str, of_type: &str) -> Value {
+    json!({"SourceArn": from, "DestinationArn": to, "AssociationType": of_type})
+}
+
+#[tokio::test]
+async fn associations_are_listed_by_each_end_and_type() {
+    let (all, arns) = lineage().await;
+    for (question, expected) in [
+        (json!({}), "deploy model run"),
+        (json!({"SourceArn": arns[0]}), "run"),
+        (json!({"DestinationArn": arns[2]}), "model"),
+        (json!({"SourceType": "Model"}), "deploy"),
+        (json!({"DestinationType": "Model"}), "model"),
+        (json!({"AssociationType": "Produced"}), "model"),
+        (json!({"AssociationType": "SameAs"}), ""),
+        (json!({"SortBy": "SourceType", "SortOrder": "Ascending"}), "run deploy model"),
+        (json!({"SortBy": "DestinationType", "SortOrder": "Ascending"}), "model deploy run"),
+        (json!({"SortBy": "DestinationArn", "SortOrder": "Ascending", "MaxResults": 1}), "deploy"),
+    ] {
+        let answer = all.call("ListAssociations", &question).await.unwrap();
+        assert_eq!(listed(&answer, "AssociationSummaries", "DestinationName"), expected, "{question}");
+    }
+    let again = all.call("AddAssociation", &association(&arns[0], &arns[1], "ContributedTo")).await.unwrap_err();
+    assert!(again.message.contains("already exists"), "{again}");
+    let unknown = arn(&artifact::ARTIFACT, "unknown");
+    let missing = all.call("AddAssociation", &association(&unknown, &arns[1], "Produced")).await.unwrap_err();
+    assert_eq!(missing.code, ErrorCode::ResourceNotFound);
+    let held = all.call("DeleteArtifact", &json!({"ArtifactArn": arns[0]})).await.unwrap_err();
+    assert!(held.message.contains("has associations"), "{held}");
+    let pair = json!({"SourceArn": arns[0], "DestinationArn": arns[1]});
+    all.call("DeleteAssociation", &pair).await.unwrap();
+    assert_eq!(all.call("DeleteAssociation", &pair).await.unwrap_err().code, ErrorCode::ResourceNotFound);
+    let source = sample(&artifact::ARTIFACT, "data")["Source"].clone();
+    all.call("DeleteArtifact", &json!({"Source": source})).await.unwrap();
+    let neither = all.call("DeleteArtifact", &json!({})).await.unwrap_err();
+    assert!(neither.message.contains("ArtifactArn or Source"), "{neither}");
+}
+
+#[tokio::test]
+async fn artifacts_actions_and_contexts_are_listed_by_source_and_type() {
+    let (all, _) = lineage().await;
+    for (question, expected) in [
+        (json!({"SourceUri": "s3://bucket/data"}), "data"),
+        (json!({"ArtifactType": "Model"}), "model"),
+        (json!({"ArtifactType": "Model", "SourceUri": "s3://bucket/data"}), ""),
+        (json!({"SourceUri": "S3://bucket/data"}), ""),
+    ] {
+        let answer = all.call("ListArtifacts", &question).await.unwrap();
+        assert_eq!(listed(&answer, "ArtifactSummaries", "ArtifactName"), expected, "{question}");
+    }
+}
+
+#[tokio::test]
+async fn lineage_is_followed_both_ways_in_pages() {
+    let (all, arns) = lineage().await;
+    let names = |answer: &Value| {
+        let place = |vertex: &Value| arns.iter().position(|arn| vertex["Arn"] == json!(arn)).unwrap().to_string();
+        answer["Vertices"].as_array().unwrap().iter().map(place).collect::<String>()
+    };
+    for (start, more, expected, edges) in [
+        (1, json!({}), "023", 3),
+        (1, json!({"Direction": "Ascendants"}), "0", 1),
+        (1, json!({"Direction": "Descendants", "MaxDepth": 1}), "2", 1),
+        (3, json!({"Direction": "Ascendants", "IncludeEdges": false}), "210", 0),
+        (3, json!({"Filters": {"Types": ["DataSet"]}, "IncludeEdges": false}), "0", 0),
+        (3, json!({"Filters": {"Types": ["DataSet"]}}), "210", 3),
+        (0, json!({"Filters": {"LineageTypes": ["Action", "TrialComponent"]}, "IncludeEdges": false}), "13", 0),
+        (0, json!({"Filters": {"Properties": {"by": "captain", "x": "y"}}, "IncludeEdges": false}), "3", 0),
+        (0, json!({"Filters": {"CreatedAfter": 4_000_000_000_u64}}), "", 0),
+    ] {
+        let mut question = json!({"StartArns": [arns[start]], "Direction": "Both"});
+        question.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = all.call("QueryLineage", &question).await.unwrap();
+        assert_eq!(
+            (names(&answer), answer["Edges"].as_array().unwrap().len()),
+            (expected.to_owned(), edges),
+            "{question}"
+        );
+        question["MaxResults"] = json!(1);
+        let (mut found, mut found_edges) = (String::new(), 0);
+        loop {
+            let page = all.call("QueryLineage", &question).await.unwrap();
+            found += &names(&page);
+            found_edges += page["Edges"].as_array().unwrap().len();
+            match page.get("NextToken") {
+                Some(token) => question["NextToken"] = token.clone(),
+                None => break,
+            }
+        }
+        assert_eq!((found, found_edges), (expected.to_owned(), edges), "{question} in pages of one");
+    }
+    let unknown = all.call("QueryLineage", &json!({"StartArns": [arn(&artifact::ARTIFACT, "unknown")]})).await;
+    assert_eq!(unknown.unwrap_err().code, ErrorCode::ResourceNotFound);
+    assert!(all.call("QueryLineage", &json!({})).await.unwrap_err().message.contains("StartArns"));
 }

@@ -1,0 +1,31 @@
+//! Actions of lineage: what was done, such as a deployment of a model.
+
+use shoal_store::ResourceKind;
+use shoal_wire::ErrorCode;
+
+use super::{Filter, PLAIN, Refusal, ResourceType, Selects, lineage, no_user};
+
+pub(super) static ACTION: ResourceType = ResourceType {
+    kind: ResourceKind::new("action"),
+    noun: "Action",
+    operations: &["CreateAction", "DescribeAction", "ListActions", "UpdateAction", "DeleteAction"],
+    duplicate: Refusal(ErrorCode::ValidationException, "Action with name ({name}) already exists."),
+    missing: Refusal(ErrorCode::ResourceNotFound, "Action '{name}' does not exist."),
+    keys: [Some(&["Source", "SourceUri"]), Some(&["ActionType"])],
+    filters: &[
+        Filter { member: "SourceUri", selects: Selects::Key { at: 0, lower: false } },
+        Filter { member: "ActionType", selects: Selects::Key { at: 1, lower: false } },
+    ],
+    held_by: &lineage::HOLDERS,
+    describe: |_, _, shown| {
+        no_user(shown);
+        Ok(())
+    },
+    #[cfg(test)]
+    sample: r#"{
+        "ActionName": "Deploy-1", "Source": {"SourceUri": "s3://bucket/model", "SourceType": "S3ETag", "SourceId": "1f"},
+        "ActionType": "ModelDeployment", "Description": "to the boat", "Status": "InProgress", "Properties": {"by": "captain"},
+        "MetadataProperties": {"CommitId": "1f"}, "Tags": [{"Key": "team", "Value": "trees"}]
+    }"#,
+    ..PLAIN
+};

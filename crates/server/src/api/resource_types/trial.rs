@@ -1,0 +1,48 @@
+//! Trials: groups of trial components in an experiment. SDK v2's `Run` has one for each experiment.
+
+use shoal_store::{LinkEnd, ResourceKind};
+use shoal_wire::ErrorCode;
+
+use super::{
+    Filter, Holder, Owner, PLAIN, Refusal, ResourceType, Selects, default_display_name, experiment::EXPERIMENT,
+    no_user, trial_component::TRIAL_COMPONENT, trial_links,
+};
+
+pub(super) const KIND: ResourceKind = ResourceKind::new("experiment-trial");
+
+pub(super) static TRIAL: ResourceType = ResourceType {
+    kind: KIND,
+    noun: "Trial",
+    operations: &["CreateTrial", "DescribeTrial", "ListTrials", "UpdateTrial", "DeleteTrial"],
+    duplicate: Refusal(
+        ErrorCode::ValidationException,
+        "Trial names must be unique within an AWS account and region. Trial with name ({name}) already exists.",
+    ),
+    missing: Refusal(ErrorCode::ResourceNotFound, "Trial '{name}' does not exist."),
+    belongs_to: Some(Owner { of: &EXPERIMENT, member: "ExperimentName" }),
+    filters: &[
+        Filter { member: "ExperimentName", selects: Selects::Owned(&EXPERIMENT) },
+        Filter {
+            member: "TrialComponentName",
+            selects: Selects::Linked { of: &TRIAL_COMPONENT, by: LinkEnd::FirstKey, names: LinkEnd::Parent },
+        },
+    ],
+    held_by: &[Holder {
+        kind: trial_links::LINK,
+        end: LinkEnd::Parent,
+        by_arn: false,
+        refusal: "Trial '{name}' has trial components; disassociate them first (DisassociateTrialComponent).",
+    }],
+    describe: |_, _, shown| {
+        default_display_name(&TRIAL, shown);
+        no_user(shown);
+        Ok(())
+    },
+    #[cfg(test)]
+    sample: r#"{
+        "TrialName": "Forest", "ExperimentName": "Titanic", "DisplayName": "Forest-of-trees",
+        "MetadataProperties": {"CommitId": "1f", "Repository": "r", "GeneratedBy": "g", "ProjectId": "p"},
+        "Tags": [{"Key": "team", "Value": "trees"}]
+    }"#,
+    ..PLAIN
+};
