@@ -19,7 +19,7 @@ const FIRST_CONTACT: Duration = Duration::from_secs(60);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A server that answers nothing, or takes nothing, for so long is as good as gone: connect anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a connection ended.
 enum End {
@@ -71,8 +71,8 @@ impl Line<'_> {
     /// One connection, from hello to its end. An error means that it did not come to a welcome.
     fn hold(&mut self) -> io::Result<End> {
         let mut stream = self.options.server.connect()?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
+        stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello(self.options)))).map_err(io::Error::other)?)?;
         let mut decoder = Decoder::default();
         let (acked, assignment, alive_ms) = match receive(&mut stream, &mut decoder)? {
@@ -113,7 +113,7 @@ fn send(stream: &mut UnixStream, mut position: u64, outbox: &Outbox, alive: Opti
         return;
     }
     let mut buffer = vec![0; 64 << 10];
-    while let Some(count) = outbox.next(position, &mut buffer, alive.unwrap_or(PATIENCE)) {
+    while let Some(count) = outbox.next(position, &mut buffer, alive.unwrap_or(SERVER_TIMEOUT)) {
         let bytes = if count > 0 {
             &buffer[..count]
         } else if alive.is_some() {

@@ -33,7 +33,7 @@ const PIPE_PIECE: usize = 4096;
 const LOOK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// A server that does not answer is as good as gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves a visit in a thread of its own, while the program runs as `spec` says.
 pub(crate) fn start(options: Arc<Options>, id: String, visit: Visit, control: Control, spec: &SandboxSpec) {
@@ -51,8 +51,8 @@ pub(crate) fn start(options: Arc<Options>, id: String, visit: Visit, control: Co
 
 fn serve(options: &Options, id: &str, visit: Visit, control: &Control, spec: &SandboxSpec) -> io::Result<()> {
     let mut stream = options.server.connect()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
+    stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
     let up = Up(Arc::new(Mutex::new(stream.try_clone()?)));
     up.message(ToServer::Visit { hello: hello(options), id: id.to_owned() })?;
     let mut decoder = Decoder::default();

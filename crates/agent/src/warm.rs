@@ -10,7 +10,7 @@ use crate::connection::{hello, receive};
 use crate::{Options, own_log::say};
 
 /// A server that takes nothing for so long is as good as gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An instance without an attempt.
 pub(crate) struct Kept {
@@ -37,7 +37,7 @@ pub(crate) fn next(first: &Options) -> Option<(String, String)> {
 
 fn ask(first: &Options) -> std::io::Result<ToAgent> {
     let mut stream = first.server.connect()?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
     let idle = encode(&Frame::Message(ToServer::Idle(hello(first)))).map_err(std::io::Error::other)?;
     std::io::Write::write_all(&mut stream, &idle)?;
     receive(&mut stream, &mut Decoder::default())

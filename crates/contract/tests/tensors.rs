@@ -1,5 +1,5 @@
-//! Saved tensors: files of AWS's own smdebug 1.0.34 (`tensors/make.py` wrote them and lists what its
-//! reader finds), the way back to its bytes, and hostile bytes.
+//! Saved tensors: files of AWS's own smdebug 1.0.34 (`tensors/make.py` wrote them and lists what
+//! its reader finds), the way back to its bytes, and hostile bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

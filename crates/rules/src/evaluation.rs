@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::catalogue::Catalogue;
-use crate::debugger::Rule;
-use crate::declarations::{Declaration, Make, named};
+use crate::declaration::{Declaration, Make};
+use crate::declarations::{named, parse};
 use crate::finding::{Finding, shortened};
 use crate::parameters::ParameterError;
+use crate::rule::Rule;
 use crate::selection::Groups;
 use crate::step::Step;
 
@@ -63,7 +64,7 @@ impl Evaluation {
     /// From `RuleConfigurationName` and `RuleParameters`.
     pub fn new(configuration: &str, given: &BTreeMap<String, String>) -> Result<Self, ParameterError> {
         let declared = named(configuration, given)?;
-        let parameters = declared.parse(given)?;
+        let parameters = parse(declared, given)?;
         let Make::Tensors(make) = declared.make else {
             let (configuration, rule) = (configuration.to_owned(), declared.name.to_owned());
             let known = "those of DebugRuleConfigurations; this one judges system metrics".to_owned();
@@ -184,7 +185,7 @@ impl Evaluation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::debugger::testing::{evaluation, step};
+    use crate::testing::{evaluation, step};
 
     #[test]
     fn a_rule_without_its_tensors_ends_with_what_there_is() {

@@ -47,7 +47,8 @@ pub(crate) const NUMBER: Kind = Kind::Number(f64::MIN, f64::MAX);
 /// A count of at least one.
 pub(crate) const COUNT: Kind = Kind::Integer(1, 1_000_000_000);
 
-/// A mistake in the parameters of a rule; `CreateTrainingJob` answers it as a `ValidationException`.
+/// A mistake in the parameters of a rule; `CreateTrainingJob` answers with it as a
+/// `ValidationException`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// `rule_to_invoke` is missing.

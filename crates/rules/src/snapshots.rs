@@ -19,8 +19,8 @@ impl HeapBytes for Vec<f32> {
     }
 }
 
-/// Something of each series, by its key. What does not fit any more is not remembered, so its series
-/// is not judged.
+/// Something of each series, by its key. What does not fit any more is not remembered, so its
+/// series is not judged.
 #[derive(Debug)]
 pub(crate) struct Snapshots<T> {
     entries: BTreeMap<String, T>,

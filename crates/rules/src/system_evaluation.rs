@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::declarations::{Declaration, Make, named};
+use crate::declaration::{Declaration, Make};
+use crate::declarations::{named, parse};
 use crate::evaluation::{Conclusion, Status};
 use crate::finding::{Finding, shortened};
 use crate::parameters::ParameterError;
-use crate::profiler::{self, Reading, StepTime, SystemRule, report_parameter};
+use crate::profiler::{self, report_parameter};
+use crate::system_rule::{Reading, StepTime, SystemRule};
 
 /// See the module. After its conclusion it remembers nothing and observes nothing.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ impl SystemEvaluation {
     /// From `RuleConfigurationName` and `RuleParameters`.
     pub fn new(configuration: &str, given: &BTreeMap<String, String>) -> Result<Self, ParameterError> {
         let declared = named(configuration, given)?;
-        let parameters = declared.parse(given)?;
+        let parameters = parse(declared, given)?;
         let rules = match declared.make {
             Make::System(make) => vec![Running { name: declared.name, rule: make(&parameters) }],
             Make::Report => report_rules(given)?,
@@ -137,7 +139,7 @@ fn report_rules(given: &BTreeMap<String, String>) -> Result<Vec<Running>, Parame
             let (of, parameter) = report_parameter(name)?;
             (of.name == declared.name).then(|| (parameter.to_ascii_lowercase(), value.clone()))
         });
-        rules.push(Running { name: declared.name, rule: make(&declared.parse(&own.collect())?) });
+        rules.push(Running { name: declared.name, rule: make(&parse(declared, &own.collect())?) });
     }
     Ok(rules)
 }

@@ -48,8 +48,11 @@ pub(crate) enum Step {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Changes {
+    /// From the event of a file that was placed, and of one that was closed, until it is due.
+    waits: (Duration, Duration),
+    is_ordered: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -113,15 +116,37 @@ impl State {
     }
 }
 
+impl Default for Changes {
+    fn default() -> Self {
+        Self::with_waits(SETTLE, LAST_MOMENT)
+    }
+}
+
 impl Changes {
+    fn with_waits(placed: Duration, closed: Duration) -> Self {
+        Self { waits: (placed, closed), is_ordered: false, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// For files that are complete when they have their names, and due then, in the order in which
+    /// they got them.
+    pub(crate) fn ordered() -> Self {
+        Self { is_ordered: true, ..Self::with_waits(Duration::ZERO, Duration::ZERO) }
+    }
+
+    /// A file was found by a look at its directory. It may be older than what events have reported,
+    /// so that where the order matters all files are looked at.
+    pub(crate) fn add_found(&self, path: PathBuf) {
+        if self.is_ordered { self.rescan() } else { self.add(path, Why::Placed) }
+    }
+
     /// A file has changed. What was due before stays due when it was, so that a file that changes
     /// all the time is sent all the same.
     pub(crate) fn add(&self, path: PathBuf, why: Why) {
         let mut state = self.lock();
         let wait = match why {
             _ if state.complete => Duration::ZERO,
-            Why::Closed(_) => LAST_MOMENT,
-            Why::Placed => SETTLE,
+            Why::Closed(_) => self.waits.1,
+            Why::Placed => self.waits.0,
         };
         let at = state.times.get(&path).copied().unwrap_or_else(|| Instant::now() + wait);
         state.put(path, at, why);

@@ -14,7 +14,7 @@ use crate::connection::{hello, receive};
 use crate::mirror::changes::Changes;
 
 /// A server that takes nothing for so long is as good as gone: connect anew.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const STACK: usize = 128 << 10;
 
@@ -41,8 +41,8 @@ impl Line {
     /// Connects; what the server says from then on goes to `changes` under this number.
     pub(crate) fn connect(options: &Options, kind: MirrorKind, number: u64, changes: &Arc<Changes>) -> io::Result<Met> {
         let mut stream = options.server.connect()?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
+        stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
         let mut line = Line { stream: stream.try_clone()? };
         line.say(ToServer::Mirror { hello: hello(options), kind })?;
         let mut decoder = Decoder::default();

@@ -7,11 +7,11 @@
 //! again after a broken connection, so nothing waits in memory or in the spool, and no log line
 //! waits for a file.
 
-mod changes;
+pub(crate) mod changes;
 mod line;
 mod restore;
-mod tree;
-mod watch;
+pub(crate) mod tree;
+pub(crate) mod watch;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
@@ -95,7 +95,7 @@ impl Mirror {
             // What was restored was counted when it was first sent.
             saved.insert(path, Saved { stamp, sure: true, holes: 0 });
         });
-        match Watch::start(tree.clone(), changes.clone(), &place.marks) {
+        match Watch::start(tree.clone(), changes.clone(), &place.marks, |_| true) {
             Ok(watch) => {
                 thread::Builder::new().name("file watch".into()).stack_size(STACK).spawn(move || watch.listen())?;
             }

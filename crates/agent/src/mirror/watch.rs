@@ -35,14 +35,22 @@ pub(crate) struct Watch {
     tree: Arc<Tree>,
     changes: Arc<Changes>,
     watched: HashMap<i32, Watched>,
+    /// Whether a directory of the tree is watched.
+    includes: fn(&Path) -> bool,
     broken: bool,
 }
 
 impl Watch {
-    /// Starts watching. What is in the tree by then is not told of.
-    pub(crate) fn start(tree: Arc<Tree>, changes: Arc<Changes>, marks: &Path) -> io::Result<Self> {
+    /// Starts watching the directories that are included. Files that are there by then are not
+    /// reported.
+    pub(crate) fn start(
+        tree: Arc<Tree>,
+        changes: Arc<Changes>,
+        marks: &Path,
+        includes: fn(&Path) -> bool,
+    ) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC)?;
-        let mut watch = Self { inotify, tree, changes, watched: HashMap::new(), broken: false };
+        let mut watch = Self { inotify, tree, changes, watched: HashMap::new(), includes, broken: false };
         watch.watch(&File::open(marks)?, Watched::Marks, WatchFlags::CREATE)?;
         watch.find_tree(false)?;
         if watch.broken {
@@ -149,6 +157,9 @@ impl Watch {
     fn directory(&mut self, path: PathBuf, tell: bool) {
         let mut waiting = vec![path];
         while let Some(path) = waiting.pop() {
+            if !(self.includes)(&path) {
+                continue;
+            }
             let Ok(directory) = self.tree.open_inside(&path) else { continue };
             let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
             match self.watch(&directory, Watched::Inside(path.clone()), flags) {
@@ -172,7 +183,7 @@ impl Watch {
                 if metadata.is_dir() {
                     waiting.push(path);
                 } else if tell && metadata.is_file() && !is_ignored(&path) {
-                    changes.add(path, Why::Placed);
+                    changes.add_found(path);
                 }
             });
         }

@@ -54,7 +54,7 @@ pub struct Collection {
 /// Steps at which a collection is saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveSteps {
-    /// Every so many steps.
+    /// Steps from one to the next.
     pub save_interval: u64,
     /// And at these.
     #[serde(default)]

@@ -33,12 +33,12 @@ pub enum TensorError {
     #[error("an event cannot be read: {0}")]
     Event(String),
     /// The shape and the values of a tensor contradict each other.
-    #[error("tensor {name}: shape {shape:?} of {element} needs {needs}, but {has} are there")]
+    #[error("tensor {name}: shape [{shape}] of {element} needs {needs}, but {has} are there")]
     Shape {
         /// The tensor.
         name: String,
-        /// Its dimensions.
-        shape: Vec<u64>,
+        /// Its dimensions, as in `2, 3`.
+        shape: String,
         /// Its type.
         element: &'static str,
         /// `N bytes` or `N values`, or that this is too much to count.

@@ -108,7 +108,7 @@ fn parse_plugins(message: &[u8]) -> Result<(Option<Mode>, Option<u64>), TensorEr
                 _ => {}
             }
         }
-        let invalid = || TensorError::Event(format!("{name} is {:?}", String::from_utf8_lossy(content)));
+        let invalid = || TensorError::Event(format!("{name} is \"{}\"", String::from_utf8_lossy(content)));
         match name {
             MODE => mode = Some(Mode::of_number(content).ok_or_else(invalid)?),
             MODE_STEP => mode_step = Some(text(content)?.parse().map_err(|_| invalid())?),

@@ -69,8 +69,9 @@ impl Index {
     pub fn parse(bytes: &[u8]) -> Result<Self, TensorError> {
         let json = |reason: String| TensorError::Json { file: FILE, reason };
         let file: IndexFile = serde_json::from_slice(bytes).map_err(|error| json(error.to_string()))?;
-        let mode = Mode::parse(&file.meta.mode)
-            .ok_or_else(|| json(format!("mode is {:?}; modes are TRAIN, EVAL, PREDICT and GLOBAL", file.meta.mode)))?;
+        let mode = Mode::parse(&file.meta.mode).ok_or_else(|| {
+            json(format!("mode is \"{}\"; modes are TRAIN, EVAL, PREDICT and GLOBAL", file.meta.mode))
+        })?;
         if file.meta.event_file_name.is_none() && !file.tensor_payload.is_empty() {
             return Err(json("tensors without event_file_name".to_owned()));
         }

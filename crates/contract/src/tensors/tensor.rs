@@ -81,7 +81,7 @@ impl<'a> Tensor<'a> {
         }
         Err(TensorError::Shape {
             name: self.name.to_string(),
-            shape: self.shape.clone(),
+            shape: Vec::from_iter(self.shape.iter().map(u64::to_string)).join(", "),
             element: self.element.name(),
             needs: needs.map_or_else(|| "more than can be counted".to_owned(), |needs| format!("{needs} {unit}")),
             has: format!("{has} {unit}"),

@@ -3,7 +3,7 @@
 use shoal_contract::tensors::Tensor;
 
 use super::{COLLECTION_NAMES, Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{Kind, NUMBER, PERCENT, Parameter, Parameters};
 use crate::selection::Selection;
@@ -36,7 +36,7 @@ pub(crate) static SATURATED_ACTIVATION: Declaration = Declaration {
             kind: Kind::Expressions,
             // AWS's default is `.*tanh_input|.*sigmoid_input`; PyTorch's modules have numbers.
             default: Some("(?i)(tanh|sigmoid)\\d*_input"),
-            doc: "Expressions for the inputs of activations; `tanh` or `sigmoid` in a name says which it is.",
+            doc: "Expressions for the inputs of activations; `tanh` or `sigmoid` in a name decides the thresholds.",
         },
         Parameter {
             name: "threshold_tanh_min",
@@ -178,6 +178,9 @@ impl Rule for InactiveUnits {
 /// that of the samples; of images the units are channels, which TensorFlow has in the last
 /// dimension and others in the second.
 fn inactive_units(tensor: &Tensor<'_>, percent: f64, is_active: impl Fn(f64) -> bool) -> Option<(usize, usize)> {
+    if tensor.is_empty() {
+        return None;
+    }
     let sizes = Vec::from_iter(tensor.shape.iter().map(|size| usize::try_from(*size).unwrap_or(usize::MAX)));
     let is_tensorflow = tensor.name.contains(':');
     let (units, inner) = match sizes[..] {
@@ -186,7 +189,7 @@ fn inactive_units(tensor: &Tensor<'_>, percent: f64, is_active: impl Fn(f64) -> 
         [.., last] if sizes.len() == 2 || is_tensorflow => (last, 1),
         [_, channels, ref inner @ ..] => (channels, inner.iter().product()),
     };
-    if units == 0 || units > MAX_UNITS || tensor.is_empty() {
+    if units > MAX_UNITS {
         return None;
     }
     let mut active = vec![0_u32; units];
@@ -204,8 +207,8 @@ fn inactive_units(tensor: &Tensor<'_>, percent: f64, is_active: impl Fn(f64) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, train};
     use super::*;
+    use crate::testing::{evaluation, train};
     use crate::training::{Activation, Network};
 
     #[test]

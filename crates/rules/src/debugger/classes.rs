@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shoal_contract::tensors::Tensor;
 
 use super::Rule;
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -283,7 +283,7 @@ impl Rule for Confusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

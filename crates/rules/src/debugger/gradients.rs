@@ -1,7 +1,7 @@
 //! VanishingGradient: gradients that are too small to train with.
 
 use super::{Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -53,7 +53,7 @@ impl Rule for VanishingGradient {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

@@ -1,9 +1,9 @@
-//! PoorWeightInitialization: layers that begin with activations or gradients of very different size.
+//! PoorWeightInitialization: layers that begin with activations of very different size.
 
 use shoal_contract::tensors::ReductionKind;
 
 use super::{Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -171,7 +171,7 @@ fn spread(saved: &Saved<'_>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

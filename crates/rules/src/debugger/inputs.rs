@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -196,9 +196,9 @@ impl Rule for InputImages {
 mod tests {
     use shoal_contract::tensors::{Mode, Tensor};
 
-    use super::super::testing::{evaluation, findings};
     use crate::selection::Groups;
     use crate::step::Step;
+    use crate::testing::{evaluation, findings};
 
     #[test]
     fn sequences_that_are_mostly_padding_are_found() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use shoal_contract::tensors::Mode;
 
 use super::{COLLECTION_NAMES, Rule, TENSOR_REGEX, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, PERCENT, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -194,9 +194,9 @@ impl Rule for LossNotDecreasing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, mode_step, train};
     use super::*;
     use crate::selection::Groups;
+    use crate::testing::{evaluation, findings, mode_step, train};
     use crate::training::{Activation, Network};
 
     #[test]

@@ -9,20 +9,17 @@ mod inputs;
 mod loss;
 mod similar;
 mod stalled;
-#[cfg(test)]
-pub(crate) mod testing;
+mod tree_report;
 mod trees;
 mod unchanged;
 mod update_ratio;
 mod validation_loss;
 mod values;
-mod xgboost_report;
 
-use std::fmt::Debug;
-
-use crate::declarations::Declaration;
+use crate::declaration::Declaration;
 use crate::finding::Finding;
 use crate::parameters::{Kind, Parameter, Parameters};
+use crate::rule::Rule;
 use crate::selection::Selection;
 use crate::step::{Saved, Step};
 
@@ -48,40 +45,8 @@ pub(crate) const DECLARATIONS: &[&Declaration] = &[
     &inputs::NLP_SEQUENCE_RATIO,
     &inputs::CHECK_INPUT_IMAGES,
     &similar::SIMILAR_ACROSS_RUNS,
-    &xgboost_report::CREATE_XGBOOST_REPORT,
+    &tree_report::CREATE_TREE_REPORT,
 ];
-
-/// A rule over saved tensors.
-pub(crate) trait Rule: Debug + Send {
-    /// What it reads. The job saves something of each, or the rule cannot be evaluated.
-    fn needs(&self) -> &[Selection];
-
-    /// What it reads besides where it is saved.
-    fn also_reads(&self) -> Vec<&Selection> {
-        Vec::new()
-    }
-
-    /// Judges the next step.
-    fn observe(&mut self, step: &Step<'_>) -> Option<Finding>;
-
-    /// Receives the next step of another run.
-    fn observe_other(&mut self, _run: usize, _step: &Step<'_>) {}
-
-    /// Judges the time that passed.
-    fn pass_time(&mut self, _now_ms: u64) -> Option<Finding> {
-        None
-    }
-
-    /// A file for people, with its name, once the training job has ended.
-    fn report(&self) -> Option<(&'static str, String)> {
-        None
-    }
-
-    /// The training job has ended. An error is why the rule could not be evaluated.
-    fn end(&mut self) -> Result<Option<Finding>, String> {
-        Ok(None)
-    }
-}
 
 /// `collection_names`, which many rules have.
 const COLLECTION_NAMES: Parameter = Parameter {

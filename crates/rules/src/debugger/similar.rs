@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::unchanged::hash;
 use super::{COLLECTION_NAMES, Rule, TENSOR_REGEX, selected, selection};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::Finding;
 use crate::parameters::{Kind, Parameter};
 use crate::selection::Selection;
@@ -109,8 +109,8 @@ impl Rule for SimilarAcrossRuns {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, step};
     use crate::selection::Groups;
+    use crate::testing::{evaluation, step};
     use crate::{Catalogue, Status};
 
     #[test]

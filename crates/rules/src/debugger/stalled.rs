@@ -1,7 +1,7 @@
 //! StalledTrainingRule: no step for a long time.
 
 use super::Rule;
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::Finding;
 use crate::parameters::{COUNT, Kind, Parameter};
 use crate::selection::Selection;
@@ -75,8 +75,8 @@ impl Rule for Stalled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, step};
     use crate::selection::Groups;
+    use crate::testing::{evaluation, step};
 
     #[test]
     fn a_pause_is_found_and_steady_steps_are_not() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, Parameter};
 use crate::selection::Selection;
@@ -57,6 +57,13 @@ struct FeatureImportance {
     features: usize,
 }
 
+/// A feature's importance, and where it was saved.
+struct Importance<'a> {
+    value: f64,
+    feature: &'a str,
+    saved: &'a Saved<'a>,
+}
+
 impl Rule for FeatureImportance {
     fn needs(&self) -> &[Selection] {
         &self.importances
@@ -64,24 +71,24 @@ impl Rule for FeatureImportance {
 
     fn observe(&mut self, step: &Step<'_>) -> Option<Finding> {
         // Importances by worker and kind, as `feature_importance/weight/f0`.
-        let mut kinds: BTreeMap<(&str, &str), Vec<(f64, &str, &Saved<'_>)>> = BTreeMap::new();
+        let mut kinds: BTreeMap<(&str, &str), Vec<Importance<'_>>> = BTreeMap::new();
         for saved in selected(step, &self.importances[0]) {
             let Some((kind, feature)) = saved.name.rsplit_once('/') else { continue };
             let value = saved.tensor.as_ref().and_then(|tensor| tensor.scalar());
             let Some(value) = value.filter(|value| *value >= 0.0) else { continue };
-            kinds.entry((&saved.worker, kind)).or_default().push((value, feature, saved));
+            kinds.entry((&saved.worker, kind)).or_default().push(Importance { value, feature, saved });
         }
         kinds.into_iter().find_map(|((_, kind), mut features)| {
-            features.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
-            let total: f64 = features.iter().map(|(value, ..)| value).sum();
+            features.sort_by(|a, b| b.value.total_cmp(&a.value));
+            let total: f64 = features.iter().map(|feature| feature.value).sum();
             // All features have all of the importance.
             if features.len() <= self.features || total <= 0.0 {
                 return None;
             }
             let (largest, _) = features.split_at(self.features);
-            let share = largest.iter().map(|(value, ..)| value).sum::<f64>() / total;
+            let share = largest.iter().map(|feature| feature.value).sum::<f64>() / total;
             (share > self.threshold).then(|| {
-                let names = Vec::from_iter(largest.iter().map(|(_, feature, _)| *feature)).join(", ");
+                let names = Vec::from_iter(largest.iter().map(|feature| feature.feature)).join(", ");
                 let text = format!(
                     "{names} have {} of the importance ({kind}) of all {} features, more than {}. Check that they do \
                      not give the label away; try to leave them out or to sample features (colsample_bytree).",
@@ -89,7 +96,7 @@ impl Rule for FeatureImportance {
                     features.len(),
                     Short(self.threshold)
                 );
-                finding(step, largest[0].2, share, text)
+                finding(step, largest[0].saved, share, text)
             })
         })
     }
@@ -110,7 +117,7 @@ impl Rule for TreeDepth {
         selected(step, &self.nodes[0]).find_map(|saved| {
             let largest = saved.statistics().filter(|it| it.count > it.nans + it.infinities && it.max >= 0.0)?.max;
             // The children of node n are 2n + 1 and 2n + 2.
-            let depth = u64::from((largest as u64 + 1).ilog2());
+            let depth = u64::from((largest as u64).saturating_add(1).ilog2());
             (depth > self.depth).then(|| {
                 let text = format!(
                     "a tree has node {largest} and so a depth of {depth}, more than {}. Try a lower max_depth, or \
@@ -125,7 +132,7 @@ impl Rule for TreeDepth {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::findings;
+    use crate::testing::findings;
 
     #[test]
     fn features_that_have_most_of_the_importance_are_found() {

@@ -3,7 +3,7 @@
 use shoal_contract::tensors::Tensor;
 
 use super::{COLLECTION_NAMES, Rule, TENSOR_REGEX, finding, selected, selection};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::Finding;
 use crate::parameters::{Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -145,8 +145,8 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
     use super::*;
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Rule, finding, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -25,7 +25,7 @@ pub(crate) static WEIGHT_UPDATE_RATIO: Declaration = Declaration {
             name: "num_steps",
             kind: COUNT,
             default: None,
-            doc: "Compare with the earliest step saved within so many steps; without it, with the one saved before.",
+            doc: "Compare with the earliest step saved within this number of steps; without it, with the one saved before.",
         },
         Parameter { name: "large_threshold", kind: POSITIVE, default: Some("10.0"), doc: "Highest ratio." },
         Parameter { name: "small_threshold", kind: POSITIVE, default: Some("0.00000001"), doc: "Lowest ratio." },
@@ -143,7 +143,7 @@ impl Rule for WeightUpdateRatio {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

@@ -3,7 +3,7 @@
 use shoal_contract::tensors::Mode;
 
 use super::{Rule, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter, Parameters};
 use crate::selection::Selection;
@@ -43,7 +43,7 @@ pub(crate) static OVERFIT: Declaration = Declaration {
             above: 0,
             training: Mean::default(),
             validation: Mean::default(),
-            step: 0,
+            step: None,
         })
     }),
 };
@@ -141,7 +141,8 @@ struct Overfit {
     /// Of the phases that are under way.
     training: Mean,
     validation: Mean,
-    step: u64,
+    /// The last step of evaluation.
+    step: Option<u64>,
 }
 
 impl Overfit {
@@ -163,7 +164,7 @@ impl Overfit {
                 Short(self.threshold),
                 self.above
             );
-            Finding { step: self.step, subject: validation.name.clone(), value: ratio, text }
+            Finding { step: self.step.unwrap_or(0), subject: validation.name.clone(), value: ratio, text }
         })
     }
 }
@@ -184,19 +185,17 @@ impl Rule for Overfit {
             }
         }
         if validation.count > 0 {
-            self.step = step.step;
+            self.step = Some(step.step);
         }
         let is_both = training.count > 0 && validation.count > 0;
         found.or_else(|| if is_both { self.compare() } else { None })
     }
 
     fn end(&mut self) -> Result<Option<Finding>, String> {
-        let has_compared = self.step > 0 || self.validation.count > 0;
-        let found = self.compare();
-        if !has_compared {
+        if self.step.is_none() {
             return Err(NO_EVALUATION.to_owned());
         }
-        Ok(found)
+        Ok(self.compare())
     }
 }
 
@@ -261,9 +260,9 @@ impl Rule for Overtraining {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, mode_step};
     use super::*;
     use crate::selection::Groups;
+    use crate::testing::{evaluation, mode_step};
     use crate::{Catalogue, Status};
 
     /// What a rule finds in losses: `T` of training, `E` of evaluation.

@@ -3,7 +3,7 @@
 use shoal_contract::tensors::ReductionKind;
 
 use super::{COLLECTION_NAMES, Rule, TENSOR_REGEX, finding, selected, selection};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{Kind, PERCENT, POSITIVE, Parameter};
 use crate::selection::Selection;
@@ -122,7 +122,7 @@ impl Rule for TensorVariance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, findings, train};
+    use crate::testing::{evaluation, findings, train};
     use crate::training::{Activation, Network};
 
     #[test]

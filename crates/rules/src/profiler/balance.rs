@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{MAX_DEVICES, NO_GPU, Reading, SCAN_INTERVAL, START, SystemRule, finding};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{Kind, Parameter};
 
@@ -69,7 +69,7 @@ impl SystemRule for LoadBalancing {
             let bins = self.gpus.entry(device).or_default();
             bins[((utilization / 10.0).max(0.0) as usize).min(BINS - 1)] += 1;
             let seen: u64 = bins.iter().sum();
-            is_due = seen >= self.first && (seen - self.first) % INTERVAL == 0;
+            is_due = seen >= self.first && (seen - self.first).is_multiple_of(INTERVAL);
         }
         if !is_due {
             return None;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{MAX_DEVICES, NO_GPU, Reading, SCAN_INTERVAL, START, SystemRule, finding};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{PERCENT, Parameter, Parameters};
 

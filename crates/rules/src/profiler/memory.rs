@@ -2,7 +2,7 @@
 
 use super::window::Windows;
 use super::{NO_GPU, Reading, SCAN_INTERVAL, START, SystemRule, finding, window};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{Kind, Parameter};
 

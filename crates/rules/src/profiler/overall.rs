@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::window::Windows;
 use super::{Reading, SCAN_INTERVAL, SystemRule};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 
 /// Readings of a host of which percentiles are.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shoal_contract::tensors::Mode;
 
 use super::{MAX_DEVICES, Reading, SCAN_INTERVAL, StepTime, SystemRule, finding};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 

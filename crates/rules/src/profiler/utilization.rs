@@ -2,7 +2,7 @@
 
 use super::window::Windows;
 use super::{NO_GPU, Reading, SCAN_INTERVAL, START, SystemRule, finding, window};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{PERCENT, Parameter};
 
@@ -88,7 +88,7 @@ impl SystemRule for LowUtilization {
             let device = format!("GPU {number} of {}", reading.host);
             let window = self.gpus.of(&device)?;
             window.push(*utilization, self.window);
-            if window.seen < self.first || (window.seen - self.first) % INTERVAL != 0 {
+            if window.seen < self.first || !(window.seen - self.first).is_multiple_of(INTERVAL) {
                 return None;
             }
             let (low, high) = (window.percentile(5), window.percentile(95));
@@ -141,7 +141,7 @@ impl SystemRule for BatchSize {
             for (index, value) in [cpu, *gpu, *memory].into_iter().enumerate() {
                 let window = self.used[index].of(&device)?;
                 window.push(value, self.window);
-                is_due = window.seen >= self.first && (window.seen - self.first) % INTERVAL == 0;
+                is_due = window.seen >= self.first && (window.seen - self.first).is_multiple_of(INTERVAL);
                 if is_due {
                     highest[index] = window.percentile(95);
                 }
@@ -178,7 +178,7 @@ mod tests {
     fn low_and_fluctuating_utilisation_are_found() {
         let found = judge("LowGPUUtilization", &SOON, 200, |_| reading(40.0, 50.0)).unwrap().unwrap();
         assert_eq!((found.subject.as_str(), found.value), ("GPU 1 of algo-1", 40.0));
-        let saw = |second: u64| reading(if second % 4 == 0 { 1.0 } else { 98.0 }, 50.0);
+        let saw = |second: u64| reading(if second.is_multiple_of(4) { 1.0 } else { 98.0 }, 50.0);
         let found = judge("LowGPUUtilization", &SOON, 200, saw).unwrap().unwrap();
         assert!(found.text.contains("fluctuates: its 5th percentile is 1 %"), "{}", found.text);
         assert_eq!(judge("LowGPUUtilization", &SOON, 200, |_| reading(90.0, 50.0)), Ok(None));

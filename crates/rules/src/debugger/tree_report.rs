@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Rule, selected};
-use crate::declarations::{Declaration, Make};
+use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::selection::Selection;
 use crate::step::Step;
@@ -16,13 +16,13 @@ const MAX_POINTS: usize = 1000;
 const MAX_FEATURES: usize = 30;
 const MAX_CLASSES: usize = 20;
 
-pub(crate) static CREATE_XGBOOST_REPORT: Declaration = Declaration {
+pub(crate) static CREATE_TREE_REPORT: Declaration = Declaration {
     name: "CreateXgboostReport",
     summary: "A report of metrics, feature importance and predictions; it finds no issues.",
     parameters: &[],
     collections: &["metrics", "feature_importance", "hyperparameters", "predictions", "labels"],
     make: Make::Tensors(|_| {
-        Box::new(XgboostReport {
+        Box::new(TreeReport {
             metrics: [Selection::of_collection("metrics")],
             others: ["feature_importance", "predictions", "labels"].map(Selection::of_collection),
             points: BTreeMap::new(),
@@ -34,7 +34,7 @@ pub(crate) static CREATE_XGBOOST_REPORT: Declaration = Declaration {
 };
 
 #[derive(Debug)]
-struct XgboostReport {
+struct TreeReport {
     metrics: [Selection; 1],
     /// Feature importance, predictions and labels.
     others: [Selection; 3],
@@ -45,13 +45,17 @@ struct XgboostReport {
     last_step: u64,
 }
 
-impl XgboostReport {
+impl TreeReport {
     fn observe_predictions(&mut self, step: &Step<'_>) {
         let [_, predictions, labels] = &self.others;
         let find = |selection| selected(step, selection).find_map(|saved| saved.tensor.as_ref()?.values().ok());
         let (Some(predictions), Some(labels)) = (find(predictions), find(labels)) else { return };
         let is_class = |label: &f64| label.fract() == 0.0 && (0.0..MAX_CLASSES as f64).contains(label);
-        if labels.is_empty() || predictions.len() % labels.len() != 0 || !labels.iter().all(is_class) {
+        if labels.is_empty()
+            || predictions.is_empty()
+            || predictions.len() % labels.len() != 0
+            || !labels.iter().all(is_class)
+        {
             return;
         }
         self.confusion.clear();
@@ -64,12 +68,13 @@ impl XgboostReport {
                     .max_by(|(_, a), (_, b)| a.total_cmp(b))
                     .map_or(0.0, |(best, _)| best as f64),
             };
-            *self.confusion.entry((*label as u64, class.max(0.0) as u64)).or_default() += 1;
+            let class = class.clamp(0.0, MAX_CLASSES as f64) as u64;
+            *self.confusion.entry((*label as u64, class)).or_default() += 1;
         }
     }
 }
 
-impl Rule for XgboostReport {
+impl Rule for TreeReport {
     fn needs(&self) -> &[Selection] {
         &self.metrics
     }
@@ -111,7 +116,7 @@ impl Rule for XgboostReport {
     }
 }
 
-fn page(report: &XgboostReport) -> String {
+fn page(report: &TreeReport) -> String {
     let mut body = format!("<h1>XGBoost training report</h1><p>Up to step {}.</p><h2>Metrics</h2>", report.last_step);
     for (name, points) in &report.points {
         curve(&mut body, name, points);
@@ -198,8 +203,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{evaluation, step};
     use crate::selection::Groups;
+    use crate::testing::{evaluation, step};
     use crate::{Catalogue, Status};
 
     #[test]
