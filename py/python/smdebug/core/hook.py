@@ -153,6 +153,10 @@ class BaseHook:
         """A reduction of a framework's tensor."""
         return get_numpy_reduction(name, self._make_numpy_array(value), is_abs)
 
+    def _get_reduction_name(self, name: str, reduction: str, is_abs: bool) -> str:
+        """Under which name the reduction of a tensor is stored."""
+        return get_reduction_tensor_name(name, reduction, is_abs)
+
     # What scripts call.
 
     def set_mode(self, mode) -> None:
@@ -417,9 +421,8 @@ class BaseHook:
         configs = [one.reduction_config for one in due]
         reductions = dict.fromkeys(each for one in plain for each in one.reduction_config.each())
         for reduction, is_abs in reductions:
-            self._write_tensor(
-                get_reduction_tensor_name(name, reduction, is_abs), self._reduction(reduction, value, is_abs)
-            )
+            of_it = self._get_reduction_name(name, reduction, is_abs)
+            self._write_tensor(of_it, self._reduction(reduction, value, is_abs))
         is_raw, is_shape = any(one.save_raw_tensor for one in configs), any(one.save_shape for one in configs)
         if not (is_raw or is_shape or self.tensorboard_dir):
             return

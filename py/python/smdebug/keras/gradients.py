@@ -9,42 +9,44 @@ import sys
 class Gradients:
     """While it watches, the optimizer copies gradients before it applies them."""
 
-    def __init__(self, model):
-        self._optimizer, self._slots, self.variables = model.optimizer, [], []
-        tensorflow = sys.modules.get("tensorflow")
-        if tensorflow is None:
+    def __init__(self, optimizer):
+        self._tensorflow = sys.modules.get("tensorflow")
+        if self._tensorflow is None:
             raise NotImplementedError("gradients are saved on TensorFlow only")
-        self.variables = list(model.trainable_variables)
-        for variable in self.variables:
-            zeros = tensorflow.zeros(variable.shape, variable.dtype)
-            self._slots.append(tensorflow.Variable(zeros, trainable=False))
-        # Keras 3 calls `apply`, Keras 2 has no such method.
-        self._name = "apply" if hasattr(self._optimizer, "apply") else "apply_gradients"
-        apply, at = getattr(self._optimizer, self._name), {id(one): slot for one, slot in zip(self.variables, self._slots)}
+        self._optimizer, self._slots = optimizer, {}
+        # Keras 3 has `apply`, which its `apply_gradients` calls; Keras 2 has the latter only.
+        self._name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+        original = getattr(optimizer, self._name)
+
+        def apply(gradients, trainable_variables=None, **kwargs):
+            gradients = list(gradients)
+            given = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
+            self._keep(zip(gradients, given, strict=False))
+            return original(gradients, trainable_variables, **kwargs)
 
         def apply_gradients(pairs, *args, **kwargs):
             pairs = list(pairs)
-            for gradient, variable in pairs:
-                self._keep(tensorflow, at.get(id(variable)), gradient)
-            return apply(pairs, *args, **kwargs)
+            self._keep(pairs)
+            return original(pairs, *args, **kwargs)
 
-        def apply_all(gradients, trainable_variables=None, **kwargs):
-            gradients = list(gradients)
-            given = self.variables if trainable_variables is None else list(trainable_variables)
-            for gradient, variable in zip(gradients, given):
-                self._keep(tensorflow, at.get(id(variable)), gradient)
-            return apply(gradients, trainable_variables, **kwargs)
+        setattr(optimizer, self._name, apply if self._name == "apply" else apply_gradients)
 
-        setattr(self._optimizer, self._name, apply_all if self._name == "apply" else apply_gradients)
-
-    @staticmethod
-    def _keep(tensorflow, slot, gradient) -> None:
-        if slot is not None and gradient is not None:
+    def _keep(self, pairs) -> None:
+        """Copies gradients; called where the graph is made."""
+        tensorflow = self._tensorflow
+        for gradient, variable in pairs:
+            if gradient is None:
+                continue
+            if id(variable) not in self._slots:
+                with tensorflow.init_scope():
+                    slot = tensorflow.Variable(tensorflow.zeros(variable.shape, variable.dtype), trainable=False)
+                self._slots[id(variable)] = (variable, slot)
+            slot = self._slots[id(variable)][1]
             slot.assign(tensorflow.cast(tensorflow.convert_to_tensor(gradient), slot.dtype))
 
     def values(self):
         """Variables and their last gradients."""
-        return zip(self.variables, self._slots)
+        return self._slots.values()
 
     def stop(self) -> None:
         """The optimizer is as it was."""

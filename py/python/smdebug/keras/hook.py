@@ -9,6 +9,7 @@ from smdebug.core.collection import TENSORFLOW_COLLECTIONS, CollectionKeys
 from smdebug.core.guard import guarded, place
 from smdebug.core.hook import BaseHook
 from smdebug.core.modes import ModeKeys
+from smdebug.core.reductions import get_reduction_tensor_name
 from smdebug.keras.gradients import Gradients
 from smdebug.keras.tape import Tape
 
@@ -54,7 +55,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
         self._tell_what_is_within()
         if any(one.name in (CollectionKeys.GRADIENTS, CollectionKeys.ALL) for one in self._saved):
             try:
-                self._gradients = Gradients(self.model)
+                self._gradients = Gradients(self.model.optimizer)
             except Exception as error:
                 self.logger.warning(f"Gradients are not saved: {place(error)}")
 
@@ -124,7 +125,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
             return
         self._save_log("loss", target)
         sources, gradients = (one if isinstance(one, (list, tuple)) else [one] for one in (sources, gradients))
-        for variable, gradient in zip(sources, gradients):
+        for variable, gradient in zip(sources, gradients, strict=False):
             if gradient is not None:
                 self._save_gradient(variable, "variable", gradient)
 
@@ -145,10 +146,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
     def _save_variables(self) -> None:
         due = {one.name for one in self._due}
         everything = CollectionKeys.ALL in due
-        owners = {}
-        for layer in self.model._flatten_layers() if hasattr(self.model, "_flatten_layers") else self.model.layers:
-            for variable in getattr(layer, "_trainable_variables", None) or getattr(layer, "trainable_variables", ()):
-                owners.setdefault(id(variable), (variable, layer.name))
+        owners = self._owners()
         for variable, layer in owners.values():
             name = f"{layer}/weights/{_variable_name(variable, layer)}"
             if "bias" in name:
@@ -163,6 +161,18 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
             for variable in getattr(self.model.optimizer, "variables", ()):
                 name = (getattr(variable, "path", None) or variable.name).split(":")[0]
                 self._save_in(CollectionKeys.OPTIMIZER_VARIABLES, f"{name}:0", variable)
+
+    def _owners(self) -> dict:
+        """By the ids of variables: they, and the names of the innermost layers that have them."""
+        owners = {}
+        for layer in self.model._flatten_layers():
+            for variable in getattr(layer, "_trainable_variables", ()):
+                owners[id(variable)] = (variable, layer.name)
+        return owners or {id(one): (one, self.model.name) for one in self.model.trainable_variables}
+
+    def _get_reduction_name(self, name, reduction, is_abs) -> str:
+        # Names of TensorFlow end with a number, which is a part of them.
+        return get_reduction_tensor_name(name, reduction, is_abs, remove_colon_index=False)
 
     def _tell_what_is_within(self) -> None:
         asked = sorted(one.name for one in self._saved if one.name in _WITHIN)

@@ -37,9 +37,7 @@ class Hook(BaseHook, _Callback):
     DEFAULT_INCLUDE_COLLECTIONS = [CollectionKeys.METRICS]
     DEFAULT_VALUES = {"save_interval": DEFAULT_SAVE_CONFIG_INTERVAL}
 
-    def __init__(
-        self, *args, save_config=None, hyperparameters=None, train_data=None, validation_data=None, **kwargs
-    ):
+    def __init__(self, *args, save_config=None, hyperparameters=None, train_data=None, validation_data=None, **kwargs):
         save_config = save_config or SaveConfig(save_interval=DEFAULT_SAVE_CONFIG_INTERVAL)
         self.hyperparameters = hyperparameters
         self.train_data = _data("train_data", train_data)
