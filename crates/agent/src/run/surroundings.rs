@@ -1,7 +1,7 @@
 //! What the program finds around itself, made ready before it starts: its Python environment, or
 //! the files of its image.
 
-use shoal_environments::{EnvironmentError, Prepared, Watcher, without_ours};
+use shoal_environments::{EnvironmentError, Prepared, Watcher, without_debugger, without_ours};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{SandboxSpec, Support};
 
@@ -91,6 +91,11 @@ impl Agent<'_> {
             requirements.push_str(&format!("\n\n{}", tools.join("\n")));
         }
         requirements.push_str(&format!("\n\n{found}"));
+        if toolkit::brings_debugger(&python::environment(wanted)) {
+            let (others, satisfied) = without_debugger(&requirements);
+            requirements = others;
+            let _ = self.tell(&satisfied);
+        }
         let options = self.options.clone();
         let (others, satisfied) = without_ours(&requirements);
         let required = (!satisfied.is_empty()).then_some(PackageFor::Required);
