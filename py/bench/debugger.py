@@ -87,7 +87,7 @@ def process(kind, name, real) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "hook.json")
         config.write_text(json.dumps({"LocalPath": f"{folder}/tensors"}))
-        paths = [real] if kind == "real" else [HERE.parents[1] / "crates/agent/python", HERE.parent / "python"]
+        paths = [real] if kind == "real" else [HERE.parents[1] / "crates/agent/python/start", HERE.parent / "python"]
         more = {"SMDEBUG_CONFIG_FILE_PATH": str(config), "PYTHONPATH": os.pathsep.join(map(str, paths))}
         command = [sys.executable, __file__, "--process", kind, "--model", name]
         done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True, check=False)

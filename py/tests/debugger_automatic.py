@@ -17,7 +17,7 @@ from smdebug.trials import create_trial
 
 HERE = Path(__file__).parent
 #: With the package under test, which these processes have in their path already.
-PATHS = [str(HERE.parents[1] / "crates/agent/python"), str(Path(smdebug.__file__).parents[1])]
+PATHS = [str(HERE.parents[1] / "crates/agent/python/start"), str(Path(smdebug.__file__).parents[1])]
 assert AWS.is_dir()
 
 
@@ -56,8 +56,8 @@ EVERYTHING = [
 ]
 
 
-def _start_torch(kind, **parameters):
-    return start("debugger_script_torch.py", kind, collections=EVERYTHING, parameters=parameters)
+def _start_torch(kind, more=None, **parameters):
+    return start("debugger_script_torch.py", kind, collections=EVERYTHING, parameters=parameters, **(more or {}))
 
 
 def _ended_torch(started):
@@ -83,7 +83,14 @@ def torch_script():
 
 
 def torch_compiled():
-    trial, text = _ended_torch(_start_torch("compiled", save_interval="2"))
+    folder = tempfile.mkdtemp()
+    summaries = Path(folder, "tensorboardoutputconfig.json")
+    summaries.write_text(json.dumps({"LocalPath": f"{folder}/tensorboard"}))
+    # As on the platform: it asks for TensorBoard's files, and ends the run's itself.
+    platform = {"TRAINING_JOB_NAME": "job", "TENSORBOARD_CONFIG_FILE_PATH": str(summaries)}
+    trial, text = _ended_torch(_start_torch("compiled", platform, save_interval="2"))
+    assert not Path(trial.path, "training_job_end.ts").exists() and not Path(trial.path, "tensorboard").exists()
+    assert len(list(Path(folder, "tensorboard/TRAIN").iterdir())) == 3
     assert "Inputs and outputs of layers within a compiled model are not saved: relu" in text
     assert trial.steps(mode=modes.TRAIN) == [0, 2, 4]
     assert trial.tensor_names(collection="weights") == ["Net_fc1.weight", "Net_fc2.weight"]

@@ -111,7 +111,7 @@ const DEBUGGER_FILES: &[(&str, &str)] = files!["../../../py/python/":
     "smdebug/xgboost/hook.py",
     "smdebug/xgboost/trees.py",
 ];
-const STARTS: &[(&str, &str)] = files!["../python/": "sitecustomize.py"];
+const STARTS: &[(&str, &str)] = files!["../python/": "start/sitecustomize.py"];
 
 /// Whether instances with this environment have our `smdebug`.
 pub(crate) fn brings_debugger(environment: &Environment) -> bool {
@@ -119,7 +119,8 @@ pub(crate) fn brings_debugger(environment: &Environment) -> bool {
 }
 
 /// Lets programs of this environment import them, behind what else they find by `PYTHONPATH`;
-/// `place` is this instance's own directory for them.
+/// `place` is this instance's own directory for them. With `hooks`, Debugger's hook attaches itself
+/// in each program: else Python starts as it does without (it takes 2 ms to run a file then).
 ///
 /// # Errors
 /// They cannot be written.
@@ -128,9 +129,11 @@ pub(crate) fn show(
     place: &Path,
     spec: &mut SandboxSpec,
     support: &Support,
+    hooks: bool,
 ) -> io::Result<()> {
     let scripts = if PACKAGES.iter().any(|name| environment.pinned(name).is_some()) { &[][..] } else { FILES };
-    let debugger = if brings_debugger(environment) { [DEBUGGER_FILES, STARTS] } else { [&[][..]; 2] };
+    let has_debugger = brings_debugger(environment);
+    let debugger = if has_debugger { [DEBUGGER_FILES, STARTS] } else { [&[][..]; 2] };
     let files: Vec<_> = debugger.into_iter().flatten().chain(scripts).collect();
     if files.is_empty() {
         return Ok(());
@@ -143,6 +146,10 @@ pub(crate) fn show(
     let inside = PathBuf::from(INSIDE);
     spec.mounts.push(Mount::ReadOnly { source: place.to_owned(), target: inside.clone() });
     put_paths(&mut spec.env, "PYTHONPATH", &[support.path_of(&spec.mounts, &inside)], false);
+    if hooks && has_debugger {
+        // In front: it runs the one of that name that Python would have run.
+        put_paths(&mut spec.env, "PYTHONPATH", &[support.path_of(&spec.mounts, &inside.join("start"))], true);
+    }
     Ok(())
 }
 

@@ -52,9 +52,10 @@ impl Agent<'_> {
         if let Some(wanted) = &assignment.python {
             let prepared = self.python(wanted, found, assignment)?;
             python::show(self.python.insert(prepared), spec);
-            toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support).map_err(|source| {
-                EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source }
-            })?;
+            let hooks = assignment.debug_hook.is_some();
+            toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support, hooks).map_err(
+                |source| EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source },
+            )?;
         }
         if let Some(root) = &assignment.root {
             let images = self.options.images.clone();
