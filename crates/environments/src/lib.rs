@@ -48,7 +48,7 @@ pub use imports::{Choice, imports};
 pub use installer::{Source, VARIABLE_PREFIXES, is_for_installers};
 pub use live_table::LiveTable;
 pub use record::Record;
-pub use requirements::{RequirementsError, check, without_ours};
+pub use requirements::{RequirementsError, check, without_debugger, without_ours};
 pub use run::Watcher;
 pub use shelf::{Cached, Kept};
 pub use table::{Environment, Found, Table, TableError};

@@ -62,10 +62,20 @@ pub(crate) const OURS: [(&str, &str, &str); 4] = [
 /// Takes out what Shoal's Python package serves: gives the other lines and, for each that is left
 /// out, what to say of it.
 pub fn without_ours(text: &str) -> (String, Vec<String>) {
+    without(text, &OURS.map(|(name, _, version)| (name, version)))
+}
+
+/// The same of Debugger's library, which all instances have: AWS's own pins packages that current
+/// versions of frameworks do not go with.
+pub fn without_debugger(text: &str) -> (String, Vec<String>) {
+    without(text, &[("smdebug", "1.0.34")])
+}
+
+fn without(text: &str, ours: &[(&str, &str)]) -> (String, Vec<String>) {
     let (mut rest, mut said) = (String::new(), Vec::new());
     for (_, line) in logical_lines(text) {
-        match OURS.iter().find(|(name, ..)| names(&line, name)) {
-            Some((name, _, version)) => {
+        match ours.iter().find(|(name, _)| names(&line, name)) {
+            Some((name, version)) => {
                 said.push(format!("{line}: satisfied by Shoal's {name} (the API of {version})"));
             }
             None => {
@@ -187,6 +197,9 @@ mod tests {
         assert_eq!(said.len(), 6, "{said:?}");
         assert!(said[3].ends_with("satisfied by Shoal's smdistributed-dataparallel (the API of 1.8.0)"), "{}", said[3]);
         assert_eq!(without_ours("-e .\nx==1"), ("-e .\nx==1\n".to_owned(), Vec::new()));
+        let (rest, said) = without_debugger("smdebug>=1.0\nsmdebug-rulesconfig==1.0.1\nhorovod");
+        assert_eq!(rest, "smdebug-rulesconfig==1.0.1\nhorovod\n");
+        assert_eq!(said, ["smdebug>=1.0: satisfied by Shoal's smdebug (the API of 1.0.34)"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the program finds around itself, made ready before it starts: its Python environment, or
 //! the files of its image.
 
-use shoal_environments::{EnvironmentError, Prepared, Watcher, without_ours};
+use shoal_environments::{EnvironmentError, Prepared, Watcher, without_debugger, without_ours};
 use shoal_link::{Assignment, PythonEnvironment};
 use shoal_sandbox::{SandboxSpec, Support};
 
@@ -52,9 +52,10 @@ impl Agent<'_> {
         if let Some(wanted) = &assignment.python {
             let prepared = self.python(wanted, found, assignment)?;
             python::show(self.python.insert(prepared), spec);
-            toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support).map_err(|source| {
-                EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source }
-            })?;
+            let hooks = assignment.debug_hook.is_some();
+            toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support, hooks).map_err(
+                |source| EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source },
+            )?;
         }
         if let Some(root) = &assignment.root {
             let images = self.options.images.clone();
@@ -91,6 +92,11 @@ impl Agent<'_> {
             requirements.push_str(&format!("\n\n{}", tools.join("\n")));
         }
         requirements.push_str(&format!("\n\n{found}"));
+        if toolkit::brings_debugger(&python::environment(wanted)) {
+            let (others, satisfied) = without_debugger(&requirements);
+            requirements = others;
+            let _ = self.tell(&satisfied);
+        }
         let options = self.options.clone();
         let (others, satisfied) = without_ours(&requirements);
         let required = (!satisfied.is_empty()).then_some(PackageFor::Required);

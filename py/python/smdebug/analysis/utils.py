@@ -12,7 +12,7 @@ def _refreshing(trials, is_on: bool):
     try:
         yield trials
     finally:
-        for trial, was_on in zip(trials, before):
+        for trial, was_on in zip(trials, before, strict=True):
             trial.dynamic_refresh = was_on
 
 

@@ -66,9 +66,10 @@ TENSORFLOW_COLLECTIONS = _EVERYWHERE | {
 }
 XGBOOST_COLLECTIONS = _EVERYWHERE | {
     CollectionKeys.HYPERPARAMETERS: ["^hyperparameters/.*$"],
-    CollectionKeys.METRICS: ["^[a-zA-z]+-[a-zA-z0-9]+$"],
+    # Wider than AWS's, whose leave out what estimators give: `validation_0-logloss`, `eval-ndcg@5`.
+    CollectionKeys.METRICS: [r"^[\w.]+-[\w.@-]+$"],
     # `auc` and `map` grow: they are no losses.
-    CollectionKeys.LOSSES: ["^[a-zA-z]+-.+(?<!(auc|map))$"],
+    CollectionKeys.LOSSES: [r"^[\w.]+-.+(?<!(auc|map))$"],
     CollectionKeys.PREDICTIONS: ["^predictions$"],
     CollectionKeys.LABELS: ["^labels$"],
     CollectionKeys.FEATURE_IMPORTANCE: ["^feature_importance/.*"],

@@ -32,6 +32,7 @@ from smdebug.exceptions import SMDebugRuntimeError, SMDebugTypeError, SMDebugVal
 
 GRADIENT_PREFIX = "gradient/"
 SCALAR_PREFIX = "scalar/"
+_FOR_LONG = 1 << 40
 _ONLY_TRAINING = (CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES)
 
 
@@ -62,6 +63,8 @@ class BaseHook:
     DEFAULT_VALUES = {}
     #: Whether it attached itself, without a script's doing.
     is_automatic = False
+    #: Whether the script says what steps are of.
+    mode_is_given = False
 
     def __init__(
         self,
@@ -101,6 +104,8 @@ class BaseHook:
         #: From the first step on: the collections that are saved, and those of each name.
         self._saved, self._of_name = None, {}
         self._due, self._told_unmatched = frozenset(), False
+        #: So many steps of this mode come before one that is saved.
+        self._idle = 0
         self.step, self.mode, self.mode_steps = -1, ModeKeys.GLOBAL, {ModeKeys.GLOBAL: -1}
         self.init_step, self.last_saved_step, self.training_run = -1, None, 0
         self.worker, self._writes, self._claimed = None, None, False
@@ -148,12 +153,23 @@ class BaseHook:
         """A reduction of a framework's tensor."""
         return get_numpy_reduction(name, self._make_numpy_array(value), is_abs)
 
+    def _get_reduction_name(self, name: str, reduction: str, is_abs: bool) -> str:
+        """Under which name the reduction of a tensor is stored."""
+        return get_reduction_tensor_name(name, reduction, is_abs)
+
     # What scripts call.
 
     def set_mode(self, mode) -> None:
         """From now on steps are of this mode, and counted with its own."""
         if not isinstance(mode, ModeKeys):
             raise SMDebugValueError(f"Invalid mode {mode}. Valid modes are {','.join(ALLOWED_MODE_NAMES)}.")
+        self.mode_is_given = True
+        self.use_mode(mode)
+
+    def use_mode(self, mode) -> None:
+        """As `set_mode`, but for a hook that finds out itself what a step is of."""
+        if mode is not self.mode:
+            self._idle = 0
         self.mode = mode
         self.mode_steps.setdefault(mode, self.init_step)
 
@@ -195,7 +211,7 @@ class BaseHook:
         """Writes what is left, and ends the run's files where the platform does not."""
         if self._closed or os.getpid() != self._pid:
             return
-        self._closed = True
+        self._closed, self._idle = True, 0
         self._finish()
         self._detach()
 
@@ -215,7 +231,7 @@ class BaseHook:
 
     def give_up(self, error: BaseException) -> None:
         """Says once what went wrong, and does nothing any more."""
-        self.failed = True
+        self.failed, self._idle = True, 0
         self.logger.warning(f"Debugger's hook is off from step {self.step} on, the training goes on: {place(error)}")
         self._detach()
         self._release()
@@ -239,6 +255,26 @@ class BaseHook:
             state[LATEST_MODE_STEP] = {mode.name: step for mode, step in self.mode_steps.items()}
             self._state_store.update_state(state)
 
+    def passes(self) -> bool:
+        """Whether the step that begins is one of which it is known that nothing is saved; then it is
+        counted, which is all that most steps cost.
+        """
+        if not self._idle:
+            return False
+        self._idle -= 1
+        self.step += 1
+        self.mode_steps[self.mode] += 1
+        self.mode_steps[ModeKeys.GLOBAL] = self.step
+        if self._custom:
+            self._custom.clear()
+        return True
+
+    def _idle_behind(self, mode: ModeKeys, step: int) -> int:
+        if self._due or self._state_store.is_on():
+            return 0
+        ahead = (one.save_config.get_save_config(mode).next_step(step) for one in self._saved)
+        return min((one - step - 1 for one in ahead if one is not None), default=_FOR_LONG)
+
     def _begin_step(self, step: int | None = None) -> None:
         """Ends the step before and begins the next one, or that of a number."""
         self._end_step()
@@ -256,6 +292,7 @@ class BaseHook:
             self._writes = self._claim()
         if not self._writes:
             self._due = frozenset()
+        self._idle = self._idle_behind(mode, self.mode_steps[mode])
 
     def _due_at(self, mode: ModeKeys, step: int) -> frozenset:
         trains = mode in (ModeKeys.TRAIN, ModeKeys.GLOBAL)
@@ -384,9 +421,8 @@ class BaseHook:
         configs = [one.reduction_config for one in due]
         reductions = dict.fromkeys(each for one in plain for each in one.reduction_config.each())
         for reduction, is_abs in reductions:
-            self._write_tensor(
-                get_reduction_tensor_name(name, reduction, is_abs), self._reduction(reduction, value, is_abs)
-            )
+            of_it = self._get_reduction_name(name, reduction, is_abs)
+            self._write_tensor(of_it, self._reduction(reduction, value, is_abs))
         is_raw, is_shape = any(one.save_raw_tensor for one in configs), any(one.save_shape for one in configs)
         if not (is_raw or is_shape or self.tensorboard_dir):
             return

@@ -42,6 +42,13 @@ class SaveConfigMode:
             return True
         return step_in_range((self.start_step, self.end_step), step_num) and step_num % self.save_interval == 0
 
+    def next_step(self, behind: int):
+        """The first step behind this one that is one of them; nothing where there is none."""
+        first = max(behind + 1, self.start_step)
+        regular = -(-first // self.save_interval) * self.save_interval
+        others = [step for step in self.save_steps if step > behind]
+        return min([*others, regular] if self.end_step is None or regular < self.end_step else others, default=None)
+
     def to_json_dict(self) -> dict:
         """As it stands in files."""
         return {

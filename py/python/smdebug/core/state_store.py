@@ -56,6 +56,10 @@ class StateStore:
                     found[path] = (status.st_mtime_ns, status.st_size)
         return found
 
+    def is_on(self) -> bool:
+        """Whether the job has checkpoints."""
+        return self._directory is not None
+
     def get_last_saved_state(self) -> dict | None:
         """The state of the newest step; nothing in a first run."""
         return self._states[-1] if self._states else None

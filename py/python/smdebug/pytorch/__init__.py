@@ -2,6 +2,7 @@
 
 from smdebug.core.collection import Collection, CollectionKeys
 from smdebug.core.modes import ModeKeys as modes
+from smdebug.core.refused import SessionHook
 from smdebug.core.reduction_config import ReductionConfig
 from smdebug.core.save_config import SaveConfig, SaveConfigMode
 from smdebug.core.singleton import del_hook, set_hook
@@ -15,6 +16,7 @@ __all__ = [
     "ReductionConfig",
     "SaveConfig",
     "SaveConfigMode",
+    "SessionHook",
     "create_trial",
     "del_hook",
     "get_hook",
@@ -28,11 +30,3 @@ def get_hook(json_config_path=None, create_if_not_exists=False):
     from smdebug.core import singleton
 
     return singleton.get_hook(Hook, json_config_path, create_if_not_exists)
-
-
-def __getattr__(name):
-    if name in ("SessionHook", "EstimatorHook", "KerasHook"):
-        raise AttributeError(
-            f"smdebug.pytorch has no {name}: that is TensorFlow's. Use smdebug.pytorch.Hook with register_module"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ from smdebug.core.guard import guarded
 from smdebug.core.hook import GRADIENT_PREFIX, BaseHook
 from smdebug.exceptions import SMDebugError
 from smdebug.pytorch import values
+from smdebug.pytorch.callback import Callback
 from smdebug.pytorch.models import attached_to, inner
 
 
@@ -42,7 +43,8 @@ class Hook(BaseHook):
         if not isinstance(module, torch.nn.Module):
             raise SMDebugError(f"Module type {module.__class__.__name__} must be type torch.nn.Module")
         if self._adopt(module):
-            self._handles.append(attached_to(module).register_forward_pre_hook(self.forward_pre_hook))
+            self.attach(attached_to(module).register_forward_pre_hook(Callback(self.forward_pre_hook)))
+            self.has_registered_module = True
 
     register_hook = register_module
 
@@ -50,21 +52,28 @@ class Hook(BaseHook):
         """Looks at this model, too, within the steps that another one begins."""
         self._adopt(module)
 
+    def follows(self, module) -> bool:
+        """Whether it looks at this model already."""
+        return id(inner(module)) in self._models
+
+    def attach(self, handle) -> None:
+        """Keeps what is registered, until the hook is off."""
+        self._handles.append(handle)
+
     def _adopt(self, module) -> bool:
         model = inner(module)
-        if id(model) in self._models:
+        if self.follows(module):
             self.logger.warning(f"{model._get_name()} is registered twice: the second time changes nothing")
             return False
         self._models[id(model)] = model
         self._new.append(module)
-        self.has_registered_module = True
         return True
 
     def register_loss(self, loss_module) -> None:
         """Saves what this loss gives and, if a collection has their names, takes."""
         if not isinstance(loss_module, torch.nn.modules.loss._Loss):
             raise SMDebugError(f"loss_module={loss_module} must be subclass of torch.nn.modules.loss._Loss")
-        self._handles.append(loss_module.register_forward_hook(self._forward_hook(loss_module._get_name())))
+        self.attach(loss_module.register_forward_hook(Callback(self._forward, loss_module._get_name())))
         self.has_registered_loss_module = True
 
     @guarded
@@ -79,8 +88,12 @@ class Hook(BaseHook):
     @guarded
     def forward_pre_hook(self, module, inputs) -> None:
         """The call of a registered model: a step begins."""
-        if not _compiles():
+        if not _compiles() and not self.passes():
             self.begin()
+
+    def is_saving(self) -> bool:
+        """Whether tensors of this step are saved."""
+        return bool(self._due)
 
     @guarded
     def begin(self) -> None:
@@ -101,7 +114,7 @@ class Hook(BaseHook):
     @guarded
     def offer(self, name, inputs, outputs) -> None:
         """What a module of this name took and gave."""
-        if not self._due or _compiles():
+        if not self._due or _compiles() or os.getpid() != self._pid:
             return
         for kind, given in (("input", inputs), ("output", outputs)):
             prefix = f"{name}_{kind}_"
@@ -109,11 +122,8 @@ class Hook(BaseHook):
                 self._save(f"{prefix}{self._counts[prefix]}", tensor)
                 self._counts[prefix] += 1
 
-    def _forward_hook(self, name):
-        def hook(_module, inputs, outputs):
-            self.offer(name, inputs, outputs)
-
-        return hook
+    def _forward(self, name, _module, inputs, outputs) -> None:
+        self.offer(name, inputs, outputs)
 
     @guarded
     def _gradient(self, name, gradient) -> None:
@@ -135,7 +145,7 @@ class Hook(BaseHook):
             gradient = f"{GRADIENT_PREFIX}{name}_{path}"
             self._candidates += [f"{name}_{path}", gradient]
             if parameter.requires_grad and self._saves(gradient):
-                self._handles.append(parameter.register_hook(functools.partial(self._gradient, gradient)))
+                self.attach(parameter.register_hook(functools.partial(self._gradient, gradient)))
         unseen = []
         for path, part in model.named_modules():
             part_name = path or name
@@ -145,7 +155,7 @@ class Hook(BaseHook):
                 if compiled and part is not model:
                     unseen.append(part_name)
                 at = attached_to(module) if part is model else part
-                self._handles.append(at.register_forward_hook(self._forward_hook(part_name)))
+                self.attach(at.register_forward_hook(Callback(self._forward, part_name)))
         if unseen:
             self.logger.warning(
                 f"Inputs and outputs of layers within a compiled model are not saved: {', '.join(unseen[:5])}"

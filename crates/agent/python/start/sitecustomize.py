@@ -1,0 +1,69 @@
+"""Python imports this when it starts. Where the job has Debugger's configuration, the hook attaches
+itself to the frameworks that the program imports (`smdebug.automatic`); else nothing happens.
+"""
+
+import os
+import sys
+
+_CONFIG = os.environ.get("SMDEBUG_CONFIG_FILE_PATH", "/opt/ml/input/config/debughookconfig.json")
+#: The keys of `smdebug.automatic.FRAMEWORKS`, which is not imported before one of them is.
+_FRAMEWORKS = {"keras", "sklearn", "tf_keras", "torch", "xgboost"}
+
+
+class _Loader:
+    """Loads a framework as its own loader does, then attaches the hook."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        """What the framework's own loader makes."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        """Runs the framework's code; from then on nothing tells of this loader."""
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        from smdebug.automatic import attach
+
+        attach(module)
+
+
+class _Finder:
+    """Finds frameworks by the other finders, once each."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        """Where a framework is; nothing for other modules."""
+        if name not in _FRAMEWORKS:
+            return None
+        _FRAMEWORKS.discard(name)
+        for finder in sys.meta_path:
+            spec = None if finder is _Finder else finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+def _run_next():
+    """Runs the one that Python would have found without this one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    for finder in sys.meta_path:
+        if getattr(finder, "__name__", "") == "PathFinder":
+            spec = finder.find_spec(__name__, others)
+            if spec is not None and spec.loader is not None:
+                module = type(sys)(__name__)
+                module.__spec__, module.__file__ = spec, spec.origin
+                sys.modules[__name__] = module
+                spec.loader.exec_module(module)
+
+
+if os.environ.get("USE_SMDEBUG", "").lower() not in ("0", "false") and os.path.exists(_CONFIG):
+    sys.meta_path.insert(0, _Finder)
+_run_next()
