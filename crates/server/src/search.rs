@@ -49,6 +49,11 @@ impl Indexes {
         Box::new(Watched { journal, indexes: self.clone() })
     }
 
+    /// Notes new metrics of a training job, which its trial component shows.
+    pub(crate) fn note_metrics(&self, job: &str) {
+        self.note(TRIAL_COMPONENT, &component_of(job));
+    }
+
     /// Notes that a row has changed, or something else that a document is made of.
     pub(crate) fn note(&self, kind: ResourceKind, name: &str) {
         match kind {
