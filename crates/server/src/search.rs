@@ -21,11 +21,8 @@ use shoal_store::{
 };
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
-use crate::api::{TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
+use crate::api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
 use document::{Document, Key, Property, Texts, Writer};
-
-const EXPERIMENT: ResourceKind = ResourceKind::new("experiment");
-const TRIAL: ResourceKind = ResourceKind::new("experiment-trial");
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;

@@ -3,7 +3,7 @@
 import importlib
 
 import pytest
-from experiments_sdk import a_run_from_beginning_to_analysis, a_run_is_loaded_in_a_job, scores  # noqa: F401
+from experiments_sdk import a_run_from_beginning_to_analysis, scores  # noqa: F401
 
 experiments = importlib.import_module("sagemaker.core.experiments.run")
 
@@ -17,7 +17,3 @@ def session(environment):
 
 def test_a_run_from_beginning_to_analysis(session, scores, tmp_path):  # noqa: F811
     a_run_from_beginning_to_analysis(experiments, session, tmp_path, "Titanic-v3")
-
-
-def test_a_run_is_loaded_in_a_job(session, jobs, tmp_path):
-    a_run_is_loaded_in_a_job(experiments, session, jobs, tmp_path, "inside-v3")
