@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from house import eventually
 from jobs import Jobs
 
-NOBODY = "arn:aws:sagemaker:us-east-1:123456789012:artifact/nobody"
+ABSENT = "arn:aws:sagemaker:us-east-1:123456789012:artifact/absent"
 
 
 def refused(call, **arguments):
@@ -41,27 +41,27 @@ def group(jobs):
 def test_names_that_are_missing_or_taken(jobs, group):
     sagemaker = jobs.sagemaker
     for call, arguments in [
-        (sagemaker.describe_trial, dict(TrialName="nobody")),
-        (sagemaker.update_trial, dict(TrialName="nobody", DisplayName="x")),
-        (sagemaker.delete_trial, dict(TrialName="nobody")),
-        (sagemaker.list_trials, dict(ExperimentName="nobody")),
-        (sagemaker.create_trial, dict(TrialName="t", ExperimentName="nobody")),
-        (sagemaker.describe_trial_component, dict(TrialComponentName="nobody")),
-        (sagemaker.update_trial_component, dict(TrialComponentName="nobody", DisplayName="x")),
-        (sagemaker.delete_trial_component, dict(TrialComponentName="nobody")),
-        (sagemaker.list_trial_components, dict(TrialName="nobody")),
-        (sagemaker.associate_trial_component, dict(TrialComponentName="nobody", TrialName="clients-runs")),
-        (sagemaker.disassociate_trial_component, dict(TrialComponentName="clients-0", TrialName="nobody")),
-        (sagemaker.describe_artifact, dict(ArtifactArn=NOBODY)),
-        (sagemaker.update_artifact, dict(ArtifactArn=NOBODY, ArtifactName="x")),
-        (sagemaker.delete_artifact, dict(ArtifactArn=NOBODY)),
-        (sagemaker.describe_action, dict(ActionName="nobody")),
-        (sagemaker.delete_action, dict(ActionName="nobody")),
-        (sagemaker.describe_context, dict(ContextName="nobody")),
-        (sagemaker.delete_context, dict(ContextName="nobody")),
-        (sagemaker.add_association, dict(SourceArn=NOBODY, DestinationArn=NOBODY)),
-        (sagemaker.delete_association, dict(SourceArn=NOBODY, DestinationArn=NOBODY)),
-        (sagemaker.query_lineage, dict(StartArns=[NOBODY])),
+        (sagemaker.describe_trial, dict(TrialName="absent")),
+        (sagemaker.update_trial, dict(TrialName="absent", DisplayName="x")),
+        (sagemaker.delete_trial, dict(TrialName="absent")),
+        (sagemaker.list_trials, dict(ExperimentName="absent")),
+        (sagemaker.create_trial, dict(TrialName="t", ExperimentName="absent")),
+        (sagemaker.describe_trial_component, dict(TrialComponentName="absent")),
+        (sagemaker.update_trial_component, dict(TrialComponentName="absent", DisplayName="x")),
+        (sagemaker.delete_trial_component, dict(TrialComponentName="absent")),
+        (sagemaker.list_trial_components, dict(TrialName="absent")),
+        (sagemaker.associate_trial_component, dict(TrialComponentName="absent", TrialName="clients-runs")),
+        (sagemaker.disassociate_trial_component, dict(TrialComponentName="clients-0", TrialName="absent")),
+        (sagemaker.describe_artifact, dict(ArtifactArn=ABSENT)),
+        (sagemaker.update_artifact, dict(ArtifactArn=ABSENT, ArtifactName="x")),
+        (sagemaker.delete_artifact, dict(ArtifactArn=ABSENT)),
+        (sagemaker.describe_action, dict(ActionName="absent")),
+        (sagemaker.delete_action, dict(ActionName="absent")),
+        (sagemaker.describe_context, dict(ContextName="absent")),
+        (sagemaker.delete_context, dict(ContextName="absent")),
+        (sagemaker.add_association, dict(SourceArn=ABSENT, DestinationArn=ABSENT)),
+        (sagemaker.delete_association, dict(SourceArn=ABSENT, DestinationArn=ABSENT)),
+        (sagemaker.query_lineage, dict(StartArns=[ABSENT])),
     ]:
         assert refused(call, **arguments)[0] == "ResourceNotFound", (call, arguments)
     for call, arguments, text in [
@@ -181,7 +181,7 @@ def test_a_job_and_its_component_outlive_a_kill(new_house):
     jobs = Jobs(house)
     jobs.sagemaker.create_experiment(ExperimentName="killed")
     assert (
-        refused(jobs.command, line="true", ExperimentConfig={"ExperimentName": "nobody"})[0] == "ResourceNotFound"
+        refused(jobs.command, line="true", ExperimentConfig={"ExperimentName": "absent"})[0] == "ResourceNotFound"
     )
     config = {"ExperimentName": "killed", "TrialName": "made", "TrialComponentDisplayName": "shown"}
     name = jobs.command(
