@@ -156,7 +156,7 @@ def test_changes_are_found_at_once(jobs, searched):
     assert status() == []
 
 
-@pytest.mark.parametrize("resource", ["Experiment", "ExperimentTrial", "ExperimentTrialComponent", "Endpoint"])
+@pytest.mark.parametrize("resource", ["Endpoint", "Pipeline"])
 def test_there_is_nothing_else_to_find(jobs, resource):
     expression = {"Filters": [{"Name": "AnyName", "Operator": "Equals", "Value": "x"}]}
     assert jobs.sagemaker.search(Resource=resource, SearchExpression=expression)["Results"] == []

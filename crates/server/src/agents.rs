@@ -44,6 +44,7 @@ use crate::{
     machines::Machines,
     parts::{self, PartsWriter},
     sampling::{self, Sampling},
+    search::Indexes,
     visits::Visits,
 };
 
@@ -59,6 +60,7 @@ pub(crate) struct Agents {
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) sampling: Sampling,
     pub(crate) job_changes: Arc<JobChanges>,
+    pub(crate) search: Arc<Indexes>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) mirrors: Mirrors,
     pub(crate) inputs: Inputs,
@@ -377,6 +379,9 @@ impl Connection<'_> {
         self.acked = self.agents.telemetry.ingest(&ingest)?.max(self.acked);
         self.agents.exporter.ingested(new_lines, new_points, new_samples);
         self.agents.job_changes.grown(&ingest.job, new_lines, new_points + new_samples);
+        if new_points > 0 {
+            self.agents.search.note_metrics(&ingest.job);
+        }
         Ok(self.acked)
     }
 

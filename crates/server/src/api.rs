@@ -52,7 +52,7 @@ use crate::{
 pub(crate) use hold::Holds;
 pub(crate) use records::Records;
 pub(crate) use resource_types::{
-    Registry, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
+    EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
 };
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;

@@ -303,7 +303,7 @@ fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
     request.channels.iter().map(|channel| place(&channel.uri)).chain(source.map(place)).chain(checkpoints).collect()
 }
 
-/// Where SDK v2's `Run` stores files of the job's run and of the job's own trial component: a folder
+/// Where SDK v2's `Run` stores files of the job's run and of its own trial component: a folder
 /// of the default bucket, unless the program gives another one.
 fn files_of_runs(request: &CreateTrainingJob, region: &str, account: &str) -> Vec<(String, String)> {
     let Some(config) = &request.experiment else { return Vec::new() };

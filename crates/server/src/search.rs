@@ -21,11 +21,8 @@ use shoal_store::{
 };
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
-use crate::api::{TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
+use crate::api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
 use document::{Document, Key, Property, Texts, Writer};
-
-const EXPERIMENT: ResourceKind = ResourceKind::new("experiment");
-const TRIAL: ResourceKind = ResourceKind::new("experiment-trial");
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
@@ -47,6 +44,11 @@ impl Indexes {
     /// The journal, whose changes of rows reach the indexes from now on.
     pub(crate) fn watch(self: &Arc<Self>, journal: impl Journal + 'static) -> Box<dyn Journal> {
         Box::new(Watched { journal, indexes: self.clone() })
+    }
+
+    /// Notes new metrics of a training job, which its trial component shows.
+    pub(crate) fn note_metrics(&self, job: &str) {
+        self.note(TRIAL_COMPONENT, &component_of(job));
     }
 
     /// Notes that a row has changed, or something else that a document is made of.

@@ -219,6 +219,7 @@ impl Server {
             telemetry: telemetry.clone(),
             exporter: exporter.clone(),
             job_changes: job_changes.clone(),
+            search: search.clone(),
             data_dir: data_dir.clone(),
             sampling: sampling.clone(),
             mirrors: Mirrors { core: core.clone(), objects: objects.clone() },

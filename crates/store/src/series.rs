@@ -28,8 +28,8 @@ pub struct SeriesQuery {
 }
 
 impl Telemetry {
-    /// Names of training jobs' series that have points, as (job, metric), in that order. A name with
-    /// a slash is no training job's.
+    /// Names of training jobs' series that have points, as (job, metric), in that order. A name
+    /// with a slash is no training job's.
     ///
     /// # Errors
     /// The storage's.

@@ -78,7 +78,7 @@ impl Moments {
     }
 }
 
-/// Format 7: series have summaries. Those of before are computed of the points that are left.
+/// Format 8: series have summaries. Those of earlier ones are computed of the points that are left.
 pub(crate) const TABLE: &str = "
     CREATE TABLE summary (
         series INTEGER PRIMARY KEY, points INTEGER NOT NULL, low REAL, high REAL, mean REAL, squares REAL,

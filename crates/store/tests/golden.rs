@@ -291,7 +291,7 @@ fn format_7_of_telemetry_is_read() {
     assert_eq!(rows.iter().map(|row| (row.at_ms, row.values[0])).collect::<Vec<_>>(), [(1_700_000_042_000, 100.5)]);
 }
 
-/// Series of before format 8 get the summaries that they would have had.
+/// Earlier series get the summaries that they would have had.
 #[test]
 fn formats_6_to_8_of_telemetry_have_summaries() {
     for format in [6, 7, 8] {

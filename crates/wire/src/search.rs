@@ -96,6 +96,14 @@ impl SearchResource {
         }
     }
 
+    /// Whether a property is a name (or has one) that is the same in any case: the SDKs write the
+    /// names of experiments in lower case, however they were created.
+    fn ignores_case(self, path: &str) -> bool {
+        const NAMES: [&str; 5] = ["ExperimentName", "TrialName", "TrialComponentName", "RunName", "SourceArn"];
+        let last = path.rsplit_once('.').map_or(path, |(_, last)| last);
+        matches!(self, Self::Experiment | Self::Trial | Self::TrialComponent) && NAMES.contains(&last)
+    }
+
     /// The path of a property as records have it. AWS's examples write `metrics.loss.min` of trial
     /// components, and `Metrics.loss.Min`.
     fn path(self, given: String) -> String {
@@ -133,6 +141,8 @@ pub enum Wanted {
     Anything,
     /// This text.
     Text(String),
+    /// This text, whatever the case of its letters.
+    Name(String),
     /// Texts that contain this.
     Part(String),
     /// One of these texts.
@@ -181,6 +191,7 @@ impl Wanted {
         match (self, found) {
             (Self::Anything, _) => true,
             (Self::Text(wanted), PropertyValue::Text(found)) => found == wanted,
+            (Self::Name(wanted), PropertyValue::Text(found)) => found.eq_ignore_ascii_case(wanted),
             (Self::Part(part), PropertyValue::Text(found)) => found.contains(part.as_str()),
             (Self::OneOf(choices), PropertyValue::Text(found)) => choices.iter().any(|choice| choice == found),
             (Self::Number { comparison, value, whole }, found) => found.number().is_some_and(|number| {
@@ -416,6 +427,10 @@ impl Filter {
             (operator, None) => {
                 return refuse(&format!("{path}.value"), &format!("the operator {operator} needs a value"));
             }
+        };
+        let wanted = match wanted {
+            Wanted::Text(text) if count.resource.ignores_case(&name) => Wanted::Name(text),
+            other => other,
         };
         let property = if kind == Kind::Container { format!("{name}.") } else { name };
         Ok((property, Test { negated, wanted }))

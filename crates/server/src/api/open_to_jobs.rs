@@ -6,7 +6,7 @@ use serde_json::Value;
 use shoal_store::{LinkEnd, ResourceFilter, ResourceKind, Rows};
 use shoal_wire::{Call, Error, ErrorCode, ExperimentConfig};
 
-use super::{Api, TRIAL_LINK, blocking, component_of, resources::found};
+use super::{Api, TRIAL, TRIAL_LINK, blocking, component_of, resources::found};
 use crate::{admission::internal, key_ring::Holder, requests};
 
 /// For all jobs; what is put is checked by the operation.
@@ -57,7 +57,7 @@ impl Place {
 
     /// Whether a trial is in the job's experiment.
     fn has_trial(&self, rows: &dyn Rows, name: &str) -> Result<bool, Error> {
-        let trial = found(rows, ResourceKind::new("experiment-trial"), &name.to_lowercase())?;
+        let trial = found(rows, TRIAL, &name.to_lowercase())?;
         let experiment = self.experiment();
         Ok(experiment.is_some() && trial.is_some_and(|trial| trial.parent == experiment))
     }

@@ -7,9 +7,12 @@ mod action;
 mod artifact;
 mod context;
 mod experiment;
+mod frozen_component;
 mod job_component;
+mod kinds;
 mod lineage;
 mod lineage_query;
+mod links;
 mod listed;
 mod model;
 mod registry;
@@ -22,11 +25,13 @@ use serde_json::{Map, Value};
 use shoal_store::{Key, LinkEnd, ResourceKind, ResourceRow, Rows, Telemetry};
 use shoal_wire::{Error, ErrorCode, Operation};
 
-pub(crate) use job_component::{NewJob, component_of, freeze, with_job};
+pub(crate) use frozen_component::freeze;
+pub(crate) use job_component::{NewJob, component_of, with_job};
+pub(crate) use kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK};
+pub(crate) use links::ends as ends_of_trial_link;
 pub(crate) use registry::Registry;
 pub(crate) use search_records::{experiment_record, trial_component_document, trial_component_record, trial_record};
-pub(crate) use trial_component::{KIND as TRIAL_COMPONENT, series as component_series};
-pub(crate) use trial_links::{LINK as TRIAL_LINK, ends as ends_of_trial_link};
+pub(crate) use trial_component::series as component_series;
 
 /// All types.
 static TYPES: &[&ResourceType] = &[
@@ -105,6 +110,16 @@ const PLAIN: ResourceType = ResourceType {
     sample: "{}",
 };
 
+static PLAIN_TYPE: ResourceType = PLAIN;
+
+/// An entity of lineage is deleted without its associations.
+const LINEAGE_HOLDERS: [Holder; 2] = [lineage_holder(LinkEnd::Parent), lineage_holder(LinkEnd::FirstKey)];
+
+const fn lineage_holder(end: LinkEnd) -> Holder {
+    let refusal = "'{name}' has associations; delete them first (ListAssociations, DeleteAssociation).";
+    Holder { kind: kinds::ASSOCIATION, end, by_arn: true, refusal }
+}
+
 /// What names a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NamedBy {
@@ -116,7 +131,7 @@ enum NamedBy {
 
 /// What a resource belongs to.
 struct Owner {
-    of: &'static ResourceType,
+    of: ResourceKind,
     /// Member of the request that names it.
     member: &'static str,
 }
@@ -130,11 +145,11 @@ struct Filter {
 /// Which resources a filter selects.
 enum Selects {
     /// Those that belong to the resource of this type and name.
-    Owned(&'static ResourceType),
+    Owned(ResourceKind),
     /// Those whose key is this text; of a text that is lower case in rows, whatever its case.
     Key { at: usize, lower: bool },
     /// Those that links have at one end; the name of a resource of this type is at another.
-    Linked { of: &'static ResourceType, by: LinkEnd, names: LinkEnd },
+    Linked { of: ResourceKind, by: LinkEnd, names: LinkEnd },
 }
 
 /// Links or resources that a deletion is refused for.
@@ -190,6 +205,11 @@ pub(crate) fn operation(operation: &Operation) -> Option<(&'static ResourceType,
 #[cfg(test)]
 pub(crate) fn operations() -> impl Iterator<Item = &'static str> {
     TYPES.iter().flat_map(|it| it.operations).copied()
+}
+
+/// The type of plain resources of this kind, which is one of [`kinds`].
+fn of_kind(kind: ResourceKind) -> &'static ResourceType {
+    TYPES.iter().copied().find(|it| it.kind == kind).unwrap_or(&PLAIN_TYPE)
 }
 
 /// The kind of plain resources of this name in ARNs.
@@ -251,5 +271,7 @@ fn request(row: &ResourceRow) -> Result<Members, Error> {
     serde_json::from_slice(&row.request).map_err(|error| crate::admission::internal(&error))
 }
 
+#[cfg(test)]
+mod links_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,10 @@ use serde_json::Value;
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
-use super::{Api, Records, blocking, resource_types, resources::found, token, training, tuning};
+use super::{
+    Api, EXPERIMENT, Records, TRIAL, TRIAL_COMPONENT, blocking, resource_types, resources::found, token, training,
+    tuning,
+};
 use crate::{admission::internal, key_ring::Holder, search::Place};
 
 type Record = fn(&Records, &ResourceRow) -> Result<Value, Error>;
@@ -37,11 +40,11 @@ impl Searchable {
                 record: tuning::record,
                 follows_rows: false,
             }),
-            SearchResource::Experiment => Some(plain("experiment", resource_types::experiment_record)),
-            SearchResource::Trial => Some(plain("experiment-trial", resource_types::trial_record)),
+            SearchResource::Experiment => Some(plain(EXPERIMENT, resource_types::experiment_record)),
+            SearchResource::Trial => Some(plain(TRIAL, resource_types::trial_record)),
             SearchResource::TrialComponent => Some(Self {
                 document: resource_types::trial_component_document,
-                ..plain("experiment-trial-component", resource_types::trial_component_record)
+                ..plain(TRIAL_COMPONENT, resource_types::trial_component_record)
             }),
             SearchResource::Other => None,
         }
@@ -49,8 +52,8 @@ impl Searchable {
 }
 
 /// A kind whose documents are what is returned.
-fn plain(kind: &'static str, record: Record) -> Searchable {
-    Searchable { kind: ResourceKind::new(kind), document: record, record, follows_rows: true }
+fn plain(kind: ResourceKind, record: Record) -> Searchable {
+    Searchable { kind, document: record, record, follows_rows: true }
 }
 
 impl Api {

@@ -1,5 +1,6 @@
 //! Calls as clients make them, answered over real storage.
 
+mod experiments;
 mod telemetry;
 mod trials;
 

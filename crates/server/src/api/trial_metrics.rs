@@ -75,7 +75,7 @@ impl Api {
             match &owner {
                 Owner::Job(job) => {
                     job_changes.grown(job, 0, points.len());
-                    search.note(TRIAL_COMPONENT, &component_of(job));
+                    search.note_metrics(job);
                 }
                 Owner::Component(name, _) => search.note(TRIAL_COMPONENT, name),
             }

@@ -235,6 +235,9 @@ fn trial_components_are_searched_by_what_they_consist_of() {
     for (name, operator, value, expected) in [
         ("TrialComponentName", "Equals", "titanic-run-1", true),
         ("trialComponentName", "Contains", "run", true),
+        ("TrialComponentName", "Equals", "Titanic-RUN-1", true),
+        ("Parents.ExperimentName", "Equals", "TITANIC", true),
+        ("Status.PrimaryStatus", "Equals", "completed", false),
         ("Status.PrimaryStatus", "Equals", "Failed", false),
         ("Parents.TrialName", "Equals", "bog", true),
         ("Parents.ExperimentName", "In", "other, titanic", true),

@@ -1,12 +1,11 @@
 //! Actions of lineage: what was done, such as a deployment of a model.
 
-use shoal_store::ResourceKind;
 use shoal_wire::ErrorCode;
 
-use super::{Filter, PLAIN, Refusal, ResourceType, Selects, lineage, no_user};
+use super::{Filter, LINEAGE_HOLDERS, PLAIN, Refusal, ResourceType, Selects, kinds, no_user};
 
 pub(super) static ACTION: ResourceType = ResourceType {
-    kind: ResourceKind::new("action"),
+    kind: kinds::ACTION,
     noun: "Action",
     operations: &["CreateAction", "DescribeAction", "ListActions", "UpdateAction", "DeleteAction"],
     duplicate: Refusal(ErrorCode::ValidationException, "Action with name ({name}) already exists."),
@@ -16,7 +15,7 @@ pub(super) static ACTION: ResourceType = ResourceType {
         Filter { member: "SourceUri", selects: Selects::Key { at: 0, lower: false } },
         Filter { member: "ActionType", selects: Selects::Key { at: 1, lower: false } },
     ],
-    held_by: &lineage::HOLDERS,
+    held_by: &LINEAGE_HOLDERS,
     describe: |_, _, shown| {
         no_user(shown);
         Ok(())

@@ -1,10 +1,9 @@
 //! Artifacts of lineage: objects with a URI, such as a data set or a model. An artifact is what its
 //! source is, the URI with the ids of the version there; its name need not be unique.
 
-use shoal_store::ResourceKind;
 use shoal_wire::ErrorCode;
 
-use super::{Filter, NamedBy, PLAIN, Refusal, ResourceType, Selects, lineage, no_user};
+use super::{Filter, LINEAGE_HOLDERS, NamedBy, PLAIN, Refusal, ResourceType, Selects, kinds, no_user};
 use crate::hex::sha256_hex;
 
 /// Hexadecimal digits of an artifact's id.
@@ -26,7 +25,7 @@ pub(super) fn name_of(source: &serde_json::Value) -> String {
 }
 
 pub(super) static ARTIFACT: ResourceType = ResourceType {
-    kind: ResourceKind::new("artifact"),
+    kind: kinds::ARTIFACT,
     noun: "Artifact",
     operations: &["CreateArtifact", "DescribeArtifact", "ListArtifacts", "UpdateArtifact", "DeleteArtifact"],
     named_by: NamedBy::Source,
@@ -37,7 +36,7 @@ pub(super) static ARTIFACT: ResourceType = ResourceType {
         Filter { member: "SourceUri", selects: Selects::Key { at: 0, lower: false } },
         Filter { member: "ArtifactType", selects: Selects::Key { at: 1, lower: false } },
     ],
-    held_by: &lineage::HOLDERS,
+    held_by: &LINEAGE_HOLDERS,
     describe: |_, _, shown| {
         no_user(shown);
         Ok(())

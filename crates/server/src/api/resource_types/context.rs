@@ -1,12 +1,11 @@
 //! Contexts of lineage: what artifacts and actions belong to, such as an endpoint.
 
-use shoal_store::ResourceKind;
 use shoal_wire::ErrorCode;
 
-use super::{Filter, PLAIN, Refusal, ResourceType, Selects, lineage, no_user};
+use super::{Filter, LINEAGE_HOLDERS, PLAIN, Refusal, ResourceType, Selects, kinds, no_user};
 
 pub(super) static CONTEXT: ResourceType = ResourceType {
-    kind: ResourceKind::new("context"),
+    kind: kinds::CONTEXT,
     noun: "Context",
     operations: &["CreateContext", "DescribeContext", "ListContexts", "UpdateContext", "DeleteContext"],
     duplicate: Refusal(ErrorCode::ValidationException, "Context with name ({name}) already exists."),
@@ -16,7 +15,7 @@ pub(super) static CONTEXT: ResourceType = ResourceType {
         Filter { member: "SourceUri", selects: Selects::Key { at: 0, lower: false } },
         Filter { member: "ContextType", selects: Selects::Key { at: 1, lower: false } },
     ],
-    held_by: &lineage::HOLDERS,
+    held_by: &LINEAGE_HOLDERS,
     describe: |_, _, shown| {
         no_user(shown);
         Ok(())

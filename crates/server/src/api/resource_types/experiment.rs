@@ -1,12 +1,12 @@
 //! Experiments: groups of trials.
 
-use shoal_store::{LinkEnd, ResourceKind};
+use shoal_store::LinkEnd;
 use shoal_wire::ErrorCode;
 
-use super::{Holder, PLAIN, Refusal, ResourceType, default_display_name, no_user, trial};
+use super::{Holder, PLAIN, Refusal, ResourceType, default_display_name, kinds, no_user};
 
 pub(super) static EXPERIMENT: ResourceType = ResourceType {
-    kind: ResourceKind::new("experiment"),
+    kind: kinds::EXPERIMENT,
     noun: "Experiment",
     operations: &["CreateExperiment", "DescribeExperiment", "ListExperiments", "UpdateExperiment", "DeleteExperiment"],
     duplicate: Refusal(
@@ -16,7 +16,7 @@ pub(super) static EXPERIMENT: ResourceType = ResourceType {
     ),
     missing: Refusal(ErrorCode::ResourceNotFound, "Experiment '{name}' does not exist."),
     held_by: &[Holder {
-        kind: trial::KIND,
+        kind: kinds::TRIAL,
         end: LinkEnd::Parent,
         by_arn: false,
         refusal: "Experiment '{name}' has trials; delete them first (ListTrials with ExperimentName names them).",

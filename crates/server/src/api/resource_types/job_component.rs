@@ -8,8 +8,10 @@ use shoal_store::{ResourceKind, ResourceRow, RowChange};
 use shoal_wire::{Error, ExperimentConfig, TrainingJobDescription, arn, timestamp};
 
 use super::{
-    Lookup, Members, ResourceType, TRIAL_COMPONENT, experiment::EXPERIMENT, request, trial::TRIAL, trial_component,
-    trial_links,
+    Lookup, Members,
+    kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT},
+    links::link,
+    of_kind, request,
 };
 use crate::{admission::internal, api::training, clock::now_ms, core::Present};
 
@@ -92,11 +94,13 @@ pub(crate) fn with_job(
     config: &ExperimentConfig,
     job: &NewJob,
 ) -> Result<Vec<RowChange>, Error> {
-    let named =
-        |of: &ResourceType, name: &str| present.row(of.kind, &of.key(name))?.ok_or_else(|| of.missing(name, name));
-    let experiment = config.experiment_name.as_deref().map(|name| named(&EXPERIMENT, name)).transpose()?;
+    let named = |kind, name: &str| {
+        let of = of_kind(kind);
+        present.row(kind, &of.key(name))?.ok_or_else(|| of.missing(name, name))
+    };
+    let experiment = config.experiment_name.as_deref().map(|name| named(EXPERIMENT, name)).transpose()?;
     if let Some(run) = &config.run_name {
-        named(&trial_component::TRIAL_COMPONENT, run)?;
+        named(TRIAL_COMPONENT, run)?;
     }
     let mut changes = Vec::new();
     let trial = trial(present, config, experiment.as_ref(), job)?;
@@ -134,7 +138,7 @@ pub(crate) fn with_job(
         row.tags = there.tags;
     }
     if let Some((trial, _)) = &trial {
-        changes.push(RowChange::Put(Box::new(trial_links::link(&row.name, trial)?)));
+        changes.push(RowChange::Put(Box::new(link(&row.name, trial)?)));
     }
     changes.push(RowChange::Put(Box::new(row)));
     Ok(changes)
@@ -148,7 +152,7 @@ fn trial(
     job: &NewJob,
 ) -> Result<Option<(ResourceRow, bool)>, Error> {
     let there = match &config.trial_name {
-        Some(name) => present.row(TRIAL.kind, &TRIAL.key(name))?,
+        Some(name) => present.row(TRIAL, &of_kind(TRIAL).key(name))?,
         None => None,
     };
     match (there, experiment) {
@@ -171,18 +175,18 @@ fn trial(
             let now = now_ms();
             let row = ResourceRow {
                 uid: job.uid.clone(),
-                arn: arn::sagemaker(region, account, TRIAL.kind.name(), &name),
+                arn: arn::sagemaker(region, account, TRIAL.name(), &name),
                 created_ms: now,
                 modified_ms: now,
                 parent: Some(experiment.name.clone()),
                 request: serde_json::to_vec(&own).map_err(|error| internal(&error))?,
                 tags: b"[]".to_vec(),
-                ..ResourceRow::new(TRIAL.kind, &TRIAL.key(&name))
+                ..ResourceRow::new(TRIAL, &of_kind(TRIAL).key(&name))
             };
             Ok(Some((row, true)))
         }
         (None, None) => match &config.trial_name {
-            Some(name) => Err(TRIAL.missing(name, name)),
+            Some(name) => Err(of_kind(TRIAL).missing(name, name)),
             None => Ok(None),
         },
     }
@@ -306,30 +310,6 @@ fn outputs(request: &Members, job: &TrainingJobDescription) -> Members {
     let all =
         [("SageMaker.ModelArtifact", Some(model).filter(|_| has_model)), ("SageMaker.DebugHookOutput", Some(debugger))];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), artifact(&value?, None)?))).collect()
-}
-
-/// What is left of a component whose job is deleted: as it was shown last.
-///
-/// # Errors
-/// The storage's.
-pub(crate) fn freeze(lookup: Lookup<'_>, job: &str) -> Result<Option<ResourceRow>, Error> {
-    let name = component_of(job);
-    let stored = lookup.rows.resource(TRIAL_COMPONENT, &name).map_err(|error| internal(&error))?;
-    let Some(row) = stored.filter(|row| row.parent.as_deref() == Some(job)) else { return Ok(None) };
-    let mut shown = super::registry::description(&trial_component::TRIAL_COMPONENT, lookup, &row)?;
-    for member in [
-        "TrialComponentArn",
-        "CreationTime",
-        "LastModifiedTime",
-        "CreatedBy",
-        "LastModifiedBy",
-        "Sources",
-        "TrialComponentSource",
-    ] {
-        shown.shift_remove(member);
-    }
-    let request = serde_json::to_vec(&shown).map_err(|error| internal(&error))?;
-    Ok(Some(ResourceRow { parent: None, request, modified_ms: now_ms(), ..row }))
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 //! and experiments.
 
 use serde_json::{Value, json};
-use shoal_store::{Key, KeyTest, LinkEnd, ResourceKind, ResourceRow, ResourceSort, RowChange};
+use shoal_store::{Key, KeyTest, ResourceKind, ResourceRow, ResourceSort, RowChange};
 use shoal_wire::{Call, Error, ErrorCode, Reply, arn, timestamp};
 
 use super::{
-    Holder, Members, Registry, ResourceType, action::ACTION, artifact::ARTIFACT, context::CONTEXT,
-    experiment::EXPERIMENT, listed::NEWEST_FIRST, registry::Target, request, trial_component::TRIAL_COMPONENT,
+    Members, Registry,
+    kinds::{ACTION, ARTIFACT, ASSOCIATION, CONTEXT, EXPERIMENT, TRIAL_COMPONENT},
+    listed::NEWEST_FIRST,
+    of_kind,
+    registry::Target,
+    request,
 };
 use crate::{
     admission::internal,
@@ -16,23 +20,11 @@ use crate::{
     core::Present,
 };
 
-/// Its parent is the source's ARN, its keys are the destination's ARN and type, its status is the
-/// source's type; its name has both ARNs and the association's type.
-pub(super) const LINK: ResourceKind = ResourceKind::new("association");
-
 /// What can be associated.
-static ENTITIES: [&ResourceType; 5] = [&ACTION, &ARTIFACT, &CONTEXT, &EXPERIMENT, &TRIAL_COMPONENT];
+const ENTITIES: [ResourceKind; 5] = [ACTION, ARTIFACT, CONTEXT, EXPERIMENT, TRIAL_COMPONENT];
 
 /// Types of associations; one may have none.
 const TYPES: [&str; 6] = ["", "ContributedTo", "AssociatedWith", "DerivedFrom", "Produced", "SameAs"];
-
-/// An entity of lineage is deleted without its associations.
-pub(super) const HOLDERS: [Holder; 2] = [holder(LinkEnd::Parent), holder(LinkEnd::FirstKey)];
-
-const fn holder(end: LinkEnd) -> Holder {
-    let refusal = "'{name}' has associations; delete them first (ListAssociations, DeleteAssociation).";
-    Holder { kind: LINK, end, by_arn: true, refusal }
-}
 
 fn name(source: &str, destination: &str, of_type: &str) -> String {
     format!("{source} {destination} {of_type}")
@@ -53,10 +45,10 @@ impl Entity {
         let text = |member: &str| own.get(member).and_then(Value::as_str).map(str::to_owned);
         let source_type = || own.get("Source").and_then(|it| it["SourceType"].as_str()).map(str::to_owned);
         let (name, of_type, lineage_type) = match row.kind {
-            kind if kind == ARTIFACT.kind => (text("ArtifactName"), text("ArtifactType"), Some("Artifact")),
-            kind if kind == ACTION.kind => (text("ActionName"), text("ActionType"), Some("Action")),
-            kind if kind == CONTEXT.kind => (text("ContextName"), text("ContextType"), Some("Context")),
-            kind if kind == EXPERIMENT.kind => (text("ExperimentName"), Some("Experiment".to_owned()), None),
+            ARTIFACT => (text("ArtifactName"), text("ArtifactType"), Some("Artifact")),
+            ACTION => (text("ActionName"), text("ActionType"), Some("Action")),
+            CONTEXT => (text("ContextName"), text("ContextType"), Some("Context")),
+            EXPERIMENT => (text("ExperimentName"), Some("Experiment".to_owned()), None),
             _ => (text("TrialComponentName"), source_type(), Some("TrialComponent")),
         };
         let properties = own.get("Properties").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -68,8 +60,8 @@ impl Registry {
     /// The entity that an ARN names.
     pub(super) fn entity(&self, given: &str) -> Result<Target, Error> {
         let kind = arn::resource(given).map_or("", |it| it.kind);
-        match ENTITIES.iter().find(|of| of.kind.name() == kind) {
-            Some(of) => Ok(self.named(of, given)),
+        match ENTITIES.into_iter().find(|of| of.name() == kind) {
+            Some(of) => Ok(self.named(of_kind(of), given)),
             None => Err(Error::validation(format!("'{given}' is not the ARN of an entity of lineage."))),
         }
     }
@@ -100,7 +92,7 @@ impl Registry {
                 ends.push(Entity::of(&row)?);
             }
             let link = link((&source, &ends[0]), (&destination, &ends[1]), &of_type)?;
-            if present.row(LINK, &link.name)?.is_some() {
+            if present.row(ASSOCIATION, &link.name)?.is_some() {
                 return Err(Error::validation(format!(
                     "The association of {} with {} already exists.",
                     source.arn, destination.arn
@@ -125,8 +117,8 @@ impl Registry {
             let mut changes = Vec::new();
             for of_type in TYPES {
                 let name = name(&source.arn, &destination.arn, of_type);
-                if present.row(LINK, &name)?.is_some() {
-                    changes.push(RowChange::Delete(LINK, name));
+                if present.row(ASSOCIATION, &name)?.is_some() {
+                    changes.push(RowChange::Delete(ASSOCIATION, name));
                 }
             }
             match changes.is_empty() {
@@ -149,7 +141,7 @@ impl Registry {
         let input = members(&call)?;
         let text = |member: &str| input.get(member).and_then(Value::as_str).map(str::to_owned);
         let further = ["SourceArn", "DestinationArn", "SourceType", "DestinationType", "AssociationType", "SortBy"];
-        let mut listing = Listing::read(LINK, NEWEST_FIRST, input, &further)?;
+        let mut listing = Listing::read(ASSOCIATION, NEWEST_FIRST, input, &further)?;
         let filter = &mut listing.filter;
         filter.parent = text("SourceArn").map(|arn| arn.to_lowercase());
         filter.status = text("SourceType");
@@ -205,7 +197,7 @@ fn link(source: (&Target, &Entity), destination: (&Target, &Entity), of_type: &s
         parent: Some(source.0.arn.clone()),
         keys: [Some(destination.0.arn.as_str().into()), Some(destination.1.of_type.as_str().into())],
         request: serde_json::to_vec(&summary).map_err(|error| internal(&error))?,
-        ..ResourceRow::new(LINK, &name(&source.0.arn, &destination.0.arn, of_type))
+        ..ResourceRow::new(ASSOCIATION, &name(&source.0.arn, &destination.0.arn, of_type))
     })
 }
 

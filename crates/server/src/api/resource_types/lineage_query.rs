@@ -6,12 +6,7 @@ use serde_json::{Value, json};
 use shoal_store::{LinkEnd, ResourceRow};
 use shoal_wire::{Call, Error, Reply, arn, timestamp};
 
-use super::{
-    Lookup, Members, Registry, kind,
-    lineage::{Entity, LINK},
-    listed::links,
-    request,
-};
+use super::{Lookup, Members, Registry, kind, kinds::ASSOCIATION, lineage::Entity, links::links, request};
 use crate::{
     admission::internal,
     api::{listing::members, token},
@@ -251,7 +246,7 @@ fn edges(lookup: Lookup<'_>, entity: &str, way: Way) -> Result<Vec<Edge>, Error>
             of_type: text("AssociationType"),
         })
     };
-    links(lookup, LINK, end, entity, MOST)?.into_iter().map(edge).collect()
+    links(lookup, ASSOCIATION, end, entity, MOST)?.into_iter().map(edge).collect()
 }
 
 #[cfg(test)]

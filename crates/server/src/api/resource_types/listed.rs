@@ -2,17 +2,21 @@
 //! are in its declaration.
 
 use serde_json::Value;
-use shoal_store::{Key, KeyTest, LinkEnd, Linked, ResourceRow, ResourceSort, SortOrder};
+use shoal_store::{Key, KeyTest, Linked, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{Error, Operation, Reply};
 
 use super::{
     Filter, Lookup, Members, ResourceType, Selects,
+    kinds::TRIAL_LINK,
+    of_kind,
     registry::{Registry, description},
-    trial_links,
 };
 use crate::{
     admission::internal,
-    api::listing::{DefaultOrder, Listing},
+    api::{
+        blocking,
+        listing::{DefaultOrder, Listing},
+    },
 };
 
 /// Descending, whatever the order is by.
@@ -65,7 +69,7 @@ impl Registry {
             // Nothing was stored for it: what it implies by itself.
             let name = (*name).to_owned();
             let implied = self.reading(move |lookup| (of.implied)(lookup, &name)).await?;
-            items = super::super::blocking(move || summaries(implied.into_iter().collect())).await?;
+            items = blocking(move || summaries(implied.into_iter().collect())).await?;
         }
         Ok(Reply::page(list, items.into_iter(), "NextToken", next.as_deref()))
     }
@@ -78,11 +82,11 @@ impl Registry {
                 listing.filter.keys[at] = Some(KeyTest::Is(Key::Text(key)));
             }
             Selects::Owned(of) => {
-                listing.filter.parent = Some(self.existing(of, text).await?);
+                listing.filter.parent = Some(self.existing(of_kind(of), text).await?);
             }
             Selects::Linked { of, by, names } => {
-                let is = self.existing(of, text).await?;
-                listing.filter.linked = Some(Linked { links: trial_links::LINK, by, is, names });
+                let is = self.existing(of_kind(of), text).await?;
+                listing.filter.linked = Some(Linked { links: TRIAL_LINK, by, is, names });
             }
         }
         Ok(())
@@ -100,17 +104,4 @@ impl Registry {
         };
         if self.reading(found).await? { Ok(key) } else { Err(target.missing()) }
     }
-}
-
-/// Rows of links that have a name at one end.
-pub(super) fn links(
-    lookup: Lookup<'_>,
-    kind: shoal_store::ResourceKind,
-    end: LinkEnd,
-    name: &str,
-    limit: usize,
-) -> Result<Vec<ResourceRow>, Error> {
-    let mut filter = shoal_store::ResourceFilter { limit, ..shoal_store::ResourceFilter::new(kind) };
-    end.select(&mut filter, name);
-    Ok(lookup.rows.list(&filter).map_err(|error| internal(&error))?.rows)
 }

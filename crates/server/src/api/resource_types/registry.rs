@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 use shoal_store::{ResourceRow, RowChange, Rows, Telemetry};
 use shoal_wire::{Call, Error, Operation, Reply, arn, tags, timestamp};
 
-use super::{Lookup, Members, NamedBy, ResourceType, Verb, artifact, request};
+use super::{
+    Lookup, Members, NamedBy, ResourceType, TRIAL_COMPONENT, Verb, artifact, component_series, of_kind, request,
+};
 use crate::{
     admission::internal,
     api::{Identity, blocking, training::refused},
@@ -99,7 +101,7 @@ impl Registry {
         let tags = tags::check(tags::from_json(tags.to_string().as_bytes()).map_err(|error| internal(&error))?)?;
         let owner = of.belongs_to.as_ref().map(|owner| {
             let name = request.get(owner.member).and_then(Value::as_str).unwrap_or_default();
-            self.named(owner.of, name)
+            self.named(of_kind(owner.of), name)
         });
         let now = now_ms();
         let row = ResourceRow {
@@ -132,13 +134,12 @@ impl Registry {
 
     /// A new component has no metrics, whatever a deletion that a crash cut short has left.
     async fn begin_series(&self, row: &ResourceRow) -> Result<(), Error> {
-        if row.kind != super::TRIAL_COMPONENT {
+        if row.kind != TRIAL_COMPONENT {
             return Ok(());
         }
-        let (name, series) = (row.name.clone(), super::component_series(row));
+        let (name, series) = (row.name.clone(), component_series(row));
         let is_left = move |lookup: Lookup<'_>| {
-            let is_new =
-                lookup.rows.resource(super::TRIAL_COMPONENT, &name).map_err(|error| internal(&error))?.is_none();
+            let is_new = lookup.rows.resource(TRIAL_COMPONENT, &name).map_err(|error| internal(&error))?.is_none();
             if is_new {
                 lookup.telemetry.delete_series(&series).map_err(|error| internal(&error))?;
             }
@@ -185,11 +186,11 @@ impl Registry {
             Ok(vec![RowChange::Delete(of.kind, key)])
         };
         self.change(target, change).await?;
-        if of.kind == super::TRIAL_COMPONENT
+        if of.kind == TRIAL_COMPONENT
             && let Ok(row) = receive.await
             && row.parent.is_none()
         {
-            let series = super::component_series(&row);
+            let series = component_series(&row);
             return self
                 .reading(move |lookup| lookup.telemetry.delete_series(&series).map_err(|error| internal(&error)))
                 .await;
@@ -303,7 +304,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::resource_types::{artifact::ARTIFACT, trial_component::TRIAL_COMPONENT};
+    use crate::api::resource_types::kinds::ARTIFACT;
 
     fn applied(of: &ResourceType, request: &Value, update: &Value, is_completed: bool) -> Result<Value, Error> {
         let mut changed = request.as_object().unwrap().clone();
@@ -319,14 +320,14 @@ mod tests {
             "ParametersToRemove": ["a", "absent"], "DisplayName": "other", "InputArtifactsToRemove": ["x"]});
         let plain = json!({"TrialComponentName": "A", "Parameters": {"b": number(3.0), "c": number(4.0)},
             "DisplayName": "other", "InputArtifacts": {}});
-        assert_eq!(applied(&TRIAL_COMPONENT, &component, &update, false), Ok(plain));
-        let of_job = applied(&TRIAL_COMPONENT, &component, &update, true).unwrap();
+        assert_eq!(applied(of_kind(TRIAL_COMPONENT), &component, &update, false), Ok(plain));
+        let of_job = applied(of_kind(TRIAL_COMPONENT), &component, &update, true).unwrap();
         assert_eq!(of_job["Parameters"]["a"], Value::Null);
         assert!(of_job["InputArtifacts"].as_object().unwrap().contains_key("x"), "hidden of the job's");
         let artifact = json!({"ArtifactName": "n", "Properties": {"a": "1", "b": "2"}});
         let update = json!({"ArtifactArn": "arn", "ArtifactName": "m", "Properties": {"c": "3", "d": "4"}, "PropertiesToRemove": ["d"]});
         assert_eq!(
-            applied(&ARTIFACT, &artifact, &update, false),
+            applied(of_kind(ARTIFACT), &artifact, &update, false),
             Ok(json!({"ArtifactName": "m", "Properties": {"c": "3"}}))
         );
     }
@@ -338,8 +339,8 @@ mod tests {
         };
         let component = json!({"Parameters": entries(0, 250)});
         let update = |to| json!({"Parameters": entries(200, to)});
-        assert!(applied(&TRIAL_COMPONENT, &component, &update(300), false).is_ok());
-        let refused = applied(&TRIAL_COMPONENT, &component, &update(301), false).unwrap_err();
+        assert!(applied(of_kind(TRIAL_COMPONENT), &component, &update(300), false).is_ok());
+        let refused = applied(of_kind(TRIAL_COMPONENT), &component, &update(301), false).unwrap_err();
         assert!(refused.message.contains("301 entries; 300 are allowed"), "{}", refused.message);
     }
 }

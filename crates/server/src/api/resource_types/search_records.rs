@@ -6,8 +6,12 @@ use shoal_store::{LinkEnd, ResourceKind, ResourceRow};
 use shoal_wire::{Error, tags, timestamp};
 
 use super::{
-    Lookup, Members, ResourceType, experiment::EXPERIMENT, listed::links, registry::description, request, trial::TRIAL,
-    trial_component::TRIAL_COMPONENT, trial_links,
+    Lookup, Members,
+    kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK},
+    links::{MOST_SHOWN, ends, links},
+    of_kind,
+    registry::description,
+    request,
 };
 use crate::{
     admission::internal,
@@ -22,8 +26,8 @@ fn lookup(records: &Records) -> Lookup<'_> {
 }
 
 /// A description and the tags.
-fn record(of: &ResourceType, records: &Records, row: &ResourceRow) -> Result<Members, Error> {
-    let mut record = description(of, lookup(records), row)?;
+fn record(kind: ResourceKind, records: &Records, row: &ResourceRow) -> Result<Members, Error> {
+    let mut record = description(of_kind(kind), lookup(records), row)?;
     NOT_RECORDED.iter().for_each(|member| drop(record.shift_remove(*member)));
     let tags = tags::from_json(&row.tags).map_err(|error| internal(&error))?;
     record.insert("Tags".to_owned(), tags::to_json(&tags));
@@ -31,17 +35,17 @@ fn record(of: &ResourceType, records: &Records, row: &ResourceRow) -> Result<Mem
 }
 
 pub(crate) fn experiment_record(records: &Records, row: &ResourceRow) -> Result<Value, Error> {
-    record(&EXPERIMENT, records, row).map(Value::Object)
+    record(EXPERIMENT, records, row).map(Value::Object)
 }
 
 /// A trial with summaries of its components, the first ones if it has very many.
 pub(crate) fn trial_record(records: &Records, row: &ResourceRow) -> Result<Value, Error> {
-    let mut record = record(&TRIAL, records, row)?;
+    let mut record = record(TRIAL, records, row)?;
     let lookup = lookup(records);
     let mut summaries = Vec::new();
-    for link in links(lookup, trial_links::LINK, LinkEnd::Parent, &row.name, trial_links::MOST_SHOWN)? {
-        let (component, _) = trial_links::ends(&link.name);
-        let found = lookup.rows.resource(TRIAL_COMPONENT.kind, component).map_err(|error| internal(&error))?;
+    for link in links(lookup, TRIAL_LINK, LinkEnd::Parent, &row.name, MOST_SHOWN)? {
+        let (component, _) = ends(&link.name);
+        let found = lookup.rows.resource(TRIAL_COMPONENT, component).map_err(|error| internal(&error))?;
         let Some(component) = found else { continue };
         let own = request(&component)?;
         let mut summary = json!({
@@ -80,9 +84,9 @@ fn component(
     row: &ResourceRow,
     of_job: fn(&Records, &ResourceRow) -> Result<Value, Error>,
 ) -> Result<Value, Error> {
-    let mut record = record(&TRIAL_COMPONENT, records, row)?;
+    let mut record = record(TRIAL_COMPONENT, records, row)?;
     let lookup = lookup(records);
-    let parents: Vec<Value> = links(lookup, trial_links::LINK, LinkEnd::FirstKey, &row.name, trial_links::MOST_SHOWN)?
+    let parents: Vec<Value> = links(lookup, TRIAL_LINK, LinkEnd::FirstKey, &row.name, MOST_SHOWN)?
         .iter()
         .map(|link| request(link).map(Value::Object))
         .collect::<Result<_, _>>()?;

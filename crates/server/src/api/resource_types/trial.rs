@@ -1,17 +1,12 @@
 //! Trials: groups of trial components in an experiment. SDK v2's `Run` has one for each experiment.
 
-use shoal_store::{LinkEnd, ResourceKind};
+use shoal_store::LinkEnd;
 use shoal_wire::ErrorCode;
 
-use super::{
-    Filter, Holder, Owner, PLAIN, Refusal, ResourceType, Selects, default_display_name, experiment::EXPERIMENT,
-    no_user, trial_component::TRIAL_COMPONENT, trial_links,
-};
-
-pub(super) const KIND: ResourceKind = ResourceKind::new("experiment-trial");
+use super::{Filter, Holder, Owner, PLAIN, Refusal, ResourceType, Selects, default_display_name, kinds, no_user};
 
 pub(super) static TRIAL: ResourceType = ResourceType {
-    kind: KIND,
+    kind: kinds::TRIAL,
     noun: "Trial",
     operations: &["CreateTrial", "DescribeTrial", "ListTrials", "UpdateTrial", "DeleteTrial"],
     duplicate: Refusal(
@@ -19,16 +14,16 @@ pub(super) static TRIAL: ResourceType = ResourceType {
         "Trial names must be unique within an AWS account and region. Trial with name ({name}) already exists.",
     ),
     missing: Refusal(ErrorCode::ResourceNotFound, "Trial '{name}' does not exist."),
-    belongs_to: Some(Owner { of: &EXPERIMENT, member: "ExperimentName" }),
+    belongs_to: Some(Owner { of: kinds::EXPERIMENT, member: "ExperimentName" }),
     filters: &[
-        Filter { member: "ExperimentName", selects: Selects::Owned(&EXPERIMENT) },
+        Filter { member: "ExperimentName", selects: Selects::Owned(kinds::EXPERIMENT) },
         Filter {
             member: "TrialComponentName",
-            selects: Selects::Linked { of: &TRIAL_COMPONENT, by: LinkEnd::FirstKey, names: LinkEnd::Parent },
+            selects: Selects::Linked { of: kinds::TRIAL_COMPONENT, by: LinkEnd::FirstKey, names: LinkEnd::Parent },
         },
     ],
     held_by: &[Holder {
-        kind: trial_links::LINK,
+        kind: kinds::TRIAL_LINK,
         end: LinkEnd::Parent,
         by_arn: false,
         refusal: "Trial '{name}' has trial components; disassociate them first (DisassociateTrialComponent).",

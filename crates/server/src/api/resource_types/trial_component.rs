@@ -2,20 +2,17 @@
 //! SDK is one; each training job has one, too (`job_component`).
 
 use serde_json::{Value, json};
-use shoal_store::{LinkEnd, ResourceKind, ResourceRow, Summary};
+use shoal_store::{LinkEnd, ResourceRow, Summary};
 use shoal_wire::{Error, ErrorCode, timestamp};
 
 use super::{
-    Filter, Holder, Lookup, Members, PLAIN, Refusal, ResourceType, Selects, default_display_name,
-    experiment::EXPERIMENT, job_component, no_user, trial::TRIAL, trial_links,
+    Filter, Holder, Lookup, Members, PLAIN, Refusal, ResourceType, Selects, default_display_name, job_component, kinds,
+    no_user,
 };
 use crate::admission::internal;
 
-/// A component of a training job has that job as its parent, as long as the job is there.
-pub(crate) const KIND: ResourceKind = ResourceKind::new("experiment-trial-component");
-
 pub(super) static TRIAL_COMPONENT: ResourceType = ResourceType {
-    kind: KIND,
+    kind: kinds::TRIAL_COMPONENT,
     noun: "TrialComponent",
     operations: &[
         "CreateTrialComponent",
@@ -34,18 +31,18 @@ pub(super) static TRIAL_COMPONENT: ResourceType = ResourceType {
     filters: &[
         Filter {
             member: "ExperimentName",
-            selects: Selects::Linked { of: &EXPERIMENT, by: LinkEnd::SecondKey, names: LinkEnd::FirstKey },
+            selects: Selects::Linked { of: kinds::EXPERIMENT, by: LinkEnd::SecondKey, names: LinkEnd::FirstKey },
         },
         Filter {
             member: "TrialName",
-            selects: Selects::Linked { of: &TRIAL, by: LinkEnd::Parent, names: LinkEnd::FirstKey },
+            selects: Selects::Linked { of: kinds::TRIAL, by: LinkEnd::Parent, names: LinkEnd::FirstKey },
         },
         Filter { member: "SourceArn", selects: Selects::Key { at: 0, lower: true } },
     ],
     one_filter: true,
     merged: &[("Parameters", 300), ("InputArtifacts", 60), ("OutputArtifacts", 60)],
     held_by: &[Holder {
-        kind: trial_links::LINK,
+        kind: kinds::TRIAL_LINK,
         end: LinkEnd::FirstKey,
         by_arn: false,
         refusal: "Trial Component '{name}' is associated with trials; disassociate it first \
@@ -69,7 +66,7 @@ pub(super) static TRIAL_COMPONENT: ResourceType = ResourceType {
 /// Name of the series of a component's metrics: no training job has a slash in its name. Those of
 /// a job's component are the job's.
 pub(crate) fn series(row: &ResourceRow) -> String {
-    row.parent.clone().unwrap_or_else(|| format!("{}/{}", KIND.name(), row.name))
+    row.parent.clone().unwrap_or_else(|| format!("{}/{}", kinds::TRIAL_COMPONENT.name(), row.name))
 }
 
 /// A parameter is a text or a number.

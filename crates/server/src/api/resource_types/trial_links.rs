@@ -2,48 +2,17 @@
 //! experiment at its ends.
 
 use serde_json::{Value, json};
-use shoal_store::{ResourceKind, ResourceRow, RowChange};
-use shoal_wire::{Call, Error, Reply};
+use shoal_store::RowChange;
+use shoal_wire::{Call, Error, ErrorCode, Reply};
 
-use super::{Registry, request, trial::TRIAL, trial_component::TRIAL_COMPONENT};
-use crate::{
-    admission::internal,
-    api::{listing::members, resource_types::registry::Target},
-    clock::now_ms,
-    core::Present,
+use super::{
+    Registry,
+    kinds::{TRIAL, TRIAL_COMPONENT, TRIAL_LINK},
+    links::{link, name},
+    of_kind,
+    registry::Target,
 };
-
-/// Its parent is the trial, its keys are the component and the experiment.
-pub(crate) const LINK: ResourceKind = ResourceKind::new("trial-association");
-
-/// Most trials of a component that it is shown with, and components that a trial is.
-pub(super) const MOST_SHOWN: usize = 1000;
-
-/// The row of a link, from the row of the trial; its name shows the trial's and the experiment's
-/// names as they were given.
-pub(super) fn link(component: &str, trial: &ResourceRow) -> Result<ResourceRow, Error> {
-    let shown = request(trial)?;
-    let experiment = trial.parent.as_deref().unwrap_or_default();
-    let names = json!({"TrialName": shown.get("TrialName"), "ExperimentName": shown.get("ExperimentName")});
-    let now = now_ms();
-    Ok(ResourceRow {
-        created_ms: now,
-        modified_ms: now,
-        parent: Some(trial.name.clone()),
-        keys: [Some(component.into()), Some(experiment.into())],
-        request: serde_json::to_vec(&names).map_err(|error| internal(&error))?,
-        ..ResourceRow::new(LINK, &name(component, &trial.name))
-    })
-}
-
-fn name(component: &str, trial: &str) -> String {
-    format!("{component}/{trial}")
-}
-
-/// The component and the trial of a link's name.
-pub(crate) fn ends(name: &str) -> (&str, &str) {
-    name.split_once('/').unwrap_or((name, ""))
-}
+use crate::{api::listing::members, core::Present};
 
 impl Registry {
     /// `AssociateTrialComponent`.
@@ -58,12 +27,12 @@ impl Registry {
         let (missing, no_trial, trial_key) = (component.missing(), trial.missing(), trial.key());
         let change = move |present: &Present<'_>| {
             let mut changes = Vec::new();
-            if present.row(TRIAL_COMPONENT.kind, &key)?.is_none() {
+            if present.row(TRIAL_COMPONENT, &key)?.is_none() {
                 changes.push(RowChange::Put(Box::new(implied.ok_or(missing)?)));
             }
-            let trial = present.row(TRIAL.kind, &trial_key)?.ok_or(no_trial)?;
+            let trial = present.row(TRIAL, &trial_key)?.ok_or(no_trial)?;
             let link = link(&key, &trial)?;
-            if present.row(LINK, &link.name)?.is_some() {
+            if present.row(TRIAL_LINK, &link.name)?.is_some() {
                 return Err(Error::validation(format!(
                     "The association of Trial Component '{}' with Trial '{}' already exists.",
                     names.0, names.1
@@ -86,16 +55,16 @@ impl Registry {
         let (missing, no_trial) = (component.missing(), trial.missing());
         let (key, trial_key) = (component.key(), trial.key());
         let absent = Error::new(
-            shoal_wire::ErrorCode::ResourceNotFound,
+            ErrorCode::ResourceNotFound,
             format!("Trial Component '{}' is not associated with Trial '{}'.", component.name, trial.name),
         );
         let change = move |present: &Present<'_>| {
             let link = name(&key, &trial_key);
-            if present.row(LINK, &link)?.is_some() {
-                return Ok(vec![RowChange::Delete(LINK, link)]);
+            if present.row(TRIAL_LINK, &link)?.is_some() {
+                return Ok(vec![RowChange::Delete(TRIAL_LINK, link)]);
             }
-            present.row(TRIAL_COMPONENT.kind, &key)?.ok_or(missing)?;
-            present.row(TRIAL.kind, &trial_key)?.ok_or(no_trial)?;
+            present.row(TRIAL_COMPONENT, &key)?.ok_or(missing)?;
+            present.row(TRIAL, &trial_key)?.ok_or(no_trial)?;
             Err(absent)
         };
         self.change(&component, change).await?;
@@ -106,8 +75,8 @@ impl Registry {
     fn ends(&self, call: &Call) -> Result<(Target, Target), Error> {
         let input = members(call)?;
         let text = |member: &str| input.get(member).and_then(Value::as_str).unwrap_or_default();
-        let component = self.named(&TRIAL_COMPONENT, text("TrialComponentName"));
-        Ok((component, self.named(&TRIAL, text("TrialName"))))
+        let component = self.named(of_kind(TRIAL_COMPONENT), text("TrialComponentName"));
+        Ok((component, self.named(of_kind(TRIAL), text("TrialName"))))
     }
 }
 
