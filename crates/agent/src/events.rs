@@ -53,6 +53,8 @@ pub(crate) enum Event {
     },
     /// The program has ended.
     Exited(Ended),
+    /// All rules have come to their conclusions.
+    Evaluated,
     /// The files of a directory that is mirrored are saved, as far as they can be.
     Mirrored,
     /// What the program left is on its way, or cannot be.

@@ -126,6 +126,11 @@ impl Home {
         }
     }
 
+    /// An empty directory of the agent's own, for the watch of the rules.
+    pub(crate) fn rule_marks(&self) -> PathBuf {
+        self.own.join("marks/rules")
+    }
+
     /// Removes what an attempt has left. Where its instance stays, the directories that every
     /// attempt has stay, too, empty: those of these channels, on which it has its mounts, among
     /// them; and what is mounted there.

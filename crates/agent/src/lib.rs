@@ -42,7 +42,6 @@ mod proxy;
 mod python;
 pub mod ranks;
 mod relay;
-#[cfg_attr(not(test), expect(dead_code, reason = "the assignment does not name rules yet"))]
 mod rules;
 mod run;
 mod sampling;

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod ending;
+mod evaluating;
 mod joining;
 mod mirrors;
 mod pacing;
@@ -33,6 +34,7 @@ use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
 use crate::relay::Relay;
+use crate::rules::Rules;
 use crate::support::support;
 use crate::warm::{self, Kept};
 use crate::wishes::Wishes;
@@ -117,6 +119,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         zygote,
         expressions,
         mirrors: Vec::new(),
+        rules: None,
         python: None,
         image: None,
         frozen: false,
@@ -159,6 +162,8 @@ struct Agent<'a> {
     expressions: Expressions,
     /// Of the checkpoint directory and the intermediate output, where they go to S3.
     mirrors: Vec<Mirror>,
+    /// At work over the tensors that the program saves.
+    rules: Option<Rules>,
     /// Held while the program may run.
     python: Option<Prepared>,
     /// Likewise.
@@ -211,6 +216,7 @@ impl Agent<'_> {
         self.processes = processes;
         self.spec = Some(spec.clone());
         self.mirror(assignment)?;
+        self.evaluate(assignment)?;
         let is_package = package::is_of(assignment, &self.home.ml());
         // What the package was found to require, once it was asked.
         let mut found: Option<String> = None;
@@ -326,6 +332,9 @@ impl Agent<'_> {
                 self.has_uploaded = true;
                 // If nobody takes it, that is the next event.
                 let _ = self.outbox.report(ReportBody::InstanceFailed { reason: causes::reason(&reason) });
+            }
+            if let Some(rules) = &self.rules {
+                rules.give_up();
             }
             for mirror in &self.mirrors {
                 // If it has not been told, there is no program any more all the same.

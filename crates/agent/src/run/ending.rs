@@ -38,6 +38,7 @@ impl Agent<'_> {
         let is_own = out_of_memory == Some(OutOfMemory::Own);
         let end = RankEnd { outcome, out_of_memory: is_own, crowded_out, failure_file, stderr_tail: said.stderr_tail };
         let at_ms = now_ms();
+        self.conclude_rules();
         self.mirrors.iter().for_each(|mirror| mirror.finish(was_killed(outcome, out_of_memory.is_some())));
         // Asked first: the server may answer this report with a release, which is no wish for
         // artifacts.
