@@ -1,0 +1,123 @@
+"""The Debugger: tensors that a hook saves without a change of the script, rules that judge them while
+the job runs, a rule that stops it, and what readers find in S3.
+"""
+
+import pytest
+from jobs import BUCKET, eventually
+from test_distributions import PYTORCH
+from test_script_mode import create
+
+#: A classifier whose weights become NaN at a step; it would train for minutes.
+SCRIPT = """
+import sys, time
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss_of = torch.nn.CrossEntropyLoss()
+x, y = torch.randn(64, 8), torch.randint(0, 2, (64,))
+steps, nan_at = int(sys.argv[sys.argv.index("--steps") + 1]), int(sys.argv[sys.argv.index("--nan") + 1])
+for step in range(steps):
+    optimizer.zero_grad()
+    loss = loss_of(model(x), y)
+    if step == nan_at:
+        loss = loss * float("nan")
+        print(f"NaN at {time.time()}", flush=True)
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02)
+print("trained to the end", flush=True)
+"""
+
+HOOK = {
+    "S3OutputPath": f"s3://{BUCKET}/debug",
+    "HookParameters": {"save_interval": "5"},
+    "CollectionConfigurations": [{"CollectionName": "gradients"}, {"CollectionName": "losses"}],
+}
+
+
+def rule(name, invoked, **parameters):
+    return {
+        "RuleConfigurationName": name,
+        "RuleEvaluatorImage": "503895931360.dkr.ecr.us-east-1.amazonaws.com/sagemaker-debugger-rules:latest",
+        "RuleParameters": {"rule_to_invoke": invoked, **parameters},
+    }
+
+
+def train(jobs, steps, nan_at, rules, **changes):
+    return create(
+        jobs,
+        {"train.py": SCRIPT},
+        image=PYTORCH,
+        hyperparameters={"steps": str(steps), "nan": str(nan_at)},
+        DebugHookConfig=HOOK,
+        DebugRuleConfigurations=rules,
+        **changes,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _pytorch(house):
+    if not house.has_environment("pytorch"):
+        pytest.skip("needs the PyTorch environment: shoal env-cache prepare pytorch")
+
+
+def statuses(description):
+    return {it["RuleConfigurationName"]: it for it in description["DebugRuleEvaluationStatuses"]}
+
+
+def test_a_rule_that_finds_a_nan_stops_the_training(house, jobs):
+    stop = '[{\\"training_job_prefix\\": \\"script-mode\\", \\"name\\": \\"stoptraining\\"}]'
+    rules = [
+        rule("nan", "ExplodingTensor", collection_names="gradients", only_nan="True", action_json=stop),
+        rule("never", "VanishingGradient", threshold="0.0"),
+    ]
+    name = train(jobs, 6000, 50, rules)
+    assert {it["RuleEvaluationStatus"] for it in statuses(jobs.describe(name)).values()} == {"InProgress"}
+    description = jobs.wait(name)
+    lines = jobs.logs(name)["algo-1"]
+    assert description["TrainingJobStatus"] == "Stopped", lines
+    assert "trained to the end" not in lines
+    found = statuses(description)
+    assert found["nan"]["RuleEvaluationStatus"] == "IssuesFound", found
+    details = found["nan"]["StatusDetails"]
+    assert details.startswith("RuleEvaluationConditionMet: Evaluation of the rule ExplodingTensor at step 50"), details
+    assert "gradient/" in details
+    assert found["never"]["RuleEvaluationStatus"] == "NoIssuesFound", found
+    arn = found["nan"]["RuleEvaluationJobArn"]
+    assert ":processing-job/" in arn and arn.split("/")[1].startswith("script-mode"), arn
+    planted = next(float(line.split()[-1]) for line in lines if line.startswith("NaN at "))
+    stopping = next(it for it in description["SecondaryStatusTransitions"] if it["Status"] == "Stopping")
+    assert "the condition of a rule was met" in stopping["StatusMessage"]
+    print(f"from the NaN to Stopping: {stopping['StartTime'].timestamp() - planted:.3f} s")
+    shown = house.shoal("jobs", "show", name).stdout
+    assert "rule     nan IssuesFound: RuleEvaluationConditionMet" in shown
+
+
+def test_readers_find_a_complete_run(house, jobs, tmp_path):
+    board = {"S3OutputPath": f"s3://{BUCKET}/board"}
+    rules = [rule("loss", "LossNotDecreasing", num_steps="3", diff_percent="0.01")]
+    name = train(jobs, 40, -1, rules, TensorBoardOutputConfig=board)
+    description = jobs.completed(name)
+    assert statuses(description)["loss"]["RuleEvaluationStatus"] == "NoIssuesFound", description
+    prefix = f"debug/{name}/debug-output/"
+    keys = lambda: [it["Key"] for it in jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])]
+    eventually(lambda: prefix + "training_job_end.ts" in keys())
+    found = [key.removeprefix(prefix) for key in keys()]
+    assert sum(key.startswith("index/") for key in found) == 8, found
+    assert sum(key.startswith("events/") for key in found) == 8 and "collections/000000000/worker_0_collections.json" in found
+    copied = house.shoal("tensorboard", name, "--sync", "--logdir", str(tmp_path)).stdout
+    assert "event files of" in copied and any(tmp_path.rglob("*tfevents*")), copied
+
+
+def test_mistakes_in_rules_are_refused_at_creation(jobs):
+    for given, hint in [
+        (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),
+        (rule("r", "VanishingGradient", threshold="small"), "threshold"),
+        (rule("r", "CPUBottleneck"), "ProfilerRuleConfigurations"),
+    ]:
+        with pytest.raises(jobs.sagemaker.exceptions.ClientError) as error:
+            train(jobs, 1, -1, [given])
+        code, message = error.value.response["Error"]["Code"], error.value.response["Error"]["Message"]
+        assert code == "ValidationException" and hint in message, message
