@@ -91,14 +91,14 @@ fn no_tensor_makes_a_rule_panic() {
             let mut tensors = Vec::new();
             for worker in workers {
                 for name in NAMES {
-                    if random.bits() % 3 > 0 {
+                    if !random.bits().is_multiple_of(3) {
                         tensors.push((*worker, tensor(&mut random, name)));
                     }
                 }
             }
             let step = Step::new(&groups, (number, mode, number), tensors);
             for evaluation in &mut evaluations {
-                if random.bits() % 4 == 0 {
+                if random.bits().is_multiple_of(4) {
                     evaluation.observe_other(0, &step);
                 }
                 concluded += u32::from(evaluation.observe(&step).is_some());
