@@ -107,7 +107,7 @@ impl Follower {
                 self.order.add_worker(worker, workers.min(self.ranks));
                 self.groups.add(&collections);
             }
-            Err(problem) => self.note(problem),
+            Err(problem) => self.note(&problem),
         }
     }
 
@@ -180,7 +180,7 @@ impl Follower {
         drop(step);
         self.groups = groups;
         for problem in problems {
-            self.note(problem);
+            self.note(&problem);
         }
     }
 
@@ -202,7 +202,7 @@ impl Follower {
         }));
         for (index, run, directory) in runs {
             let Ok(tree) = Tree::open(&directory, Path::new("")) else {
-                self.note(format!("the tensors of another run are not in {}", directory.display()));
+                self.note(&format!("the tensors of another run are not in {}", directory.display()));
                 continue;
             };
             let mut steps: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
@@ -223,7 +223,7 @@ impl Follower {
                 let (mode, mode_step, tensors) = tensors(&saved, &mut problems);
                 evaluation.observe_other(run, &Step::new(&groups, (number, mode, mode_step), tensors));
                 for problem in problems {
-                    self.note(problem);
+                    self.note(&problem);
                 }
             }
         }
@@ -245,8 +245,8 @@ impl Follower {
         (self.report)(RuleEvent::Ended);
     }
 
-    fn note(&mut self, problem: String) {
-        if self.notes.len() < MAX_NOTES && self.notes.insert(problem.clone()) {
+    fn note(&mut self, problem: &str) {
+        if self.notes.len() < MAX_NOTES && self.notes.insert(problem.to_owned()) {
             (self.report)(RuleEvent::Note(format!("Debugger rules: {problem}")));
         }
     }
