@@ -72,7 +72,7 @@ def torch_script():
     assert trial.tensor_names(collection="weights") == ["Net_fc1.weight", "Net_fc2.weight"]
     assert len(trial.tensor_names(collection="gradients")) == 4
     assert trial.tensor("relu_output_0").value(0, mode=modes.EVAL).shape == (5, 3)
-    # The loss's own module, and one that only its function tells of.
+    # The loss's own module, and one that only its function shows.
     assert trial.tensor("CrossEntropyLoss_output_0").steps(mode=modes.TRAIN) == [0, 2, 4]
     assert trial.tensor("MSELoss_output_0").steps(mode=modes.TRAIN) == [0, 2, 4]
     printed = {
@@ -139,7 +139,7 @@ def nothing_without_a_configuration():
     for started in (without, switched_off):
         assert "smdebug=False" in ended(*started)[1]
     out, text = ended(*bad)
-    assert text.count("Debugger's hook is off, the training goes on") == 1 and not Path(out).exists(), text
+    assert text.count("Debugger's hook is off, the training continues") == 1 and not Path(out).exists(), text
 
 
 def sklearn_script():

@@ -50,7 +50,7 @@ class Lines(logging.Handler):
 
 
 def raises(errors, call, text="") -> BaseException:
-    """The error that the call raises, which says this."""
+    """The error that the call raises, whose text has this."""
     try:
         call()
     except errors as error:

@@ -146,11 +146,11 @@ def types_of_torch():
         def forward(self, samples):
             return samples.bfloat16(), samples.long(), samples.to_sparse(), samples.double(), [samples.half() > 0]
 
-    odd = Odd()
-    odd.weight = nn.Parameter(torch.zeros(1))
+    model = Odd()
+    model.weight = nn.Parameter(torch.zeros(1))
     hook = smd.Hook(out_dir=tempfile.mkdtemp(), save_all=True, save_config=every(1))
-    hook.register_module(odd)
-    odd(torch.eye(2))
+    hook.register_module(model)
+    model(torch.eye(2))
     hook.close()
     trial = smd.create_trial(hook.out_dir)
     kinds = [trial.tensor(f"Odd_output_{at}").value(0).dtype.name for at in range(5)]
@@ -181,8 +181,8 @@ def configurations_are_followed():
     assert trial.tensor("relu_input_0").steps() == [0, 3, 6]
     assert set(trial.tensor("gradient/Net_fc1.bias").reduction_values(3)) == {("mean", False), ("l1", True)}
     assert any(line.startswith("The collection strange is none of the framework's (all, biases, ") for line in lines)
-    (told,) = [line for line in lines if "conv.* (collection convolutions)" in line]
-    assert "There are: CrossEntropyLoss_input_0" in told and "relu_input_0" in told
+    (line,) = [one for one in lines if "conv.* (collection convolutions)" in one]
+    assert "There are: CrossEntropyLoss_input_0" in line and "relu_input_0" in line
     config["HookParameters"]["save_interval"] = "often"
     path.write_text(json.dumps(config))
     raises(
@@ -223,7 +223,7 @@ def errors_end_the_hook_only():
 
     with Lines() as lines:
         trained(hook, 5, each=each)
-    assert [line for line in lines if "hook is off" in line and "the training goes on" in line], lines
+    assert [line for line in lines if "hook is off" in line and "the training continues" in line], lines
     assert len([line for line in lines if "hook is off" in line]) == 1 and hook.failed
     assert not Path(folder, "claim.smd").exists()
     raises(

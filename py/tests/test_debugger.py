@@ -117,7 +117,7 @@ def test_tensorboard_reads_summaries(tmp_path):
 REAL = os.environ.get("SHOAL_SMDEBUG_PYTHON")
 
 
-@pytest.mark.skipif(REAL is None, reason="needs AWS's smdebug (debugger_aws.py says how): SHOAL_SMDEBUG_PYTHON")
+@pytest.mark.skipif(REAL is None, reason="needs AWS's smdebug (see debugger_aws.py): SHOAL_SMDEBUG_PYTHON")
 @torch_ranks.needs_torch()
 def test_aws_reads_our_files(tmp_path):
     write = f"import debugger_torch; debugger_torch.write_for_aws({str(tmp_path / 'run')!r})"
@@ -127,7 +127,7 @@ def test_aws_reads_our_files(tmp_path):
 
 
 def run(python, *arguments, **more) -> str:
-    """What a program in this interpreter says."""
+    """What a program in this interpreter prints."""
     process = torch_ranks.spawn(
         python, *(str(torch_ranks.HERE / one) if one.endswith(".py") else one for one in arguments), **more
     )

@@ -61,7 +61,7 @@ const FILES: &[(&str, &str)] = files!["../python/":
 const DEBUGGER_FILES: &[(&str, &str)] = files!["../../../py/python/":
     "smdebug/__init__.py",
     "smdebug/analysis/__init__.py",
-    "smdebug/analysis/utils.py",
+    "smdebug/analysis/refreshing.py",
     "smdebug/automatic/__init__.py",
     "smdebug/automatic/keras.py",
     "smdebug/automatic/pytorch.py",

@@ -61,7 +61,7 @@ class StepUnavailable(SMDebugError):
 
 
 class MissingCollectionFiles(SMDebugError):
-    """The training has ended, and not all workers have said what they save."""
+    """The training has ended, and the files of some workers are missing."""
 
     def __str__(self):
         return "Training job has ended. All the collection files could not be loaded"

@@ -24,7 +24,7 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        """Runs the framework's code; from then on nothing tells of this loader."""
+        """Runs the framework's code; from then on nothing has this loader."""
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         from smdebug.automatic import attach

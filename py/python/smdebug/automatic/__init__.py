@@ -30,7 +30,7 @@ def attach(module) -> None:
     try:
         importlib.import_module(FRAMEWORKS[module.__name__]).attach(module)
     except Exception as error:
-        get_logger().warning(f"Debugger does not see {module.__name__}, the training goes on: {place(error)}")
+        get_logger().warning(f"Debugger does not see {module.__name__}, the training continues: {place(error)}")
 
 
 def own_hook():
@@ -40,7 +40,7 @@ def own_hook():
 
 
 def make(hook_class):
-    """A hook as the platform's file says; nothing where it cannot be made, which is told."""
+    """A hook of the platform's file; nothing, and a warning, where it cannot be made."""
     try:
         config = read_config()
         arguments = hook_arguments(config, hook_class.DEFAULT_VALUES)
@@ -49,5 +49,5 @@ def make(hook_class):
         configure_collections(made.collection_manager, config, hook_class.DEFAULT_VALUES)
         return made
     except Exception as error:
-        get_logger().warning(f"Debugger's hook is off, the training goes on: {place(error)}")
+        get_logger().warning(f"Debugger's hook is off, the training continues: {place(error)}")
         return None

@@ -33,7 +33,7 @@ def attach(keras) -> None:
                 if found and not found.failed:
                     callbacks = [*given, found]
         except Exception as error:
-            get_logger().warning(f"Debugger does not see this training, which goes on: {place(error)}")
+            get_logger().warning(f"Debugger does not see this training, which continues: {place(error)}")
         original(self, callbacks, *args, **kwargs)
 
     keras.callbacks.CallbackList.__init__ = __init__

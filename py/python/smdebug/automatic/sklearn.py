@@ -1,4 +1,4 @@
-"""scikit-learn's estimators have no steps: a sentence in the log says so, if nothing else was seen."""
+"""scikit-learn's estimators have no steps: the log gets a sentence of it, if nothing else was seen."""
 
 import atexit
 
@@ -9,7 +9,7 @@ from smdebug.core.singleton import get_hook
 def attach(sklearn) -> None:
     """Says at the end of the program that nothing was saved."""
 
-    def tell() -> None:
+    def warn() -> None:
         if get_hook() is None:
             get_logger().warning(
                 f"Debugger's hook has saved nothing: estimators of scikit-learn {sklearn.__version__} are fitted "
@@ -17,4 +17,4 @@ def attach(sklearn) -> None:
                 "smdebug.core.writer.FileWriter, or print metrics for metric definitions"
             )
 
-    atexit.register(tell)
+    atexit.register(warn)

@@ -15,7 +15,7 @@ class Seen:
     hook = None
 
     def hook_for(self, params, train_data, evals):
-        """The hook, told what this training is of."""
+        """The hook, which gets what this training is of."""
         if self.hook is None:
             from smdebug.xgboost.hook import Hook
 
@@ -47,7 +47,7 @@ def attach(xgboost) -> None:
             if hook and not hook.failed:
                 kwargs["callbacks"] = [*callbacks, hook]
         except Exception as error:
-            get_logger().warning(f"Debugger does not see this training, which goes on: {place(error)}")
+            get_logger().warning(f"Debugger does not see this training, which continues: {place(error)}")
         return original(params, dtrain, *args, **kwargs)
 
     xgboost.train = train

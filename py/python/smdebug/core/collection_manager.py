@@ -1,4 +1,4 @@
-"""The collections of a run, and the file that says what a worker saves."""
+"""The collections of a run, and the file with what a worker saves."""
 
 import json
 import os

@@ -98,7 +98,7 @@ def histogram_event(name: str, values: np.ndarray, step: int, wall_time: float, 
     if not values.size:
         raise SMDebugValueError(f"{name} has no finite value")
     counts, limits = np.histogram(values, bins)
-    # Only right limits are stored: an empty bucket tells the first left one.
+    # Only right limits are stored: an empty bucket has the first left one.
     counts = np.concatenate(([0.0], counts))
     numbers = (values.min(), values.max(), float(values.size), values.sum(), np.dot(values, values))
     histogram = b"".join(pb.double(1 + field, number) for field, number in enumerate(numbers))

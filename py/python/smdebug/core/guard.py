@@ -1,5 +1,5 @@
-"""The training is worth more than what is seen of it: an error within a hook's callback is told once
-and switches the hook off.
+"""The training is worth more than what is seen of it: an error within a hook's callback is logged
+once and switches the hook off.
 """
 
 import functools

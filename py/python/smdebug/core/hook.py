@@ -1,6 +1,6 @@
 """The hook of all frameworks: steps and modes, which collections are saved when, and the files.
 
-A hook of a framework says when a step begins (`_begin_step`) and offers tensors by their names
+A hook of a framework decides when a step begins (`_begin_step`) and offers tensors by their names
 (`_save`); it overrides how its tensors become arrays and reductions, and which rank it is.
 """
 
@@ -59,11 +59,11 @@ class BaseHook:
     #: Names and patterns of the framework's collections, and which are saved without being named.
     COLLECTIONS = {}
     DEFAULT_INCLUDE_COLLECTIONS = [CollectionKeys.LOSSES]
-    #: Of steps where the configuration says nothing.
+    #: Of steps where the configuration has nothing.
     DEFAULT_VALUES = {}
     #: Whether it attached itself, without a script's doing.
     is_automatic = False
-    #: Whether the script says what steps are of.
+    #: Whether the script sets the modes.
     mode_is_given = False
 
     def __init__(
@@ -104,7 +104,7 @@ class BaseHook:
         #: From the first step on: the collections that are saved, and those of each name.
         self._saved, self._of_name = None, {}
         self._due, self._told_unmatched = frozenset(), False
-        #: So many steps of this mode come before one that is saved.
+        #: How many steps of this mode come before one that is saved.
         self._idle = 0
         self.step, self.mode, self.mode_steps = -1, ModeKeys.GLOBAL, {ModeKeys.GLOBAL: -1}
         self.init_step, self.last_saved_step, self.training_run = -1, None, 0
@@ -120,7 +120,7 @@ class BaseHook:
 
     @classmethod
     def create_from_json_file(cls, json_file_path=None):
-        """A hook as the platform's file says; FileNotFoundError where there is none."""
+        """A hook of the platform's file; FileNotFoundError where there is none."""
         return create_hook_from_json_config(cls, json_file_path, cls.DEFAULT_VALUES)
 
     @classmethod
@@ -232,7 +232,7 @@ class BaseHook:
     def give_up(self, error: BaseException) -> None:
         """Says once what went wrong, and does nothing any more."""
         self.failed, self._idle = True, 0
-        self.logger.warning(f"Debugger's hook is off from step {self.step} on, the training goes on: {place(error)}")
+        self.logger.warning(f"Debugger's hook is off from step {self.step} on, the training continues: {place(error)}")
         self._detach()
         self._release()
 
@@ -246,7 +246,7 @@ class BaseHook:
         self.step = self.init_step = state[LATEST_GLOBAL_STEP_SEEN]
         self.mode_steps = {ModeKeys[name]: step for name, step in state[LATEST_MODE_STEP].items()}
         self.mode_steps[ModeKeys.GLOBAL] = self.step
-        self.logger.info(f"Steps go on behind {self.step}, the last one before the checkpoint")
+        self.logger.info(f"Steps continue behind {self.step}, the last one before the checkpoint")
 
     def _remember(self) -> None:
         if self.step >= 0 and self._state_store.is_checkpoint_updated():
@@ -411,7 +411,7 @@ class BaseHook:
         try:
             self._write(name, value, due)
         except (SMDebugTypeError, TypeError, ValueError, NotImplementedError, RuntimeError) as error:
-            # One odd tensor costs itself only.
+            # An unusual tensor costs itself only.
             if name not in self._unsaved:
                 self._unsaved.add(name)
                 self.logger.warning(f"{name} is not saved: {place(error)}")

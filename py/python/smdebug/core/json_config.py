@@ -26,7 +26,7 @@ def is_sagemaker_job() -> bool:
 
 
 def config_path(given: str | None = None) -> str:
-    """Which file says what is saved."""
+    """The file with what is saved."""
     return given or os.environ.get(CONFIG_FILE_PATH_ENV_STR, DEFAULT_CONFIG_FILE_PATH)
 
 
@@ -117,7 +117,7 @@ def hook_arguments(config: dict, default_values: dict | None = None) -> dict:
 
 
 def configure_collections(manager, config: dict, default_values: dict | None = None) -> None:
-    """What the configuration says of each collection."""
+    """What the configuration has of each collection."""
     base = _by_mode(config.get("HookParameters") or {})
     for name, params in _collections(config):
         collection = manager.get(name)
@@ -132,7 +132,7 @@ def configure_collections(manager, config: dict, default_values: dict | None = N
 
 
 def create_hook_from_json_config(hook_cls, json_config_path=None, default_values=None):
-    """A hook as the configuration says; FileNotFoundError where there is no file."""
+    """A hook of the configuration; FileNotFoundError where there is no file."""
     config = read_config(json_config_path)
     hook = hook_cls(**hook_arguments(config, default_values))
     configure_collections(hook.collection_manager, config, default_values)

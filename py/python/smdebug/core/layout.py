@@ -12,7 +12,7 @@ _STEPS_PER_DIRECTORY = 1000
 
 
 class IndexFile(NamedTuple):
-    """What the name of a file of the index says."""
+    """What the name of a file of the index consists of."""
 
     step: int
     worker: str

@@ -14,7 +14,7 @@ class ModeKeys(Enum):
 
 ALLOWED_MODES = list(ModeKeys)
 ALLOWED_MODE_NAMES = [mode.name for mode in ModeKeys]
-#: Names under which a record says its mode and the number of the step in it.
+#: Names under which a record has its mode and the number of the step in it.
 MODE_STEP_PLUGIN_NAME = "mode_step"
 MODE_PLUGIN_NAME = "mode"
 

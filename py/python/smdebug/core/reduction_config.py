@@ -1,4 +1,4 @@
-"""What is saved of a tensor: its values, its shape, and numbers that say how its values are."""
+"""What is saved of a tensor: its values, its shape, and statistics of its values."""
 
 import json
 

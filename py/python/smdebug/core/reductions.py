@@ -1,4 +1,4 @@
-"""What is saved in a tensor's place: numbers that say how its values are."""
+"""What is saved in a tensor's place: statistics of its values."""
 
 import re
 

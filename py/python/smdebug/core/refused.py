@@ -1,4 +1,4 @@
-"""Names of AWS's library that are not offered: they say what takes their place."""
+"""Names of AWS's library that are not offered: errors name what takes their place."""
 
 from smdebug.exceptions import SMDebugNotImplementedError
 

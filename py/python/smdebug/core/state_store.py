@@ -65,7 +65,7 @@ class StateStore:
         return self._states[-1] if self._states else None
 
     def is_checkpoint_updated(self) -> bool:
-        """Whether checkpoints were written since this last said so."""
+        """Whether checkpoints were written since this was last true."""
         if not self._directory:
             return False
         begun = time.monotonic()

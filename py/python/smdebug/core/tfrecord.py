@@ -30,7 +30,7 @@ def masked_crc32c(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-#: AWS's library has this checksum for every content unless it is told to compute them: they cost
+#: AWS's library has this checksum for every content unless it is configured to compute them: they cost
 #: more than the rest of the write. Its reader expects it.
 UNCHECKED = masked_crc32c(b"0x12345678")
 
@@ -56,7 +56,7 @@ def records(data: bytes) -> Iterator[bytes]:
             raise SMDebugRuntimeError(f"the length of the record at byte {at} has a wrong checksum")
         begin = at + _HEADER.size
         if length > len(data) - begin - _FOOTER.size:
-            raise SMDebugRuntimeError(f"the record at byte {at} is cut off: it says {length} bytes")
+            raise SMDebugRuntimeError(f"the record at byte {at} is cut off: its length is {length} bytes")
         payload = data[begin : begin + length]
         (crc,) = _FOOTER.unpack_from(data, begin + length)
         if crc != UNCHECKED and crc != masked_crc32c(payload):

@@ -4,7 +4,7 @@ no tensor's name has.
 
 import re
 
-#: So many names are told of those that there are.
+#: How many names are listed of those that there are.
 _TOLD = 20
 
 

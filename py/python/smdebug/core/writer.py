@@ -14,7 +14,7 @@ from smdebug.core.tfrecord import record
 from smdebug.exceptions import SMDebugValueError
 
 logger = get_logger()
-#: So much is kept in memory before it is written.
+#: How much is kept in memory before it is written.
 _BUFFERED = 1 << 20
 
 

@@ -44,7 +44,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
 
     @guarded
     def record_tensor_value(self, tensor_name, tensor_value) -> None:
-        """Saves a metric of the script's in the step that goes on."""
+        """Saves a metric of the script's in the present step."""
         self._save_log(tensor_name, tensor_value)
 
     # What Keras calls.

@@ -25,7 +25,7 @@ def _compiles() -> bool:
 
 
 class Hook(BaseHook):
-    """AWS's `smdebug.pytorch.Hook`: `register_module` and `register_loss` say what it sees."""
+    """AWS's `smdebug.pytorch.Hook`: it sees what `register_module` and `register_loss` get."""
 
     COLLECTIONS = PYTORCH_COLLECTIONS
 

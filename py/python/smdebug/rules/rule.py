@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from smdebug.analysis.utils import no_refresh
+from smdebug.analysis import no_refresh
 from smdebug.core.logger import get_logger
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.rules.action import Actions
@@ -10,7 +10,7 @@ from smdebug.rules.req_tensors import RequiredTensors
 
 
 class Rule(ABC):
-    """A rule says at each step whether what it looks for is there."""
+    """A rule finds out at each step whether what it looks for is there."""
 
     def __init__(self, base_trial, action_str="", other_trials=None):
         self.base_trial, self.other_trials = base_trial, other_trials

@@ -17,7 +17,7 @@ def invoke_rule(rule_obj, start_step=0, end_step=None, raise_eval_cond=False) ->
     """Invokes the rule at each step from `start_step` on and before `end_step`, while they come.
 
     With `raise_eval_cond` it ends with RuleEvaluationConditionMet at the first step where the rule
-    is met. NoMoreData tells that the training has ended, as in AWS's library.
+    is met. NoMoreData is raised when the training has ended, as in AWS's library.
     """
     name = type(rule_obj).__name__
     step = start_step or 0

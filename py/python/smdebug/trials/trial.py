@@ -6,7 +6,7 @@ import re
 import time
 from bisect import bisect_left
 
-from smdebug.analysis.utils import refresh
+from smdebug.analysis import refresh
 from smdebug.core import layout
 from smdebug.core.collection import Collection, CollectionKeys
 from smdebug.core.collection_manager import CollectionManager
@@ -22,10 +22,10 @@ from smdebug.exceptions import (
     TensorUnavailable,
 )
 
-#: Of a run that goes on, it is looked again after so many seconds.
+#: Seconds between two looks at a run that continues.
 _INTERVAL_S = 0.5
-#: After so many looks in vain it is said for what one waits.
-_PATIENCE = 20
+#: Looks in vain before a warning of what is waited for.
+_LOOKS = 20
 
 
 def _setting(name: str, default: float) -> float:
@@ -49,7 +49,7 @@ class Trial:
         #: Off while a rule looks at a step.
         self.dynamic_refresh = True
         self.last_complete_step = -1
-        #: So many incomplete steps are waited for; then half of them are taken for complete.
+        #: How many incomplete steps are waited for; then half of them count as complete.
         self._window = int(_setting("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW", 1000))
         self._end_delay = _setting("SMDEBUG_TRAINING_END_DELAY_REFRESH", 1)
         self._retries = int(_setting("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT", 100))
@@ -84,7 +84,7 @@ class Trial:
             if ended:
                 raise MissingCollectionFiles
             looks += 1
-            if looks == _PATIENCE:
+            if looks == _LOOKS:
                 self.logger.warning(f"Waiting for the files of the training's collections in {self.path}collections")
             time.sleep(_INTERVAL_S)
         self.worker_set = {layout.worker_of_collections(name) for name in files}

@@ -58,7 +58,7 @@ class Hook(BaseHook, _Callback):
         return model
 
     def after_iteration(self, model, epoch, evals_log) -> bool:
-        """After each round. False: the training goes on."""
+        """After each round. False: the training continues."""
         self._after_round(model, epoch, evals_log)
         return False
 
