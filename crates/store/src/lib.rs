@@ -38,6 +38,7 @@ mod objects;
 mod part_places;
 mod point_quota;
 mod points;
+mod profiled_minutes;
 mod reserve;
 mod resources;
 mod retention;
@@ -92,6 +93,7 @@ pub use object_reader::ObjectReader;
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::Objects;
 pub use points::{MetricPoint, Point, Sample};
+pub use profiled_minutes::{ProfiledMinute, ProfiledSamples};
 pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
 pub use resources::{
     Cursor, Key, KeyTest, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow, ResourceSort, SortOrder,
@@ -102,7 +104,7 @@ pub use rows::{CheckpointRow, Rows};
 pub use series::SeriesQuery;
 pub use series_growth::{SeriesGrowth, SeriesPosition};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
-pub use system_metrics::{HostSystemMetrics, ProfiledMinute, ProfiledSamples, SystemNow, SystemQuery};
+pub use system_metrics::{HostSystemMetrics, SystemNow, SystemQuery};
 pub use system_tables::{SystemColumn, SystemPoint, SystemRow, SystemTable};
 pub use telemetry::Telemetry;
 pub use trials::{EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort};
