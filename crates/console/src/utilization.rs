@@ -89,7 +89,7 @@ fn line_name(host: u32, column: &SystemColumn) -> String {
     }
 }
 
-/// At most so many points: consecutive ones are joined.
+/// At most [`MAX_POINTS`]: consecutive ones are joined.
 fn thin(points: Vec<SystemPoint>) -> Vec<SystemPoint> {
     let together = points.len().div_ceil(MAX_POINTS).max(1);
     points.chunks(together).filter_map(|chunk| chunk.iter().copied().reduce(SystemPoint::joined)).collect()

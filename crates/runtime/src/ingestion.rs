@@ -163,7 +163,7 @@ impl Ingestion {
                         ReportBody::ArtifactSent { .. } => {}
                         // A scheduler or a stop waits for it: the lines around it may become durable later.
                         body @ (ReportBody::Objective { .. } | ReportBody::RuleEvaluated { .. }) => {
-                            facts.extend(self.fact(Report { body, ..report }))
+                            facts.extend(self.fact(Report { body, ..report }));
                         }
                         body => {
                             if has_parts || !batch.is_empty() {

@@ -30,8 +30,8 @@ impl Sampling {
 
     /// The job's `ProfilerConfig` has changed, durably.
     pub(crate) fn changed(&self, attempts: &Attempts, job: &str) {
-        // An agent that is not connected is sent the order when it is, and one that says hello
-        // from now on reads the job's row.
+        // An agent that is not connected is sent the order when it is, and one that connects
+        // from now on is served by the job's row.
         let order = Order::Sample(self.of(job));
         for attempt in attempts.all().iter().filter(|attempt| &*attempt.plan.job == job) {
             attempt.order_all(&order);

@@ -38,6 +38,7 @@ mod objects;
 mod part_places;
 mod point_quota;
 mod points;
+mod profiled_minutes;
 mod reserve;
 mod resources;
 mod retention;
@@ -93,6 +94,7 @@ pub use object_reader::ObjectReader;
 pub use object_writer::{ContentHash, ObjectFile, ObjectWriter};
 pub use objects::Objects;
 pub use points::{MetricPoint, Point, Sample};
+pub use profiled_minutes::{ProfiledMinute, ProfiledSamples};
 pub use reserve::STEP_BYTES as RESERVE_STEP_BYTES;
 pub use resources::{
     Cursor, Key, KeyTest, LinkEnd, Linked, Page, ResourceFilter, ResourceKind, ResourceProgress, ResourceRow,
@@ -105,7 +107,7 @@ pub use series::SeriesQuery;
 pub use series_growth::{SeriesGrowth, SeriesPosition};
 pub use sqlite_journal::{SqliteJournal, SqliteRows};
 pub use summaries::Summary;
-pub use system_metrics::{HostSystemMetrics, ProfiledMinute, ProfiledSamples, SystemNow, SystemQuery};
+pub use system_metrics::{HostSystemMetrics, SystemNow, SystemQuery};
 pub use system_tables::{SystemColumn, SystemPoint, SystemRow, SystemTable};
 pub use telemetry::Telemetry;
 pub use trials::{EachRecord, RecordRow, TrialFilter, TrialPage, TrialProgress, TrialRow, TrialSort};

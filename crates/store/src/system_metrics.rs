@@ -1,7 +1,7 @@
 //! System metrics of jobs' instances: one row for each minute of an instance.
 //!
-//! What is older than [`DETAIL_MS`] is shortened (`system_tables.rs`), so that an instance that runs
-//! for a day at one sample a second takes about a megabyte.
+//! What is older than [`DETAIL_MS`] is shortened (`system_tables.rs`), so that an instance that
+//! runs for a day at one sample a second takes about a megabyte.
 
 use std::collections::BTreeMap;
 
@@ -52,47 +52,9 @@ pub struct SystemQuery {
     pub limit: usize,
 }
 
-/// A minute of an instance that has samples for the profiler's files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfiledMinute {
-    /// Whose.
-    pub job: String,
-    /// Its number, from 1.
-    pub host: u32,
-    /// When it began, in milliseconds since the epoch.
-    pub minute_ms: u64,
-    /// The instance has samples of a later one, so that no more will come of this.
-    pub is_over: bool,
-}
-
-/// The samples of such a minute.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ProfiledSamples {
-    /// Only those for the files.
-    pub tables: Vec<SystemTable>,
-    /// What was stored when it was read.
-    bytes: u64,
-}
-
 /// Stores samples of an instance.
 pub(crate) fn insert_system(tx: &Connection, job: &str, host: u32, tables: &[SystemTable]) -> Result<(), StoreError> {
-    let mut minutes = BTreeMap::<u64, Vec<SystemTable>>::new();
-    for table in tables {
-        let columns = &table.columns[..table.columns.len().min(MAX_COLUMNS)];
-        if columns.is_empty() || columns.iter().any(|column| column.metric.len() > usize::from(u8::MAX)) {
-            continue;
-        }
-        for row in table.rows.iter().filter(|row| row.values.len() == table.columns.len()) {
-            let of_minute = minutes.entry(row.at_ms - row.at_ms % MINUTE_MS).or_default();
-            if of_minute.last().is_none_or(|last| last.columns != columns) {
-                of_minute.push(SystemTable { columns: columns.to_vec(), rows: Vec::new() });
-            }
-            let values = row.values[..columns.len()].to_vec();
-            of_minute.iter_mut().next_back().into_iter().for_each(|table| {
-                table.rows.push(SystemRow { values: values.clone(), ..row.clone() });
-            });
-        }
-    }
+    let minutes = by_minute(tables);
     if minutes.is_empty() {
         return Ok(());
     }
@@ -116,6 +78,27 @@ pub(crate) fn insert_system(tx: &Connection, job: &str, host: u32, tables: &[Sys
     }
     tx.prepare_cached("UPDATE system_source SET bytes = bytes + ? WHERE id = ?")?.execute(params![grown, source])?;
     Ok(())
+}
+
+/// Samples by the minute in which they were taken. What exceeds the bounds of names and columns is
+/// left out.
+fn by_minute(tables: &[SystemTable]) -> BTreeMap<u64, Vec<SystemTable>> {
+    let mut minutes = BTreeMap::<u64, Vec<SystemTable>>::new();
+    for table in tables {
+        let columns = &table.columns[..table.columns.len().min(MAX_COLUMNS)];
+        if columns.is_empty() || columns.iter().any(|column| column.metric.len() > usize::from(u8::MAX)) {
+            continue;
+        }
+        for row in table.rows.iter().filter(|row| row.values.len() == table.columns.len()) {
+            let of_minute = minutes.entry(row.at_ms - row.at_ms % MINUTE_MS).or_default();
+            let row = SystemRow { values: row.values[..columns.len()].to_vec(), ..row.clone() };
+            match of_minute.last_mut().filter(|last| last.columns == columns) {
+                Some(last) => last.rows.push(row),
+                None => of_minute.push(SystemTable { columns: columns.to_vec(), rows: vec![row] }),
+            }
+        }
+    }
+    minutes
 }
 
 /// The instance's row, which names all columns that it has had.
@@ -239,69 +222,6 @@ impl Telemetry {
         })
     }
 
-    /// Minutes with samples for the profiler's files that were not written so far, the oldest
-    /// first.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn profiled_minutes(&self, limit: usize) -> Result<Vec<ProfiledMinute>, StoreError> {
-        self.database.read(|connection| {
-            let sql = "SELECT job, host, minute,
-                EXISTS (SELECT 1 FROM system_minute AS later WHERE later.source = one.source AND later.minute > \
-                       one.minute)
-                FROM system_minute AS one JOIN system_source ON id = source WHERE to_export = 1 ORDER BY minute LIMIT ?";
-            let mut select = connection.prepare_cached(sql)?;
-            let minute = |row: &rusqlite::Row<'_>| {
-                Ok(ProfiledMinute {
-                    job: row.get(0)?,
-                    host: row.get(1)?,
-                    minute_ms: row.get(2)?,
-                    is_over: row.get(3)?,
-                })
-            };
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            Ok(select.query_map([limit], minute)?.collect::<rusqlite::Result<_>>()?)
-        })
-    }
-
-    /// The samples of such a minute.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn profiled_samples(&self, minute: &ProfiledMinute) -> Result<ProfiledSamples, StoreError> {
-        self.database.read(|connection| {
-            let sql = "SELECT body FROM system_source JOIN system_minute ON source = id WHERE job = ? AND host = ? AND \
-                       minute = ?";
-            let found: Option<Vec<u8>> = connection
-                .prepare_cached(sql)?
-                .query_row(params![minute.job, minute.host, minute.minute_ms], |row| row.get(0))
-                .optional()?;
-            let body = found.unwrap_or_default();
-            let Some(Minute::Samples(mut tables)) = Minute::decode(&body) else {
-                return Ok(ProfiledSamples { tables: Vec::new(), bytes: body.len() as u64 });
-            };
-            for table in &mut tables {
-                table.rows.retain(|row| row.is_profiled);
-            }
-            tables.retain(|table| !table.rows.is_empty());
-            Ok(ProfiledSamples { tables, bytes: body.len() as u64 })
-        })
-    }
-
-    /// Its file is durable, unless samples have come since.
-    ///
-    /// # Errors
-    /// The storage's.
-    pub fn set_exported(&self, minute: &ProfiledMinute, samples: &ProfiledSamples) -> Result<(), StoreError> {
-        self.database.write(|tx| {
-            let sql = "UPDATE system_minute SET to_export = 0 WHERE minute = ? AND length(body) = ?
-                AND source = (SELECT id FROM system_source WHERE job = ? AND host = ?)";
-            let values = params![minute.minute_ms, samples.bytes, minute.job, minute.host];
-            tx.prepare_cached(sql)?.execute(values)?;
-            Ok(())
-        })
-    }
-
     /// Drops all system metrics of a job.
     ///
     /// # Errors
@@ -375,13 +295,13 @@ fn count_again(tx: &Connection, mut sources: Vec<i64>) -> Result<(), StoreError>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Bounds, Ingest};
 
-    const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+    pub(crate) const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
-    fn telemetry() -> (tempfile::TempDir, Telemetry) {
+    pub(crate) fn telemetry() -> (tempfile::TempDir, Telemetry) {
         let temp = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
         (temp, telemetry)
@@ -392,7 +312,13 @@ mod tests {
     }
 
     /// A report with samples at these seconds; the value is the second.
-    fn report(job: &str, host: u32, seq: u64, seconds: impl IntoIterator<Item = u64>, is_profiled: bool) -> Ingest {
+    pub(crate) fn report(
+        job: &str,
+        host: u32,
+        seq: u64,
+        seconds: impl IntoIterator<Item = u64>,
+        is_profiled: bool,
+    ) -> Ingest {
         let row = |second: u64| SystemRow { at_ms: second * 1000, is_profiled, values: vec![second as f32, 1.0] };
         let table = SystemTable {
             columns: vec![column("CPUUtilization"), column("MemoryBytes")],
@@ -481,31 +407,5 @@ mod tests {
         assert!(telemetry.stored_bytes().unwrap() <= all / 2);
         let left = &seconds(&telemetry, "job", 0, 999_999)[0].1;
         assert_eq!(left.last(), Some(&(3000 * 60 - 1)), "the oldest are removed");
-    }
-
-    #[test]
-    fn a_profiled_minute_is_exported_when_it_is_over_and_not_again() {
-        let (_temp, telemetry) = telemetry();
-        telemetry.ingest(&report("job", 1, 1, 10..20, false)).unwrap();
-        telemetry.ingest(&report("job", 1, 2, 30..40, true)).unwrap();
-        let minutes = || telemetry.profiled_minutes(9).unwrap();
-        assert_eq!(minutes().iter().map(|it| (it.minute_ms, it.is_over)).collect::<Vec<_>>(), [(0, false)]);
-        let read = telemetry.profiled_samples(&minutes()[0]).unwrap();
-        assert_eq!(read.tables[0].rows.len(), 10, "only the profiler's");
-        // Samples come between reading and writing: the file is to be written again.
-        telemetry.ingest(&report("job", 1, 3, 40..70, true)).unwrap();
-        let all = minutes();
-        telemetry.set_exported(&all[0], &read).unwrap();
-        assert_eq!(
-            minutes().iter().map(|it| (it.minute_ms, it.is_over)).collect::<Vec<_>>(),
-            [(0, true), (60_000, false)]
-        );
-        telemetry.tidy(DAY_MS, &Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
-        let read = telemetry.profiled_samples(&all[0]).unwrap();
-        assert_eq!(read.tables[0].rows.len(), 30, "what is not exported is not shortened");
-        telemetry.set_exported(&all[0], &read).unwrap();
-        assert_eq!(minutes().len(), 1);
-        telemetry.tidy(DAY_MS, &Bounds { bytes: u64::MAX, oldest_ms: 0 }).unwrap();
-        assert_eq!(telemetry.profiled_samples(&all[0]).unwrap().tables, []);
     }
 }

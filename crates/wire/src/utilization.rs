@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{Reply, call::plain_inputs, timestamp};
 
-/// What `X-Amz-Target` says.
+/// Value of `X-Amz-Target`.
 pub const DESCRIBE_UTILIZATION: &str = "Shoal.DescribeUtilization";
 
 /// Whose utilization is asked for.
@@ -15,7 +15,7 @@ pub const DESCRIBE_UTILIZATION: &str = "Shoal.DescribeUtilization";
 pub struct DescribeUtilization {
     /// Training job's name.
     pub training_job_name: String,
-    /// Only what was measured in the last so many seconds.
+    /// Only what was measured in this number of last seconds.
     #[serde(default)]
     pub last_seconds: Option<u32>,
 }

@@ -130,6 +130,7 @@ fn hello(attempt: &str, token: &str) -> Hello {
         token: token.to_owned(),
         pid: std::process::id(),
         visits: false,
+        sampling: false,
     }
 }
 

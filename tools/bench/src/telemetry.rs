@@ -255,6 +255,7 @@ impl Line {
             token: file.token.clone(),
             pid: std::process::id(),
             visits: false,
+            sampling: false,
         };
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello)))?)?;
         let mut line = Self { stream, decoder: Decoder::default() };

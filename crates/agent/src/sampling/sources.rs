@@ -1,6 +1,6 @@
 //! Reads an instance's counters from where the kernel has them.
 //!
-//! What is read of each process costs some microseconds. Where an instance has so many that this
+//! What is read of each process costs some microseconds. Where an instance has many and this
 //! would be more than a small share of a core, processes are read less often than the group's
 //! counters.
 

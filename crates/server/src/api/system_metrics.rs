@@ -113,7 +113,7 @@ fn sum(series: impl Iterator<Item = Vec<SystemPoint>>) -> Vec<SystemPoint> {
 }
 
 /// Metrics of instances that a request lists, of at least one instance; and, if there are more,
-/// after which job and host they come (`Some(None)`: after those of before).
+/// after which job and host they come (`Some(None)`: where this page began).
 #[expect(clippy::type_complexity, reason = "a place of this list, where there is a next page")]
 pub(super) fn list(
     telemetry: &Telemetry,

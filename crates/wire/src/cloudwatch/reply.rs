@@ -6,8 +6,8 @@ use super::{Datapoint, Metric, MetricResult, Statistic};
 use crate::{Reply, timestamp};
 
 impl Reply {
-    /// `GetMetricStatistics`: the metric's name and unit, [`crate::GetMetricStatistics::statistics`],
-    /// and periods that have values.
+    /// `GetMetricStatistics`: the metric's name and unit,
+    /// [`crate::GetMetricStatistics::statistics`], and periods that have values.
     pub fn get_metric_statistics(
         label: &str,
         unit: &str,
