@@ -237,12 +237,22 @@ impl LinkEnd {
         }
     }
 
-    /// Restricts a filter to the links that have this name at this end.
+    /// Restricts a filter to the links that have this name at this end, in the order in which the
+    /// end's index has them: by name, those of a parent by creation.
     pub fn select(self, filter: &mut ResourceFilter, name: &str) {
         match self {
-            Self::Parent => filter.parent = Some(name.to_owned()),
-            Self::FirstKey => filter.keys[0] = Some(KeyTest::Is(name.into())),
-            Self::SecondKey => filter.keys[1] = Some(KeyTest::Is(name.into())),
+            Self::Parent => {
+                filter.parent = Some(name.to_owned());
+                filter.sort = ResourceSort::CreationTime;
+            }
+            Self::FirstKey => {
+                filter.keys[0] = Some(KeyTest::Is(name.into()));
+                filter.sort = ResourceSort::FirstKey;
+            }
+            Self::SecondKey => {
+                filter.keys[1] = Some(KeyTest::Is(name.into()));
+                filter.sort = ResourceSort::SecondKey;
+            }
         }
     }
 }

@@ -260,8 +260,7 @@ impl Conditions {
             // The keys' indexes apply to statements that repeat their condition.
             all.require(
                 format!(
-                    "name IN (SELECT {names} FROM resource WHERE kind = ? AND kind <> 'training-job' AND {by} = ? AND \
-                     {names} IS NOT NULL)"
+                    "name IN (SELECT {names} FROM resource WHERE kind = ? AND kind <> 'training-job' AND {by} = ?)"
                 ),
                 [linked.links.name().to_owned().into(), linked.is.clone().into()],
             );
@@ -411,6 +410,36 @@ mod tests {
             let plan = plan(&sql, values);
             let needs_status = filter.status.is_none() || plan.contains("status=?");
             assert!(plan.contains(covering) && plan.contains("kind=?") && needs_status, "{sql}: {plan}");
+        }
+    }
+
+    /// Each component of 10,000 looks for its own links when all are searched.
+    #[test]
+    fn links_of_a_name_are_found_in_the_index_of_their_end() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("shoal.db");
+        SqliteJournal::open(&path).unwrap();
+        let connection = Connection::open(path).unwrap();
+        let plan = |sql: &str, values: Vec<Value>| {
+            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let steps = explain.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+            steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+        };
+        let kind = ResourceKind::new("link-of-a-test");
+        for (end, used) in [
+            (LinkEnd::Parent, "resource_of_parent_by_creation (kind=? AND parent=?"),
+            (LinkEnd::FirstKey, "resource_by_key_1 (kind=? AND key_1=?"),
+            (LinkEnd::SecondKey, "resource_by_key_2 (kind=? AND key_2=?"),
+        ] {
+            let mut filter = ResourceFilter::new(kind);
+            end.select(&mut filter, "a");
+            let (sql, _, values) = page_sql(&filter).unwrap();
+            let links = plan(&sql, values);
+            assert!(links.contains(used) && !links.contains("TEMP B-TREE"), "{sql}: {links}");
+            let linked = crate::Linked { links: kind, by: end, is: "a".to_owned(), names: LinkEnd::FirstKey };
+            let (sql, values) = count_sql(&ResourceFilter { linked: Some(linked), ..ResourceFilter::new(kind) });
+            let named = plan(&sql, values);
+            assert!(named.contains(used), "{sql}: {named}");
         }
     }
 }

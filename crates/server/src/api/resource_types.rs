@@ -25,7 +25,6 @@ use serde_json::{Map, Value};
 use shoal_store::{Key, LinkEnd, ResourceKind, ResourceRow, Rows, Telemetry};
 use shoal_wire::{Error, ErrorCode, Operation};
 
-pub(crate) use frozen_component::freeze;
 pub(crate) use job_component::{NewJob, component_of, with_job};
 pub(crate) use kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK};
 pub(crate) use links::ends as ends_of_trial_link;

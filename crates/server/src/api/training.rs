@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{
     Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
-    resource_types::{Lookup, NewJob, freeze, with_job},
+    resource_types::{NewJob, with_job},
     resources::{found, missing},
     rule_statuses,
 };
@@ -232,22 +232,6 @@ impl Api {
         let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
         self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
-    }
-
-    /// A trial component stays when its job is deleted, as it was shown last.
-    async fn keep_component(&self, job: &str) -> Result<(), Error> {
-        let (records, job) = (self.records.clone(), job.to_owned());
-        let lookup = move || freeze(Lookup { rows: &*records.rows, telemetry: &records.telemetry }, &job);
-        let Some(row) = blocking(lookup).await? else { return Ok(()) };
-        let (kind, name) = (row.kind, row.name.clone());
-        // What was changed since stays as it is.
-        let keep = move |present: Option<ResourceRow>| match present {
-            Some(present) if present.modified_ms <= row.modified_ms => {
-                Ok(Some(ResourceRow { tags: present.tags, ..row }))
-            }
-            other => Ok(other),
-        };
-        self.core.edit(kind, &name, keep).await.map_err(|refusal| refused(&refusal))
     }
 
     async fn warm_pool(&self, name: &str) -> Result<Option<WarmPool>, Error> {

@@ -34,6 +34,9 @@ struct Edge {
     of_type: Option<String>,
 }
 
+/// Returns the edges of an entity.
+type Edges<'a> = dyn FnMut(&str, Way) -> Result<Vec<Edge>, Error> + 'a;
+
 /// Entities in the order in which they were reached, each with the edges by which it was.
 #[derive(Debug, Default)]
 struct Reached {
@@ -42,14 +45,8 @@ struct Reached {
 }
 
 impl Reached {
-    /// Walks from a start. `edges` returns the edges of an entity.
-    fn walk(
-        &mut self,
-        start: &str,
-        way: Way,
-        depth: u64,
-        edges: &mut dyn FnMut(&str, Way) -> Result<Vec<Edge>, Error>,
-    ) -> Result<(), Error> {
+    /// Walks from a start.
+    fn walk(&mut self, start: &str, way: Way, depth: u64, edges: &mut Edges<'_>) -> Result<(), Error> {
         let mut seen = BTreeSet::from([start.to_owned()]);
         let mut next = VecDeque::from([(start.to_owned(), 0)]);
         while let Some((entity, far)) = next.pop_front() {
