@@ -142,20 +142,20 @@ def tensors_of_the_script():
 
 
 def types_of_torch():
-    class Odd(nn.Module):
+    class Unusual(nn.Module):
         def forward(self, samples):
             return samples.bfloat16(), samples.long(), samples.to_sparse(), samples.double(), [samples.half() > 0]
 
-    model = Odd()
+    model = Unusual()
     model.weight = nn.Parameter(torch.zeros(1))
     hook = smd.Hook(out_dir=tempfile.mkdtemp(), save_all=True, save_config=every(1))
     hook.register_module(model)
     model(torch.eye(2))
     hook.close()
     trial = smd.create_trial(hook.out_dir)
-    kinds = [trial.tensor(f"Odd_output_{at}").value(0).dtype.name for at in range(5)]
+    kinds = [trial.tensor(f"Unusual_output_{at}").value(0).dtype.name for at in range(5)]
     assert kinds == ["float32", "int64", "float32", "float64", "bool"]
-    assert all((trial.tensor(f"Odd_output_{at}").value(0) == torch.eye(2).numpy()).all() for at in range(5))
+    assert all((trial.tensor(f"Unusual_output_{at}").value(0) == torch.eye(2).numpy()).all() for at in range(5))
 
 
 def configurations_are_followed():

@@ -116,8 +116,7 @@ impl Home {
         Ok(layer)
     }
 
-    /// Where a directory is that is mirrored: what `/opt/ml` holds is there already, any other place
-    /// is a directory beside it.
+    /// Where a mirrored directory is: below that for `/opt/ml`, or beside it.
     pub(crate) fn mirrored(&self, kind: MirrorKind, local_path: &str) -> Place {
         let marks = self.own.join("marks").join(kind.name());
         match Path::new(local_path).strip_prefix(shoal_contract::BASE) {

@@ -1,4 +1,4 @@
-//! What instances use, as people read it: `shoal jobs show --utilisation`, and a word in `shoal top`.
+//! What instances use, as people read it: `shoal jobs show --utilisation`, and in `shoal top`.
 
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -80,7 +80,7 @@ function draw() {
     }
     charts.get(chart.name).update(chart);
   }
-  // The table says the same to those who do not see charts.
+  // The table has the same for those who do not see charts.
   document.getElementById("no-utilization")?.toggleAttribute("hidden", charts.size > 0);
 }
 

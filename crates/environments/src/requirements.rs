@@ -197,9 +197,9 @@ mod tests {
         assert_eq!(said.len(), 6, "{said:?}");
         assert!(said[3].ends_with("satisfied by Shoal's smdistributed-dataparallel (the API of 1.8.0)"), "{}", said[3]);
         assert_eq!(without_ours("-e .\nx==1"), ("-e .\nx==1\n".to_owned(), Vec::new()));
-        let (rest, said) = without_debugger("smdebug>=1.0\nsmdebug-rulesconfig==1.0.1\nhorovod");
+        let (rest, notes) = without_debugger("smdebug>=1.0\nsmdebug-rulesconfig==1.0.1\nhorovod");
         assert_eq!(rest, "smdebug-rulesconfig==1.0.1\nhorovod\n");
-        assert_eq!(said, ["smdebug>=1.0: satisfied by Shoal's smdebug (the API of 1.0.34)"]);
+        assert_eq!(notes, ["smdebug>=1.0: satisfied by Shoal's smdebug (the API of 1.0.34)"]);
     }
 
     #[test]

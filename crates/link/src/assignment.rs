@@ -192,8 +192,7 @@ pub struct Checkpoint {
 /// `DebugHookConfig`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DebugHook {
-    /// The directory of the tensors in the instance: absolute, without `..` and without a `/` at its
-    /// end.
+    /// The directory of the tensors in the instance: absolute, without `..` and a `/` at its end.
     pub local_path: String,
     /// Where they are kept, for the log.
     pub uri: String,

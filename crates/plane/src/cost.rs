@@ -30,8 +30,8 @@ impl AddAssign for Cost {
 }
 
 impl JobView {
-    /// What the job has cost by `now` on so many instances of each type; `None` before anything is
-    /// billed. Of a job that runs only partly `within` this time, the part is counted.
+    /// What the job has cost by `now` on these numbers of instances of each type; `None` before
+    /// anything is billed. Of a job that runs only partly `within` this time, the part is counted.
     pub fn cost(&self, types: &[(&str, u32)], catalog: &Catalog, now: Time, within: &Range<Time>) -> Option<Cost> {
         let start = self.training_start?;
         let end = self.training_end.unwrap_or(if self.ended { self.modified } else { now }).max(start);

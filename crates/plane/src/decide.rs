@@ -71,7 +71,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
                 decision.happens(job, Fact::CheckpointSaved { attempt, host: *host, path, bytes: *bytes, sha256 });
             }
         }
-        // At any stage, too: the instance may have ended before what it said arrives.
+        // At any stage, too: its report may arrive after the instance has ended.
         Command::InstanceReported {
             attempt,
             host,

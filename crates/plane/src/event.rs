@@ -100,15 +100,11 @@ pub enum Fact {
     },
     /// The evaluation of a rule is over on an instance.
     RuleEvaluated {
-        /// Which attempt.
         attempt: AttemptId,
-        /// From 1.
         host: Host,
         /// `RuleConfigurationName`.
         rule: String,
-        /// What it found.
         verdict: RuleVerdict,
-        /// For people.
         details: String,
     },
     /// An instance's artifacts are with the server.

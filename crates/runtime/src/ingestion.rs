@@ -161,7 +161,7 @@ impl Ingestion {
                         }
                         ReportBody::Network { handle } => self.steps.push_back(Io::Network(handle)),
                         ReportBody::ArtifactSent { .. } => {}
-                        // A scheduler or a stop waits for it: the lines around it may become durable later.
+                        // A scheduler or a stop waits for it; lines around it do not.
                         body @ (ReportBody::Objective { .. } | ReportBody::RuleEvaluated { .. }) => {
                             facts.extend(self.fact(Report { body, ..report }));
                         }

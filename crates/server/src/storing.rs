@@ -14,7 +14,7 @@ use crate::{
     requests,
 };
 
-/// The hook's mark of a complete output; its content says nothing.
+/// The hook's mark of a complete output; it may be empty.
 const END_OF_TENSORS: &str = "training_job_end.ts";
 
 /// Where artifacts come from and go.

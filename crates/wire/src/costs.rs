@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{Reply, call::plain_inputs};
 
-/// What `X-Amz-Target` says.
+/// The operation's `X-Amz-Target`.
 pub const LIST_COSTS: &str = "Shoal.ListCosts";
 
 /// Which costs are asked for.

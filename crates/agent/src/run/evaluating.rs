@@ -47,7 +47,7 @@ impl Agent<'_> {
                     Status::Error if !is_first => RuleVerdict::Unobserved,
                     Status::Error => RuleVerdict::Error,
                 };
-                // If nobody takes it, the program is about to be stopped.
+                // If it cannot be sent, the program is about to be stopped.
                 let _ = outbox.report(evaluated(rule, verdict, &conclusion.details, stops_training));
                 if verdict == RuleVerdict::IssuesFound {
                     let text = format!("rule {configuration}: {}", conclusion.details);
@@ -55,7 +55,7 @@ impl Agent<'_> {
                 }
             }
             RuleEvent::Note(text) => drop(outbox.report(ReportBody::Note { text })),
-            // If nobody listens the agent has ended.
+            // If it cannot be sent, the agent has ended.
             RuleEvent::Ended => drop(events.send(Event::Evaluated)),
         };
         let processes = usize::try_from(self.processes).unwrap_or(1).max(1);

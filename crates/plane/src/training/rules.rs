@@ -41,7 +41,7 @@ impl Evaluations {
         self.0.retain(|_, evaluation| evaluation.verdict == RuleVerdict::IssuesFound);
     }
 
-    /// As of now, of a job of so many instances: what is not final yet is left out.
+    /// As of now, of a job with `instances`: what is not final yet is left out.
     pub(crate) fn view(&self, instances: u32, ended: bool) -> Vec<RuleEvaluation> {
         let is_final = |evaluation: &Evaluation| {
             ended || evaluation.verdict == RuleVerdict::IssuesFound || evaluation.hosts.len() >= instances as usize

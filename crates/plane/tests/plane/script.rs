@@ -173,9 +173,9 @@ fn command(words: &[&str]) -> Command {
     }
 }
 
-/// `downloading`, `training`, `uploaded`, `rule NAME VERDICT [stops] DETAILS`, `lost REASON`, or `exit N | signal N | oom`, then
-/// `used=GIB` where all instances together ran out of memory, `at=MS`, `file=TEXT`, `stderr=TEXT`
-/// (with `_` for blanks) and `NAME:VALUE@MS` for metrics.
+/// `downloading`, `training`, `uploaded`, `rule NAME VERDICT [stops] DETAILS`, `lost REASON`, or
+/// `exit N | signal N | oom`, then `used=GIB` where all instances together ran out of memory,
+/// `at=MS`, `file=TEXT`, `stderr=TEXT` (with `_` for blanks) and `NAME:VALUE@MS` for metrics.
 fn report(words: &[&str]) -> InstanceReport {
     match words {
         ["downloading"] => InstanceReport::Downloading,

@@ -11,7 +11,7 @@ use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
 use crate::step::Step;
 
-/// Classes that are told apart.
+/// Classes that are distinguished.
 const MAX_CLASSES: u64 = 1000;
 
 const SHARE: Kind = Kind::Number(0.0, 1.0);

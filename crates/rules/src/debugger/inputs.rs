@@ -9,7 +9,7 @@ use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 use crate::selection::Selection;
 use crate::step::Step;
 
-/// Channels of images that are told apart.
+/// Channels of images that are distinguished.
 const MAX_CHANNELS: usize = 1024;
 /// Tensors of images that are judged.
 const MAX_TENSORS: usize = 1024;

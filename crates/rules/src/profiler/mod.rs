@@ -36,7 +36,7 @@ static PROFILER_REPORT: Declaration = Declaration {
     make: Make::Report,
 };
 
-/// GPUs and hosts that are told apart.
+/// GPUs and hosts that are distinguished.
 const MAX_DEVICES: usize = 4096;
 
 /// The rule and the parameter of a name of the report's parameters, as `CPUBottleneck_threshold`.

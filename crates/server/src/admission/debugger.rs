@@ -66,7 +66,7 @@ pub(crate) fn notes(debugger: &Debugger) -> Vec<String> {
             match action {
                 RuleAction::StopTraining => {}
                 RuleAction::Email(to) | RuleAction::Sms(to) => notes.push(format!(
-                    "the rule '{name}' notifies nobody: this server sends no message to {to}; what the rule finds is in \
+                    "the rule '{name}' sends no message to {to}: this server has no notifications; what the rule finds is in \
                      DescribeTrainingJob"
                 )),
             }

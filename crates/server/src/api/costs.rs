@@ -84,7 +84,7 @@ impl Job {
         Some(Self { view, resources: stored_description(&row.spec).ok()?.resources })
     }
 
-    /// The job's groups, with what it adds to each; `of_types` is its cost on some of its instances.
+    /// The job's groups, with what it adds to each; `of_types`: its cost on some instances.
     fn groups(
         &self,
         row: &ResourceRow,

@@ -1,4 +1,4 @@
-//! What Describe says of the rules of a training job.
+//! The rules of a training job in its description.
 
 use shoal_plane::JobView;
 use shoal_wire::{RuleConfiguration, RuleStatus, arn};
@@ -51,7 +51,7 @@ mod tests {
         let name = arn.strip_prefix("arn:aws:sagemaker:us-east-1:123456789012:processing-job/").expect("its kind");
         assert!(name.starts_with("a-training-job-with-a-long-loss--not-decreasing-"), "{name}");
         assert!(name.len() <= 63 && name != evaluation_arn(OWNER, "Loss"), "{name}");
-        let odd = evaluation_arn(OWNER, "(((");
-        assert!(odd.rsplit('/').next().is_some_and(|name| name.len() == 35), "{odd}");
+        let bare = evaluation_arn(OWNER, "(((");
+        assert!(bare.rsplit('/').next().is_some_and(|name| name.len() == 35), "{bare}");
     }
 }

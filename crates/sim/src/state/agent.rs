@@ -120,7 +120,10 @@ impl Agent {
 
     /// Whether the evaluation of a rule is among what is durable now.
     pub(crate) fn acknowledged(&mut self, seq: u64) -> bool {
-        let is_evaluation = |frame: &Frame<ToServer>| matches!(frame, Frame::Message(ToServer::Report(report)) if matches!(report.body, ReportBody::RuleEvaluated { .. }));
+        let is_evaluation = |frame: &Frame<ToServer>| match frame {
+            Frame::Message(ToServer::Report(report)) => matches!(report.body, ReportBody::RuleEvaluated { .. }),
+            _ => false,
+        };
         let has_evaluation = self.spool.iter().any(|(number, frame)| *number <= seq && is_evaluation(frame));
         self.spool.retain(|(number, _)| *number > seq);
         self.next = self.next.max(seq + 1);

@@ -7,7 +7,7 @@ from smdebug.core.singleton import get_hook
 
 
 def attach(sklearn) -> None:
-    """Says at the end of the program that nothing was saved."""
+    """Warns at the end of the program that nothing was saved."""
 
     def warn() -> None:
         if get_hook() is None:

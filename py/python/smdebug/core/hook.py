@@ -103,7 +103,7 @@ class BaseHook:
             self.include_collections.add(CollectionKeys.ALL)
         #: From the first step on: the collections that are saved, and those of each name.
         self._saved, self._of_name = None, {}
-        self._due, self._told_unmatched = frozenset(), False
+        self._due, self._warned_unmatched = frozenset(), False
         #: How many steps of this mode come before one that is saved.
         self._idle = 0
         self.step, self.mode, self.mode_steps = -1, ModeKeys.GLOBAL, {ModeKeys.GLOBAL: -1}
@@ -230,7 +230,7 @@ class BaseHook:
         self._release()
 
     def give_up(self, error: BaseException) -> None:
-        """Says once what went wrong, and does nothing any more."""
+        """Warns once of what went wrong, and switches the hook off."""
         self.failed, self._idle = True, 0
         self.logger.warning(f"Debugger's hook is off from step {self.step} on, the training continues: {place(error)}")
         self._detach()
@@ -343,9 +343,9 @@ class BaseHook:
             one.reduction_config = self.reduction_config
 
     def _tell_unmatched(self) -> None:
-        if self._told_unmatched or self._saved is None:
+        if self._warned_unmatched or self._saved is None:
             return
-        self._told_unmatched = True
+        self._warned_unmatched = True
         names = {*self._names(), *self._of_name}
         for line in unmatched(self._saved, self.COLLECTIONS, names):
             self.logger.warning(line)
@@ -381,7 +381,7 @@ class BaseHook:
                 pass
 
     def _export(self) -> None:
-        """Says in the worker's file what is saved, as long as more is found."""
+        """Writes to the worker's file what is saved, as long as more is found."""
         count = sum(len(one.tensor_names) for one in self._saved)
         if self._exported != count:
             self.collection_manager.export(self.out_dir, self.worker)

@@ -31,7 +31,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
 
     def __init__(self, *args, **kwargs):
         keras.callbacks.Callback.__init__(self)
-        self._gradients, self._has_told = None, False
+        self._gradients, self._has_warned = None, False
         BaseHook.__init__(self, *args, **kwargs)
 
     def wrap_optimizer(self, optimizer):
@@ -119,8 +119,8 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
         if not self._due:
             return
         if not hasattr(target, "numpy"):
-            if not self._has_told:
-                self._has_told = True
+            if not self._has_warned:
+                self._has_warned = True
                 self.logger.warning("Gradients and losses of tapes within tf.function are not saved")
             return
         self._save_log("loss", target)
@@ -176,8 +176,8 @@ class KerasHook(BaseHook, keras.callbacks.Callback):
 
     def _tell_what_is_within(self) -> None:
         asked = sorted(one.name for one in self._saved if one.name in _WITHIN)
-        if asked and CollectionKeys.ALL not in self.include_collections and not self._has_told:
-            self._has_told = True
+        if asked and CollectionKeys.ALL not in self.include_collections and not self._has_warned:
+            self._has_warned = True
             self.logger.warning(
                 f"{', '.join(asked)}: inputs and outputs of layers are within Keras's compiled step and not saved. "
                 "Save them by hook.save_tensor in a step of your own"

@@ -42,7 +42,7 @@ class Hook(BaseHook, _Callback):
         self.hyperparameters = hyperparameters
         self.train_data = _data("train_data", train_data)
         self.validation_data = _data("validation_data", validation_data)
-        self._told, self._shap = set(), None
+        self._warned, self._shap = set(), None
         #: Of trainings before this one in the process: their rounds stand before its own.
         self._rounds_before, self._rounds = 0, 0
         super().__init__(*args, save_config=save_config, **kwargs)
@@ -109,8 +109,8 @@ class Hook(BaseHook, _Callback):
         self._end_step()
 
     def _lacks(self, what: str, argument: str) -> None:
-        if argument not in self._told:
-            self._told.add(argument)
+        if argument not in self._warned:
+            self._warned.add(argument)
             self.logger.warning(f"To log {what}, '{argument}' parameter must be provided.")
 
     def _save_hyperparameters(self) -> None:
@@ -147,8 +147,8 @@ class Hook(BaseHook, _Callback):
                 self._save(f"feature_importance/{kind}/{feature}", score / total if total else 0.0)
 
     def _lacks_trees(self, error) -> None:
-        if "trees" not in self._told:
-            self._told.add("trees")
+        if "trees" not in self._warned:
+            self._warned.add("trees")
             self.logger.warning(f"feature_importance is not saved in full: {error}")
 
     def _save_trees(self, model, epoch) -> None:

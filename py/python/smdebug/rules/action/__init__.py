@@ -25,6 +25,6 @@ class Actions:
                 raise ValueError(f"an action of {rule_name} is {one}: its name can be {', '.join(_KNOWN)}")
 
     def invoke(self) -> None:
-        """Tells which actions follow."""
+        """The actions that follow."""
         for one in self.actions:
             get_logger().info(f"The rule {self.rule_name} asks for the action {one['name']}: the platform performs it")
