@@ -66,7 +66,7 @@ fn charts(hosts: Vec<HostSystemMetrics>) -> Charts {
     for HostSystemMetrics { host, columns } in hosts {
         for (column, points) in columns {
             let Some(place) = METRICS.iter().position(|(name, ..)| *name == column.metric) else { continue };
-            let points = thin(points);
+            let points = thin(&points);
             lines.entry(place).or_default().push(Line {
                 name: line_name(host, &column),
                 at: points.iter().map(|point| point.at_ms).collect(),
@@ -90,7 +90,7 @@ fn line_name(host: u32, column: &SystemColumn) -> String {
 }
 
 /// At most [`MAX_POINTS`]: consecutive ones are joined.
-fn thin(points: Vec<SystemPoint>) -> Vec<SystemPoint> {
+fn thin(points: &[SystemPoint]) -> Vec<SystemPoint> {
     let together = points.len().div_ceil(MAX_POINTS).max(1);
     points.chunks(together).filter_map(|chunk| chunk.iter().copied().reduce(SystemPoint::joined)).collect()
 }
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn long_lines_are_thinned_to_their_means() {
-        assert_eq!(thin(points(600)).len(), 600);
-        let long = thin(points(1201));
+        assert_eq!(thin(&points(600)).len(), 600);
+        let long = thin(&points(1201));
         assert_eq!((long.len(), long[0].mean, long[0].count, long[0].at_ms), (401, 1.0, 3, 0));
-        assert!(thin(Vec::new()).is_empty());
+        assert!(thin(&[]).is_empty());
     }
 }

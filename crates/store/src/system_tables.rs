@@ -285,7 +285,7 @@ mod tests {
         let mut minute = Minute::Samples(Vec::new());
         minute.append(table(&[cpu.clone(), gpu.clone()], 1_700_000_000_000, 3));
         minute.append(table(&[cpu.clone(), gpu.clone()], 1_700_000_000_003, 2));
-        minute.append(table(&[cpu.clone()], 1_700_000_000_005, 1));
+        minute.append(table(std::slice::from_ref(&cpu), 1_700_000_000_005, 1));
         let Minute::Samples(tables) = &minute else { panic!("{minute:?}") };
         assert_eq!(tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [5, 1]);
         let bytes = minute.encode();
@@ -295,7 +295,7 @@ mod tests {
             assert_ne!(Minute::decode(&bytes[..cut]), Some(minute.clone()), "{cut}");
         }
         let short = minute.shortened();
-        assert_eq!(Minute::decode(&short.encode()), Some(short.clone()));
+        assert_eq!(Minute::decode(&short.encode()), Some(short));
         assert_eq!(Minute::decode(&[9]), None);
         assert_eq!(decode_columns(&encode_columns([cpu.clone(), gpu.clone()].iter())), Some(vec![cpu, gpu]));
     }

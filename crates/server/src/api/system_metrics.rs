@@ -23,6 +23,9 @@ const OF_AWS: [&str; 5] = [CPU, MEMORY, DISK, GPU, GPU_MEMORY];
 /// Most instances that are looked at for a page.
 const MAX_HOSTS: usize = 500;
 
+/// Where the next page begins, if there is one: after this job and host, or where this one began.
+type NextPage = Option<Option<(String, u32)>>;
+
 /// What a request names.
 #[derive(Debug, PartialEq, Eq)]
 struct Named<'a> {
@@ -114,14 +117,13 @@ fn sum(series: impl Iterator<Item = Vec<SystemPoint>>) -> Vec<SystemPoint> {
 
 /// Metrics of instances that a request lists, of at least one instance; and, if there are more,
 /// after which job and host they come (`Some(None)`: where this page began).
-#[expect(clippy::type_complexity, reason = "a place of this list, where there is a next page")]
 pub(super) fn list(
     telemetry: &Telemetry,
     request: &ListMetrics,
     active_since_ms: Option<u64>,
     after: Option<(String, u32)>,
     room: usize,
-) -> Result<(Vec<Metric>, Option<Option<(String, u32)>>), Error> {
+) -> Result<(Vec<Metric>, NextPage), Error> {
     let mut job = None;
     for (name, value) in &request.dimensions {
         match (name.as_str(), value) {
