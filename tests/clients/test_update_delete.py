@@ -27,14 +27,15 @@ def test_updates_are_echoed(jobs, running):
     assert update(ProfilerConfig=profiler)["TrainingJobArn"] == jobs.describe(running)["TrainingJobArn"]
     update(ProfilerConfig={"ProfilingIntervalInMilliseconds": 1000}, ProfilerRuleConfigurations=[RULE])
     other = {**RULE, "RuleConfigurationName": "two"}
+    changed = {**RULE, "RuleParameters": {"rule_to_invoke": "CPUBottleneck"}}
     update(
-        ProfilerRuleConfigurations=[{**RULE, "RuleParameters": {}}, other],
+        ProfilerRuleConfigurations=[changed, other],
         ResourceConfig={"KeepAlivePeriodInSeconds": 60},
     )
     update(RemoteDebugConfig={"EnableRemoteDebug": True})
     now = jobs.describe(running)
     assert now["ProfilerConfig"] == {**profiler, "ProfilingIntervalInMilliseconds": 1000}
-    assert now["ProfilerRuleConfigurations"] == [{**RULE, "RuleParameters": {}}, other]
+    assert now["ProfilerRuleConfigurations"] == [changed, other]
     assert now["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 60 and now["ResourceConfig"]["InstanceCount"] == 1
     assert now["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
 

@@ -84,8 +84,7 @@ pub enum Fact {
         /// Last value of every metric of this host.
         final_metrics: Vec<MetricValue>,
     },
-    /// A checkpoint file is durable in the object store: its receipt, whose time is the event's.
-    /// Changes nothing here.
+    /// The receipt of a checkpoint file, durable at the event's time; changes nothing here.
     CheckpointSaved {
         /// Which attempt.
         attempt: AttemptId,
@@ -100,11 +99,15 @@ pub enum Fact {
     },
     /// The evaluation of a rule is over on an instance.
     RuleEvaluated {
+        /// Which attempt.
         attempt: AttemptId,
+        /// From 1.
         host: Host,
         /// `RuleConfigurationName`.
         rule: String,
+        /// What it found.
         verdict: RuleVerdict,
+        /// For people.
         details: String,
     },
     /// An instance's artifacts are with the server.
@@ -135,8 +138,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: AttemptId,
     },
-    /// The job has its final status. Its row is final but for metrics of hosts that are still being
-    /// stopped.
+    /// The job has its final status; metrics of hosts that are being stopped may follow.
     JobEnded {
         /// `Completed`, `Failed` or `Stopped`.
         status: JobStatus,
@@ -178,8 +180,7 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// These instances are taken away, and the others continue: their programs receive SIGTERM
-    /// after a notice.
+    /// These instances are taken away, the others continue: SIGTERM follows after a notice.
     InstancesInterrupted {
         /// Attempt id.
         attempt: AttemptId,
@@ -188,8 +189,7 @@ pub enum Fact {
         /// Status message.
         message: String,
     },
-    /// These instances were lost or have left, and the others continue: what is left of them is to
-    /// be removed.
+    /// These instances were lost or have left, the others continue: their rest is to be removed.
     InstancesVacated {
         /// Attempt id.
         attempt: AttemptId,

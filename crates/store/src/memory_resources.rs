@@ -106,7 +106,6 @@ impl Resources {
 }
 
 /// Whether a row matches the conditions that are on it alone.
-
 fn matches(filter: &ResourceFilter, row: &ResourceRow) -> bool {
     let passes = |(test, key): (&Option<KeyTest>, &Option<Key>)| match (test, key) {
         (None, _) => true,

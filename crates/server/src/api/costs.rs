@@ -71,6 +71,9 @@ impl Sum {
     }
 }
 
+/// The cost of a job on these types of instances.
+type CostOf<'a> = dyn Fn(&[(&str, u32)]) -> Option<Cost> + 'a;
+
 /// A training job as far as its cost depends on it.
 struct Job {
     view: JobView,
@@ -85,13 +88,7 @@ impl Job {
     }
 
     /// The job's groups, with what it adds to each; `of_types`: its cost on some instances.
-    fn groups(
-        &self,
-        row: &ResourceRow,
-        cost: Cost,
-        request: &ListCosts,
-        of_types: &dyn Fn(&[(&str, u32)]) -> Option<Cost>,
-    ) -> Vec<(String, Cost)> {
+    fn groups(&self, row: &ResourceRow, cost: Cost, request: &ListCosts, of_types: &CostOf<'_>) -> Vec<(String, Cost)> {
         if request.group_by == CostGroup::InstanceType {
             let types = self.resources.types();
             return types.iter().filter_map(|one| Some((one.0.to_owned(), of_types(&[*one])?))).collect();

@@ -329,7 +329,8 @@ mod tests {
     }
 
     fn object(value: Value) -> Members {
-        value.as_object().unwrap().clone()
+        let Value::Object(members) = value else { panic!("{value} is no object") };
+        members
     }
 
     #[test]
