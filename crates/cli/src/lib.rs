@@ -32,6 +32,7 @@ mod mpi;
 pub mod output;
 mod patient;
 mod ranks;
+mod runs;
 pub mod serve;
 pub mod settings;
 pub mod setup;
@@ -124,6 +125,9 @@ enum Command {
     Console(console::ConsoleArgs),
     /// Watch the training jobs that run and wait, as top(1) watches processes.
     Top(top::TopArgs),
+    /// List and compare runs: trial components of experiments.
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
     /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
     Cost(cost::CostArgs),
     /// Start TensorBoard over the event files of a training job, while they come.
@@ -209,6 +213,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Advise(args) => advise::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Runs(command) => runs::run(&command),
         Command::Cost(args) => cost::run(&args),
         Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
