@@ -3,6 +3,8 @@ operation, pages, Search, jobs with an ExperimentConfig, and what a kill leaves.
 """
 
 import datetime
+import importlib.util
+import pathlib
 import signal
 import time
 
@@ -11,6 +13,11 @@ from botocore.exceptions import ClientError
 from house import eventually
 from jobs import Jobs
 
+_SPEC = importlib.util.spec_from_file_location(
+    "runs", pathlib.Path(__file__).parents[2] / "py/python/shoal/runs.py"
+)
+RUNS = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(RUNS)
 ABSENT = "arn:aws:sagemaker:us-east-1:123456789012:artifact/absent"
 
 
@@ -135,6 +142,19 @@ def test_updates_and_searches_follow_at_once(jobs, house, group):
     assert (loss["Count"], loss["Avg"], loss["StdDev"]) == (10, 5.5, pytest.approx(2.8722813))
     described = sagemaker.describe_trial_component(TrialComponentName=one["TrialComponentArn"])
     assert described["Metrics"] == one["Metrics"] and described["OutputArtifacts"] == one["OutputArtifacts"]
+
+
+def test_runs_are_tables(jobs, house, group):
+    listed = house.shoal("runs", "list", "--experiment", group).stdout
+    assert "clients-2" in listed and "loss=11" in listed, listed
+    assert "There are no runs" in house.shoal("runs", "list", "--experiment", "other").stdout
+    compared = house.shoal("runs", "compare", "clients-0", "clients-2").stdout
+    assert "lr" in compared and "0.2" in compared and "kind" not in compared, compared
+    missing = house.shoal("runs", "compare", "clients-0", "absent", check=False)
+    assert missing.returncode != 0 and "absent" in missing.stderr, missing.stderr
+    frame = RUNS.frame(group, jobs.sagemaker)
+    assert len(frame) == 3 and frame.set_index("name").loc["clients-2"]["loss.max"] == 11
+    assert list(RUNS.compare("clients-0", "clients-2", client=jobs.sagemaker).loc["lr"]) == [0.0, 0.2]
 
 
 def test_lineage_of_a_model(jobs, group):
