@@ -26,14 +26,14 @@ pub(crate) fn built_in(rules: &[Rule]) -> (Vec<Rule>, Vec<ReportBody>) {
     (rules.into_iter().cloned().collect(), own.into_iter().map(refused).collect())
 }
 
-/// How an evaluation has ended. `unjudged` is what is said where it could not take place.
+/// How an evaluation has ended. `unjudged` is the verdict where it could not take place.
 pub(crate) fn concluded(
     rule: &Rule,
     conclusion: &Conclusion,
     unjudged: RuleVerdict,
     stops_training: bool,
 ) -> Vec<ReportBody> {
-    let (verdict, is_told) = match conclusion.status {
+    let (verdict, is_noted) = match conclusion.status {
         Status::IssuesFound => (RuleVerdict::IssuesFound, true),
         // Some have a summary all the same, which DescribeTrainingJob has no place for.
         Status::NoIssuesFound => (RuleVerdict::NoIssuesFound, !conclusion.details.is_empty()),
@@ -41,7 +41,7 @@ pub(crate) fn concluded(
     };
     let note = || ReportBody::Note { text: format!("rule {}: {}", rule.name, conclusion.details) };
     let reports = [evaluated(rule, verdict, &conclusion.details, stops_training)];
-    reports.into_iter().chain(is_told.then(note)).collect()
+    reports.into_iter().chain(is_noted.then(note)).collect()
 }
 
 /// The report of a verdict.

@@ -60,7 +60,7 @@ impl Agent<'_> {
             let host = assignment.hosts.get(assignment.host.saturating_sub(1) as usize).map_or("", String::as_str);
             let (rules, reports) = ProfilerRules::new(host, &assignment.profiler_rules);
             for report in reports {
-                // If it cannot be sent, the program is about to be stopped.
+                // An outbox that is closed has ended the attempt.
                 let _ = self.outbox.report(report);
             }
             self.profiler_rules = Some(Arc::new(Mutex::new(rules)));

@@ -86,7 +86,7 @@ impl UpdateTrainingJob {
         self.keep_alive_s.filter(|_| !has_others)
     }
 
-    /// Makes the changes, and gives the profiler's rules that are new or other than before. Only what
+    /// Makes the changes, and gives the profiler's rules that are added or replaced. Only what
     /// changes is checked: the request passed its checks when it was received.
     ///
     /// # Errors
