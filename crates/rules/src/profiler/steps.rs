@@ -182,7 +182,7 @@ impl SystemRule for Initialization {
     }
 
     fn end(&mut self) -> Result<String, String> {
-        // Only who knows when steps come says how time passes.
+        // Time is passed only where there is a source of step times.
         if self.has_step || self.start_ms.is_some() { Ok(String::new()) } else { Err(NO_STEPS.to_owned()) }
     }
 }
