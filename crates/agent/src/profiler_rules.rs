@@ -90,8 +90,13 @@ mod tests {
     }
 
     fn notes(reports: &[ReportBody]) -> Vec<&str> {
-        let note = |report| if let &ReportBody::Note { ref text } = report { Some(&**text) } else { None };
-        reports.iter().filter_map(note).collect()
+        let mut notes = Vec::new();
+        for report in reports {
+            if let ReportBody::Note { text } = report {
+                notes.push(text.as_str());
+            }
+        }
+        notes
     }
 
     #[test]
