@@ -111,6 +111,53 @@ def test_readers_find_a_complete_run(house, jobs, tmp_path):
     assert "event files of" in copied and any(tmp_path.rglob("*tfevents*")), copied
 
 
+#: Far more processes load data than there are cores; it would go on for minutes.
+LOADING = """
+import time
+import torch
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, at):
+        time.sleep(0.05)
+        return at
+
+for batch in torch.utils.data.DataLoader(Slow(), batch_size=4, num_workers=9):
+    pass
+"""
+
+
+def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
+    stop = '[{\\"training_job_prefix\\": \\"script-mode\\", \\"name\\": \\"stoptraining\\"}]'
+    name = create(
+        jobs,
+        {"train.py": LOADING},
+        image=PYTORCH,
+        ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 200},
+        ProfilerRuleConfigurations=[
+            rule("loaders", "Dataloader", action_json=stop),
+            rule("usage", "OverallSystemUsage"),
+            rule("bottleneck", "CPUBottleneck", patience="5"),
+            rule("steps", "StepOutlier"),
+        ],
+    )
+    found = lambda it: {it["RuleConfigurationName"]: it for it in it["ProfilerRuleEvaluationStatuses"]}
+    assert {it["RuleEvaluationStatus"] for it in found(jobs.describe(name)).values()} == {"InProgress"}
+    description = jobs.wait(name)
+    lines = jobs.logs(name)["algo-1"]
+    assert description["TrainingJobStatus"] == "Stopped", lines
+    rules = {name: (it["RuleEvaluationStatus"], it.get("StatusDetails", "")) for name, it in found(description).items()}
+    status, details = rules["loaders"]
+    assert status == "IssuesFound" and "9 processes load data on algo-1 with" in details, rules
+    assert rules["usage"] == ("NoIssuesFound", ""), rules
+    assert any("rule usage: algo-1 CPU: p50" in line for line in lines), lines
+    for unjudged, why in [("bottleneck", "no instance of the training job has a GPU."), ("steps", "no step times came")]:
+        status, details = rules[unjudged]
+        assert status == "Error" and why in details, rules
+
+
 def test_mistakes_in_rules_are_refused_at_creation(jobs):
     for given, hint in [
         (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),

@@ -27,7 +27,7 @@ def test_updates_are_echoed(jobs, running):
     assert update(ProfilerConfig=profiler)["TrainingJobArn"] == jobs.describe(running)["TrainingJobArn"]
     update(ProfilerConfig={"ProfilingIntervalInMilliseconds": 1000}, ProfilerRuleConfigurations=[RULE])
     other = {**RULE, "RuleConfigurationName": "two"}
-    changed = {**RULE, "RuleParameters": {"rule_to_invoke": "CPUBottleneck"}}
+    changed = {**RULE, "RuleParameters": {"rule_to_invoke": "CPUBottleneck", "cpu_threshold": "80"}}
     update(
         ProfilerRuleConfigurations=[changed, other],
         ResourceConfig={"KeepAlivePeriodInSeconds": 60},
@@ -48,6 +48,8 @@ def test_updates_are_echoed(jobs, running):
         ({"ProfilerConfig": {"S3OutputPath": "https://elsewhere/x"}}, "profilerConfig.s3OutputPath"),
         ({"ProfilerConfig": {"ProfilingIntervalInMilliseconds": 123}}, "profilingIntervalInMilliseconds"),
         ({"ProfilerRuleConfigurations": [RULE, RULE]}, "profilerRuleConfigurations"),
+        ({"ProfilerRuleConfigurations": [{**RULE, "RuleParameters": {}}]}, "rule_to_invoke"),
+        ({"ProfilerRuleConfigurations": [{**RULE, "RuleParameters": {"rule_to_invoke": "AllZero"}}]}, "saved tensors"),
     ],
 )
 def test_updates_that_are_refused(jobs, running, changes, named):

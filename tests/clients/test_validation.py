@@ -158,6 +158,7 @@ REFUSED = [
         {"ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 250}},
         "profilingIntervalInMilliseconds",
     ),
+    ({"ProfilerConfig": {"DisableProfiler": True}, "ProfilerRuleConfigurations": [RULE]}, "profilerRuleConfigurations"),
     ({"ProfilerRuleConfigurations": [RULE, RULE]}, "profilerRuleConfigurations.2.member"),
     ({"TensorBoardOutputConfig": {"S3OutputPath": "here"}}, "tensorBoardOutputConfig.s3OutputPath"),
     ({"ExperimentConfig": {"ExperimentName": "under_score"}}, "experimentConfig.experimentName"),
@@ -195,7 +196,7 @@ ACCEPTED = {
     },
     "profiler": {
         "ProfilerConfig": {"S3OutputPath": S3, "ProfilingIntervalInMilliseconds": 500},
-        "ProfilerRuleConfigurations": [RULE],
+        "ProfilerRuleConfigurations": [{**RULE, "RuleParameters": {"rule_to_invoke": "ProfilerReport"}}],
     },
     "no profiler": {"ProfilerConfig": {"DisableProfiler": True}},
     "network": {

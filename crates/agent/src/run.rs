@@ -11,9 +11,9 @@ mod supervising;
 mod surroundings;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use shoal_contract::{Expressions, FAILURE, Resource, SUCCESS};
@@ -33,6 +33,7 @@ use crate::outbox::{Closed, Outbox};
 use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
+use crate::profiler_rules::ProfilerRules;
 use crate::relay::Relay;
 use crate::rules::Rules;
 use crate::support::support;
@@ -120,6 +121,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         expressions,
         mirrors: Vec::new(),
         rules: None,
+        profiler_rules: None,
         python: None,
         image: None,
         frozen: false,
@@ -164,6 +166,8 @@ struct Agent<'a> {
     mirrors: Vec<Mirror>,
     /// At work over the tensors that the program saves.
     rules: Option<Rules>,
+    /// At work over the samples of the instance.
+    profiler_rules: Option<Arc<Mutex<ProfilerRules>>>,
     /// Held while the program may run.
     python: Option<Prepared>,
     /// Likewise.

@@ -8,18 +8,19 @@ mod sources;
 mod texts;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal_link::{Limits, ReportBody, SampleColumn, SampleRow, SampleTable, Sampling};
 
-use self::reading::{Reading, Scale, sample};
+use self::reading::{Reading, Scale, judged, sample};
 use self::sources::Sources;
 use crate::clock::now_ms;
 use crate::outbox::Outbox;
+use crate::profiler_rules::ProfilerRules;
 
 /// Samples are reported together for this long.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ pub(crate) struct Sampled {
     pub(crate) limits: Limits,
     /// Bytes that are known to be on its volume.
     pub(crate) volume_bytes: Arc<AtomicU64>,
+    /// They judge the samples.
+    pub(crate) rules: Option<Arc<Mutex<ProfilerRules>>>,
 }
 
 impl Sampler {
@@ -84,7 +87,13 @@ fn run(sampled: &Sampled, mut sampling: Sampling, orders: &Receiver<Sampling>, o
         };
         last = Instant::now();
         if !is_over {
-            series.add(sources.read(sampling.profile_ms.is_some()), now_ms(), sampling.profile_ms);
+            let judged = series.add(sources.read(sampling.profile_ms.is_some()), now_ms(), sampling.profile_ms);
+            if let (Some(rules), Some(reading)) = (&sampled.rules, judged) {
+                let reports = rules.lock().unwrap_or_else(PoisonError::into_inner).observe(reading);
+                if reports.into_iter().any(|report| outbox.report(report).is_err()) {
+                    return;
+                }
+            }
         }
         if is_over || series.is_due() {
             let tables = series.take();
@@ -121,14 +130,15 @@ impl Series {
         Self { scale, last: first, tables: Vec::new(), since: None, profiled: None }
     }
 
-    /// Adds the sample that this reading makes with the one before.
-    fn add(&mut self, reading: Reading, at_ms: u64, profile_ms: Option<u32>) {
+    /// Adds the sample that this reading makes with the one before. Gives what the profiler's rules
+    /// judge: of its own samples, or of all where there are none of it.
+    fn add(&mut self, reading: Reading, at_ms: u64, profile_ms: Option<u32>) -> Option<shoal_rules::Reading> {
         let mut sample = sample(&self.last, &reading, &self.scale);
         sample.truncate(MAX_COLUMNS);
         let at = reading.at;
-        self.last = reading;
+        let before = std::mem::replace(&mut self.last, reading);
         if sample.is_empty() {
-            return;
+            return None;
         }
         // A timer may be some milliseconds early by the other clock.
         let is_due = |profile_ms: u32, last: Duration| at >= last + Duration::from_millis(profile_ms.into()) * 9 / 10;
@@ -136,6 +146,8 @@ impl Series {
         if is_profiled {
             self.profiled = Some(at);
         }
+        let is_judged = is_profiled || profile_ms.is_none();
+        let judged = if is_judged { judged(&sample, &before, &self.last, at_ms) } else { None };
         let (columns, values): (Vec<SampleColumn>, Vec<f64>) = sample.into_iter().unzip();
         let row = SampleRow { at_ms, is_profiled, values };
         match self.tables.last_mut().filter(|table| table.columns == columns) {
@@ -143,6 +155,7 @@ impl Series {
             None => self.tables.push(SampleTable { columns, rows: vec![row] }),
         }
         self.since.get_or_insert(at);
+        judged
     }
 
     /// Whether it is time for a report.
@@ -205,12 +218,17 @@ mod tests {
     fn the_profiler_has_an_interval_of_its_own() {
         let mut series = Series::new(SCALE, reading(0, 0, false));
         let mut profiled = |from: u64, profile_ms| {
+            let mut judged = Vec::new();
             for n in 1..=10 {
                 // The timer is not exact.
-                series.add(reading(from + n * 1000 - n % 3, 0, false), n, profile_ms);
+                let found = series.add(reading(from + n * 1000 - n % 3, 0, false), n, profile_ms);
+                judged.extend(found.map(|reading| reading.at_ms));
             }
             let rows: Vec<_> = series.take().into_iter().flat_map(|table| table.rows).collect();
-            rows.iter().filter(|row| row.is_profiled).map(|row| row.at_ms).collect::<Vec<_>>()
+            let profiled = rows.iter().filter(|row| row.is_profiled).map(|row| row.at_ms).collect::<Vec<_>>();
+            let expected = if profile_ms.is_some() { profiled.clone() } else { Vec::from_iter(1..=10) };
+            assert_eq!(judged, expected, "rules judge the profiler's samples, or all without it");
+            profiled
         };
         assert_eq!(profiled(0, Some(5000)), [1, 6]);
         assert_eq!(profiled(10_000, Some(1000)), Vec::from_iter(1..=10));
@@ -223,13 +241,25 @@ mod tests {
         let outbox = Arc::new(Outbox::create(&temp.path().join("spool"), 1 << 20).unwrap());
         let mut busy = Command::new("/bin/sh").args(["-c", "while :; do :; done"]).env("RANK", "2").spawn().unwrap();
         let limits = serde_json::json!({"memory_bytes": 1 << 30, "cpus": 1, "cpu_weight": 1, "pids": 9, "gpus": []});
-        let sampled =
-            Sampled { first: busy.id(), limits: serde_json::from_value(limits).unwrap(), volume_bytes: Arc::default() };
+        let usage = serde_json::json!({"name": "usage", "rule": "OverallSystemUsage"});
+        let (rules, _) = ProfilerRules::new("algo-1", &[serde_json::from_value(usage).unwrap()]);
+        let rules = Arc::new(Mutex::new(rules));
+        let sampled = Sampled {
+            first: busy.id(),
+            limits: serde_json::from_value(limits).unwrap(),
+            volume_bytes: Arc::default(),
+            rules: Some(rules.clone()),
+        };
         let sampling = Sampling { interval_ms: None, profile_ms: None };
         let sampler = Sampler::start(sampled, sampling, outbox.clone()).unwrap();
         sampler.set(Sampling { interval_ms: Some(100), profile_ms: Some(100) });
         thread::sleep(Duration::from_millis(700));
         drop(sampler);
+        let concluded = rules.lock().unwrap().conclude();
+        assert!(
+            matches!(&concluded[..], [_, ReportBody::Note { text }] if text.starts_with("rule usage: algo-1 CPU: p50 ")),
+            "{concluded:?}"
+        );
         busy.kill().unwrap();
         busy.wait().unwrap();
         let (mut buffer, mut decoder) = ([0; 1 << 16], Decoder::default());

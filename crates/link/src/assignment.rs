@@ -67,6 +67,9 @@ pub struct Assignment {
     /// Evaluated over what the hook saves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// Evaluated over the samples of the instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiler_rules: Vec<Rule>,
     /// Where the program writes TensorBoard's event files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor_board: Option<TensorBoard>,

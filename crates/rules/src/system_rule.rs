@@ -13,10 +13,10 @@ pub struct Reading {
     pub at_ms: u64,
     /// `algo-1` and so on.
     pub host: String,
-    /// Utilisation of each core.
+    /// Utilisation of each core that the host counts on.
     pub cpu: Vec<f64>,
-    /// Time that cores waited for disks and networks.
-    pub io_wait: f64,
+    /// Time that processes waited for disks, where it is known.
+    pub io_wait: Option<f64>,
     /// Memory in use.
     pub memory: f64,
     /// Utilisation of each GPU.

@@ -127,7 +127,7 @@ fn no_reading_makes_a_rule_panic() {
                 at_ms,
                 host: random.of(&["algo-1", "algo-2"]).to_owned(),
                 cpu: several(&mut random),
-                io_wait: random.of(&values),
+                io_wait: Some(random.of(&values)).filter(|value| *value != 0.0),
                 memory: random.of(&values),
                 gpu: several(&mut random),
                 gpu_memory: several(&mut random),

@@ -152,6 +152,7 @@ impl Plans {
                 intermediate: mirrored.as_ref().map(ToString::to_string),
                 debug_hook: request.debugger.hook.as_ref().map(|hook| debug_hook(hook, &request.name)),
                 rules: request.debugger.rules.iter().map(rule).collect(),
+                profiler_rules: request.debugger.profiler_rules.iter().map(rule).collect(),
                 tensor_board: request.debugger.tensor_board.as_ref().map(|board| shoal_link::TensorBoard {
                     local_path: board.local_path.clone(),
                     uri: board.place(&request.name).to_string(),

@@ -1,20 +1,19 @@
-//! Rules that are evaluated over the tensors of this instance while the program runs.
+//! Rules that are evaluated while the program runs: over the tensors of this instance, and over its
+//! samples.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use shoal_link::{Assignment, MirrorKind, ReportBody, Rule, RuleVerdict};
-use shoal_rules::Status;
 
 use super::Agent;
 use crate::attempt_error::AttemptError;
 use crate::events::{Event, next_event};
 use crate::mirror::Place;
+use crate::profiler_rules::ProfilerRules;
 use crate::rules::{RuleConfiguration, RuleEvent, Rules};
+use crate::verdicts::{built_in, concluded, parameters};
 
-/// The parameter that names a rule.
-const RULE: &str = "rule_to_invoke";
-/// The parameter of a user's own rule: where its source is.
-const SOURCE: &str = "source_s3_uri";
 /// How long the end of the program waits for the last evaluations.
 const LAST_EVALUATIONS: Duration = Duration::from_secs(10);
 
@@ -22,36 +21,23 @@ impl Agent<'_> {
     /// Begins to evaluate the assignment's rules.
     pub(super) fn evaluate(&mut self, assignment: &Assignment) -> Result<(), AttemptError> {
         let Some(hook) = &assignment.debug_hook else { return Ok(()) };
-        let (own, rules): (Vec<_>, Vec<_>) =
-            assignment.rules.iter().partition(|rule| rule.parameters.contains_key(SOURCE));
-        for rule in own {
-            let details =
-                "rules with a source of their own (source_s3_uri) are not evaluated here; use a built-in rule";
-            self.outbox.report(evaluated(rule, RuleVerdict::Error, details, false))?;
-        }
-        if rules.is_empty() {
+        let (assigned, reports) = built_in(&assignment.rules);
+        reports.into_iter().try_for_each(|report| self.outbox.report(report))?;
+        if assigned.is_empty() {
             return Ok(());
         }
         let place = self.home.mirrored(MirrorKind::Tensors, &hook.local_path);
         let place = Place { marks: self.home.rule_marks(), ..place };
-        let (outbox, events, is_first) = (self.outbox.clone(), self.events.clone(), assignment.host == 1);
-        let assigned: Vec<Rule> = rules.into_iter().cloned().collect();
+        let (outbox, events) = (self.outbox.clone(), self.events.clone());
+        // By default the first worker alone saves tensors.
+        let unjudged = if assignment.host == 1 { RuleVerdict::Error } else { RuleVerdict::Unobserved };
         let configurations = assigned.iter().map(configuration).collect();
         let report = move |event| match event {
             RuleEvent::Concluded { configuration, conclusion, stops_training } => {
                 let Some(rule) = assigned.iter().find(|rule| rule.name == configuration) else { return };
-                let verdict = match conclusion.status {
-                    Status::IssuesFound => RuleVerdict::IssuesFound,
-                    Status::NoIssuesFound => RuleVerdict::NoIssuesFound,
-                    // By default the first worker alone saves tensors.
-                    Status::Error if !is_first => RuleVerdict::Unobserved,
-                    Status::Error => RuleVerdict::Error,
-                };
-                // If it cannot be sent, the program is about to be stopped.
-                let _ = outbox.report(evaluated(rule, verdict, &conclusion.details, stops_training));
-                if verdict == RuleVerdict::IssuesFound {
-                    let text = format!("rule {configuration}: {}", conclusion.details);
-                    let _ = outbox.report(ReportBody::Note { text });
+                for report in concluded(rule, &conclusion, unjudged, stops_training) {
+                    // If it cannot be sent, the program is about to be stopped.
+                    let _ = outbox.report(report);
                 }
             }
             RuleEvent::Note(text) => drop(outbox.report(ReportBody::Note { text })),
@@ -64,8 +50,30 @@ impl Agent<'_> {
         Ok(())
     }
 
+    /// The profiler's rules, for what samples the instance. They go on where a program is started
+    /// again.
+    pub(super) fn judge_samples(&mut self, assignment: &Assignment) -> Option<Arc<Mutex<ProfilerRules>>> {
+        if assignment.profiler_rules.is_empty() {
+            return None;
+        }
+        if self.profiler_rules.is_none() {
+            let host = assignment.hosts.get(assignment.host.saturating_sub(1) as usize).map_or("", String::as_str);
+            let (rules, reports) = ProfilerRules::new(host, &assignment.profiler_rules);
+            for report in reports {
+                // An outbox that is closed has ended the attempt.
+                let _ = self.outbox.report(report);
+            }
+            self.profiler_rules = Some(Arc::new(Mutex::new(rules)));
+        }
+        self.profiler_rules.clone()
+    }
+
     /// The program is over: its rules come to their conclusions, which the job's end follows.
     pub(super) fn conclude_rules(&mut self) {
+        if let Some(rules) = &self.profiler_rules {
+            let reports = rules.lock().unwrap_or_else(PoisonError::into_inner).conclude();
+            reports.into_iter().for_each(|report| drop(self.outbox.report(report)));
+        }
         let Some(rules) = &self.rules else { return };
         rules.finish();
         let until = Instant::now() + LAST_EVALUATIONS;
@@ -82,15 +90,5 @@ impl Agent<'_> {
 }
 
 fn configuration(rule: &Rule) -> RuleConfiguration {
-    let named = (RULE.to_owned(), rule.rule.clone());
-    RuleConfiguration {
-        name: rule.name.clone(),
-        parameters: rule.parameters.clone().into_iter().chain([named]).collect(),
-        other_runs: Vec::new(),
-    }
-}
-
-fn evaluated(rule: &Rule, verdict: RuleVerdict, details: &str, stops_training: bool) -> ReportBody {
-    let stops = rule.stops || stops_training;
-    ReportBody::RuleEvaluated { rule: rule.name.clone(), verdict, details: details.to_owned(), stops }
+    RuleConfiguration { name: rule.name.clone(), parameters: parameters(rule), other_runs: Vec::new() }
 }

@@ -75,7 +75,9 @@ impl Agent<'_> {
     ) -> io::Result<Option<Sampler>> {
         let Some(requested) = assignment.sampling else { return Ok(None) };
         let sampling = self.wishes.sampling.unwrap_or(requested);
-        let sampled = Sampled { first: control.first_process(), limits: assignment.limits.clone(), volume_bytes };
+        let rules = self.judge_samples(assignment);
+        let limits = assignment.limits.clone();
+        let sampled = Sampled { first: control.first_process(), limits, volume_bytes, rules };
         Sampler::start(sampled, sampling, self.outbox.clone()).map(Some)
     }
 

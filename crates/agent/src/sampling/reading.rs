@@ -55,6 +55,8 @@ pub(super) struct Reading {
     pub(super) group_memory: Option<u64>,
     /// What the control group has read and written.
     pub(super) group_io: Option<Transferred>,
+    /// How long some of its processes waited for disks.
+    pub(super) group_io_wait: Option<Duration>,
     /// Of the instance's own network.
     pub(super) network: Option<Transferred>,
     /// All of the instance.
@@ -113,6 +115,41 @@ pub(super) fn sample(before: &Reading, after: &Reading, scale: &Scale) -> Vec<(S
     }
     found.extend(processes.map(|(before, after)| of_ranks(before, after, scale)).unwrap_or_default());
     found
+}
+
+/// What the profiler's rules judge of a sample and of the readings that it is of; `None` where the
+/// sample has no processor time.
+pub(super) fn judged(
+    sample: &[(SampleColumn, f64)],
+    before: &Reading,
+    after: &Reading,
+    at_ms: u64,
+) -> Option<shoal_rules::Reading> {
+    let of_instance = |name: &str| {
+        let column = |column: &SampleColumn| column.metric == name && column.gpu.is_none() && column.rank.is_none();
+        sample.iter().find(|(it, _)| column(it)).map(|(_, value)| *value)
+    };
+    let of_gpus = |name: &str| {
+        let values = sample.iter().filter(|(column, _)| column.gpu.is_some() && column.metric == name);
+        Vec::from_iter(values.map(|(_, value)| *value))
+    };
+    let cores = of_instance(metric::CORES)?.max(1.0);
+    // It may use more cores than it counts on while others leave them to it.
+    let used = (of_instance(metric::CPU)? / cores).min(100.0);
+    let seconds = after.at.saturating_sub(before.at).as_secs_f64();
+    let waited = before.group_io_wait.zip(after.group_io_wait);
+    let io_wait = waited.map(|(before, after)| 100.0 * after.saturating_sub(before).as_secs_f64() / seconds);
+    let loaders = after.processes.all.values().filter(|process| process.stat.is_data_loader).count();
+    Some(shoal_rules::Reading {
+        at_ms,
+        host: String::new(),
+        cpu: vec![used; cores as usize],
+        io_wait: io_wait.filter(|percent| percent.is_finite()).map(|percent| percent.min(100.0)),
+        memory: of_instance(metric::MEMORY).unwrap_or(0.0),
+        gpu: of_gpus(metric::GPU),
+        gpu_memory: of_gpus(metric::GPU_MEMORY),
+        data_loaders: u32::try_from(loaders).ok().filter(|count| *count > 0),
+    })
 }
 
 /// Processor time and resident memory of each rank's processes.
@@ -186,7 +223,7 @@ mod tests {
         Scale { cores: 2, memory_bytes: 1 << 30, volume_bytes: Some(1000), page_bytes: 4096, ticks_per_second: 100 };
 
     fn process(ticks: u64, reaped_ticks: u64, pages: u64, rank: Option<u32>) -> ProcessReading {
-        let stat = Stat { ticks, reaped_ticks, start: 1, resident_pages: pages };
+        let stat = Stat { ticks, reaped_ticks, start: 1, resident_pages: pages, is_data_loader: false };
         ProcessReading { stat, io: None, pages: None, rank }
     }
 
@@ -297,5 +334,37 @@ mod tests {
             gpu.iter().map(|(column, value)| (column.metric.as_str(), *value)).collect::<Vec<_>>(),
             [(metric::GPU, 87.0), (metric::GPU_MEMORY, 12.5)]
         );
+    }
+
+    #[test]
+    fn rules_judge_shares_of_the_cores_that_the_instance_counts_on() {
+        let loader = |stat: Stat| Stat { is_data_loader: true, ..stat };
+        let with = |at_ms, cpu_ms, wait_ms: Option<u64>, loaders: u32| {
+            let of = |pid| {
+                let process = process(0, 0, 1, Some(pid));
+                (pid, if pid <= loaders { ProcessReading { stat: loader(process.stat), ..process } } else { process })
+            };
+            Reading {
+                group_cpu: Some(Duration::from_millis(cpu_ms)),
+                group_memory: Some(1 << 28),
+                group_io_wait: wait_ms.map(Duration::from_millis),
+                gpus: [(3, 10.0), (5, 90.0)]
+                    .map(|(index, utilization)| GpuReading { index, utilization, memory: 7.0 })
+                    .into(),
+                ..reading(at_ms, &[1, 2, 3].map(of))
+            }
+        };
+        let judge =
+            |before: &Reading, after: &Reading| judged(&sample(before, after, &SCALE), before, after, 77).unwrap();
+        let found = judge(&with(0, 0, Some(100), 0), &with(1000, 500, Some(350), 2));
+        assert_eq!((found.at_ms, found.cpu, found.io_wait, found.memory), (77, vec![25.0; 2], Some(25.0), 25.0));
+        assert_eq!((found.gpu, found.gpu_memory), (vec![10.0, 90.0], vec![7.0; 2]));
+        assert_eq!(found.data_loaders, Some(2));
+        // It was given more than its share, and its machine does not say how long it waits.
+        let found = judge(&with(0, 0, None, 0), &with(1000, 3500, None, 0));
+        assert_eq!((found.cpu, found.io_wait, found.data_loaders), (vec![100.0; 2], None, None));
+        let processes = Processes { at: Duration::from_secs(1), ..Processes::default() };
+        let same = |at| Reading { at: Duration::from_secs(at), processes: processes.clone(), ..Reading::default() };
+        assert_eq!(judged(&sample(&same(1), &same(2), &SCALE), &same(1), &same(2), 0), None, "no processor time");
     }
 }

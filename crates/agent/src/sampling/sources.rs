@@ -99,6 +99,7 @@ impl Sources {
                 });
             if group.layout == CgroupLayout::V2 {
                 reading.group_io = file(&group.memory.join("io.stat")).map(|text| texts::group_io(&text));
+                reading.group_io_wait = file(&group.memory.join("io.pressure")).and_then(|text| texts::io_wait(&text));
             }
         }
         if self.has_network {

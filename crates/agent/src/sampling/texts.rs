@@ -13,12 +13,17 @@ pub(super) struct Stat {
     pub(super) start: u64,
     /// Pages that are resident.
     pub(super) resident_pages: u64,
+    /// It is one that PyTorch's `DataLoader` started, which names them so.
+    pub(super) is_data_loader: bool,
 }
+
+/// The name of PyTorch's processes that load data.
+const DATA_LOADER: &str = "pt_data_worker";
 
 impl Stat {
     /// Reads the text. The name of the program, in parentheses, may contain anything.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (_, fields) = text.rsplit_once(") ")?;
+        let (start, fields) = text.rsplit_once(") ")?;
         // The first of them is number 3, the state.
         let fields: Vec<&str> = fields.split_ascii_whitespace().take(22).collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
@@ -27,6 +32,7 @@ impl Stat {
             reaped_ticks: number(16)? + number(17)?,
             start: number(22)?,
             resident_pages: number(24)?,
+            is_data_loader: start.split_once(" (").is_some_and(|(_, name)| name == DATA_LOADER),
         })
     }
 }
@@ -85,6 +91,13 @@ pub(super) fn group_io(text: &str) -> Transferred {
     all
 }
 
+/// How long some processes of a version 2 group waited for disks (`io.pressure`).
+pub(super) fn io_wait(text: &str) -> Option<Duration> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
+}
+
 /// Pages of files in a group's memory that were not used for long, by its `memory.stat`: the kernel
 /// takes them back before anything is short of memory.
 pub(super) fn inactive_file(text: &str) -> u64 {
@@ -115,8 +128,10 @@ mod tests {
     #[test]
     fn a_program_cannot_name_itself_into_other_numbers() {
         let text = "42 (a) R 9 (b)) S 1 42 42 0 -1 4194560 500 70 0 0 311 22 5 6 20 0 4 0 98765 230000000 2500 1 2 3";
-        let expected = Stat { ticks: 333, reaped_ticks: 11, start: 98765, resident_pages: 2500 };
+        let expected = Stat { ticks: 333, reaped_ticks: 11, start: 98765, resident_pages: 2500, is_data_loader: false };
         assert_eq!(Stat::parse(text), Some(expected));
+        let loader = text.replace("a) R 9 (b)", DATA_LOADER);
+        assert_eq!(Stat::parse(&loader), Some(Stat { is_data_loader: true, ..expected }));
         for cut in ["", "42 (a", "42 (a) S 1 2 3", "42 (a) S x x x x x x x x x x x x x x x x x x x x x x"] {
             assert_eq!(Stat::parse(cut), None, "{cut}");
         }
@@ -137,6 +152,8 @@ mod tests {
         assert_eq!(network("").inward, 0);
         assert_eq!(group_cpu("usage_usec 1500000\nuser_usec 9\n"), Some(Duration::from_millis(1500)));
         assert_eq!(group_cpu("user_usec 9\n"), None);
+        let pressure = "some avg10=0.12 avg60=0.83 avg300=1.78 total=2500000\nfull avg10=0.00 avg60=0.00 total=99\n";
+        assert_eq!((io_wait(pressure), io_wait("full total=9\n")), (Some(Duration::from_millis(2500)), None));
         let stat = "8:0 rbytes=100 wbytes=7 rios=1 wios=1 dbytes=0 dios=0\n8:16 rbytes=1 wbytes=1 rios=0\n";
         assert_eq!(group_io(stat), transferred(101, 8));
         assert_eq!(inactive_file("cache 1\ninactive_file 5\ntotal_inactive_file 8\n"), 8);

@@ -108,6 +108,7 @@ impl Stage {
             checkpoint: None,
             debug_hook: None,
             rules: Vec::new(),
+            profiler_rules: Vec::new(),
             tensor_board: None,
             intermediate: None,
             output_compression: OutputCompression::Gzip,

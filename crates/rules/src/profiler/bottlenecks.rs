@@ -42,7 +42,7 @@ pub(crate) static CPU_BOTTLENECK: Declaration = Declaration {
 
 pub(crate) static IO_BOTTLENECK: Declaration = Declaration {
     name: "IOBottleneck",
-    summary: "GPUs idle while cores wait for disks.",
+    summary: "GPUs idle while processes wait for disks.",
     parameters: &[
         THRESHOLD,
         GPU_THRESHOLD,
@@ -50,7 +50,7 @@ pub(crate) static IO_BOTTLENECK: Declaration = Declaration {
             name: "io_threshold",
             kind: PERCENT,
             default: Some("50"),
-            doc: "Percentage of time that cores wait above which disks are busy.",
+            doc: "Percentage of time that processes wait above which disks are busy.",
         },
         START,
         SCAN_INTERVAL,
@@ -74,7 +74,12 @@ struct Bottleneck {
     first: u64,
     /// By host: readings, and those with a bottleneck.
     hosts: BTreeMap<String, (u64, u64)>,
+    has_gpu: bool,
 }
+
+/// Why IOBottleneck may have nothing to judge.
+const NO_IO_WAIT: &str = "no instance knows how long it waits for disks; that needs control groups of version 2 and \
+                          pressure stall information (/proc/pressure) on its machine.";
 
 impl Bottleneck {
     fn new(parameters: &Parameters, resource: Resource, busy: &str) -> Self {
@@ -85,6 +90,7 @@ impl Bottleneck {
             busy: parameters.number(busy),
             first: parameters.integer("patience"),
             hosts: BTreeMap::new(),
+            has_gpu: false,
         }
     }
 }
@@ -92,14 +98,15 @@ impl Bottleneck {
 impl SystemRule for Bottleneck {
     fn observe(&mut self, reading: &Reading) -> Option<Finding> {
         let gpu = reading.mean_gpu()?;
+        self.has_gpu = true;
+        let used = match self.resource {
+            Resource::Cpu => reading.mean_cpu(),
+            Resource::Io => reading.io_wait?,
+        };
         if self.hosts.len() >= MAX_DEVICES && !self.hosts.contains_key(&reading.host) {
             return None;
         }
         let (readings, bottlenecks) = self.hosts.entry(reading.host.clone()).or_default();
-        let used = match self.resource {
-            Resource::Cpu => reading.mean_cpu(),
-            Resource::Io => reading.io_wait,
-        };
         *readings += 1;
         *bottlenecks += u64::from(used > self.busy && gpu < self.idle_gpu);
         let percent = 100.0 * *bottlenecks as f64 / *readings as f64;
@@ -131,7 +138,11 @@ impl SystemRule for Bottleneck {
     }
 
     fn end(&mut self) -> Result<String, String> {
-        if self.hosts.is_empty() { Err(NO_GPU.to_owned()) } else { Ok(String::new()) }
+        match (self.hosts.is_empty(), self.has_gpu) {
+            (false, _) => Ok(String::new()),
+            (true, true) => Err(NO_IO_WAIT.to_owned()),
+            (true, false) => Err(NO_GPU.to_owned()),
+        }
     }
 }
 
@@ -144,7 +155,7 @@ mod tests {
     fn reading(second: u64, share: u64) -> Reading {
         let is_idle = second % 10 < share;
         let (gpu, cpu) = if is_idle { (2.0, 97.0) } else { (80.0, 40.0) };
-        Reading { gpu: vec![gpu, gpu], cpu: vec![cpu; 4], io_wait: cpu, ..Reading::default() }
+        Reading { gpu: vec![gpu, gpu], cpu: vec![cpu; 4], io_wait: Some(cpu), ..Reading::default() }
     }
 
     #[test]
@@ -161,5 +172,9 @@ mod tests {
             let error = judge(rule, &[], 10, |_| Reading::default()).unwrap_err();
             assert!(error.ends_with("no instance of the training job has a GPU."), "{error}");
         }
+        let unknown = |second| Reading { io_wait: None, ..reading(second, 6) };
+        assert!(judge("CPUBottleneck", &[], 2000, unknown).unwrap().is_some());
+        let error = judge("IOBottleneck", &[], 2000, unknown).unwrap_err();
+        assert!(error.contains("no instance knows how long it waits for disks"), "{error}");
     }
 }

@@ -26,9 +26,12 @@ struct OverallUsage {
 impl SystemRule for OverallUsage {
     fn observe(&mut self, reading: &Reading) -> Option<Finding> {
         let gpu = reading.mean_gpu();
-        let io_wait = Some(reading.io_wait);
-        let values =
-            [("CPU", Some(reading.mean_cpu())), ("GPU", gpu), ("I/O wait", io_wait), ("memory", Some(reading.memory))];
+        let values = [
+            ("CPU", Some(reading.mean_cpu())),
+            ("GPU", gpu),
+            ("I/O wait", reading.io_wait),
+            ("memory", Some(reading.memory)),
+        ];
         for (name, value) in values {
             if let Some(value) = value
                 && let Some(window) = self.used.of(&format!("{} {name}", reading.host))

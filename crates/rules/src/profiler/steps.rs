@@ -9,6 +9,10 @@ use crate::declaration::{Declaration, Make};
 use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 
+/// Why rules about steps may have nothing to judge.
+const NO_STEPS: &str = "no step times came; training programs report none to this server, so it judges system metrics \
+                        alone. `shoal jobs stacks` shows what a program does.";
+
 /// Steps of which the usual duration is known.
 const FIRST_STEPS: u64 = 20;
 
@@ -145,7 +149,7 @@ impl SystemRule for StepOutlier {
 
     fn end(&mut self) -> Result<String, String> {
         if self.series.is_empty() {
-            return Err("no step times came; they need a hook (DebugHookConfig) in the program.".to_owned());
+            return Err(NO_STEPS.to_owned());
         }
         Ok(String::new())
     }
@@ -176,6 +180,11 @@ impl SystemRule for Initialization {
             finding("first step".to_owned(), minutes, text)
         })
     }
+
+    fn end(&mut self) -> Result<String, String> {
+        // Time is passed only where there is a source of step times.
+        if self.has_step || self.start_ms.is_some() { Ok(String::new()) } else { Err(NO_STEPS.to_owned()) }
+    }
 }
 
 #[derive(Debug)]
@@ -186,6 +195,10 @@ struct Dataloader {
     outside: BTreeMap<String, u32>,
     has_loaders: bool,
 }
+
+/// Why there may be none to count.
+const NO_LOADERS: &str = "no processes that load data were seen; those are known that PyTorch's DataLoader starts \
+                          (num_workers above 0), as current versions of it name them.";
 
 /// Processes come and go between epochs.
 const READINGS_IN_A_ROW: u32 = 10;
@@ -217,7 +230,7 @@ impl SystemRule for Dataloader {
     }
 
     fn end(&mut self) -> Result<String, String> {
-        if self.has_loaders { Ok(String::new()) } else { Err("no processes that load data are known.".to_owned()) }
+        if self.has_loaders { Ok(String::new()) } else { Err(NO_LOADERS.to_owned()) }
     }
 }
 
@@ -261,6 +274,17 @@ mod tests {
                 assert!(found.details.contains("no step has ended 10 minutes after the start"), "{}", found.details);
             }
         }
+    }
+
+    #[test]
+    fn without_a_source_of_steps_their_rules_are_not_evaluated() {
+        for rule in ["MaxInitializationTime", "StepOutlier"] {
+            let error = judge(rule, &[], 2000, |_| Reading { cpu: vec![1.0], ..Reading::default() }).unwrap_err();
+            assert!(error.contains("no step times came"), "{error}");
+        }
+        let mut waiting = evaluation("MaxInitializationTime", &[]);
+        assert_eq!(waiting.pass_time(0), None);
+        assert_eq!(waiting.end().unwrap().status, crate::evaluation::Status::NoIssuesFound);
     }
 
     #[test]

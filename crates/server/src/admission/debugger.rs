@@ -23,7 +23,12 @@ pub(super) fn check(objects: &Objects, debugger: &Debugger) -> Result<(), Error>
         bucket(objects, "tensorBoardOutputConfig.s3OutputPath", &board.uri)?;
     }
     rules("debugRuleConfigurations", &debugger.rules, Subject::Tensors)?;
-    rules("profilerRuleConfigurations", &debugger.profiler_rules, Subject::System)
+    profiler_rules(&debugger.profiler_rules)
+}
+
+/// Likewise of these rules alone.
+pub(crate) fn profiler_rules(given: &[RuleConfiguration]) -> Result<(), Error> {
+    rules("profilerRuleConfigurations", given, Subject::System)
 }
 
 fn rules(path: &str, rules: &[RuleConfiguration], subject: Subject) -> Result<(), Error> {

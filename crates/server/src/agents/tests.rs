@@ -37,6 +37,7 @@ fn assignment(host: u32) -> Assignment {
         checkpoint: None,
         debug_hook: None,
         rules: Vec::new(),
+        profiler_rules: Vec::new(),
         tensor_board: None,
         intermediate: None,
         output_compression: OutputCompression::Gzip,

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Images,
-    admission::internal,
+    admission::{self, internal},
     artifacts,
     clock::now_ms,
     core::{Opaque, Present, Refusal, secondary_status},
@@ -168,7 +168,8 @@ impl Api {
                 )));
             }
             let mut request = requests::training_job(&row)?;
-            update.apply(&mut request)?;
+            let rules = update.apply(&mut request)?;
+            admission::debugger::profiler_rules(&rules)?;
             row.request = serde_json::to_vec(&request.raw).map_err(|error| internal(&error))?;
             row.spec = request.to_stored();
             Ok(Some(row))

@@ -12,7 +12,7 @@ const UPDATE: &[&str] = &["UpdateTrainingJob"];
 const MODEL: &[&str] = &["CreateModel"];
 
 const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
-const RULES: &str = "Shoal evaluates no rules; the training program's own log and metrics show what it does";
+const LATER: &str = "rules that an update adds or changes are evaluated from the job's next attempt on";
 const EVALUATED: &str =
     "rules are evaluated beside the job, without instances of their own; what they find is in DescribeTrainingJob";
 const ROLE: &str = "a role has no policies; a job's keys open its own input, output and checkpoints";
@@ -90,7 +90,11 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "DebugRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].LocalPath", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].S3OutputPath", Any, EVALUATED),
-    sagemaker(TRAINING, "ProfilerRuleConfigurations", Any, RULES),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations[].RuleEvaluatorImage", Required, EVALUATED),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations[].InstanceType", Any, EVALUATED),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations[].LocalPath", Any, EVALUATED),
+    sagemaker(TRAINING, "ProfilerRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(
         TRAINING,
@@ -102,7 +106,7 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TUNING, "TrainingJobDefinition.RoleArn", Required, ROLE),
     sagemaker(TUNING, "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TUNING, "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
-    sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, RULES),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, LATER),
     sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(MODEL, "ExecutionRoleArn", Required, ROLE),
     sagemaker(MODEL, "VpcConfig", Any, NOT_RUN),

@@ -14,6 +14,7 @@ mod script_mode;
 
 pub(crate) use mirrored_directory::CHECKPOINTS;
 pub(crate) use observers::OBSERVERS;
+pub(super) use observers::twice;
 pub(crate) use resources::resources;
 pub(crate) use script_mode::{names_script, script};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Call, CreateTrainingJob, Error, Input, call::read};
+use crate::{Call, CreateTrainingJob, Error, Input, RuleConfiguration, call::read};
 
 use super::check;
 
@@ -86,12 +86,12 @@ impl UpdateTrainingJob {
         self.keep_alive_s.filter(|_| !has_others)
     }
 
-    /// Makes the changes. Only what changes is checked: the request passed its checks when it was
-    /// received.
+    /// Makes the changes, and gives the profiler's rules that are added or replaced. Only what
+    /// changes is checked: the request passed its checks when it was received.
     ///
     /// # Errors
     /// A member as it would be breaks a rule of creation.
-    pub fn apply(&self, job: &mut CreateTrainingJob) -> Result<(), Error> {
+    pub fn apply(&self, job: &mut CreateTrainingJob) -> Result<Vec<RuleConfiguration>, Error> {
         let (mut observers, request) = (Map::new(), &mut job.raw);
         if let Some(changes) = &self.profiler {
             let profiler = request.entry(PROFILER).or_insert_with(|| json!({}));
@@ -130,13 +130,18 @@ impl UpdateTrainingJob {
         if self.profiler.is_some() {
             job.profiler = profiler;
         }
+        if let Some(name) = check::twice(&job.debugger.rules, &changed.profiler_rules) {
+            return Err(Error::validation(format!(
+                "Invalid value at 'profilerRuleConfigurations': a rule of DebugRuleConfigurations is named '{name}', too."
+            )));
+        }
         let rules = &mut job.debugger.profiler_rules;
-        for rule in changed.profiler_rules {
+        for rule in &changed.profiler_rules {
             match rules.iter_mut().find(|it| it.name == rule.name) {
-                Some(it) => *it = rule,
-                None => rules.push(rule),
+                Some(it) => *it = rule.clone(),
+                None => rules.push(rule.clone()),
             }
         }
-        Ok(())
+        Ok(changed.profiler_rules)
     }
 }

@@ -273,7 +273,8 @@ fn an_update_changes_what_it_names_and_keeps_the_rules_of_creation() {
         let before = request.clone();
         let mut job = create(&request).expect("a sound request");
         match (update(changes.clone()).apply(&mut job), expected) {
-            (Ok(()), Ok(expected)) => {
+            (Ok(rules), Ok(expected)) => {
+                assert_eq!(rules, job.debugger.profiler_rules, "{changes}: the job has no others");
                 let now = Value::Object(job.raw.clone());
                 assert_eq!(create(&now).as_ref(), Ok(&job), "{changes}: the typed value follows");
                 assert_eq!(now.pointer(pointer), Some(&expected), "{changes}");

@@ -181,6 +181,15 @@ fn rules_that_need_no_state_are_checked() {
         "profilerRuleConfigurations.2.member.ruleConfigurationName",
         "twice",
     );
+    let observed = changed(&sound(), "/DebugHookConfig", Some(&hook));
+    let observed = changed(&observed, "/DebugRuleConfigurations", Some(&json!([rule])));
+    create(&observed).expect("one of them");
+    let error = create(&changed(&observed, "/ProfilerRuleConfigurations", Some(&json!([rule])))).expect_err("both");
+    assert!(error.message.contains("is named 'r', too"), "{error}");
+    let disabled = changed(&sound(), "/ProfilerConfig", Some(&json!({"DisableProfiler": true})));
+    create(&disabled).expect("without rules");
+    let error = create(&changed(&disabled, "/ProfilerRuleConfigurations", Some(&json!([rule])))).expect_err("disabled");
+    assert!(error.message.contains("leave them out, or DisableProfiler"), "{error}");
     check("/ProfilerConfig", json!({"DisableProfiler": false}), "profilerConfig.s3OutputPath", "DisableProfiler");
     check("/ProfilerConfig", json!({"S3OutputPath": "https://b/p"}), "profilerConfig.s3OutputPath", "https://b/p");
     let interval = json!({"S3OutputPath": "s3://my-bucket/p", "ProfilingIntervalInMilliseconds": 123});

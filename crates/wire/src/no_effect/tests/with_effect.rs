@@ -46,6 +46,8 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
             "DebugHookConfig",
             "DebugRuleConfigurations[].RuleConfigurationName",
             "DebugRuleConfigurations[].RuleParameters",
+            "ProfilerRuleConfigurations[].RuleConfigurationName",
+            "ProfilerRuleConfigurations[].RuleParameters",
             "TensorBoardOutputConfig",
             "Environment",
             "RetryStrategy",

@@ -58,8 +58,25 @@ pub(super) fn check(job: &str, request: request::Observers) -> Result<(Debugger,
     }
     let rules = rules(job, "debugRuleConfigurations", request.debug_rule_configurations)?;
     let profiler_rules = self::rules(job, "profilerRuleConfigurations", request.profiler_rule_configurations)?;
+    if let Some(name) = twice(&rules, &profiler_rules) {
+        return refuse(
+            "profilerRuleConfigurations",
+            &format!("a rule of debugRuleConfigurations is named '{name}', too"),
+        );
+    }
     let profiler = request.profiler_config.as_ref().map(profiler).transpose()?;
+    if !profiler_rules.is_empty() && profiler.as_ref().is_some_and(|it| it.is_disabled) {
+        return refuse(
+            "profilerRuleConfigurations",
+            "they judge what the profiler measures; leave them out, or DisableProfiler",
+        );
+    }
     Ok((Debugger { hook, rules, profiler_rules, tensor_board }, profiler))
+}
+
+/// A name that a rule of either kind has: verdicts are kept by names.
+pub(crate) fn twice<'a>(rules: &[RuleConfiguration], profiler_rules: &'a [RuleConfiguration]) -> Option<&'a str> {
+    profiler_rules.iter().map(|it| &*it.name).find(|name| rules.iter().any(|rule| rule.name == *name))
 }
 
 fn is_within(path: &str, directory: &str) -> bool {

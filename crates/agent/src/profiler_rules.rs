@@ -1,0 +1,159 @@
+//! The profiler's rules at work over the samples of this instance. Pure: readings come in, reports
+//! go out.
+
+use shoal_link::{ReportBody, Rule, RuleVerdict};
+use shoal_rules::{Reading, SystemEvaluation};
+
+use crate::verdicts::{built_in, concluded, evaluated, parameters};
+
+/// Why there may be no reading of an instance.
+const NO_READINGS: &str = "no system metrics came of its instances: each program ended before its first sample, or this \
+                           server takes none without a ProfilerConfig that has an S3OutputPath.";
+
+/// Rules of an assignment that have no conclusion yet.
+#[derive(Debug)]
+pub(crate) struct ProfilerRules {
+    host: String,
+    evaluations: Vec<(Rule, SystemEvaluation)>,
+    has_reading: bool,
+}
+
+impl ProfilerRules {
+    /// The rules for the instance of this name, and what is to be reported at once of those that
+    /// cannot be evaluated.
+    pub(crate) fn new(host: &str, rules: &[Rule]) -> (Self, Vec<ReportBody>) {
+        let (rules, mut reports) = built_in(rules);
+        let mut evaluations = Vec::new();
+        for rule in rules {
+            // The server has checked them, but may be of another version.
+            match SystemEvaluation::new(&rule.name, &parameters(&rule)) {
+                Ok(evaluation) => evaluations.push((rule, evaluation)),
+                Err(error) => reports.push(evaluated(&rule, RuleVerdict::Error, &error.to_string(), false)),
+            }
+        }
+        (Self { host: host.to_owned(), evaluations, has_reading: false }, reports)
+    }
+
+    /// Judges the next reading of the instance.
+    pub(crate) fn observe(&mut self, reading: Reading) -> Vec<ReportBody> {
+        self.has_reading = true;
+        let reading = Reading { host: self.host.clone(), ..reading };
+        let mut reports = Vec::new();
+        self.evaluations.retain_mut(|(rule, evaluation)| match evaluation.observe(&reading) {
+            Some(conclusion) => {
+                reports.extend(concluded(rule, &conclusion, RuleVerdict::Unobserved, false));
+                false
+            }
+            None => true,
+        });
+        reports
+    }
+
+    /// The program has ended: what is to be reported of the rules that have no conclusion yet. A
+    /// rule that has nothing to judge here may have it on another instance.
+    pub(crate) fn conclude(&mut self) -> Vec<ReportBody> {
+        let has_reading = self.has_reading;
+        let conclude = |(rule, mut evaluation): (Rule, SystemEvaluation)| {
+            if !has_reading {
+                let details = format!("The rule {} was not evaluated: {NO_READINGS}", rule.rule);
+                return vec![evaluated(&rule, RuleVerdict::Unobserved, &details, false)];
+            }
+            let conclusion = evaluation.end();
+            conclusion.map(|it| concluded(&rule, &it, RuleVerdict::Unobserved, false)).unwrap_or_default()
+        };
+        std::mem::take(&mut self.evaluations).into_iter().flat_map(conclude).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str, parameters: &[(&str, &str)], stops: bool) -> Rule {
+        let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Rule { name: format!("my-{name}"), rule: name.to_owned(), parameters, stops }
+    }
+
+    fn reading(gpu: &[f64]) -> Reading {
+        Reading { cpu: vec![97.0; 2], memory: 30.0, gpu: gpu.to_vec(), ..Reading::default() }
+    }
+
+    /// Names, verdicts, details and orders to stop.
+    fn verdicts(reports: &[ReportBody]) -> Vec<(&str, RuleVerdict, &str, bool)> {
+        let verdict = |report| match report {
+            &ReportBody::RuleEvaluated { ref rule, verdict, ref details, stops } => {
+                Some((&**rule, verdict, &**details, stops))
+            }
+            _ => None,
+        };
+        reports.iter().filter_map(verdict).collect()
+    }
+
+    fn notes(reports: &[ReportBody]) -> Vec<&str> {
+        let mut notes = Vec::new();
+        for report in reports {
+            if let ReportBody::Note { text } = report {
+                notes.push(text.as_str());
+            }
+        }
+        notes
+    }
+
+    #[test]
+    fn a_finding_is_reported_once_and_stops_where_that_is_its_action() {
+        let soon = [("patience", "5")];
+        let given = [rule("CPUBottleneck", &soon, true), rule("LowGPUUtilization", &[], false)];
+        let (mut rules, reports) = ProfilerRules::new("algo-2", &given);
+        assert_eq!(reports, []);
+        let found = Vec::from_iter((0..20).map(|_| rules.observe(reading(&[2.0])))).concat();
+        let [(name, RuleVerdict::IssuesFound, details, true)] = verdicts(&found)[..] else { panic!("{found:?}") };
+        assert_eq!(name, "my-CPUBottleneck");
+        assert!(details.contains("100 % of 5 readings of algo-2 have cores above 90 %"), "{details}");
+        assert_eq!(notes(&found), [format!("rule my-CPUBottleneck: {details}")]);
+        let ended = rules.conclude();
+        assert_eq!(verdicts(&ended), [("my-LowGPUUtilization", RuleVerdict::NoIssuesFound, "", false)]);
+        assert_eq!(rules.conclude(), []);
+    }
+
+    #[test]
+    fn what_an_instance_cannot_judge_another_one_may() {
+        let given = ["LowGPUUtilization", "StepOutlier", "OverallSystemUsage", "ProfilerReport"];
+        let (mut rules, _) = ProfilerRules::new("algo-1", &given.map(|name| rule(name, &[], true)));
+        assert_eq!(rules.observe(reading(&[])), []);
+        let ended = rules.conclude();
+        let found = verdicts(&ended);
+        assert_eq!(
+            Vec::from_iter(found.iter().map(|(_, verdict, ..)| *verdict)),
+            [RuleVerdict::Unobserved, RuleVerdict::Unobserved, RuleVerdict::NoIssuesFound, RuleVerdict::NoIssuesFound]
+        );
+        assert!(found[0].2.ends_with("no instance of the training job has a GPU."), "{}", found[0].2);
+        assert!(found[1].2.contains("no step times came"), "{}", found[1].2);
+        let usage = "algo-1 CPU: p50 97 %, p95 97 %, max 97 %. algo-1 memory: p50 30 %, p95 30 %, max 30 %.";
+        assert_eq!(
+            notes(&ended),
+            [format!("rule my-OverallSystemUsage: {usage}"), format!("rule my-ProfilerReport: {usage}")]
+        );
+    }
+
+    #[test]
+    fn a_program_without_a_sample_has_nothing_that_could_be_judged() {
+        let (mut rules, _) = ProfilerRules::new("algo-1", &[rule("CPUBottleneck", &[], true)]);
+        let ended = rules.conclude();
+        let [(_, RuleVerdict::Unobserved, details, _)] = verdicts(&ended)[..] else { panic!("{ended:?}") };
+        assert!(details.contains("ended before its first sample"), "{details}");
+    }
+
+    #[test]
+    fn rules_that_this_agent_cannot_evaluate_are_errors_at_once() {
+        let own = rule("Mine", &[("source_s3_uri", "s3://b/mine.py")], false);
+        let newer = rule("CPUBottleneck", &[("colour", "red")], false);
+        let tensors = rule("AllZero", &[], false);
+        let (mut rules, reports) = ProfilerRules::new("algo-1", &[own, newer, tensors]);
+        let found = verdicts(&reports);
+        for (name, why) in [("my-Mine", "source_s3_uri"), ("my-CPUBottleneck", "colour"), ("my-AllZero", "tensors")] {
+            let of_rule = found.iter().find(|(rule, ..)| *rule == name).expect(name);
+            assert!(of_rule.1 == RuleVerdict::Error && of_rule.2.contains(why), "{of_rule:?}");
+        }
+        assert_eq!(rules.conclude(), []);
+    }
+}

@@ -1,0 +1,51 @@
+//! What is reported of the rules of an assignment, whatever they judge. Pure.
+
+use std::collections::BTreeMap;
+
+use shoal_link::{ReportBody, Rule, RuleVerdict};
+use shoal_rules::{Conclusion, Status};
+
+/// The parameter that names a rule.
+const RULE: &str = "rule_to_invoke";
+/// The parameter of a user's own rule: where its source is.
+const SOURCE: &str = "source_s3_uri";
+
+/// `RuleParameters` as the request has them.
+pub(crate) fn parameters(rule: &Rule) -> BTreeMap<String, String> {
+    let named = (RULE.to_owned(), rule.rule.clone());
+    rule.parameters.clone().into_iter().chain([named]).collect()
+}
+
+/// The built-in ones among these rules, and what is reported of the others.
+pub(crate) fn built_in(rules: &[Rule]) -> (Vec<Rule>, Vec<ReportBody>) {
+    let (own, rules): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.parameters.contains_key(SOURCE));
+    let refused = |rule: &Rule| {
+        let details = "rules with a source of their own (source_s3_uri) are not evaluated here; use a built-in rule";
+        evaluated(rule, RuleVerdict::Error, details, false)
+    };
+    (rules.into_iter().cloned().collect(), own.into_iter().map(refused).collect())
+}
+
+/// How an evaluation has ended. `unjudged` is the verdict where it could not take place.
+pub(crate) fn concluded(
+    rule: &Rule,
+    conclusion: &Conclusion,
+    unjudged: RuleVerdict,
+    stops_training: bool,
+) -> Vec<ReportBody> {
+    let (verdict, is_noted) = match conclusion.status {
+        Status::IssuesFound => (RuleVerdict::IssuesFound, true),
+        // Some have a summary all the same, which DescribeTrainingJob has no place for.
+        Status::NoIssuesFound => (RuleVerdict::NoIssuesFound, !conclusion.details.is_empty()),
+        Status::Error => (unjudged, false),
+    };
+    let note = || ReportBody::Note { text: format!("rule {}: {}", rule.name, conclusion.details) };
+    let reports = [evaluated(rule, verdict, &conclusion.details, stops_training)];
+    reports.into_iter().chain(is_noted.then(note)).collect()
+}
+
+/// The report of a verdict.
+pub(crate) fn evaluated(rule: &Rule, verdict: RuleVerdict, details: &str, stops_training: bool) -> ReportBody {
+    let stops = rule.stops || stops_training;
+    ReportBody::RuleEvaluated { rule: rule.name.clone(), verdict, details: details.to_owned(), stops }
+}
