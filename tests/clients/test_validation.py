@@ -249,6 +249,9 @@ def test_refused(jobs, client, changes, named):
 @pytest.mark.parametrize("what", ACCEPTED)
 def test_accepted_and_echoed(jobs, client, what):
     request = request_with(jobs, ACCEPTED[what])
+    if what == "experiment":
+        client.create_experiment(ExperimentName="e")
+        client.create_trial_component(TrialComponentName="r")
     client.create_training_job(**request)
     description = jobs.describe(request["TrainingJobName"])
 

@@ -1,5 +1,5 @@
-//! `shoal runs`: trial components (runs of the SDK, and training jobs with an experiment), listed and
-//! compared.
+//! `shoal runs`: trial components (runs of the SDK, training jobs that belong to an experiment),
+//! listed and compared.
 
 mod compare;
 
@@ -34,7 +34,7 @@ pub(crate) struct ListArgs {
     /// Those of this experiment alone.
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
-    /// At most so many.
+    /// Runs that are listed at most.
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
     /// Search's results as they are.

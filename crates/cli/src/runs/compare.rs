@@ -24,8 +24,7 @@ pub(super) fn text(runs: &[Value], all: bool) -> String {
         }
         rows.push([key.clone()].into_iter().chain(values).collect());
     }
-    let metrics: BTreeSet<&str> =
-        runs.iter().flat_map(|run| summaries(run)).filter_map(|it| it["MetricName"].as_str()).collect();
+    let metrics: BTreeSet<&str> = runs.iter().flat_map(summaries).filter_map(|it| it["MetricName"].as_str()).collect();
     for metric in metrics {
         let last = |run: &Value| {
             let found = summaries(run).find(|it| it["MetricName"] == metric);
