@@ -1,8 +1,8 @@
 //! The Debugger's rules over saved tensors and the profiler's over system metrics, with AWS's
 //! names, parameters and defaults. Pure: steps, readings and times come in, findings go out.
 //!
-//! [`declarations()`] lists every rule with its parameters. [`Evaluation`] is one rule at work for a
-//! training job: it is created from the `RuleParameters` of the request, observes [`Step`]s in
+//! [`declarations()`] lists every rule with its parameters. [`Evaluation`] is one rule at work for
+//! a training job: it is created from the `RuleParameters` of the request, observes [`Step`]s in
 //! their order and ends with a status as AWS has them. [`SystemEvaluation`] is the same for the
 //! profiler's rules. What a rule remembers is bounded, whatever the training job saves.
 
