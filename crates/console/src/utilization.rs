@@ -20,7 +20,7 @@ const MAX_POINTS: usize = 600;
 const METRICS: [(&str, &str, &str); 10] = [
     ("CPUUtilization", "Processors (100 % is one core)", "%"),
     ("MemoryBytes", "Memory", "B"),
-    ("MemoryUtilization", "Memory of what it may use", "%"),
+    ("MemoryUtilization", "Memory, share of the limit", "%"),
     ("GPUUtilization", "GPUs", "%"),
     ("GPUMemoryUtilization", "Memory of GPUs", "%"),
     ("DiskReadBytesPerSecond", "Disk, read", "B/s"),

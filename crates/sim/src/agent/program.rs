@@ -5,7 +5,7 @@ use shoal_plane::Time;
 
 use crate::{
     marks::{numbered, part_of},
-    scenario::End,
+    scenario::{End, Kind},
     state::{agent::Doing, events::SimEvent, processes::Process},
     world::{Simulation, Step},
 };
@@ -26,6 +26,10 @@ impl Simulation {
         if has_trouble {
             self.touch_agent(process);
         }
+        // The action of a rule stops a job that may be stopped or not.
+        let attempt = self.agent(process).and_then(|agent| agent.attempt.clone());
+        let owner = attempt.and_then(|attempt| self.owner(&attempt).cloned());
+        let stops = self.jobs.iter().any(|job| job.kind == Kind::Races && Some(&job.name) == owner.as_ref());
         let Some(agent) = self.agent(process) else { return Ok(()) };
         let program = agent.program.clone();
         match doing {
@@ -43,7 +47,7 @@ impl Simulation {
             Doing::Training(done) if agent.units.as_ref().is_some_and(|units| !units.may_step(done)) => {
                 agent.stands = true;
             }
-            // Some programs have a fault that a rule finds, whose action stops the job.
+            // Some programs have a fault that a rule finds.
             Doing::Training(1) if agent.evaluates() => {
                 agent.report(
                     wall,
@@ -51,7 +55,7 @@ impl Simulation {
                         rule: "loss".to_owned(),
                         verdict: RuleVerdict::IssuesFound,
                         details: String::new(),
-                        stops: true,
+                        stops,
                     },
                 );
                 let step = agent.next_step(Doing::Training(2));

@@ -132,7 +132,7 @@ impl Agent {
 
     /// Its program has a fault that a rule finds.
     pub(crate) fn evaluates(&self) -> bool {
-        self.units.is_none() && (self.program.download_ms + u64::from(self.program.steps)).is_multiple_of(9)
+        self.units.is_none() && (self.program.download_ms + u64::from(self.program.steps)).is_multiple_of(11)
     }
 
     pub(crate) fn next_step(&mut self, doing: Doing) -> u64 {
