@@ -65,3 +65,9 @@ pub fn log_stream(region: &str, account: &str, group: &str, stream: &str) -> Str
 pub fn output(path: &S3Uri, job: &str, file: &str) -> S3Uri {
     path.below(&format!("{job}/output/{file}"))
 }
+
+/// Where what observes a training job goes: `<S3OutputPath>/<job>/<kind>/`, for `debug-output`,
+/// `tensorboard-output` or `profiler-output`.
+pub fn observed(path: &S3Uri, job: &str, kind: &str) -> S3Uri {
+    path.below(&format!("{job}/{kind}/"))
+}

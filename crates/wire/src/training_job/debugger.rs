@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::S3Uri;
+use crate::{S3Uri, arn};
 
 /// What a training job asks the Debugger for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -47,7 +47,7 @@ pub struct DebugHook {
 impl DebugHook {
     /// Where the tensors of a job go, as at AWS.
     pub fn place(&self, job: &str) -> S3Uri {
-        self.uri.below(&format!("{job}/debug-output/"))
+        arn::observed(&self.uri, job, "debug-output")
     }
 }
 
@@ -73,7 +73,7 @@ pub struct TensorBoard {
 impl TensorBoard {
     /// Where the event files of a job go, as at AWS.
     pub fn place(&self, job: &str) -> S3Uri {
-        self.uri.below(&format!("{job}/tensorboard-output/"))
+        arn::observed(&self.uri, job, "tensorboard-output")
     }
 }
 

@@ -9,7 +9,7 @@ use shoal_wire::{S3Uri, arn};
 /// Where a training job's things lie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Belongings {
-    /// Below these it writes: its output, and a script's intermediate output.
+    /// Below these it writes: its output, a script's intermediate output, and what observes it.
     pub(super) output: Vec<S3Uri>,
     /// And its checkpoints.
     checkpoints: Option<S3Uri>,
@@ -25,6 +25,14 @@ impl Belongings {
         let output = uri(&job["OutputDataConfig"]["S3OutputPath"]).map(|path| arn::output(&path, name, ""));
         let intermediate =
             uri(&hyperparameter(job, "sagemaker_s3_output")).map(|path| arn::output(&path, name, "intermediate/"));
+        let observers = [
+            ("DebugHookConfig", "debug-output"),
+            ("TensorBoardOutputConfig", "tensorboard-output"),
+            ("ProfilerConfig", "profiler-output"),
+        ];
+        let observed = observers.into_iter().filter_map(|(member, kind)| {
+            uri(&job[member]["S3OutputPath"]).map(|path| arn::observed(&path, name, kind))
+        });
         let channels = job["InputDataConfig"].as_array().into_iter().flatten();
         let channels = channels.filter_map(|channel| uri(&channel["DataSource"]["S3DataSource"]["S3Uri"]));
         let source = [
@@ -32,7 +40,7 @@ impl Belongings {
             job["Environment"]["SAGEMAKER_SUBMIT_DIRECTORY"].clone(),
         ];
         Self {
-            output: output.into_iter().chain(intermediate).collect(),
+            output: output.into_iter().chain(intermediate).chain(observed).collect(),
             checkpoints: uri(&job["CheckpointConfig"]["S3Uri"]),
             inputs: channels.chain(source.iter().filter_map(uri)).collect(),
         }
@@ -119,6 +127,20 @@ mod tests {
             "ab/output/model.tar.gz",
         ];
         assert_eq!(gone(&script, &[], &keys), keys[..3]);
+    }
+
+    #[test]
+    fn what_observed_a_job_goes_with_it() {
+        let mut observed = job("a", "s3://bkt/");
+        observed["DebugHookConfig"] = json!({"S3OutputPath": "s3://bkt/debug"});
+        observed["ProfilerConfig"] = json!({"S3OutputPath": "s3://bkt/debug/"});
+        let keys = [
+            "debug/a/debug-output/claim.smd",
+            "debug/a/profiler-output/system/x.json",
+            "debug/a/other",
+            "debug/b/debug-output/claim.smd",
+        ];
+        assert_eq!(gone(&observed, &[], &keys), keys[..2]);
     }
 
     #[test]
