@@ -106,7 +106,7 @@ def _value(shape, given, path, name):
         for at, item in enumerate(given):
             yield from _value(shape.member, item, (*path, at), name)
     elif shape.type_name == "map":
-        value = next(iter(given.values()), "x")
+        value = next(iter(given.values()), {} if shape.value.type_name == "structure" else "x")
         yield from _sizes(limits, path, name, lambda count: {f"k{at}": value for at in range(count)} if given else None)
         for broken in _text(shape.key, path, name):
             yield Mutant((*path, broken.value), value, broken.rule, name)
