@@ -47,9 +47,7 @@ def a_run_from_beginning_to_analysis(module, session, tmp_path, experiment, anal
         run.log_file(str(tmp_path / "notes.txt"), name="notes", is_output=False)
         run.log_artifact("model", "s3://tests/model")
         run.log_confusion_matrix([0, 1, 1], [0, 1, 0], title="matrix")
-        described = session.sagemaker_client.describe_trial_component(
-            TrialComponentName=f"{experiment.lower()}-first"
-        )
+        described = session.sagemaker_client.describe_trial_component(TrialComponentName=f"{experiment.lower()}-first")
         assert described["Status"]["PrimaryStatus"] == "InProgress"
     with pytest.raises(RuntimeError, match="on purpose"):
         with module.Run(experiment_name=experiment, run_name="second", sagemaker_session=session) as run:

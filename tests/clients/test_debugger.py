@@ -106,7 +106,10 @@ def test_readers_find_a_complete_run(house, jobs, tmp_path):
     eventually(lambda: prefix + "training_job_end.ts" in keys())
     found = [key.removeprefix(prefix) for key in keys()]
     assert sum(key.startswith("index/") for key in found) == 8, found
-    assert sum(key.startswith("events/") for key in found) == 8 and "collections/000000000/worker_0_collections.json" in found
+    assert (
+        sum(key.startswith("events/") for key in found) == 8
+        and "collections/000000000/worker_0_collections.json" in found
+    )
     copied = house.shoal("tensorboard", name, "--sync", "--logdir", str(tmp_path)).stdout
     assert "event files of" in copied and any(tmp_path.rglob("*tfevents*")), copied
 
@@ -153,7 +156,10 @@ def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
     assert status == "IssuesFound" and "9 processes load data on algo-1 with" in details, rules
     assert rules["usage"] == ("NoIssuesFound", ""), rules
     assert any("rule usage: algo-1 CPU: p50" in line for line in lines), lines
-    for unjudged, why in [("bottleneck", "no instance of the training job has a GPU."), ("steps", "no step times came")]:
+    for unjudged, why in [
+        ("bottleneck", "no instance of the training job has a GPU."),
+        ("steps", "no step times came"),
+    ]:
         status, details = rules[unjudged]
         assert status == "Error" and why in details, rules
 

@@ -13,9 +13,7 @@ from botocore.exceptions import ClientError
 from house import eventually
 from jobs import Jobs
 
-_SPEC = importlib.util.spec_from_file_location(
-    "runs", pathlib.Path(__file__).parents[2] / "py/python/shoal/runs.py"
-)
+_SPEC = importlib.util.spec_from_file_location("runs", pathlib.Path(__file__).parents[2] / "py/python/shoal/runs.py")
 RUNS = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(RUNS)
 ABSENT = "arn:aws:sagemaker:us-east-1:123456789012:artifact/absent"
@@ -170,9 +168,7 @@ def test_lineage_of_a_model(jobs, group):
     assert sagemaker.describe_artifact(ArtifactArn=model)["Properties"] == {"b": "2"}
     sagemaker.add_association(SourceArn=data, DestinationArn=run, AssociationType="ContributedTo")
     sagemaker.add_association(SourceArn=run, DestinationArn=model, AssociationType="Produced")
-    code, message = refused(
-        sagemaker.add_association, SourceArn=run, DestinationArn=model, AssociationType="Produced"
-    )
+    code, message = refused(sagemaker.add_association, SourceArn=run, DestinationArn=model, AssociationType="Produced")
     assert code == "ValidationException" and "already exists" in message
     (produced,) = sagemaker.list_associations(SourceArn=run)["AssociationSummaries"]
     assert (produced["DestinationName"], produced["DestinationType"]) == ("the-model", "Model")
@@ -200,9 +196,7 @@ def test_a_job_and_its_component_outlive_a_kill(new_house):
     house = new_house()
     jobs = Jobs(house)
     jobs.sagemaker.create_experiment(ExperimentName="killed")
-    assert (
-        refused(jobs.command, line="true", ExperimentConfig={"ExperimentName": "absent"})[0] == "ResourceNotFound"
-    )
+    assert refused(jobs.command, line="true", ExperimentConfig={"ExperimentName": "absent"})[0] == "ResourceNotFound"
     config = {"ExperimentName": "killed", "TrialName": "made", "TrialComponentDisplayName": "shown"}
     name = jobs.command(
         "echo loss=0.5; sleep 2",
@@ -221,8 +215,12 @@ def test_a_job_and_its_component_outlive_a_kill(new_house):
     assert component["TrialComponentSource"]["SourceArn"] == described["TrainingJobArn"]
     shown = sagemaker.describe_trial_component(TrialComponentName=component["TrialComponentName"])
     assert shown["Status"]["PrimaryStatus"] == "Completed" and shown["EndTime"] == described["TrainingEndTime"]
-    assert shown["Parameters"]["eta"] == {"NumberValue": 0.25} and shown["Parameters"]["kind"] == {"StringValue": "tree"}
-    assert shown["OutputArtifacts"]["SageMaker.ModelArtifact"]["Value"] == described["ModelArtifacts"]["S3ModelArtifacts"]
+    assert shown["Parameters"]["eta"] == {"NumberValue": 0.25} and shown["Parameters"]["kind"] == {
+        "StringValue": "tree"
+    }
+    assert (
+        shown["OutputArtifacts"]["SageMaker.ModelArtifact"]["Value"] == described["ModelArtifacts"]["S3ModelArtifacts"]
+    )
     assert [(it["MetricName"], it["Last"], it["Count"]) for it in shown["Metrics"]] == [("loss", 0.5, 1)]
     found = sagemaker.search(
         Resource="ExperimentTrialComponent",

@@ -47,7 +47,11 @@ def checked(files, name):
         assert int(minute) % 60 == 0 and hour == at.strftime("%Y%m%d%H")
         assert all(event["NodeId"] == host for event in lines)
         assert all(int(minute) <= event["Timestamp"] < int(minute) + 60 for event in lines)
-    every = [(event["NodeId"], event["Name"], event["Dimension"], event["Timestamp"]) for it in files.values() for event in it]
+    every = [
+        (event["NodeId"], event["Name"], event["Dimension"], event["Timestamp"])
+        for it in files.values()
+        for event in it
+    ]
     assert collections.Counter(every).most_common(1)[0][1] == 1, "an event is there twice"
     return files
 
@@ -78,7 +82,9 @@ def statistics(house, name, host, dimensions=(), namespace=NAMESPACE, **query):
 def test_cloudwatch_has_aws_s_metrics_by_host(house, running):
     busy, idle = f"{running}/algo-1", f"{running}/algo-2"
     found = eventually(
-        lambda: (it := statistics(house, "CPUUtilization", busy)) and it["SampleCount"] >= 10 and it["Maximum"] > 20 and it
+        lambda: (
+            (it := statistics(house, "CPUUtilization", busy)) and it["SampleCount"] >= 10 and it["Maximum"] > 20 and it
+        )
     )
     assert found["Unit"] == "Percent"
     assert statistics(house, "CPUUtilization", idle)["Average"] < found["Average"] / 2
@@ -102,7 +108,9 @@ def test_cloudwatch_has_aws_s_metrics_by_host(house, running):
 
 
 def test_our_own_surfaces(house, running):
-    table = eventually(lambda: (it := house.shoal("jobs", "show", running, "--utilisation").stdout).count("algo-2") and it)
+    table = eventually(
+        lambda: (it := house.shoal("jobs", "show", running, "--utilisation").stdout).count("algo-2") and it
+    )
     assert re.search(r"^algo-1 +CPUUtilization +\d", table, re.M) and re.search(r"^algo-1 +rank 0 +CPU", table, re.M)
     answer = json.loads(house.shoal("jobs", "show", running, "--utilisation", "--json").stdout)
     assert [host["Host"] for host in answer["Hosts"]] == ["algo-1", "algo-2"]
