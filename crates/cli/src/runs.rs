@@ -3,12 +3,12 @@
 
 mod compare;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Client, ClientError},
+    client::Client,
     exit::Exit,
     output::{show, show_json, table, time_text},
     settings::ClientFlags,
@@ -118,10 +118,16 @@ fn compare(args: &CompareArgs) -> Result<Exit> {
 }
 
 /// The trial component of this name, or that of the training job of this name.
-fn described(client: &Client, name: &str) -> Result<Value, ClientError> {
+fn described(client: &Client, name: &str) -> Result<Value> {
     let describe = |name: &str| client.sagemaker("DescribeTrialComponent", &json!({"TrialComponentName": name}));
-    match describe(name) {
-        Err(error) if error.is_not_found() => describe(&format!("{name}{OF_TRAINING_JOB}")).map_err(|_| error),
+    let found = match describe(name) {
+        Err(error) if error.is_not_found() => describe(&format!("{name}{OF_TRAINING_JOB}")),
         described => described,
-    }
+    };
+    found.map_err(|error| match error.is_not_found() {
+        true => anyhow!(
+            "there is no run {name}: no trial component and no training job has this name; `shoal runs list` shows all"
+        ),
+        false => error.into(),
+    })
 }

@@ -71,13 +71,13 @@ class Seen:
             self.search = self.torch.nn.modules.module.register_module_forward_pre_hook(self.called)
 
     def pause(self) -> None:
-        """Does not for now."""
+        """Ends the search until `look_for_models` begins it again."""
         if self.search is not None:
             self.search.remove()
             self.search = None
 
     def stop_looking(self) -> None:
-        """Does no more."""
+        """Ends the search for the rest of the program."""
         self.pause()
         for callback in self._searching_callbacks:
             callback.remove()
