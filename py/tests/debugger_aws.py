@@ -1,7 +1,4 @@
-"""AWS's own smdebug reads what ours has written. By hand, in an environment with smdebug 1.0.34 and what it
-needs: pip install --no-deps smdebug==1.0.34, then numpy==2.2.6 protobuf==3.20.3 "setuptools<81" requests
-psutil boto3 packaging pyinstrument==3.4.2.
-"""
+"""AWS's own smdebug reads what ours has written."""
 
 import json
 import sys

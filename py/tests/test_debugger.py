@@ -104,26 +104,25 @@ def test_keras(name):
         processes(1).check("debugger_automatic", name)
 
 
-SUMMARIES = _python("SHOAL_TENSORBOARD_PYTHON", "tensorflow-*", "tensorboard")
-
-
-@pytest.mark.skipif(
-    SUMMARIES is None, reason="needs tensorboard: an interpreter that has it in SHOAL_TENSORBOARD_PYTHON"
+#: An interpreter with AWS's smdebug and TensorBoard; `cargo xtask test` makes it of debugger_oracles.lock.
+ORACLES = os.environ.get("SHOAL_DEBUGGER_ORACLES")
+needs_oracles = pytest.mark.skipif(
+    ORACLES is None, reason="needs an interpreter with debugger_oracles.lock in SHOAL_DEBUGGER_ORACLES"
 )
+
+
+@needs_oracles
 def test_tensorboard_reads_summaries(tmp_path):
-    run(SUMMARIES, "debugger_tensorboard.py", str(tmp_path))
+    run(ORACLES, "debugger_tensorboard.py", str(tmp_path))
 
 
-REAL = os.environ.get("SHOAL_SMDEBUG_PYTHON")
-
-
-@pytest.mark.skipif(REAL is None, reason="needs AWS's smdebug (see debugger_aws.py): SHOAL_SMDEBUG_PYTHON")
+@needs_oracles
 @torch_ranks.needs_torch()
 def test_aws_reads_our_files(tmp_path):
     write = f"import debugger_torch; debugger_torch.write_for_aws({str(tmp_path / 'run')!r})"
     expected = run(torch_ranks.PYTHON, "-c", write).splitlines()[-1]
     (tmp_path / "expected.json").write_text(expected)
-    run(REAL, "debugger_aws.py", str(tmp_path), PYTHONPATH="")
+    run(ORACLES, "debugger_aws.py", str(tmp_path), PYTHONPATH="")
 
 
 def run(python, *arguments, **more) -> str:

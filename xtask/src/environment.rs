@@ -76,6 +76,18 @@ impl Environments {
         })
     }
 
+    /// AWS's smdebug and TensorBoard, which read what the package's Debugger writes; `None` if the
+    /// registry cannot be reached.
+    ///
+    /// # Errors
+    /// It cannot be made for another reason.
+    pub(crate) fn debugger_oracles(&self) -> Result<Option<PathBuf>> {
+        Ok(match self.made("debugger-oracles", "py/debugger_oracles.lock")? {
+            Made::Ready(interpreter) => Some(interpreter),
+            Made::Unreachable => None,
+        })
+    }
+
     /// The interpreter of an environment with exactly what a lock file lists.
     fn made(&self, name: &str, lock: &str) -> Result<Made> {
         let lock = self.sources.join(lock);

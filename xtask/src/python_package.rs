@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
+    environment::Environments,
     outcome::{Outcome, Skip},
     pytest::pytest,
     workspace::{Workspace, shown, succeeds},
@@ -61,15 +62,21 @@ pub(crate) fn test(workspace: &Workspace, python: &Path, torch: Option<&Path>, o
         torches.extend(torch.map(Path::to_owned));
     }
     let all = [PathBuf::from("tests")];
+    let oracles = Environments::find(workspace)?.debugger_oracles().inspect_err(|error| eprintln!("{error:#}"));
+    if oracles.is_err() {
+        outcome.fail("the environment of py/debugger_oracles.lock");
+    }
+    let oracles = oracles.ok().flatten();
+    let package_tests = |torch| package_tests(workspace, python, torch, oracles.as_deref());
     let Some((first, others)) = torches.split_first() else {
-        return finish(&|| package_tests(workspace, python, None), &all, "", outcome);
+        return finish(&|| package_tests(None), &all, "", outcome);
     };
     if let Some(label) = version(first, outcome)? {
-        finish(&|| package_tests(workspace, python, Some(first)), &all, &label, outcome)?;
+        finish(&|| package_tests(Some(first)), &all, &label, outcome)?;
     }
     for interpreter in others {
         if let Some(label) = version(interpreter, outcome)? {
-            finish(&|| package_tests(workspace, python, Some(interpreter)), &of_torch(&folder)?, &label, outcome)?;
+            finish(&|| package_tests(Some(interpreter)), &of_torch(&folder)?, &label, outcome)?;
         }
     }
     Ok(())
@@ -118,13 +125,15 @@ pub(crate) fn renew_torch_suite(workspace: &Workspace, python: &Path) -> Result<
 }
 
 /// pytest in the package's folder, with a line for each test; the caller adds what to run.
-fn package_tests(workspace: &Workspace, python: &Path, torch: Option<&Path>) -> Command {
+fn package_tests(workspace: &Workspace, python: &Path, torch: Option<&Path>, oracles: Option<&Path>) -> Command {
     let mut tests = pytest(workspace, python, "py");
     tests.args(["-rA", "--durations=20"]).stdout(Stdio::piped());
-    match torch {
-        Some(torch) => tests.env("SHOAL_TORCH_PYTHON", torch),
-        None => tests.env_remove("SHOAL_TORCH_PYTHON"),
-    };
+    for (name, interpreter) in [("SHOAL_TORCH_PYTHON", torch), ("SHOAL_DEBUGGER_ORACLES", oracles)] {
+        match interpreter {
+            Some(interpreter) => tests.env(name, interpreter),
+            None => tests.env_remove(name),
+        };
+    }
     tests
 }
 
