@@ -23,8 +23,14 @@ const ROUTES: &str = "crates/server/src/api/routes.rs";
 const RESOURCES: &str = "crates/server/src/api/resource_types";
 
 /// Services by the name in their signatures, as `wire::Service` names them.
-const SERVICES: &[(&str, &str)] =
-    &[("iam", "Iam"), ("logs", "Logs"), ("monitoring", "CloudWatch"), ("sagemaker", "SageMaker"), ("sts", "Sts")];
+const SERVICES: &[(&str, &str)] = &[
+    ("budgets", "Budgets"),
+    ("iam", "Iam"),
+    ("logs", "Logs"),
+    ("monitoring", "CloudWatch"),
+    ("sagemaker", "SageMaker"),
+    ("sts", "Sts"),
+];
 
 /// Shapes whose tables are wanted for themselves: what `Search` can ask for is what a record has.
 const RECORDS: &[(&str, &[&str])] =

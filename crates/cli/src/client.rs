@@ -286,6 +286,14 @@ impl Client {
         self.json(Service::CloudWatch, operation, input)
     }
 
+    /// An operation of AWS Budgets.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub(crate) fn budgets(&self, operation: &str, input: &Value) -> Result<Value, ClientError> {
+        self.json(Service::Budgets, operation, input)
+    }
+
     /// An operation of an AWS JSON service.
     fn json(&self, service: Service, operation: &str, input: &Value) -> Result<Value, ClientError> {
         let mut response = self.send(wire::call(&self.endpoint, service, operation, input, now_ms())?)?;

@@ -8,6 +8,7 @@
 mod advise;
 mod agent;
 mod algorithm;
+mod budget;
 mod chaos;
 pub mod client;
 mod client_env;
@@ -130,6 +131,9 @@ enum Command {
     Runs(runs::RunsCommand),
     /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
     Cost(cost::CostArgs),
+    /// Limits on what training jobs cost or use: who is notified, what is refused or stopped.
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
     /// Start TensorBoard over the event files of a training job, while they come.
     Tensorboard(tensorboard::TensorBoardArgs),
     /// Check that the data directory holds what was written into it: databases and every object. A
@@ -215,6 +219,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Top(args) => top::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Cost(args) => cost::run(&args),
+        Command::Budget(command) => budget::run(&command),
         Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -17,8 +17,7 @@ pub(crate) struct Cost {
 /// The cost of a view as of `now_ms` on so many instances of each type; `None` before anything is
 /// billed.
 pub(crate) fn cost(view: &JobView, types: &[(&str, u32)], catalog: &Catalog, now_ms: u64) -> Option<Cost> {
-    let all = Time(0)..Time(u64::MAX);
-    let cost = view.cost(types, catalog, Time(now_ms), &all)?;
+    let cost = view.billed(types, catalog, Time(now_ms))?.cost;
     let instances = types.iter().map(|(_, instances)| instances).sum::<u32>();
     let seconds = (cost.instance_s / f64::from(instances.max(1))) as u64;
     let time = match instances {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AttemptId, GangSpec, Host, JobName, JobStatus, MetricValue, RankEnd, RuleVerdict, StudyRecord, TuningName,
-    TuningSpec, TuningStatus,
+    AttemptId, GangSpec, Host, JobName, JobStatus, MetricValue, RankEnd, RuleVerdict, StopCause, StudyRecord,
+    TuningName, TuningSpec, TuningStatus,
 };
 
 /// A request or a report: [`crate::decide()`] says what follows from it.
@@ -22,10 +22,12 @@ pub enum Command {
         /// An ended job of this name exists (the shell knows; live ones the core knows itself).
         name_taken: bool,
     },
-    /// `StopTrainingJob`.
+    /// `StopTrainingJob`, or the end of a budget.
     StopTrainingJob {
         /// Training job's name.
         name: JobName,
+        /// [`StopCause::User`] or [`StopCause::Budget`].
+        cause: StopCause,
         /// Status of an ended job of this name that is no longer in the hot state (the shell knows
         /// from its row).
         ended: Option<JobStatus>,

@@ -29,22 +29,42 @@ impl AddAssign for Cost {
     }
 }
 
+/// What a job costs, spread evenly over the time in which it trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Billed {
+    /// From the start of training to its end, or to now.
+    pub span: Range<Time>,
+    /// The whole cost.
+    pub cost: Cost,
+}
+
+impl Billed {
+    /// The part of the cost that falls `within` this time; `None` if none of the span does.
+    pub fn within(&self, within: &Range<Time>) -> Option<Cost> {
+        let share = share(&self.span, within);
+        let Cost { instance_s, usd, unpriced_s, saved_s, saved_usd } = self.cost;
+        (share > 0.0).then(|| Cost {
+            instance_s: instance_s * share,
+            usd: usd * share,
+            unpriced_s: unpriced_s * share,
+            saved_s: saved_s * share,
+            saved_usd: saved_usd * share,
+        })
+    }
+}
+
 impl JobView {
     /// What the job has cost by `now` on these numbers of instances of each type; `None` before
-    /// anything is billed. Of a job that runs only partly `within` this time, the part is counted.
-    pub fn cost(&self, types: &[(&str, u32)], catalog: &Catalog, now: Time, within: &Range<Time>) -> Option<Cost> {
+    /// anything is billed.
+    pub fn billed(&self, types: &[(&str, u32)], catalog: &Catalog, now: Time) -> Option<Billed> {
         let start = self.training_start?;
         let end = self.training_end.unwrap_or(if self.ended { self.modified } else { now }).max(start);
         let billable = self.billable_s.map_or_else(|| end.ms_since(start) as f64 / 1000.0, |seconds| seconds as f64);
         let whole = self.training_s.map_or(billable, |seconds| seconds as f64);
-        let part = share(&(start..end), within);
-        if part == 0.0 {
-            return None;
-        }
         let mut cost = Cost::default();
         for (kind, instances) in types {
-            let (seconds, saved) =
-                (billable * part * f64::from(*instances), (whole - billable).max(0.0) * part * f64::from(*instances));
+            let instances = f64::from(*instances);
+            let (seconds, saved) = (billable * instances, (whole - billable).max(0.0) * instances);
             let price = catalog.get(kind).map_or(0.0, |kind| kind.usd_per_hour) / 3600.0;
             cost += Cost {
                 instance_s: seconds,
@@ -54,7 +74,7 @@ impl JobView {
                 saved_usd: saved * price,
             };
         }
-        Some(cost)
+        Some(Billed { span: start..end, cost })
     }
 }
 
@@ -94,7 +114,7 @@ mod tests {
     fn billable_seconds_of_all_instances_have_their_prices() {
         let types = [("ml.m5.large", 2), ("ml.m5.xlarge", 1)];
         let job = view(Some(3600), Some(1800), 0, Some(3_600_000));
-        let cost = job.cost(&types, &catalog(), Time(0), &ALWAYS).expect("it has run");
+        let cost = job.billed(&types, &catalog(), Time(0)).expect("it has run").cost;
         assert_eq!((cost.instance_s, cost.unpriced_s, cost.saved_s), (5400.0, 1800.0, 5400.0));
         assert!((cost.usd - 0.36).abs() < 1e-9 && (cost.saved_usd - 0.36).abs() < 1e-9, "{cost:?}");
     }
@@ -103,7 +123,8 @@ mod tests {
     fn a_job_counts_by_the_part_that_is_within() {
         let running = view(None, None, 1_000_000, None);
         let cost = |job: &JobView, now, within| {
-            job.cost(&[("ml.m5.large", 1)], &catalog(), Time(now), &within).map(|cost| cost.instance_s)
+            let billed = job.billed(&[("ml.m5.large", 1)], &catalog(), Time(now))?;
+            billed.within(&within).map(|cost| cost.instance_s)
         };
         assert_eq!(cost(&running, 1_060_000, ALWAYS), Some(60.0));
         assert_eq!(cost(&running, 1_060_000, Time(1_045_000)..Time(2_000_000)), Some(15.0));

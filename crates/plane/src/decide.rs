@@ -26,7 +26,7 @@ pub fn decide(state: &State, command: &Command, now: Time) -> Result<Vec<Event>,
         Command::CreateTrainingJob { name, uid, spec, name_taken } => {
             decision.create(name, uid, spec.clone(), *name_taken)?;
         }
-        Command::StopTrainingJob { name, ended } => decision.stop(name, *ended)?,
+        Command::StopTrainingJob { name, cause, ended } => decision.stop(name, *cause, *ended)?,
         Command::InterruptTrainingJob { name, instances, ended } => decision.interrupt(name, *instances, *ended)?,
         Command::CreateTuningJob { name, uid, spec, name_taken } => {
             decision.create_tuning(name, uid, spec, *name_taken)?;
@@ -129,10 +129,10 @@ impl<'a> Decision<'a> {
         self.state.jobs.get(name).ok_or_else(unknown)
     }
 
-    fn stop(&mut self, name: &str, ended: Option<JobStatus>) -> Result<(), Rejection> {
+    fn stop(&mut self, name: &str, cause: StopCause, ended: Option<JobStatus>) -> Result<(), Rejection> {
         let job = self.live(name, ended)?;
         match job.status() {
-            JobStatus::InProgress => self.happens(job, job.stop_for(StopCause::User, self.now)),
+            JobStatus::InProgress => self.happens(job, job.stop_for(cause, self.now)),
             JobStatus::Stopping => {}
             status @ (JobStatus::Completed | JobStatus::Failed | JobStatus::Stopped) => {
                 return Err(Rejection::AlreadyEnded(status.name()));

@@ -53,7 +53,7 @@ pub use apply::apply;
 pub use capacity::{Capacity, Node, Packing, Placement, Share, parallel_notice};
 pub use catalog::{Catalog, CatalogError, InstanceType};
 pub use command::{Child, Command, InstanceReport};
-pub use cost::Cost;
+pub use cost::{Billed, Cost};
 pub use decide::decide;
 pub use event::{EVENT_FORMAT, Event, EventError, Fact};
 pub use nouns::{

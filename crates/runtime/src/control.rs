@@ -201,7 +201,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plane::{Action, AttemptId, Form, GangSpec, Host, InstanceReport, Node, Packing};
+    use shoal_plane::{Action, AttemptId, Form, GangSpec, Host, InstanceReport, Node, Packing, StopCause};
 
     use super::*;
     use crate::random::Random;
@@ -305,7 +305,7 @@ mod tests {
         let report = |report| Command::InstanceReported { attempt: attempt.clone(), host: Host(1), report };
         match random.below(10) {
             0 | 1 => create(name),
-            2 => Command::StopTrainingJob { name: name.into(), ended: None },
+            2 => Command::StopTrainingJob { name: name.into(), cause: StopCause::User, ended: None },
             3 => report(InstanceReport::Downloading),
             4 => report(InstanceReport::Training),
             5 => report(InstanceReport::Uploaded),

@@ -14,6 +14,7 @@ use shoal_wire::{
 
 use crate::{
     Builtin, BuiltinObjective, Image, Images, NetworkOptions,
+    budgets::Budgets,
     channels::{self, ChannelError},
     error_chain::describe,
     options::{image_of, known_image_of},
@@ -29,14 +30,15 @@ pub(crate) struct Admission {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) network: NetworkOptions,
     pub(crate) region: String,
+    pub(crate) budgets: Arc<Budgets>,
 }
 
 impl Admission {
     /// Refuses what could only fail later. Blocks on the store.
     ///
     /// # Errors
-    /// `ValidationException` that names the field and says what to do; `ServiceUnavailable` while
-    /// the disk is full.
+    /// `ValidationException` that names the field and says what to do; `ResourceLimitExceeded` while
+    /// a budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
     pub(crate) fn check(&self, request: &CreateTrainingJob) -> Result<(), Error> {
         self.data_dir.ensure_room().map_err(|error| {
             Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
@@ -59,7 +61,8 @@ impl Admission {
             self.input(channel, index, &request.role_arn)?;
         }
         debugger::check(&self.objects, &request.debugger)?;
-        output(&self.objects, &request.output.s3_output_path)
+        output(&self.objects, &request.output.s3_output_path)?;
+        self.budgets.check(&request.tags, &request.role_arn)
     }
 
     /// The same for a tuning job: for the training jobs of each definition, and what it starts

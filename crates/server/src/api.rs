@@ -39,9 +39,11 @@ use crate::{
     AccessKeys,
     admission::{Admission, internal},
     attempts::Attempts,
+    budgets::Budgets,
     core::Core,
     error_chain,
     key_ring::Holder,
+    ledger::Ledger,
     machines::Machines,
     sampling::Sampling,
     search::Indexes,
@@ -56,6 +58,7 @@ pub(crate) use resource_types::{
 };
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
+pub(crate) use training::refused;
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -81,6 +84,8 @@ pub(crate) struct Api {
     pub(crate) looks: Arc<Looks>,
     pub(crate) search: Arc<Indexes>,
     pub(crate) plain: Registry,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) budgets: Arc<Budgets>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) visits: Arc<Visits>,
@@ -104,6 +109,15 @@ impl Api {
     /// A text for clients, see [`error_chain::without_paths`].
     pub(crate) fn without_paths(&self, text: &str) -> String {
         error_chain::without_paths(&self.data_dir, text)
+    }
+
+    /// Runs what reads budgets.
+    async fn budgets(
+        &self,
+        work: impl FnOnce(&Budgets) -> Result<Reply, Error> + Send + 'static,
+    ) -> Result<Reply, Error> {
+        let budgets = self.budgets.clone();
+        blocking(move || work(&budgets)).await
     }
 
     /// Answers a call that [`Self::permit`] permits.
@@ -130,7 +144,9 @@ impl Api {
 }
 
 /// Runs what may wait for the disk off the async threads.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(internal(&error)))
 }
 

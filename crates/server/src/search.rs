@@ -8,8 +8,8 @@ mod document;
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-    fmt, mem,
+    collections::BTreeMap,
+    fmt,
     str::FromStr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
@@ -21,24 +21,31 @@ use shoal_store::{
 };
 use shoal_wire::{Condition, Error, SortOrder, properties};
 
-use crate::api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link};
+use crate::{
+    api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link},
+    ledger::Ledger,
+    stale::Stale,
+};
 use document::{Document, Key, Property, Texts, Writer};
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
 
-/// The indexes of all kinds that can be searched.
-pub(crate) struct Indexes([Arc<SearchIndex>; 5]);
+/// The indexes of all kinds that can be searched, and the ledger of costs.
+pub(crate) struct Indexes {
+    searched: [Arc<SearchIndex>; 5],
+    ledger: Arc<Ledger>,
+}
 
 impl Indexes {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Arc<Self> {
         let kinds = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB, EXPERIMENT, TRIAL, TRIAL_COMPONENT];
-        Arc::new(Self(kinds.map(|kind| Arc::new(SearchIndex::new(kind)))))
+        Arc::new(Self { searched: kinds.map(|kind| Arc::new(SearchIndex::new(kind))), ledger })
     }
 
     /// The index of a kind; `None` if it cannot be searched.
     pub(crate) fn of(&self, kind: ResourceKind) -> Option<&Arc<SearchIndex>> {
-        self.0.iter().find(|index| index.kind == kind)
+        self.searched.iter().find(|index| index.kind == kind)
     }
 
     /// The journal, whose changes of rows reach the indexes from now on.
@@ -63,10 +70,11 @@ impl Indexes {
             }
             _ => {}
         }
-        if let Some(index) = self.of(kind)
-            && let Stale::Some(names) = &mut *index.stale()
-        {
-            names.insert(name.to_owned());
+        if kind == ResourceKind::TRAINING_JOB {
+            self.ledger.note(name);
+        }
+        if let Some(index) = self.of(kind) {
+            index.stale().note(name);
         }
     }
 }
@@ -76,12 +84,6 @@ pub(crate) struct SearchIndex {
     kind: ResourceKind,
     stale: Mutex<Stale>,
     contents: RwLock<Contents>,
-}
-
-/// Which rows have changed since they were read.
-enum Stale {
-    All,
-    Some(BTreeSet<String>),
 }
 
 #[derive(Default)]
@@ -167,12 +169,12 @@ impl SearchIndex {
         rows: &dyn Rows,
         record: &dyn Fn(&ResourceRow) -> Result<Value, Error>,
     ) -> Result<(), StoreError> {
-        if matches!(&*self.stale(), Stale::Some(names) if names.is_empty()) {
+        if self.stale().is_empty() {
             return Ok(());
         }
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         // Taken with the contents locked, so that no search sees the time between.
-        let stale = mem::replace(&mut *self.stale(), Stale::Some(BTreeSet::new()));
+        let stale = self.stale().take();
         let outcome = match stale {
             Stale::Some(names) => names.into_iter().try_for_each(|name| {
                 match rows.resource(self.kind, &name)? {

@@ -30,6 +30,7 @@ use crate::{
     api::{Api, Holds, Identity, Records, Registry},
     attempts::Attempts,
     bodies::Unverified,
+    budgets::Budgets,
     channels::Trees,
     checkpoints::Mirrors,
     connections::Connections,
@@ -42,6 +43,7 @@ use crate::{
     http::Front,
     idle_agents::IdleAgents,
     key_ring::KeyRing,
+    ledger::Ledger,
     listeners::{self, Listeners},
     machines::Machines,
     memory::Memory,
@@ -123,7 +125,8 @@ impl Server {
         }
 
         let (act, effects) = mpsc::unbounded_channel();
-        let search = Indexes::new();
+        let ledger = Arc::new(Ledger::new());
+        let search = Indexes::new(ledger.clone());
         let state = &recovered.state;
         let tunings = state
             .tunings()
@@ -305,6 +308,14 @@ impl Server {
             images: images.clone(),
             pools,
         });
+        let budgets = Arc::new(Budgets {
+            core: core.clone(),
+            rows: rows.clone(),
+            ledger: ledger.clone(),
+            catalog: catalog.clone(),
+            identity: identity.clone(),
+        });
+        background.spawn(budgets.clone().run());
         let admission = Admission {
             rows: rows.clone(),
             objects: objects.clone(),
@@ -312,6 +323,7 @@ impl Server {
             data_dir: data_dir.clone(),
             network,
             region: identity.region.clone(),
+            budgets: budgets.clone(),
         };
         let api = Arc::new(Api {
             core: core.clone(),
@@ -321,6 +333,8 @@ impl Server {
             looks,
             search,
             plain: Registry::new(core.clone(), rows.clone(), telemetry.clone(), identity.clone()),
+            ledger,
+            budgets,
             admission: Arc::new(admission),
             attempts: attempts.clone(),
             visits,

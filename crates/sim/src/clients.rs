@@ -1,6 +1,6 @@
 //! Clients: they ask until they are answered, as SDKs do.
 
-use shoal_plane::{Command, Form, GangSpec, JobName, Rejection};
+use shoal_plane::{Command, Form, GangSpec, JobName, Rejection, StopCause};
 
 use crate::{
     Bug,
@@ -81,7 +81,8 @@ impl Simulation {
         let name = self.jobs[index].name.clone();
         self.say(|| format!("client: stop {name}"));
         let ended = self.disk.rows.get(&name).filter(|row| row.ended).map(|row| row.status);
-        let result = self.execute(&Command::StopTrainingJob { name: name.clone(), ended }, true)?;
+        let result =
+            self.execute(&Command::StopTrainingJob { name: name.clone(), cause: StopCause::User, ended }, true)?;
         match result.answer {
             Ok(()) | Err(Refusal::Rejected(Rejection::AlreadyEnded(_))) => self.clients[index].stopped = true,
             Err(Refusal::Journal) => {}

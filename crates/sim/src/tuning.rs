@@ -1,7 +1,7 @@
 //! The clients of tuning jobs, and their tuner: real studies, rebuilt from what is stored.
 
 use shoal_plane::{
-    AttemptId, Child, Command, Event, Fact, Observation, StudyRecord, TunerRequest, TuningName, TuningStatus,
+    AttemptId, Child, Command, Event, Fact, Observation, StopCause, StudyRecord, TunerRequest, TuningName, TuningStatus,
 };
 use shoal_runtime::tuner_queue::{Event as QueueEvent, Io, Outcome};
 use shoal_tuner::{Ask, Record, Study};
@@ -79,7 +79,7 @@ impl Simulation {
                 let index = self.faults.random.below(trials.len() as u64);
                 let name = trials.swap_remove(usize::try_from(index).expect("an index"));
                 let ended = self.disk.rows.get(&name).filter(|row| row.ended).map(|row| row.status);
-                Command::StopTrainingJob { name, ended }
+                Command::StopTrainingJob { name, cause: StopCause::Budget, ended }
             }
         };
         if self.server.is_some() {

@@ -1,6 +1,7 @@
 //! What the service models say of each operation that is served. The tables below this module are
 //! generated; [`crate::Operation`] reads them.
 
+mod budgets;
 mod cloudwatch;
 mod iam;
 mod logs;
@@ -11,7 +12,8 @@ mod sts;
 use crate::{Operation, Service, pattern::Pattern, shape::Shape};
 
 /// What is served of each service model.
-pub(crate) static TABLES: [&[Operation]; 6] = [
+pub(crate) static TABLES: [&[Operation]; 7] = [
+    budgets::OPERATIONS,
     cloudwatch::OPERATIONS,
     iam::OPERATIONS,
     logs::OPERATIONS,

@@ -59,8 +59,13 @@ impl ErrorCode {
             (Service::Logs, Self::ResourceInUse) => "ResourceAlreadyExistsException",
             (Service::Logs, Self::ResourceLimitExceeded) => "LimitExceededException",
             (Service::Logs, Self::ServiceUnavailable) => "ServiceUnavailableException",
+            (Service::Budgets, Self::ValidationException) => "InvalidParameterException",
+            (Service::Budgets, Self::ResourceNotFound) => "NotFoundException",
+            (Service::Budgets, Self::ResourceInUse) => "DuplicateRecordException",
+            (Service::Budgets, Self::ResourceLimitExceeded) => "CreationLimitExceededException",
+            (Service::Budgets, Self::InternalFailure) => "InternalErrorException",
             (Service::Sts | Service::Iam | Service::S3, _) => query,
-            (Service::SageMaker | Service::Logs | Service::CloudWatch, _) => json,
+            (Service::SageMaker | Service::Logs | Service::CloudWatch | Service::Budgets, _) => json,
         }
     }
 

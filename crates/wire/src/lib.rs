@@ -9,6 +9,7 @@
 //! reads a clock or does I/O.
 
 pub mod arn;
+pub mod budgets;
 mod call;
 mod checkpoints;
 pub mod client;

@@ -127,7 +127,7 @@ pub fn respond_error(service: Service, protocol: Protocol, error: &Error, reques
 
 fn content_type(service: Service) -> &'static str {
     match service {
-        Service::SageMaker | Service::Logs => "application/x-amz-json-1.1",
+        Service::SageMaker | Service::Logs | Service::Budgets => "application/x-amz-json-1.1",
         Service::CloudWatch => "application/x-amz-json-1.0",
         Service::Sts | Service::Iam | Service::S3 => "text/xml",
     }
@@ -137,7 +137,10 @@ fn namespace(service: Service) -> &'static str {
     match service {
         Service::Iam => "https://iam.amazonaws.com/doc/2010-05-08/",
         Service::CloudWatch => "http://monitoring.amazonaws.com/doc/2010-08-01/",
-        Service::Sts | Service::SageMaker | Service::Logs | Service::S3 => "https://sts.amazonaws.com/doc/2011-06-15/",
+        // Those that speak JSON have none.
+        Service::Sts | Service::SageMaker | Service::Logs | Service::Budgets | Service::S3 => {
+            "https://sts.amazonaws.com/doc/2011-06-15/"
+        }
     }
 }
 

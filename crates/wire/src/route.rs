@@ -20,6 +20,8 @@ pub enum Service {
     Logs,
     /// CloudWatch metrics; awsJson 1.0.
     CloudWatch,
+    /// Limits on costs; awsJson 1.1.
+    Budgets,
 }
 
 impl Service {
@@ -32,11 +34,12 @@ impl Service {
             Self::Iam => "iam",
             Self::Logs => "logs",
             Self::CloudWatch => "monitoring",
+            Self::Budgets => "budgets",
         }
     }
 
     fn from_scope(scope: &str) -> Option<Self> {
-        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch]
+        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch, Self::Budgets]
             .into_iter()
             .find(|service| service.scope() == scope)
     }
@@ -47,6 +50,7 @@ impl Service {
             Self::SageMaker => Some("SageMaker"),
             Self::Logs => Some("Logs_20140328"),
             Self::CloudWatch => Some("GraniteServiceVersion20100801"),
+            Self::Budgets => Some("AWSBudgetServiceGateway"),
             Self::S3 | Self::Sts | Self::Iam => None,
         }
     }
@@ -105,8 +109,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
             None => Err(Error::new(
                 ErrorCode::UnknownOperationException,
                 format!(
-                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch and \
-                     CloudWatch Logs",
+                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch, \
+                     CloudWatch Logs and Budgets",
                     scope.escape_debug()
                 ),
             )),
@@ -128,7 +132,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let named =
             |service: &Service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix));
-        let service = [Service::SageMaker, Service::Logs, Service::CloudWatch].into_iter().find(named);
+        let service =
+            [Service::SageMaker, Service::Logs, Service::CloudWatch, Service::Budgets].into_iter().find(named);
         return Ok(Route::Api(service.unwrap_or(Service::SageMaker)));
     }
     let form = head

@@ -19,7 +19,7 @@ pub fn from_seconds(seconds: f64) -> u64 {
 }
 
 /// XML: `2026-11-21T07:24:28Z`.
-pub(crate) fn iso8601(ms: u64) -> String {
+pub fn iso8601(ms: u64) -> String {
     let date = date(ms);
     let (year, month, day) = date.to_calendar_date();
     let (hour, minute, second) = date.to_hms();

@@ -154,6 +154,8 @@ pub enum StopCause {
     Tuning,
     /// The action `StopTraining` of a rule whose condition was met.
     Rule,
+    /// A budget that stops what it counts is spent.
+    Budget,
 }
 
 /// What an instance found when it evaluated a rule, in ascending precedence among instances.

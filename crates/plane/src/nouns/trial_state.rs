@@ -88,6 +88,7 @@ fn stopped(trial: &TrialView, view: &JobView, tuning: &TuningView) -> (TrialStat
         Some(StopCause::User) => "it was stopped by its user (StopTrainingJob)",
         Some(StopCause::MaxRuntime) => "it reached its MaxRuntimeInSeconds",
         Some(StopCause::Rule) => "the condition of a rule was met, whose action stops it",
+        Some(StopCause::Budget) => "a budget that it counts for is spent",
         Some(StopCause::MaxWait) => "it reached its MaxWaitTimeInSeconds",
         // It had made room for better ones, and the search came to its end without it.
         _ if trial.passed_over && is_whole => return (TrialState::Stopped, None),

@@ -75,6 +75,7 @@ pub(crate) fn stopping(cause: StopCause) -> &'static str {
         StopCause::MaxResource => "Stopping the training job: it reached MaxResource of its tuning job",
         StopCause::Tuning => "Stopping the training job: its tuning job ends",
         StopCause::Rule => "Stopping the training job: the condition of a rule was met, whose action stops it",
+        StopCause::Budget => "Stopping the training job: a budget that it counts for is spent",
     }
 }
 
@@ -109,6 +110,7 @@ pub(crate) fn stop_reason(job: &TrainingJob, reason: StopReason) -> &str {
         StopReason::Cause(StopCause::MaxResource) => "the trial reached MaxResource",
         StopReason::Cause(StopCause::Tuning) => "the tuning job ends",
         StopReason::Cause(StopCause::Rule) => "the condition of a rule was met",
+        StopReason::Cause(StopCause::Budget) => "a budget is spent",
         StopReason::Cause(StopCause::User) => "the training job is being stopped",
     }
 }

@@ -8,7 +8,8 @@ use std::{
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Event, Fact, Form, GangSpec, Host, InstanceGroup, InstanceReport,
-    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, RuleVerdict, State, Time, apply, decide, step,
+    JobStatus, MetricValue, Node, Packing, RankEnd, Rejection, RuleVerdict, State, StopCause, Time, apply, decide,
+    step,
 };
 
 use crate::{
@@ -244,7 +245,11 @@ impl World {
 
     fn stop(&mut self) {
         let name = format!("job-{}", self.random.below(u64::from(self.created) + 2));
-        let _ = self.say(&Command::StopTrainingJob { name: name.into(), ended: Some(JobStatus::Stopped) });
+        let _ = self.say(&Command::StopTrainingJob {
+            name: name.into(),
+            cause: StopCause::User,
+            ended: Some(JobStatus::Stopped),
+        });
     }
 
     fn interrupt(&mut self) {
@@ -389,7 +394,11 @@ impl World {
     fn drain(&mut self) {
         for name in std::mem::take(&mut self.services) {
             // It may be over.
-            let _ = self.say(&Command::StopTrainingJob { name: name.into(), ended: Some(JobStatus::Stopped) });
+            let _ = self.say(&Command::StopTrainingJob {
+                name: name.into(),
+                cause: StopCause::User,
+                ended: Some(JobStatus::Stopped),
+            });
         }
         for _ in 0..20_000 {
             if self.state.jobs().next().is_none() {

@@ -15,7 +15,7 @@
 
 use shoal_plane::{
     Action, AttemptId, Capacity, Catalog, Command, Effects, Event, Fact, Form, GangSpec, Host, InstanceReport,
-    MetricValue, Node, Packing, RankEnd, RuleVerdict, State, Time, apply,
+    MetricValue, Node, Packing, RankEnd, RuleVerdict, State, StopCause, Time, apply,
 };
 
 /// Ends what is given.
@@ -132,9 +132,10 @@ fn command(words: &[&str]) -> Command {
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
             Command::CreateTrainingJob { name: name.into(), uid, spec, name_taken }
         }
-        ["stop", name, ended @ ..] => Command::StopTrainingJob {
+        ["stop", name, how @ ..] => Command::StopTrainingJob {
             name: (*name).into(),
-            ended: (ended == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
+            cause: if how == ["budget"] { StopCause::Budget } else { StopCause::User },
+            ended: (how == ["ended"]).then_some(shoal_plane::JobStatus::Completed),
         },
         ["interrupt", name, ended @ ..] => Command::InterruptTrainingJob {
             name: (*name).into(),

@@ -445,3 +445,23 @@ fn a_stop_ends_even_if_no_artifacts_come_at_all() {
     ",
     );
 }
+
+#[test]
+fn a_spent_budget_stops_a_job_and_says_so() {
+    check(
+        laptop(),
+        "
+        0 create a m5.large 1
+            a created: Starting the training job
+            a launched ua-1: 1 x 2 CPUs, 8.0 GiB, GPUs [], lease 90000 s: Preparing the instances for training
+            -> launch ua-1 on 1
+        10 ua-1/1 training
+            a algo-1 Training
+            a Downloading: Downloading input data
+            a Training: Training image download completed. Training in progress.
+        100 stop a budget
+            a stop by Budget: Stopping the training job: a budget that it counts for is spent
+            -> stop ua-1 [1] within 120 s: a budget is spent
+    ",
+    );
+}

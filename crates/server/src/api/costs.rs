@@ -1,56 +1,50 @@
 //! What training jobs cost, grouped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use serde::Deserialize;
-use shoal_plane::{Catalog, Cost, JobView, Time};
-use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, Rows};
-use shoal_wire::{CostGroup, CostLine, Error, ListCosts, Reply, Resources, stored_description, tags};
+use shoal_plane::{Catalog, Cost, Time};
+use shoal_wire::{CostGroup, CostLine, Error, ListCosts, Reply};
 
 use super::{Api, blocking};
-use crate::{admission::internal, clock::now_ms};
-
-/// Rows that are read at once.
-const PAGE: usize = 1000;
+use crate::{admission::internal, clock::now_ms, ledger::LedgerJob};
 
 impl Api {
     /// `Shoal.ListCosts`.
     pub(super) async fn list_costs(&self, request: ListCosts) -> Result<Reply, Error> {
-        let (rows, catalog) = (self.rows.clone(), self.catalog.clone());
-        let (groups, total) = blocking(move || costs(&*rows, &catalog, &request, Time(now_ms()))).await?;
+        let (rows, ledger, catalog) = (self.rows.clone(), self.ledger.clone(), self.catalog.clone());
+        let (groups, total) = blocking(move || {
+            let jobs = ledger.jobs(&*rows).map_err(|error| internal(&error))?;
+            Ok(costs(&jobs, &catalog, &request, Time(now_ms())))
+        })
+        .await?;
         Ok(Reply::list_costs(&groups, &total))
     }
 }
 
-fn costs(
-    rows: &dyn Rows,
-    catalog: &Catalog,
-    request: &ListCosts,
-    now: Time,
-) -> Result<(Vec<CostLine>, CostLine), Error> {
+fn costs(jobs: &[Arc<LedgerJob>], catalog: &Catalog, request: &ListCosts, now: Time) -> (Vec<CostLine>, CostLine) {
     let time = |seconds: f64| Time((seconds * 1000.0).max(0.0) as u64);
     let within = request.after.map_or(Time(0), time)..request.before.map_or(Time(u64::MAX), time);
     let (mut groups, mut total) = (BTreeMap::<String, Sum>::new(), Sum::default());
-    let mut filter = ResourceFilter { limit: PAGE, ..ResourceFilter::new(ResourceKind::TRAINING_JOB) };
-    loop {
-        let page = rows.list(&filter).map_err(|error| internal(&error))?;
-        for row in &page.rows {
-            let Some(job) = Job::read(row) else { continue };
-            let Some(cost) = job.view.cost(&job.resources.types(), catalog, now, &within) else { continue };
-            total.add(cost);
-            for (key, cost) in job.groups(row, cost, request, &|types| job.view.cost(types, catalog, now, &within)) {
-                groups.entry(key).or_default().add(cost);
+    for job in jobs {
+        let Some(cost) = job.cost(catalog, now, &within) else { continue };
+        total.add(cost);
+        if request.group_by == CostGroup::InstanceType {
+            for (kind, count) in &job.types {
+                let cost = job.cost_of(&[(kind, *count)], catalog, now, &within).unwrap_or_default();
+                groups.entry(kind.clone()).or_default().add(cost);
             }
         }
-        match page.next {
-            Some(next) => filter.after = Some(next),
-            None => break,
+        for key in keys(job, request) {
+            groups.entry(key).or_default().add(cost);
         }
     }
     let mut lines: Vec<CostLine> = groups.into_iter().map(|(key, sum)| sum.line(key)).collect();
     lines
         .sort_by(|a, b| (b.usd, b.instance_s).partial_cmp(&(a.usd, a.instance_s)).unwrap_or(std::cmp::Ordering::Equal));
-    Ok((lines, total.line(String::new())))
+    (lines, total.line(String::new()))
 }
 
 #[derive(Default)]
@@ -71,69 +65,28 @@ impl Sum {
     }
 }
 
-/// The cost of a job on these types of instances.
-type CostOf<'a> = dyn Fn(&[(&str, u32)]) -> Option<Cost> + 'a;
-
-/// A training job as far as its cost depends on it.
-struct Job {
-    view: JobView,
-    resources: Resources,
-}
-
-impl Job {
-    /// None if an earlier version's row cannot be read.
-    fn read(row: &ResourceRow) -> Option<Self> {
-        let view = serde_json::from_slice(&row.view).ok()?;
-        Some(Self { view, resources: stored_description(&row.spec).ok()?.resources })
-    }
-
-    /// The job's groups, with what it adds to each; `of_types`: its cost on some instances.
-    fn groups(&self, row: &ResourceRow, cost: Cost, request: &ListCosts, of_types: &CostOf<'_>) -> Vec<(String, Cost)> {
-        if request.group_by == CostGroup::InstanceType {
-            let types = self.resources.types();
-            return types.iter().filter_map(|one| Some((one.0.to_owned(), of_types(&[*one])?))).collect();
-        }
-        keys(row, request).into_iter().map(|key| (key, cost)).collect()
-    }
-}
-
-fn keys(row: &ResourceRow, request: &ListCosts) -> BTreeSet<String> {
-    let members = || serde_json::from_slice::<Members>(&row.request).unwrap_or_default();
+/// The groups in which all of a job counts.
+fn keys(job: &LedgerJob, request: &ListCosts) -> BTreeSet<String> {
     let key = match request.group_by {
-        CostGroup::Job | CostGroup::InstanceType => row.name.clone(),
-        CostGroup::TuningJob => row.parent.clone().unwrap_or_default(),
-        CostGroup::Experiment => members().experiment_config.experiment_name,
-        CostGroup::Role => members().role_arn,
+        CostGroup::InstanceType => return BTreeSet::new(),
+        CostGroup::Job => job.name.clone(),
+        CostGroup::TuningJob => job.tuning.clone().unwrap_or_default(),
+        CostGroup::Experiment => job.experiment.clone(),
+        CostGroup::Role => job.role.clone(),
         CostGroup::Tag => {
-            let all = tags::from_json(&row.tags).unwrap_or_default().into_iter();
-            return all
-                .filter(|tag| request.tag_key.as_ref().is_none_or(|key| *key == tag.key))
-                .map(|tag| format!("{}={}", tag.key, tag.value))
-                .collect();
+            let tags = job.tags.iter().filter(|tag| request.tag_key.as_ref().is_none_or(|key| *key == tag.key));
+            return tags.map(|tag| format!("{}={}", tag.key, tag.value)).collect();
         }
     };
     BTreeSet::from([key])
 }
 
-/// The members of a request by which jobs are grouped.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct Members {
-    role_arn: String,
-    experiment_config: ExperimentConfig,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct ExperimentConfig {
-    experiment_name: String,
-}
-
 #[cfg(test)]
 mod tests {
-    use shoal_store::{Batch, Journal as _, RowChange, SqliteJournal};
+    use shoal_store::{Batch, Journal as _, ResourceKind, ResourceRow, RowChange, SqliteJournal};
 
     use super::*;
+    use crate::ledger::Ledger;
 
     fn row(name: &str, kind: &str, billable_s: u64, tags: &str) -> ResourceRow {
         let view = serde_json::json!({
@@ -165,9 +118,10 @@ mod tests {
         let rows_changed = rows.into_iter().map(|row| RowChange::Put(Box::new(row))).collect();
         journal.append(&Batch { events: Vec::new(), rows: rows_changed }).unwrap();
         let catalog = Catalog::parse("ml.a.large 2 8 0 - 1.0\nml.b.large 2 8 0 - 0\n").unwrap();
+        let jobs = Ledger::new().jobs(&journal.rows()).unwrap();
         let ask = |group_by, tag_key: Option<&str>, after| {
             let request = ListCosts { group_by, tag_key: tag_key.map(str::to_owned), after, before: None };
-            let (lines, total) = costs(&journal.rows(), &catalog, &request, Time(9_000_000)).unwrap();
+            let (lines, total) = costs(&jobs, &catalog, &request, Time(9_000_000));
             let lines: Vec<_> =
                 lines.into_iter().map(|line| format!("{} {} {:.2}", line.key, line.jobs, line.usd)).collect();
             (lines.join(", "), total)

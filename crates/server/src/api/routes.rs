@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 
-use shoal_wire::{Call, Error, ErrorCode, Reply};
+use shoal_wire::{Call, Error, ErrorCode, Reply, budgets::NotificationChange};
 
 use super::{Api, Caller, resource_types};
 
@@ -116,6 +116,26 @@ routes! { |api, caller|
         DescribeLogStreams(request) => api.log_streams(request).await,
         FilterLogEvents(request) => api.filter_log_events(request).await,
         GetLogEvents(request) => api.log_events(request).await,
+    }
+    "budgets" {
+        CreateBudget(request) => api.budgets.create(request).await,
+        UpdateBudget(request) => api.budgets.update(request).await,
+        DeleteBudget(request) => api.budgets.delete(request).await,
+        DescribeBudget(request) => api.budgets(move |it| it.describe(&request)).await,
+        DescribeBudgets(request) => api.budgets(move |it| it.list(&request)).await,
+        DescribeBudgetPerformanceHistory(request) => api.budgets(move |it| it.history(&request)).await,
+        DescribeNotificationsForBudget(request) => api.budgets(move |it| it.notifications(&request)).await,
+        DescribeBudgetNotificationsForAccount(request) => api.budgets(move |it| it.all_notifications(&request)).await,
+        DescribeSubscribersForNotification(request) => api.budgets(move |it| it.subscribers(request)).await,
+        CreateNotification(request) => api.budgets.change_notifications(request, NotificationChange::Create).await,
+        UpdateNotification(request) => api.budgets.change_notifications(request, NotificationChange::Update).await,
+        DeleteNotification(request) => api.budgets.change_notifications(request, NotificationChange::Delete).await,
+        CreateSubscriber(request) => api.budgets.change_notifications(request, NotificationChange::Subscribe).await,
+        UpdateSubscriber(request) => api.budgets.change_notifications(request, NotificationChange::Resubscribe).await,
+        DeleteSubscriber(request) => api.budgets.change_notifications(request, NotificationChange::Unsubscribe).await,
+        TagResource(request) => api.budgets.tag(request).await,
+        UntagResource(request) => api.budgets.untag(request).await,
+        ListTagsForResource(request) => api.budgets(move |it| it.tags(&request)).await,
     }
     "cloudwatch" {
         GetMetricData(request) => api.metric_data(request).await,

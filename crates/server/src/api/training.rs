@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
-use shoal_plane::{Command, JobView, Rejection, SecondaryStatus};
+use shoal_plane::{Command, JobView, Rejection, SecondaryStatus, StopCause};
 use shoal_runtime::warm_pool;
 use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
 use shoal_wire::{
@@ -87,7 +87,7 @@ impl Api {
         let known = view(&row)?;
         let ended = row.ended.then_some(known.status);
         self.core
-            .ask(Command::StopTrainingJob { name: name.into(), ended }, None)
+            .ask(Command::StopTrainingJob { name: name.into(), cause: StopCause::User, ended }, None)
             .await
             .map_err(|refusal| refused(&refusal))?;
         let runs = known.secondary == SecondaryStatus::Training;
@@ -304,7 +304,7 @@ pub(super) fn built_in_metrics(images: &dyn Images, algorithm: &Value) -> Vec<Me
     images.metric_definitions(image).into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
 }
 
-pub(super) fn refused(refusal: &Refusal) -> Error {
+pub(crate) fn refused(refusal: &Refusal) -> Error {
     if let Refusal::Edit(error) = refusal {
         return error.clone();
     }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Action, Form, GangSpec, Node, Packing, State, apply};
+use shoal_plane::{Action, Form, GangSpec, Node, Packing, State, StopCause, apply};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;
@@ -90,7 +90,11 @@ async fn an_answer_rests_on_rows_and_a_restart_knows_what_was_answered() {
     let (second, pending) = start_at(&path);
     assert_eq!(pending, launched, "what may not have been done is asked for again");
     // The row of a job that was live over the restart keeps what only its creation brought.
-    second.core.ask(Command::StopTrainingJob { name: "a".to_owned().into(), ended: None }, None).await.unwrap();
+    second
+        .core
+        .ask(Command::StopTrainingJob { name: "a".to_owned().into(), cause: StopCause::User, ended: None }, None)
+        .await
+        .unwrap();
     let row = second.rows.resource(ResourceKind::TRAINING_JOB, "a").unwrap().unwrap();
     assert_eq!((row.arn.as_str(), row.request.as_slice()), ("arn-a", &b"{}"[..]));
     assert_ne!(row.status, "InProgress");
@@ -166,7 +170,9 @@ async fn edits_of_rows_compose_and_last() {
     assert!(matches!(core.edit(kind, "a", add("lost")).await, Err(Refusal::Journal(_))));
     fixture.full.store(false, Ordering::SeqCst);
     // The job's next event writes back what was edited, and no more.
-    core.ask(Command::StopTrainingJob { name: "a".to_owned().into(), ended: None }, None).await.unwrap();
+    core.ask(Command::StopTrainingJob { name: "a".to_owned().into(), cause: StopCause::User, ended: None }, None)
+        .await
+        .unwrap();
     assert_eq!(tags(&fixture).as_deref(), Some("[]12"));
     fixture.core.stop();
     fixture.thread.join().unwrap();

@@ -28,7 +28,7 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
-        let (rows, indexes) = (journal.rows(), Indexes::new());
+        let (rows, indexes) = (journal.rows(), Indexes::new(Arc::new(Ledger::new())));
         Self { journal: indexes.watch(journal), rows, indexes, _dir: dir }
     }
 

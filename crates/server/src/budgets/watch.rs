@@ -1,0 +1,145 @@
+//! What happens by itself: notifications, and the stop of jobs whose budget is spent.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use shoal_plane::{Command, StopCause};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow};
+use shoal_wire::{Error, budgets::AtLimit, tags};
+
+use super::{BUDGET, Budgets, StoredBudget};
+use crate::{
+    admission::internal,
+    api::{blocking, refused},
+    clock::now_ms,
+    ledger::LedgerJob,
+};
+
+/// Between two passes.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// What a pass decided of a budget.
+struct Due {
+    name: String,
+    period: u64,
+    /// Places of the notifications that are met for the first time in the period.
+    met: Vec<usize>,
+    /// Which jobs are stopped.
+    stops: Vec<Command>,
+    /// For the server's log.
+    reason: String,
+}
+
+impl Budgets {
+    /// Runs passes until it is aborted.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if let Err(error) = self.clone().pass().await {
+                tracing::warn!("budgets are not watched, and the next pass tries again: {}", error.message);
+            }
+        }
+    }
+
+    async fn pass(self: Arc<Self>) -> Result<(), Error> {
+        let budgets = self.clone();
+        for due in blocking(move || budgets.due(now_ms())).await? {
+            if !due.met.is_empty() {
+                self.note(&due).await?;
+            }
+            for stop in due.stops {
+                tracing::warn!("{}: {stop:?}", due.reason);
+                // A job that has ended meanwhile needs no stop.
+                let _ = self.core.ask(stop, None).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done now.
+    fn due(&self, now_ms: u64) -> Result<Vec<Due>, Error> {
+        let budgets = self.all()?;
+        if budgets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let jobs = self.jobs()?;
+        let mut all = Vec::new();
+        for budget in budgets.into_iter().filter(|budget| budget.is_valid(now_ms)) {
+            let period = budget.period(now_ms);
+            let spending = budget.spending(&jobs, &self.catalog, &period, now_ms);
+            let is_new = |(at, one): (usize, &super::StoredNotification)| {
+                let is_new = one.met_in_ms != Some(period.start) && one.notification.notification.is_met(&spending);
+                is_new.then_some(at)
+            };
+            let met: Vec<_> = budget.notifications.iter().enumerate().filter_map(is_new).collect();
+            let is_spent = budget.at_limit == AtLimit::Stop && spending.actual >= spending.limit;
+            let stops = if is_spent { self.stops(&budget, &jobs)? } else { Vec::new() };
+            let reason = budget.spent(&spending);
+            if !met.is_empty() || !stops.is_empty() {
+                all.push(Due { name: budget.budget.budget_name.clone(), period: period.start, met, stops, reason });
+            }
+        }
+        Ok(all)
+    }
+
+    /// The tuning jobs and other training jobs that count and run.
+    fn stops(&self, budget: &StoredBudget, jobs: &[Arc<LedgerJob>]) -> Result<Vec<Command>, Error> {
+        let running = ResourceFilter {
+            status: Some("InProgress".to_owned()),
+            limit: usize::MAX,
+            ..ResourceFilter::new(ResourceKind::TUNING_JOB)
+        };
+        let tunings = self.rows.list(&running).map_err(|error| internal(&error))?.rows;
+        let tunings = tunings.iter().filter(|row| {
+            let tags = tags::from_json(&row.tags).unwrap_or_default();
+            roles(row).iter().any(|role| budget.budget.counts(&tags, role))
+        });
+        let stop_tuning = |row: &ResourceRow| Command::StopTuningJob { name: row.name.clone().into(), ended: None };
+        let jobs = budget.counted(jobs).filter(|job| job.is_in_progress());
+        let stop_training = |job: &Arc<LedgerJob>| Command::StopTrainingJob {
+            name: job.name.clone().into(),
+            cause: StopCause::Budget,
+            ended: None,
+        };
+        Ok(tunings.map(stop_tuning).chain(jobs.map(stop_training)).collect())
+    }
+
+    /// Notes that notifications are met, so that they are sent once.
+    async fn note(&self, due: &Due) -> Result<(), Error> {
+        let (period, met) = (due.period, due.met.clone());
+        let edit = move |row: Option<ResourceRow>| {
+            let Some(mut row) = row else { return Ok(None) };
+            let mut stored = StoredBudget::read(&row)?.notifications;
+            for at in met {
+                if let Some(one) = stored.get_mut(at) {
+                    one.met_in_ms = Some(period);
+                }
+            }
+            row.view = serde_json::to_vec(&stored).map_err(|error| internal(&error))?;
+            Ok(Some(row))
+        };
+        self.core.edit(BUDGET, &due.name, edit).await.map_err(|refusal| refused(&refusal))
+    }
+}
+
+/// The roles of a tuning job's definitions.
+fn roles(row: &ResourceRow) -> Vec<String> {
+    let request: Members = serde_json::from_slice(&row.request).unwrap_or_default();
+    let all = request.training_job_definition.into_iter().chain(request.training_job_definitions);
+    all.map(|definition| definition.role_arn).collect()
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Members {
+    training_job_definition: Option<Definition>,
+    training_job_definitions: Vec<Definition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Definition {
+    role_arn: String,
+}
