@@ -1,5 +1,7 @@
 // Metric charts: related metrics in one, moving while the job runs, with hover values, zoom, smoothing and a log scale.
 
+import { Chart } from "./plot.js";
+
 const holder = document.getElementById("charts");
 const across = document.getElementById("chart-x");
 const smooth = document.getElementById("chart-smooth");
@@ -17,145 +19,34 @@ function family(name) {
   return name.replace(/^(train|training|val|valid|validation|test|eval|dev)[:_/.-]+/i, "");
 }
 
-export function colours() {
-  const probe = document.createElement("span");
-  holder.after(probe);
-  const read = (name) => {
-    probe.className = `ink-${name}`;
-    return getComputedStyle(probe).color;
-  };
-  const inks = { series: ["1", "2", "3", "4", "5", "6"].map(read), axis: read("axis"), grid: read("grid") };
-  probe.remove();
-  return inks;
-}
-
-export function number(value) {
-  if (value == null || !Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  if (value !== 0 && (size >= 1e7 || size < 1e-4)) return value.toExponential(3);
-  return String(Number(value.toPrecision(5)));
-}
-
-// Exponential moving average that does not start at 0, as TensorBoard smooths.
-function smoothed(values, weight) {
-  let sum = 0;
-  let norm = 0;
-  return values.map((value) => {
-    if (value == null) return null;
-    sum = sum * weight + value * (1 - weight);
-    norm = norm * weight + (1 - weight);
-    return sum / norm;
-  });
-}
-
-function tables(series) {
-  const x = across.value;
-  const weight = Number(smooth.value);
-  const positive = (value) => (logarithmic.checked && value <= 0 ? null : value);
-  const table = (one, values) => [one[x], values.map(positive)];
-  const drawn = series.map((one) => table(one, weight > 0 ? smoothed(one.value, weight) : one.value));
-  const raw = weight > 0 ? series.map((one) => table(one, one.value)) : [];
-  return uPlot.join([...drawn, ...raw]);
-}
-
-class Chart {
-  constructor(name) {
-    this.name = name;
-    this.box = document.createElement("figure");
-    this.box.className = "chart";
-    this.box.innerHTML = "<figcaption><h3></h3><div class=legend></div></figcaption><div class=plot></div>";
-    this.box.querySelector("h3").textContent = name;
-    this.hidden = new Set();
-    this.shape = "";
-  }
-
-  // Series as the server gave them; the plot is made anew only when its shape changes.
-  update(series) {
-    this.series = series;
-    const shape = JSON.stringify([series.map((one) => one.name), across.value, logarithmic.checked, Number(smooth.value) > 0]);
-    if (shape !== this.shape) this.make(shape);
-    else this.plot.setData(tables(series), !zoom);
-    if (zoom) this.plot.setScale("x", zoom);
-    this.legend();
-  }
-
-  make(shape) {
-    this.shape = shape;
-    this.plot?.destroy();
-    const inks = colours();
-    const colour = (at) => inks.series[at % inks.series.length];
-    const line = (one, at) => ({ label: one.name, stroke: colour(at), width: 1.75, spanGaps: true, show: !this.hidden.has(one.name), points: { show: one.value.length < 2, size: 6 } });
-    const faint = (one, at) => ({ ...line(one, at), alpha: 0.25, width: 1, points: { show: false } });
-    const axis = { stroke: inks.axis, grid: { stroke: inks.grid, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
-    const time = across.value === "at";
-    const whole = (plot, splits) => splits.map((value) => (Number.isInteger(value) ? value.toLocaleString() : ""));
-    const options = {
-      width: Math.max(200, this.box.clientWidth - 24),
-      height: 190,
-      ms: 1,
-      legend: { show: false },
-      cursor: { sync: { key: "job", setSeries: false }, points: { size: 7 }, drag: { x: true, y: false, dist: 6 } },
-      scales: { x: { time }, y: { distr: logarithmic.checked ? 3 : 1 } },
-      axes: [
-        { ...axis, size: 30, space: 60, ...(time ? {} : { values: whole }) },
-        { ...axis, size: 56, values: (plot, splits) => splits.map((value) => (value == null ? "" : number(value))) },
-      ],
-      series: [{}, ...this.series.map(line), ...(Number(smooth.value) > 0 ? this.series.map(faint) : [])],
-      hooks: {
-        setCursor: [() => this.legend()],
-        setSelect: [(plot) => plot.select.width > 0 && zoomTo({ min: plot.posToVal(plot.select.left, "x"), max: plot.posToVal(plot.select.left + plot.select.width, "x") })],
-      },
-    };
-    this.plot = new uPlot(options, tables(this.series), this.box.querySelector(".plot"));
-    this.plot.over.addEventListener("dblclick", () => zoomTo(null));
-    this.inks = colour;
-    this.keys = null;
-  }
-
-  // Name and value of each series: where the pointer is, else the last one. A click hides or shows.
-  legend() {
-    const at = this.plot.cursor.idx;
-    const legend = this.box.querySelector(".legend");
-    if (!this.keys) {
-      this.keys = this.series.map((one, index) => {
-        const key = document.createElement("button");
-        key.type = "button";
-        key.append(document.createElement("i"), document.createElement("span"), document.createElement("b"));
-        key.firstChild.style.background = this.inks(index);
-        key.children[1].textContent = one.name;
-        key.addEventListener("click", () => {
-          if (!this.hidden.delete(one.name)) this.hidden.add(one.name);
-          this.plot.setSeries(index + 1, { show: !this.hidden.has(one.name) });
-          if (Number(smooth.value) > 0) this.plot.setSeries(index + 1 + this.series.length, { show: !this.hidden.has(one.name) });
-          this.legend();
-        });
-        return key;
-      });
-      legend.replaceChildren(...this.keys);
-    }
-    this.keys.forEach((key, index) => {
-      const values = this.plot.data[index + 1];
-      let value = at == null ? undefined : values[at];
-      if (at == null) for (let last = values.length - 1; last >= 0 && value == null; last--) value = values[last];
-      key.lastChild.textContent = number(value);
-      key.setAttribute("aria-pressed", String(!this.hidden.has(this.series[index].name)));
-    });
-    const x = this.plot.data[0][at];
-    const where = across.value === "at" ? new Date(x).toLocaleTimeString() : `step ${Number(x).toLocaleString()}`;
-    this.box.querySelector("h3").textContent = at == null || x == null ? this.name : `${this.name} · ${where}`;
-  }
-
-  resize() {
-    this.plot?.setSize({ width: Math.max(200, this.box.clientWidth - 24), height: 190 });
-  }
-}
+const view = {
+  get across() {
+    return across.value;
+  },
+  get isTime() {
+    return across.value === "at";
+  },
+  get logarithmic() {
+    return logarithmic.checked;
+  },
+  get smooth() {
+    return Number(smooth.value);
+  },
+  get zoom() {
+    return zoom;
+  },
+  points: (one, values) => [one[across.value], values],
+  where: (x) => (across.value === "at" ? new Date(x).toLocaleTimeString() : `step ${Number(x).toLocaleString()}`),
+  ink: (one, at) => at,
+  zoomTo,
+};
 
 function draw() {
   if (!answer) return;
   const families = Map.groupBy ? Map.groupBy(answer.series, (one) => family(one.metric)) : group(answer.series);
   for (const [name, series] of families) {
     if (!charts.has(name)) {
-      charts.set(name, new Chart(name));
+      charts.set(name, new Chart(name, view));
       holder.append(charts.get(name).box);
     }
     charts.get(name).update(series);

@@ -121,6 +121,7 @@ async function refresh() {
       if (part) patch(page, document.adoptNode(part));
       uncover();
       tick();
+      document.dispatchEvent(new Event("shoal:page"));
     } while (again);
   } catch {
     // The listener below sees a server that is gone.
@@ -166,6 +167,7 @@ function search(field) {
     const address = new URL(location.href);
     address.searchParams.delete("after");
     address.searchParams.delete("before");
+    address.searchParams.delete("page");
     if (field.value) address.searchParams.set("q", field.value);
     else address.searchParams.delete("q");
     field.setAttribute("value", field.value);

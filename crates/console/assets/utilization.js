@@ -1,6 +1,6 @@
 // What instances use: a chart for each metric, a line for each host, GPU and rank, across time.
 
-import { colours, number } from "./charts.js";
+import { colours, number } from "./plot.js";
 
 const holder = document.getElementById("utilization-charts");
 const charts = new Map();
@@ -36,7 +36,7 @@ class Chart {
   make(names, unit, lines, data) {
     this.names = names;
     this.plot?.destroy();
-    const inks = colours();
+    const inks = colours(holder);
     const colour = (at) => inks.series[at % inks.series.length];
     const axis = { stroke: inks.axis, grid: { stroke: inks.grid, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const options = {

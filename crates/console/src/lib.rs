@@ -5,12 +5,16 @@
 //! takes over what is different; charts and logs get their new parts alone. Nothing is loaded from
 //! anywhere else. Stopping a job is the API's own call.
 
+mod about;
 mod amounts;
 mod ansi;
 mod assets;
 mod changes;
+mod compare;
 mod cost;
 mod counts;
+mod experiment;
+mod experiments;
 mod files;
 mod frame;
 mod job;
@@ -21,6 +25,7 @@ mod logs;
 mod query;
 mod recipe;
 mod responses;
+mod runs_query;
 mod series;
 mod series_position;
 mod session;
@@ -46,6 +51,7 @@ use http_body_util::BodyExt;
 use shoal_wire::ErrorCode;
 
 use self::{
+    about::Noted,
     counts::Counts,
     frame::{Frame, Trouble},
     query::Query,
@@ -55,6 +61,7 @@ use self::{
 
 pub use job_changes::{Growth, JobChanges};
 pub use responses::Body;
+pub use runs_query::{Cell, RunCells, RunProperty, RunsPage, RunsQuery};
 pub use session::sign_in_token;
 pub use sources::{ImageKind, Server, Sources, Stop, Study};
 
@@ -152,6 +159,15 @@ impl Console {
             ["tuning"] if get => self.tunings_page(visit).await,
             ["tuning", name] if get => self.tuning_page(visit, name).await,
             ["tuning", name, "stop"] if post => self.stop_tuning(name).await,
+            ["compare"] if get => self.compare_page(visit).await,
+            ["compare", "series"] if get => self.compared_series(visit).await,
+            ["experiments"] if get => self.experiments_page(visit).await,
+            ["experiments", name] if get => self.experiment_page(visit, name).await,
+            ["experiments", name, "runs"] if post => self.change_runs(visit, name, &form(body).await?).await,
+            ["experiments", name, "about"] if post => self.rename(Noted::Experiment, name, &form(body).await?).await,
+            ["experiments", name, "tags"] if post => self.retag(Noted::Experiment, name, &form(body).await?).await,
+            ["runs", name, "about"] if post => self.rename(Noted::Run, name, &form(body).await?).await,
+            ["runs", name, "tags"] if post => self.retag(Noted::Run, name, &form(body).await?).await,
             ["jobs", name] if get => self.job_page(visit, name).await,
             ["jobs", name, "utilization"] if get => self.utilization(name).await,
             ["jobs", name, "series"] if get => self.series(visit, name).await,

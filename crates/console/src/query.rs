@@ -16,6 +16,11 @@ impl Query {
         self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
+    /// The values of a name, in their order.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| &**value).collect()
+    }
+
     /// The number of a name.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.parse().ok()
@@ -54,6 +59,7 @@ mod tests {
             (query.get("q"), query.get("empty"), query.number("n"), query.number("q")),
             (Some("a b&c"), None, Some(12), None)
         );
+        assert_eq!(Query::parse("run=b&run=&run=a").all("run"), ["b", "a"]);
         assert_eq!(address("/x", &[("q", "a b&c"), ("empty", "")]), "/x?q=a+b%26c");
         assert_eq!(address("/x", &[("empty", "")]), "/x");
         for (segment, expected) in [("a-b", "a-b"), ("a%2Fb", "a/b"), ("a+b=c&d", "a+b=c&d"), ("", "")] {

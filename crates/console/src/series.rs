@@ -16,19 +16,19 @@ use super::{
 };
 
 /// Most points of a series that a chart gets.
-const MOST_POINTS: usize = 2_000;
+pub(crate) const MOST_POINTS: usize = 2_000;
 /// Of many hosts, each gets so many at least.
-const LEAST_POINTS: usize = 200;
+pub(crate) const LEAST_POINTS: usize = 200;
 /// Points and stretches that are read in a second while a chart is open: series with more are asked
 /// for less often.
 const POINTS_A_SECOND: u64 = 50_000;
 
 /// A series in columns; a value that is not a number is `null`.
 #[derive(Debug, Default, PartialEq, Serialize)]
-struct Series {
+pub(crate) struct Series {
     /// For the legend: the metric, and where several hosts report it, which.
-    name: String,
-    metric: String,
+    pub(crate) name: String,
+    pub(crate) metric: String,
     /// These points follow those that the page has. Otherwise this and the other series of the
     /// metric replace what it has.
     appended: bool,
@@ -133,7 +133,7 @@ fn columns(metric: &str, host: Option<u32>, samples: &[Sample]) -> Series {
 
 /// A host's stretches in at most `most` points: the least and the greatest value of each, or of
 /// some together, so that no peak is lost, and always the last point.
-fn thin(metric: &str, host: Option<u32>, series: &HostSeries, most: usize) -> Series {
+pub(crate) fn thin(metric: &str, host: Option<u32>, series: &HostSeries, most: usize) -> Series {
     let (first, end) =
         (series.stretches.first().map_or(1, |it| it.first_step), series.stretches.last().map_or(0, |it| it.last.step));
     let mut chosen: Vec<Sample> = Vec::new();

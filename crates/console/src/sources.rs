@@ -1,14 +1,15 @@
 //! What pages are made of: the stores, and the server's own answers.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 use shoal_plane::{Catalog, JobView, TuningView};
 use shoal_store::{Objects, ResourceRow, Rows, StoreError, Telemetry};
 use shoal_wire::{CreateTuningJob, Error, WarmPool, sigv4::Credentials};
 use tokio::sync::watch;
 
-use crate::JobChanges;
+use crate::{JobChanges, RunsPage, RunsQuery};
 
 /// All that the console shows, and what opens it.
 pub struct Sources {
@@ -43,6 +44,16 @@ pub trait Server: Send + Sync {
 
     /// What the API's call does.
     fn stop(&self, stop: Stop) -> BoxFuture<'static, Result<(), Error>>;
+
+    /// What the API answers its owner's call of an operation, by `X-Amz-Target`:
+    /// `SageMaker.DescribeTrialComponent`.
+    fn call(&self, target: &'static str, input: Value) -> BoxFuture<'static, Result<Value, Error>>;
+
+    /// A page of runs.
+    fn runs(&self, query: RunsQuery) -> BoxFuture<'static, Result<RunsPage, Error>>;
+
+    /// How many runs each experiment has that has some, by name.
+    fn runs_of_experiments(&self) -> BoxFuture<'static, Result<BTreeMap<String, usize>, Error>>;
 
     /// What an image name means here.
     fn image(&self, name: &str) -> ImageKind;

@@ -26,6 +26,19 @@ pub(crate) fn badge(view: &JobView) -> Badge {
     Badge { kind, word }
 }
 
+/// What a run's `PrimaryStatus` looks like.
+pub(crate) fn run_badge(status: &str) -> Badge {
+    let (kind, word) = match status {
+        "InProgress" => ("running", "Running"),
+        "Stopping" => ("stopping", "Stopping"),
+        "Completed" => ("completed", "Completed"),
+        "Failed" => ("failed", "Failed"),
+        "Stopped" => ("stopped", "Stopped"),
+        _ => ("stopped", "Unknown"),
+    };
+    Badge { kind, word }
+}
+
 /// A group of jobs that the list can be narrowed to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {

@@ -1,17 +1,20 @@
 //! What the web console asks of this server.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
-use shoal_console::{ImageKind, Stop, Study};
+use serde_json::Value;
+use shoal_console::{ImageKind, RunsPage, RunsQuery, Stop, Study};
 use shoal_plane::{JobView, TuningView};
 use shoal_store::{ResourceRow, StoreError};
-use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, WarmPool};
+use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, Service, WarmPool, parse};
 
 use crate::{
     Image,
-    api::{Api, Records, best_model, spec_kind},
+    admission::internal,
+    api::{Api, Caller, Records, best_model, read, spec_kind},
     core::Core,
+    key_ring::Holder,
     requests,
     tuning::{self, Design},
 };
@@ -42,6 +45,27 @@ impl shoal_console::Server for Server {
             };
             Ok(())
         })
+    }
+
+    fn call(&self, target: &'static str, input: Value) -> BoxFuture<'static, Result<Value, Error>> {
+        let api = self.api.clone();
+        Box::pin(async move {
+            let request = http::Request::post("/").header("x-amz-target", target).body(());
+            let (head, ()) = request.map_err(|error| internal(&error))?.into_parts();
+            let call = parse(Service::SageMaker, &head, input.to_string().as_bytes())?;
+            let caller = Caller { user_agent: "shoal-console".to_owned(), holder: Holder::Owner };
+            Ok(api.answer(read(call)?, &caller).await?.into_body())
+        })
+    }
+
+    fn runs(&self, query: RunsQuery) -> BoxFuture<'static, Result<RunsPage, Error>> {
+        let api = self.api.clone();
+        Box::pin(async move { api.runs(move |index| index.table(query)).await })
+    }
+
+    fn runs_of_experiments(&self) -> BoxFuture<'static, Result<BTreeMap<String, usize>, Error>> {
+        let api = self.api.clone();
+        Box::pin(async move { api.runs(|index| index.counts("Parents.ExperimentName")).await })
     }
 
     fn image(&self, name: &str) -> ImageKind {

@@ -5,6 +5,7 @@
 //! resource: some tens of milliseconds for 100,000.
 
 mod document;
+mod table;
 
 use std::{
     cmp::Ordering,

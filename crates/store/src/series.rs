@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::points::value;
 use crate::roll_ups::forget_until;
-use crate::{Point, StoreError, Telemetry, summaries};
+use crate::{Point, Sample, StoreError, Telemetry, summaries};
 
 /// Points that one transaction deletes.
 const DELETED_POINTS: usize = 20_000;
@@ -64,6 +64,23 @@ impl Telemetry {
             let step = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, value(row, 1)?));
             let values = select.query_map(params![job, metric, bound(from), bound(to)], step)?;
             Ok(values.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    /// The points of a series that have a step, by step, then by time: the first `most` of them.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn step_samples(&self, job: &str, metric: &str, most: usize) -> Result<Vec<Sample>, StoreError> {
+        self.database.read(|connection| {
+            let sql = "SELECT step, at_ms, value FROM step JOIN point USING (series, at_ms, position)
+                WHERE series = (SELECT id FROM series WHERE job = ? AND metric = ?) ORDER BY step, at_ms, position LIMIT ?";
+            let mut select = connection.prepare_cached(sql)?;
+            let sample = |row: &rusqlite::Row<'_>| {
+                Ok(Sample { step: row.get(0)?, at_ms: row.get(1)?, value: value(row, 2)? })
+            };
+            let limit = i64::try_from(most).unwrap_or(i64::MAX);
+            Ok(select.query_map(params![job, metric, limit], sample)?.collect::<rusqlite::Result<_>>()?)
         })
     }
 
@@ -253,6 +270,21 @@ mod tests {
         telemetry.delete_series("j").unwrap();
         assert!(telemetry.metrics("j").unwrap().is_empty());
         assert_eq!(telemetry.read_points("k", "loss", 0, 9).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn points_with_steps_come_by_step() {
+        let temp = tempfile::tempdir().unwrap();
+        let telemetry = Telemetry::open(&temp.path().join("telemetry.db")).unwrap();
+        let point = |at_ms, value| MetricPoint { metric: "loss".to_owned(), at_ms, value };
+        let points = [point(9, 1.0), point(5, 2.0), point(5, f64::NAN), point(6, 4.0)];
+        telemetry.append_steps("j", &points, &[Some(30), Some(10), Some(20), None], 1 << 20).unwrap();
+        let steps = |most| {
+            let samples = telemetry.step_samples("j", "loss", most).unwrap();
+            samples.iter().map(|it| (it.step, it.at_ms, it.value.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(9), [(10, 5, "2".to_owned()), (20, 5, "NaN".to_owned()), (30, 9, "1".to_owned())]);
+        assert_eq!((steps(1).len(), telemetry.step_samples("j", "auc", 9).unwrap().len()), (1, 0));
     }
 
     #[test]

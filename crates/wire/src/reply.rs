@@ -43,6 +43,12 @@ impl Reply {
         self
     }
 
+    /// The members of the output.
+    #[must_use]
+    pub fn into_body(self) -> Value {
+        self.body
+    }
+
     /// With a text for the header [`NOTICE`].
     #[must_use]
     pub fn with_notice(self, notice: Option<String>) -> Self {

@@ -20,7 +20,8 @@ use crate::{
 const PAGE: &str = include_str!("../../assets/report/report.html");
 const STYLE: &str = include_str!("../../assets/report/report.css");
 const SCRIPT: &str = include_str!("../../assets/report/report.js");
-// The console's charts, too.
+// The console's charts and pictures, too.
+const PICTURES: &str = include_str!("../../../console/assets/study.js");
 const UPLOT: &str = include_str!("../../../console/assets/uplot/uPlot.iife.min.js");
 const UPLOT_LICENCE: &str = include_str!("../../../console/assets/uplot/LICENSE");
 const UPLOT_STYLE: &str = include_str!("../../../console/assets/uplot/uPlot.min.css");
@@ -112,7 +113,7 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         ("data", data),
         ("uplot", format!("/*\n{UPLOT_LICENCE}*/\n{UPLOT}")),
         ("uplot_css", UPLOT_STYLE.to_owned()),
-        ("script", SCRIPT.to_owned()),
+        ("script", format!("{PICTURES}{SCRIPT}")),
     ];
     fill(PAGE, &parts)
 }

@@ -8,7 +8,11 @@ use super::{
     Api, EXPERIMENT, Records, TRIAL, TRIAL_COMPONENT, blocking, resource_types, resources::found, token, training,
     tuning,
 };
-use crate::{admission::internal, key_ring::Holder, search::Place};
+use crate::{
+    admission::internal,
+    key_ring::Holder,
+    search::{Place, SearchIndex},
+};
 
 type Record = fn(&Records, &ResourceRow) -> Result<Value, Error>;
 
@@ -57,6 +61,25 @@ fn plain(kind: ResourceKind, record: Record) -> Searchable {
 }
 
 impl Api {
+    /// Reads something of the index of trial components, as they are now.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub(crate) async fn runs<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&SearchIndex) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let index = self.search.of(TRIAL_COMPONENT).cloned();
+        let index = index.ok_or_else(|| Error::validation("Trial components cannot be searched."))?;
+        let records = self.records.clone();
+        blocking(move || {
+            let document = |row: &ResourceRow| resource_types::trial_component_document(&records, row);
+            index.refresh(&*records.rows, &document).map_err(|error| internal(&error))?;
+            Ok(read(&index))
+        })
+        .await
+    }
+
     pub(super) async fn search(&self, search: Search, holder: &Holder) -> Result<Reply, Error> {
         let resource = search.resource;
         let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));

@@ -163,6 +163,36 @@ impl Document {
         }
     }
 
+    /// The key of the first of these properties that is there.
+    pub(super) fn first_key<'a>(&self, properties: &[Property], texts: &'a Texts) -> Key<&'a str> {
+        let mut keys = properties.iter().map(|property| self.key(Some(*property), texts));
+        keys.find(|key| *key != Key::Absent).unwrap_or(Key::Absent)
+    }
+
+    /// The first value of a property.
+    pub(super) fn first<'a>(&self, property: Property, texts: &'a Texts) -> Option<PropertyValue<'a>> {
+        self.values(property).first().map(|entry| self.value(*entry, texts))
+    }
+
+    /// All texts of a property.
+    pub(super) fn texts<'a>(&'a self, property: Property, texts: &'a Texts) -> impl Iterator<Item = &'a str> {
+        self.values(property).iter().filter_map(|entry| match self.value(*entry, texts) {
+            PropertyValue::Text(text) => Some(text),
+            PropertyValue::Number(_) => None,
+        })
+    }
+
+    /// The first value of each property.
+    pub(super) fn each_first<'a>(&self, texts: &'a Texts, each: &mut impl FnMut(Property, PropertyValue<'a>)) {
+        let mut before = None;
+        for entry in &self.entries {
+            let property = entry.place >> ITEM_BITS;
+            if before.replace(property) != Some(property) {
+                each(property, self.value(*entry, texts));
+            }
+        }
+    }
+
     fn values(&self, property: Property) -> &[Entry] {
         let start = self.entries.partition_point(|entry| entry.place >> ITEM_BITS < property);
         let count = self.entries[start..].iter().take_while(|entry| entry.place >> ITEM_BITS == property).count();

@@ -1,6 +1,7 @@
 //! Searches over rows: what changes is seen, pages hold every job once, in order.
 
 use serde_json::json;
+use shoal_console::{Cell, RunsPage, RunsQuery};
 use shoal_store::{ResourceKind, SqliteJournal, SqliteRows};
 use shoal_wire::{Test, Wanted};
 
@@ -124,4 +125,55 @@ fn pages_hold_every_job_once_in_order() {
         check("Nothing", SortOrder::Ascending, "a b c d e");
     }
     assert!("made up".parse::<Place>().is_err() && "a/nx".parse::<Place>().is_err());
+}
+
+#[test]
+fn a_table_has_its_columns_grouped_and_ordered() {
+    let mut fixture = Fixture::new();
+    let run = |experiments: &[&str], rate: Value, loss: Option<f64>| {
+        let parents: Vec<_> = experiments.iter().map(|name| json!({"ExperimentName": name})).collect();
+        let metrics: Vec<_> = loss.map(|loss| json!({"MetricName": "loss", "Last": loss})).into_iter().collect();
+        json!({"Parents": parents, "Parameters": {"rate": rate, "kind": {"StringValue": "tree"}}, "Metrics": metrics})
+    };
+    let number = |value: f64| json!({"NumberValue": value});
+    fixture.change(vec![
+        put("a", &run(&["e"], number(0.5), Some(3.0))),
+        put("b", &run(&["e", "f"], json!({"StringValue": "fast"}), Some(1.0))),
+        put("c", &run(&["e"], number(0.5), None)),
+        put("d", &run(&["f"], number(0.1), Some(2.0))),
+        put("e", &run(&["e"], number(0.1), Some(2.0))),
+    ]);
+    let index = fixture.indexes.of(ResourceKind::TRAINING_JOB).unwrap();
+    index.refresh(&fixture.rows, &record).unwrap();
+    let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+    let rate = paths(&["Parameters.rate.NumberValue", "Parameters.rate.StringValue"]);
+    let table = |group: &[String], order, from, limit| {
+        index.table(RunsQuery {
+            condition: is("Parents.ExperimentName", "e"),
+            group: group.to_vec(),
+            order: (paths(&["Metrics.loss.Last"]), order),
+            columns: vec![rate.clone(), paths(&["Metrics.loss.Last"]), paths(&["Nothing"])],
+            from,
+            limit,
+        })
+    };
+    let names = |page: &RunsPage| page.runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>().join(" ");
+    let page = table(&[], SortOrder::Descending, 0, 9);
+    assert_eq!((names(&page), page.total, page.groups.len()), ("a e b c".to_owned(), 4, 0));
+    assert_eq!(page.runs[2].cells, [Some(Cell::Text("fast".to_owned())), Some(Cell::Number(1.0)), None]);
+    let varying: Vec<_> = page.properties.iter().map(|it| (it.path.as_str(), it.varies)).collect();
+    let expected = [
+        ("Metrics.loss.Last", true),
+        ("Parameters.kind.StringValue", false),
+        ("Parameters.rate.NumberValue", true),
+        ("Parameters.rate.StringValue", true),
+    ];
+    assert_eq!(varying, expected);
+    let page = table(&rate, SortOrder::Ascending, 1, 2);
+    assert_eq!((names(&page), page.total), ("a c".to_owned(), 4));
+    let number = |value| Some(Cell::Number(value));
+    assert_eq!(page.groups, [(number(0.1), 1), (number(0.5), 2), (Some(Cell::Text("fast".to_owned())), 1)]);
+    assert_eq!(page.runs[0].group, number(0.5));
+    let counts: Vec<_> = index.counts("Parents.ExperimentName").into_iter().collect();
+    assert_eq!(counts, [("e".to_owned(), 4), ("f".to_owned(), 2)]);
 }
