@@ -61,6 +61,7 @@ def test_a_tuning_job_that_is_over(place, viewport, dark):
         expect(page.locator("#failed-table tbody tr")).to_have_count(3)
         expect(page.locator("#failed-table .detail").first).to_contain_text("ValueError: no <i>luck</i>")
         expect(page.locator("#picture path")).to_have_count(3)
+        expect(page.locator("#parallel canvas")).to_be_visible()
         seen.is_accessible()
         seen.fits()
         trial = json.loads(run(place, "tuning", "show", "seen", "--json").stdout)["Trials"][0]["TrainingJobName"]
@@ -92,6 +93,10 @@ def test_one_that_runs_is_seen_running_and_stopped(place):
         expect(seen.page.locator("#at-work-table tbody tr").first).to_be_visible()
         # Trials that end come in by themselves.
         expect(seen.page.locator("#best-table tbody tr").first).to_be_visible()
+        # So do their lines in the pictures.
+        expect(seen.page.locator("#rungs canvas")).to_be_visible()
+        drawn = seen.page.locator("#study").get_attribute("data-drawn")
+        expect(seen.page.locator("#study")).not_to_have_attribute("data-drawn", drawn)
         seen.page.get_by_role("button", name="Stop", exact=True).click()
         seen.page.get_by_role("button", name="Stop the tuning job").click()
         status = lambda: json.loads(run(place, "tuning", "show", "stopped-here", "--json").stdout)[

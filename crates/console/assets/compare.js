@@ -1,6 +1,6 @@
 // Curves of several runs over each other, and parallel coordinates of what they were given. The address has how they are looked at.
 
-import { Chart, colours } from "./plot.js";
+import { Chart, colours, looks } from "./plot.js";
 
 const holder = document.getElementById("charts");
 const across = document.getElementById("chart-x");
@@ -126,13 +126,7 @@ function coordinates() {
     objectives: [],
   });
   const study = { metric: metric.value, maximize, objectives: [], parameters, importance: [], rungs: [], trials: runs.map(trial) };
-  pictures = globalThis.shoalStudy(study, parallel, looks());
-}
-
-function looks() {
-  const inks = colours(holder);
-  const dark = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  return { ink: inks.ink, quiet: inks.axis, line: inks.grid, ground: inks.panel, good: inks.good, dark };
+  pictures = globalThis.shoalStudy(study, parallel, looks(holder));
 }
 
 // The dots in the table's head have the curves' colours.

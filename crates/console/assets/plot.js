@@ -13,6 +13,13 @@ export function colours(beside) {
   return inks;
 }
 
+// The colours that study.js draws in.
+export function looks(beside) {
+  const inks = colours(beside);
+  const dark = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  return { ink: inks.ink, quiet: inks.axis, line: inks.grid, ground: inks.panel, good: inks.good, dark };
+}
+
 export function number(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);

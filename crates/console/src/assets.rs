@@ -34,6 +34,7 @@ static ASSETS: &[(&str, &str, &[u8])] = &[
     asset!("utilization.js", SCRIPT),
     asset!("logs.js", SCRIPT),
     asset!("runs.js", SCRIPT),
+    asset!("tuning.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
     asset!("uplot/uPlot.iife.min.js", SCRIPT),
     asset!("uplot/uPlot.min.css", STYLE),

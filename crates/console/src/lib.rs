@@ -12,6 +12,7 @@ mod assets;
 mod changes;
 mod compare;
 mod cost;
+mod costs;
 mod counts;
 mod experiment;
 mod experiments;
@@ -34,6 +35,7 @@ mod sources;
 mod spent;
 mod status;
 mod stop;
+mod study;
 mod throttle;
 mod timeline;
 mod tuning;
@@ -161,6 +163,8 @@ impl Console {
             ["tuning", name, "stop"] if post => self.stop_tuning(name).await,
             ["compare"] if get => self.compare_page(visit).await,
             ["compare", "series"] if get => self.compared_series(visit).await,
+            ["cost"] if get => self.costs_page(visit).await,
+            ["tuning", name, "study"] if get => self.study(name).await,
             ["experiments"] if get => self.experiments_page(visit).await,
             ["experiments", name] if get => self.experiment_page(visit, name).await,
             ["experiments", name, "runs"] if post => self.change_runs(visit, name, &form(body).await?).await,

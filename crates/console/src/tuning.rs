@@ -50,8 +50,8 @@ struct TuningPage {
     tables: Vec<Table>,
 }
 
-/// The objective over the trials, in the order of their starts: that of their ends would put all
-/// that rest to the search's end behind the best ones.
+/// The objective of the trials, in the order in which they reported it last: that of their ends
+/// would put all that rest to the search's end behind the best ones.
 struct Picture {
     metric: String,
     dots: Vec<Dot>,
@@ -238,11 +238,17 @@ fn picture(
     let mut ended = Vec::new();
     for (trial, job) in sources.rows.list_trials(&filter)?.rows {
         if let Some(value) = trial.value.filter(|value| value.is_finite() && job.ended) {
-            ended.push(Ended { value, state: state(&trial, &job, study)?.0, job: trial.job });
+            let (state, _, known) = state(&trial, &job, study)?;
+            let definition = request.definitions.get(known.definition as usize);
+            let summaries = sources.telemetry.summaries(&trial.job)?;
+            let objective = summaries.iter().find(|it| definition.is_some_and(|of| of.objective.metric == it.metric));
+            let at_ms = objective.map_or(job.created_ms, |it| it.last_ms);
+            ended.push(Ended { value, state, at_ms, job: trial.job });
         }
     }
     // The newest trials were asked for.
     ended.reverse();
+    ended.sort_by_key(|trial| trial.at_ms);
     let metric = request.definitions.first().map(|definition| definition.objective.metric.clone()).unwrap_or_default();
     Ok(drawn(metric, goal, &ended))
 }
@@ -251,10 +257,12 @@ fn picture(
 struct Ended {
     value: f64,
     state: TrialState,
+    /// When it reported the value.
+    at_ms: u64,
     job: String,
 }
 
-/// The picture of trials in the order of their starts; of one alone there is none.
+/// The picture of trials in this order; of one alone there is none.
 fn drawn(metric: String, goal: Goal, ended: &[Ended]) -> Option<Picture> {
     if ended.len() < 2 {
         return None;
@@ -295,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_best_so_far_follows_the_trials_in_their_order() {
-        let trial = |job: &str, value, state| Ended { value, state, job: job.to_owned() };
+        let trial = |job: &str, value, state| Ended { value, state, at_ms: 0, job: job.to_owned() };
         let ended = [
             trial("a", 3.0, TrialState::Completed),
             trial("b", 5.0, TrialState::Stopped),
@@ -319,7 +327,8 @@ mod tests {
 
     #[test]
     fn equal_values_are_a_level_line() {
-        let ended = ["a", "b"].map(|job| Ended { value: 2.0, state: TrialState::Completed, job: job.to_owned() });
+        let ended =
+            ["a", "b"].map(|job| Ended { value: 2.0, state: TrialState::Completed, at_ms: 0, job: job.to_owned() });
         assert_eq!(drawn("loss".to_owned(), Goal::Minimize, &ended).expect("two trials").best, "12.0,12.0 988.0,12.0");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use shoal_plane::{Catalog, Cost, JobStatus, JobView, Time};
+use shoal_plane::{Billed, Catalog, Cost, JobStatus, JobView, Time};
 use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, Rows, StoreError};
 use shoal_wire::{Tag, stored_description, tags};
 
@@ -41,8 +41,13 @@ pub(crate) struct LedgerJob {
 impl LedgerJob {
     /// What it cost `within` a time on all its instances; `None` if nothing.
     pub(crate) fn cost(&self, catalog: &Catalog, now: Time, within: &Range<Time>) -> Option<Cost> {
+        self.billed(catalog, now)?.within(within)
+    }
+
+    /// What it cost by now on all its instances.
+    pub(crate) fn billed(&self, catalog: &Catalog, now: Time) -> Option<Billed> {
         let types: Vec<_> = self.types.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
-        self.cost_of(&types, catalog, now, within)
+        self.view.billed(&types, catalog, now)
     }
 
     /// The same on some of them.

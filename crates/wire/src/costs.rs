@@ -23,6 +23,9 @@ pub struct ListCosts {
     /// Seconds since the epoch: what was used before.
     #[serde(default)]
     pub before: Option<f64>,
+    /// Whether the costs of each day are wanted, too.
+    #[serde(default)]
+    pub days: bool,
 }
 
 /// What jobs are grouped by.
@@ -61,13 +64,33 @@ pub struct CostLine {
     pub saved_usd: f64,
 }
 
+/// What all jobs together cost on a day, in UTC.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostDay {
+    /// Seconds since the epoch: its beginning.
+    pub start: u64,
+    /// Billable seconds of all instances.
+    pub instance_s: f64,
+    /// What those with a price cost, in US dollars.
+    pub usd: f64,
+}
+
 plain_inputs!(ListCosts);
 
 impl Reply {
-    /// `ListCosts`: the groups, the most expensive first, and all jobs together, each counted once.
-    pub fn list_costs(groups: &[CostLine], total: &CostLine) -> Self {
-        Self::of(json!({"Groups": groups.iter().map(line).collect::<Vec<_>>(), "Total": line(total)}))
+    /// `ListCosts`: the groups, the most expensive first, and all jobs together, each counted once;
+    /// days on which something was used, if they are wanted.
+    pub fn list_costs(groups: &[CostLine], total: &CostLine, days: Option<&[CostDay]>) -> Self {
+        let reply = Self::of(json!({"Groups": groups.iter().map(line).collect::<Vec<_>>(), "Total": line(total)}));
+        match days {
+            Some(days) => reply.with("Days", days.iter().map(day).collect()),
+            None => reply,
+        }
     }
+}
+
+fn day(day: &CostDay) -> Value {
+    json!({"Start": day.start, "InstanceSeconds": day.instance_s, "UsDollars": day.usd})
 }
 
 fn line(line: &CostLine) -> Value {

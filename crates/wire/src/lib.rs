@@ -40,6 +40,7 @@ mod shape;
 pub mod sigv4;
 mod stored;
 mod study;
+pub mod study_pictures;
 pub mod tags;
 pub mod timestamp;
 mod training_job;
@@ -56,7 +57,7 @@ pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic,
 };
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
-pub use costs::{CostGroup, CostLine, LIST_COSTS, ListCosts};
+pub use costs::{CostDay, CostGroup, CostLine, LIST_COSTS, ListCosts};
 pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;

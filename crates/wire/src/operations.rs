@@ -29,6 +29,7 @@ static OURS: [Operation; 9] = [
                 ],
             ),
             ("Total", &[]),
+            ("Days", &["Start", "InstanceSeconds", "UsDollars"]),
         ],
     ),
     ours(

@@ -187,6 +187,9 @@ pub struct StudyTrial {
     pub start_time: Option<f64>,
     /// Seconds since the epoch.
     pub end_time: Option<f64>,
+    /// Seconds since the epoch: when it reported its objective last, which is long before the end
+    /// of a trial that was paused.
+    pub value_time: Option<f64>,
     /// Of several objectives: no other trial is better in one and as good in all.
     pub front: bool,
     /// Seconds in which its instances worked, once it is over.

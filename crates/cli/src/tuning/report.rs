@@ -6,8 +6,8 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use serde_json::{Value, json};
-use shoal_wire::{StudyDefinition, StudyDescription, StudyTrial};
+use serde_json::json;
+use shoal_wire::{StudyDefinition, StudyDescription, StudyTrial, study_pictures};
 
 use super::study::{self, best, latest, rungs, short, shorter, state_text, trials_of, units};
 use crate::{
@@ -96,7 +96,7 @@ fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) ->
         },
         study.message.as_ref().map_or(String::new(), |message| format!(". {}", capital(message))),
     );
-    let data = data(study, index, definition, &trials).to_string().replace('<', "\\u003c");
+    let data = study_pictures::data(study, index).to_string().replace('<', "\\u003c");
     let parts = [
         ("title", escape(&title)),
         ("subtitle", escape(&subtitle)),
@@ -280,39 +280,6 @@ fn table(study: &StudyDescription, definition: &StudyDefinition, trials: &[&Stud
         text.push_str("</tr>");
     }
     text + "</tbody>"
-}
-
-fn data(study: &StudyDescription, index: usize, definition: &StudyDefinition, trials: &[&StudyTrial]) -> Value {
-    let best = best(study).map(|(trial, _)| trial.number);
-    let first = definition.objectives.first();
-    let shown: Vec<Value> = trials
-        .iter()
-        .map(|trial| {
-            json!({
-                "name": trial.training_job_name,
-                "state": if trial.state == "Waiting" { "Running" } else { &trial.state },
-                "values": trial.values.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<serde_json::Map<_, _>>(),
-                "value": trial.value(),
-                "astray": trial.is_astray(),
-                "at": trial.end_time.map(|end| end - study.creation_time),
-                "curve": trial.curve,
-                "objectives": trial.objectives,
-                "best": best == Some(trial.number),
-                "front": trial.front,
-            })
-        })
-        .collect();
-    json!({
-        "metric": first.map(|it| it.metric_name.clone()).unwrap_or_default(),
-        "maximize": first.is_some_and(|it| it.maximize),
-        "objectives": definition.objectives.iter().map(|it| json!({"name": it.metric_name})).collect::<Vec<_>>(),
-        "parameters": definition.parameters.iter().map(|it| json!({
-            "name": it.name, "min": it.min, "max": it.max, "log": it.log, "values": it.values,
-        })).collect::<Vec<_>>(),
-        "importance": definition.importance.iter().map(|it| json!({"name": it.name, "weight": it.weight})).collect::<Vec<_>>(),
-        "rungs": rungs(study, index).iter().map(|it| json!({"resource": it.resource, "reached": it.reached, "ended": it.ended})).collect::<Vec<_>>(),
-        "trials": shown,
-    })
 }
 
 #[cfg(test)]

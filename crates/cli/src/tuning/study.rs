@@ -1,6 +1,7 @@
 //! A tuning job's study, asked of the server page by page, and what follows from it.
 
 use serde_json::json;
+pub(crate) use shoal_wire::study_pictures::{Rung, best, rungs, trials_of};
 use shoal_wire::{DESCRIBE_STUDY, StudyDefinition, StudyDescription, StudyTrial};
 
 use crate::client::{Client, ClientError};
@@ -28,45 +29,6 @@ pub(crate) fn fetch(client: &Client, name: &str, live_only: bool) -> Result<Stud
     }
 }
 
-/// How far trials came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rung {
-    /// Units of resource.
-    pub(crate) resource: u32,
-    /// Trials that came at least this far.
-    pub(crate) reached: usize,
-    /// Of these, those that ended before the next rung.
-    pub(crate) ended: usize,
-}
-
-/// Rungs of a definition: its scheduler's levels, or a few that its trials' resources suggest.
-pub(crate) fn rungs(study: &StudyDescription, definition: usize) -> Vec<Rung> {
-    let trials: Vec<&StudyTrial> = trials_of(study, definition).filter(|trial| trial.resource() > 0).collect();
-    let most = trials.iter().map(|trial| trial.resource()).max().unwrap_or(0);
-    let known = study.definitions.get(definition).map_or(&[][..], |it| &it.levels);
-    let levels: Vec<u32> = if known.is_empty() { doublings(most) } else { known.to_vec() };
-    let next = levels.iter().copied().skip(1).chain([u32::MAX]);
-    let rung = |(&resource, next): (&u32, u32)| Rung {
-        resource,
-        reached: trials.iter().filter(|trial| trial.resource() >= resource).count(),
-        ended: trials.iter().filter(|trial| trial.is_over() && (resource..next).contains(&trial.resource())).count(),
-    };
-    if most == 0 { Vec::new() } else { levels.iter().zip(next).map(rung).collect() }
-}
-
-/// 1, 2, 4, ... and the greatest itself.
-fn doublings(most: u32) -> Vec<u32> {
-    let mut levels: Vec<u32> =
-        std::iter::successors(Some(1_u32), |level| level.checked_mul(2)).take_while(|&level| level < most).collect();
-    levels.push(most);
-    levels
-}
-
-/// A definition's trials.
-pub(crate) fn trials_of(study: &StudyDescription, definition: usize) -> impl Iterator<Item = &StudyTrial> {
-    study.trials.iter().filter(move |trial| trial.definition as usize == definition)
-}
-
 /// Units of resource that were run, and that would have been if every trial had gone as far as the
 /// one that went farthest (or as its scheduler allows).
 pub(crate) fn units(study: &StudyDescription) -> (u64, u64) {
@@ -77,13 +39,6 @@ pub(crate) fn units(study: &StudyDescription) -> (u64, u64) {
         u64::from(most) * trials_of(study, definition).count() as u64
     });
     (run, full.sum())
-}
-
-/// The best trial and its value.
-pub(crate) fn best(study: &StudyDescription) -> Option<(&StudyTrial, f64)> {
-    let number = study.best_trial?;
-    let trial = study.trials.iter().find(|trial| trial.number == number)?;
-    Some((trial, trial.value()?))
 }
 
 /// What a study optimises, for people: `validation:auc, maximised`.

@@ -8,8 +8,8 @@ use shoal_plane::{Command, JobView, SecondaryStatus, TrialView, TuningView, tria
 use shoal_store::{Cursor, ResourceRow, TrialFilter, TrialRow, TrialSort};
 use shoal_tuner::{Direction, Domain, Scaling, Study};
 use shoal_wire::{
-    DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
-    StudyTrial, UpdateTuningJob,
+    CreateTuningJob, DescribeStudy, Error, Reply, StudyDefinition, StudyDescription, StudyImportance, StudyObjective,
+    StudyParameter, StudyTrial, UpdateTuningJob,
 };
 
 use super::{Api, Records, best_model, blocking, resources::place, token, training::refused, tuning::ended};
@@ -73,8 +73,14 @@ fn describe(
     } else {
         (seen.studies(), (&nothing.0, &nothing.1))
     };
-    let trials =
-        page.rows.iter().map(|(trial, job)| told(row, &view, studies, fronts, trial, job)).collect::<Result<_, _>>()?;
+    let mut trials = page
+        .rows
+        .iter()
+        .map(|(trial, job)| told(row, &view, studies, fronts, trial, job))
+        .collect::<Result<Vec<_>, _>>()?;
+    if is_whole {
+        add_times(records, &request, &mut trials)?;
+    }
     let warning = if is_whole { best_model::warning(&*records.rows, &records.objects, &view)? } else { None };
     let notes = designs.iter().find_map(|design| design.note.clone());
     let messages: Vec<String> =
@@ -104,6 +110,17 @@ fn describe(
         next_token: None,
     };
     Ok((description, page.next))
+}
+
+/// Adds when trials reported their objectives last.
+fn add_times(records: &Records, request: &CreateTuningJob, trials: &mut [StudyTrial]) -> Result<(), Error> {
+    for trial in trials {
+        let Some(definition) = request.definitions.get(trial.definition as usize) else { continue };
+        let summaries = records.telemetry.summaries(&trial.training_job_name).map_err(|error| internal(&error))?;
+        let objective = summaries.iter().find(|it| it.metric == definition.objective.metric);
+        trial.value_time = objective.map(|it| seconds(it.last_ms));
+    }
+    Ok(())
 }
 
 fn definition(
@@ -193,6 +210,7 @@ fn told(
         objectives,
         start_time: view.training_start.map(|time| seconds(time.0)),
         end_time: view.training_end.map(|time| seconds(time.0)),
+        value_time: None,
         front: fronts.get(known.definition as usize).is_some_and(|front| front.binary_search(&known.trial).is_ok()),
         billable_seconds: view.ran_ms.map(seconds).or_else(|| worked(&view)),
     })
