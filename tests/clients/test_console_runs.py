@@ -60,7 +60,7 @@ def names(page):
 @pytest.mark.parametrize("phone", [False, True])
 def test_pages_are_accessible_and_fit(window, place, phone):
     seen = window(place, dark=phone, **({"viewport": PHONE} if phone else {}))
-    compare = "/console/compare?run=run-0&run=run-2&run=going-aws-training-job"
+    compare = f"/console/compare?run=run-0&run=run-2&run={place.going}"
     paths = ["experiments", "experiments/digits?group=tag:who", "cost?by=tag&since=all", "experiments?q=none"]
     for path in [*(f"/console/{path}" for path in paths), compare]:
         page = seen.go(path)
@@ -80,7 +80,7 @@ def test_a_table_of_runs_is_what_its_address_says(window, place):
     expect(page.locator(".description")).to_have_text(EVIL)
     expect(page.locator("#matching")).to_contain_text("4 runs")
     # A job's run moves by itself.
-    loss = page.locator("#run-going-aws-training-job td.metric")
+    loss = page.locator(f"#run-{place.going}-aws-training-job td.metric")
     before = loss.inner_text()
     expect(loss).not_to_have_text(before)
     page.get_by_role("link", name="rate").click()
@@ -89,14 +89,14 @@ def test_a_table_of_runs_is_what_its_address_says(window, place):
     page.locator("#filter summary").click()
     page.get_by_label("Column", exact=True).select_option("param:rate")
     page.get_by_label("Comparison").select_option("lt")
-    page.get_by_label("Value").fill("0.05")
+    page.get_by_label("Value", exact=True).fill("0.05")
     page.get_by_role("button", name="Add", exact=True).last.click()
     expect(page.locator(".filter")).to_contain_text("rate < 0.05")
     assert names(page) == ["run-2", "run-1"]
     page.get_by_label("Group by").select_option("tag:who")
     expect(page.locator("tr.group")).to_contain_text("ana")
     page.locator("#choose summary").click()
-    page.get_by_label("size").check()
+    page.get_by_label("size", exact=True).check()
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator("#jobs thead")).to_contain_text("size")
     # Another browser sees the same by the address alone.
@@ -111,7 +111,7 @@ def test_a_table_of_runs_is_what_its_address_says(window, place):
 def test_runs_beside_each_other(window, place):
     seen = window(place)
     page = seen.go("/console/experiments/digits?sort=name&order=ascending")
-    for name in ["run-0", "run-1", "going"]:
+    for name in ["run-0", "run-1", place.going]:
         page.get_by_label(f"Choose {name}", exact=True).check()
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("h1")).to_have_text("3 runs compared")
@@ -120,13 +120,13 @@ def test_runs_beside_each_other(window, place):
     expect(page.locator("#beside tr", has=page.locator("th[title=size]"))).to_have_class("differs")
     # A line for each run, and for each host where they report the same.
     legend = page.locator("#charts .chart", has=page.locator("h3", has_text="loss")).locator(".legend")
-    for name in ["run-0", "run-1", "going algo-1", "going algo-2"]:
+    for name in ["run-0", "run-1", f"{place.going} algo-1", f"{place.going} algo-2"]:
         expect(legend.get_by_text(name, exact=True)).to_be_visible()
     for across in ["epoch", "at", "relative"]:
         page.locator("#chart-x").select_option(across)
         assert f"x={across}" in page.url
     expect(page.locator("#parallel canvas")).to_be_visible()
-    page.get_by_role("link", name="Without going").click()
+    page.get_by_role("link", name=f"Without {place.going}").click()
     expect(page.locator("h1")).to_have_text("2 runs compared")
     page.get_by_role("link", name="Only what differs").click()
     expect(page.locator("#beside")).not_to_contain_text("size")
@@ -149,7 +149,7 @@ def test_notes_tags_and_what_is_done_with_runs(window, place):
     described = place.sagemaker.describe_trial_component(TrialComponentName="run-1")
     assert described["DisplayName"] == "the-good-one"
     page = seen.go("/console/experiments/digits")
-    for name in ["going", "run-0"]:
+    for name in [place.going, "run-0"]:
         page.get_by_label(f"Choose {name}", exact=True).check()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Delete 2 runs").click()
@@ -157,11 +157,11 @@ def test_notes_tags_and_what_is_done_with_runs(window, place):
     expect(page.locator(".chosen")).to_contain_text("stop it first")
     page.get_by_role("link", name="Back to the runs").click()
     expect(page.locator("#matching")).to_contain_text("3 runs")
-    page.get_by_label("Choose going", exact=True).check()
+    page.get_by_label(f"Choose {place.going}", exact=True).check()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Stop the run").click()
     eventually(lambda: place.jobs.describe(place.going)["TrainingJobStatus"] == "Stopped")
-    expect(page.locator("#run-going-aws-training-job .badge")).to_have_text("Stopped")
+    expect(page.locator(f"#run-{place.going}-aws-training-job .badge")).to_have_text("Stopped")
     # Another site's form stops and deletes nothing.
     for headers in ({}, {"origin": "http://elsewhere.example"}):
         form = {"do": "delete", "sure": "yes", "run": "run-2"}
@@ -171,5 +171,5 @@ def test_notes_tags_and_what_is_done_with_runs(window, place):
     expect(page.locator("#jobs tbody tr")).to_contain_text("digits")
     expect(page.locator("#days rect")).to_have_count(1)
     page.get_by_role("link", name="Training job", exact=True).click()
-    expect(page.get_by_role("link", name="going", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name=place.going, exact=True)).to_be_visible()
     seen.is_sound()

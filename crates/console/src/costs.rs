@@ -46,6 +46,8 @@ struct CostsPage {
     since: String,
     heading: &'static str,
     total: Line,
+    /// No instance was used in this time.
+    fresh: bool,
     lines: Vec<Line>,
     /// Groups that are not shown.
     more: usize,
@@ -152,6 +154,7 @@ fn page(frame: Frame, view: &View, costs: &Value, now_s: u64) -> CostsPage {
         lines: groups.iter().take(MOST_GROUPS).map(|group| line(view, group, total)).collect(),
         more: groups.len().saturating_sub(MOST_GROUPS),
         total: line(view, total, total),
+        fresh: total["Jobs"] == 0,
         bars,
         first_day: date(from),
         last_day: date(until),

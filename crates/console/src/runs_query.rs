@@ -17,7 +17,7 @@ pub struct RunsQuery {
     pub columns: Vec<Vec<String>>,
     /// How many runs are before the page.
     pub from: usize,
-    /// Most runs of the page.
+    /// Most runs of the page; of none, only what all runs have is told.
     pub limit: usize,
 }
 

@@ -48,8 +48,11 @@ impl SearchIndex {
             let by_group = if group.is_empty() { Ordering::Equal } else { left.0.compare(&right.0) };
             by_group.then_with(|| directed(query.order.1, &left.1, &right.1)).then_with(|| left.2.cmp(right.2))
         };
-        found.sort_unstable_by(compare);
         let properties = contents.properties_of(&found);
+        if query.limit == 0 {
+            return RunsPage { total: found.len(), properties, ..RunsPage::default() };
+        }
+        found.sort_unstable_by(compare);
         let mut groups: Vec<(Option<Cell>, usize)> = Vec::new();
         for (at, it) in found.iter().enumerate().filter(|_| !query.group.is_empty()) {
             match groups.last_mut().filter(|_| at > 0 && found[at - 1].0 == it.0) {
