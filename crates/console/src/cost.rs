@@ -28,7 +28,7 @@ pub(crate) fn cost(view: &JobView, types: &[(&str, u32)], catalog: &Catalog, now
     Some(Cost { time, money })
 }
 
-pub(crate) fn dollars(amount: f64) -> String {
+fn dollars(amount: f64) -> String {
     if amount < 0.005 { "less than $0.01".to_owned() } else { format!("${amount:.2}") }
 }
 

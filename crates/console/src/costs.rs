@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::{
     Console, Visit, amounts,
-    cost::dollars,
     frame::{Frame, Trouble, rendered},
     now_ms,
     query::address,
@@ -158,9 +157,14 @@ fn page(frame: Frame, view: &View, costs: &Value, now_s: u64) -> CostsPage {
         bars,
         first_day: date(from),
         last_day: date(until),
-        highest: dollars(highest),
+        highest: money(highest),
         unpriced: (unpriced > 0.0).then(|| amounts::duration((unpriced * 1000.0) as u64)),
     }
+}
+
+/// As short as a table's column needs.
+fn money(usd: f64) -> String {
+    if usd > 0.0 && usd < 0.005 { "< $0.01".to_owned() } else { format!("${usd:.2}") }
 }
 
 fn number(line: &Value, member: &str) -> f64 {
@@ -185,8 +189,8 @@ fn line(view: &View, group: &Value, total: &Value) -> Line {
         link,
         jobs: amounts::count(group["Jobs"].as_u64().unwrap_or(0)),
         time: amounts::duration((number(group, "InstanceSeconds") * 1000.0) as u64),
-        money: dollars(number(group, "UsDollars")),
-        saved: if saved > 0.0 { dollars(saved) } else { "–".to_owned() },
+        money: money(number(group, "UsDollars")),
+        saved: if saved > 0.0 { money(saved) } else { "–".to_owned() },
         share: format!("{:.1}", share.min(100.0)),
     }
 }
@@ -228,7 +232,7 @@ fn bars(days: &BTreeMap<u64, (f64, f64)>, from: u64, until: u64) -> Vec<Bar> {
             title: format!(
                 "{}: {}, {} of instances",
                 date(*start),
-                dollars(day.0),
+                money(day.0),
                 amounts::duration((day.1 * 1000.0) as u64)
             ),
         }
@@ -275,6 +279,7 @@ mod tests {
         let shown = line(&view(1, None), &group, &total);
         assert_eq!((shown.link.as_deref(), &*shown.jobs, &*shown.share), (Some("/console/jobs/a"), "1,200", "25.0"));
         assert_eq!((&*shown.time, &*shown.money, &*shown.saved), ("1 h 00 m", "$1.00", "–"));
+        assert_eq!([0.0, 0.001, 0.006].map(money), ["$0.00", "< $0.01", "$0.01"]);
         assert_eq!(line(&view(3, None), &group, &total).link, None, "a tag has no page");
         assert_eq!(line(&view(2, None), &json!({"Key": ""}), &total).key, "no experiment");
         assert_eq!(view(3, Some(1)).address(), "/console/cost?by=tag&since=7+d&tag=team");
