@@ -153,7 +153,7 @@ def test_notes_tags_and_what_is_done_with_runs(window, place):
         page.get_by_label(f"Choose {name}", exact=True).check()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Delete 2 runs").click()
-    # What runs is not deleted, and that is said.
+    # What runs is not deleted, and the page contains why.
     expect(page.locator(".chosen")).to_contain_text("stop it first")
     page.get_by_role("link", name="Back to the runs").click()
     expect(page.locator("#matching")).to_contain_text("3 runs")

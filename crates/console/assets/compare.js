@@ -53,7 +53,7 @@ function time(seconds) {
 
 const isEpoch = (name) => /(^|[:/_.])epoch$/i.test(name);
 
-// Where the points of a series are: the steps that the program said or the points' numbers, times, seconds since the run's first point, or the run's last metric `epoch` by then.
+// Where the points of a series are: the steps that the program logged or the points' numbers, times, seconds since the run's first point, or the run's last metric `epoch` by then.
 function places(one) {
   if (across.value === "relative") {
     const begins = Math.min(...answer.series.filter((it) => it.run === one.run && it.at.length).map((it) => it.at[0]));

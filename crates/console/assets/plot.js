@@ -51,7 +51,7 @@ function tables(series, view) {
   return uPlot.join([...drawn, ...raw]);
 }
 
-// A chart of some series. `view` says how: `points(series, values)` is its x and y; `isTime`, `logarithmic`, `smooth`, `zoom`; `where(x)` names a place; `zoomTo(range)` is called
+// A chart of some series. `view` has how: `points(series, values)` is its x and y; `isTime`, `logarithmic`, `smooth`, `zoom`; `where(x)` names a place; `zoomTo(range)` is called
 // when a stretch is chosen; `ink(series, at)` is the number of a colour.
 export class Chart {
   constructor(name, view) {

@@ -9,8 +9,8 @@ function boxes() {
 function count() {
   const chosen = boxes().filter((box) => box.checked).length;
   for (const button of page.querySelectorAll("[data-chosen]")) button.setAttribute("aria-disabled", String(chosen === 0));
-  const said = document.getElementById("count");
-  if (said) said.textContent = chosen ? `${chosen} chosen` : "Choose runs to compare, stop or delete them";
+  const note = document.getElementById("count");
+  if (note) note.textContent = chosen ? `${chosen} chosen` : "Choose runs to compare, stop or delete them";
   const all = document.getElementById("all");
   if (!all) return;
   all.hidden = false;

@@ -7,7 +7,7 @@ use shoal_wire::{Error, ErrorCode};
 
 use super::{
     Console,
-    frame::Trouble,
+    frame::PageError,
     query::Query,
     responses::{Body, see_other},
 };
@@ -32,7 +32,7 @@ pub(crate) enum Noted {
 }
 
 /// The notes of a description.
-pub(crate) async fn about(console: &Console, what: Noted, described: &Value) -> Result<About, Trouble> {
+pub(crate) async fn about(console: &Console, what: Noted, described: &Value) -> Result<About, PageError> {
     let text = |member: &str| described[member].as_str().unwrap_or_default().to_owned();
     let is_run = what == Noted::Run;
     let (name, arn) = match what {
@@ -59,7 +59,7 @@ pub(crate) async fn about(console: &Console, what: Noted, described: &Value) -> 
 
 impl Console {
     /// Changes display name and description.
-    pub(super) async fn rename(&self, what: Noted, name: &str, form: &Query) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn rename(&self, what: Noted, name: &str, form: &Query) -> Result<Response<Body>, PageError> {
         let (target, member) = match what {
             Noted::Experiment => ("SageMaker.UpdateExperiment", "ExperimentName"),
             Noted::Run => ("SageMaker.UpdateTrialComponent", "TrialComponentName"),
@@ -76,8 +76,8 @@ impl Console {
     }
 
     /// Adds a tag, or removes one.
-    pub(super) async fn retag(&self, what: Noted, name: &str, form: &Query) -> Result<Response<Body>, Trouble> {
-        let Some(arn) = form.get("arn") else { return Err(Trouble::not_found("The form names no resource.")) };
+    pub(super) async fn retag(&self, what: Noted, name: &str, form: &Query) -> Result<Response<Body>, PageError> {
+        let Some(arn) = form.get("arn") else { return Err(PageError::not_found("The form names no resource.")) };
         let (target, change) = match (form.get("remove"), form.get("key")) {
             (Some(key), _) => ("SageMaker.DeleteTags", json!({"ResourceArn": arn, "TagKeys": [key]})),
             (None, Some(key)) => {

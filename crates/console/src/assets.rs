@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
 
 use super::{
-    frame::Trouble,
+    frame::PageError,
     responses::{Body, answer},
 };
 
@@ -53,11 +53,11 @@ pub(crate) fn path(name: &str) -> String {
 }
 
 /// An asset. Another build's address gets this build's contents, but not for ever.
-pub(crate) fn answer_of(version: &str, name: &str) -> Result<Response<Body>, Trouble> {
+pub(crate) fn answer_of(version: &str, name: &str) -> Result<Response<Body>, PageError> {
     let (_, kind, bytes) = ASSETS
         .iter()
         .find(|(known, ..)| *known == name)
-        .ok_or_else(|| Trouble::not_found("This server has no such file."))?;
+        .ok_or_else(|| PageError::not_found("This server has no such file."))?;
     let mut response = answer(kind, *bytes);
     if version == *VERSION {
         let forever = HeaderValue::from_static("public, max-age=31536000, immutable");

@@ -14,7 +14,7 @@ use super::{
     Console, Visit,
     about::{About, Noted, about},
     amounts,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     query::address,
     responses::Body,
     status::{Badge, run_badge},
@@ -77,7 +77,7 @@ struct Shown {
 }
 
 impl Console {
-    pub(super) async fn compare_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn compare_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let names = names(visit)?;
         let described = self.described_runs(&names).await?;
         let only_differing = visit.query.get("only") == Some("differing") && described.len() > 1;
@@ -124,13 +124,13 @@ impl Console {
         }))
     }
 
-    /// What DescribeTrialComponent says of each run.
-    async fn described_runs(&self, names: &[&str]) -> Result<Vec<Value>, Trouble> {
+    /// The description of each run, by DescribeTrialComponent.
+    async fn described_runs(&self, names: &[&str]) -> Result<Vec<Value>, PageError> {
         let mut described = Vec::with_capacity(names.len());
         for name in names {
             described.push(self.described_run(name).await.map_err(|error| match error.code {
                 ErrorCode::ResourceNotFound | ErrorCode::ValidationException => {
-                    Trouble::not_found(&format!("There is no run {name}. It may have been deleted."))
+                    PageError::not_found(&format!("There is no run {name}. It may have been deleted."))
                 }
                 _ => error.into(),
             })?);
@@ -151,16 +151,16 @@ impl Console {
 }
 
 /// The runs of an address, each once.
-fn names(visit: &Visit) -> Result<Vec<&str>, Trouble> {
+fn names(visit: &Visit) -> Result<Vec<&str>, PageError> {
     let mut known = BTreeSet::new();
     let names: Vec<&str> = visit.query.all("run").into_iter().filter(|name| known.insert(*name)).collect();
     if names.is_empty() {
         let text = "Choose runs in an experiment's table, or name them in the address: /console/compare?run=A&run=B";
-        return Err(Trouble::new(StatusCode::BAD_REQUEST, "No run is chosen", text));
+        return Err(PageError::new(StatusCode::BAD_REQUEST, "No run is chosen", text));
     }
     if names.len() > MOST_RUNS {
-        let text = format!("{} runs are more than can be told apart: {MOST_RUNS} are compared at most.", names.len());
-        return Err(Trouble::new(StatusCode::BAD_REQUEST, "Too many runs", &text));
+        let text = format!("{} runs are too many: {MOST_RUNS} are compared at most.", names.len());
+        return Err(PageError::new(StatusCode::BAD_REQUEST, "Too many runs", &text));
     }
     Ok(names)
 }

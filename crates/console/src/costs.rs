@@ -1,4 +1,4 @@
-//! What training jobs cost: by what they have in common, and day by day. `ListCosts` says it.
+//! What training jobs cost: by what they have in common, and day by day. By `ListCosts`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Console, Visit, amounts,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     now_ms,
     query::address,
     responses::Body,
@@ -114,7 +114,7 @@ impl View {
 }
 
 impl Console {
-    pub(super) async fn costs_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn costs_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let view = View::read(visit);
         let now_s = now_ms() / 1000;
         let mut wanted = json!({"GroupBy": GROUPS[view.by].1, "Days": true});

@@ -14,7 +14,7 @@ use super::{
     Cell, Console, RunCells, RunProperty, RunsPage, Visit,
     about::{About, Noted, about},
     amounts,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     responses::Body,
 };
 use column::{Column, Kind, Shown};
@@ -86,27 +86,27 @@ struct Line {
 const ALWAYS: [&str; 4] = ["TrialComponentName", "DisplayName", "Source.SourceArn", "Status.PrimaryStatus"];
 
 impl Console {
-    pub(super) async fn experiment_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn experiment_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let described = self.described_experiment(name).await?;
         let (view, complaint) = View::read(described["ExperimentName"].as_str().unwrap_or(name), &visit.query);
         let (columns, found) = self.runs_of(&view).await?;
         let about = about(self, Noted::Experiment, &described).await?;
-        Ok(rendered(&page(visit.frame(name), view, complaint, about, &columns, found)))
+        Ok(rendered(&page(visit.frame(name), view, complaint, about, &columns, &found)))
     }
 
-    /// What DescribeExperiment says.
-    async fn described_experiment(&self, name: &str) -> Result<Value, Trouble> {
+    /// The experiment's description, by DescribeExperiment.
+    async fn described_experiment(&self, name: &str) -> Result<Value, PageError> {
         let call = self.sources.server.call("SageMaker.DescribeExperiment", json!({"ExperimentName": name}));
         call.await.map_err(|error| match error.code {
             shoal_wire::ErrorCode::ResourceNotFound | shoal_wire::ErrorCode::ValidationException => {
-                Trouble::not_found(&format!("There is no experiment {name}. It may have been deleted."))
+                PageError::not_found(&format!("There is no experiment {name}. It may have been deleted."))
             }
             _ => error.into(),
         })
     }
 
     /// The view's columns and page.
-    async fn runs_of(&self, view: &View) -> Result<(Vec<Column>, RunsPage), Trouble> {
+    async fn runs_of(&self, view: &View) -> Result<(Vec<Column>, RunsPage), PageError> {
         let properties = match view.columns.is_empty() {
             true => self.sources.server.runs(view.query(Vec::new(), 0)).await?.properties,
             false => Vec::new(),
@@ -124,11 +124,11 @@ fn page(
     complaint: Option<String>,
     about: About,
     columns: &[Column],
-    found: RunsPage,
+    found: &RunsPage,
 ) -> ExperimentPage {
     let pages = found.total.div_ceil(PAGE).max(1);
     let turned = |page: usize| View { page, ..view.clone() }.address();
-    let lines = lines(&view, columns, &found);
+    let lines = lines(&view, columns, found);
     let all = choosable(&found.properties);
     let is_grouped = |column: &Column| view.group.as_ref() == Some(column);
     ExperimentPage {

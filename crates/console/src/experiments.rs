@@ -9,7 +9,7 @@ use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, SortO
 
 use super::{
     Console, Visit, amounts, blocking,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     listed::{Listed, Position},
     query::address,
     responses::Body,
@@ -41,7 +41,7 @@ struct Line {
 }
 
 impl Console {
-    pub(super) async fn experiments_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn experiments_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let search = visit.query.get("q").unwrap_or_default().to_owned();
         let position = Position::of(visit);
         let later = !position.is_first();

@@ -12,7 +12,7 @@ use shoal_wire::S3Uri;
 
 use super::{
     Console, Visit, amounts, blocking,
-    frame::Trouble,
+    frame::PageError,
     query::address,
     responses::{Body, answer},
 };
@@ -65,14 +65,14 @@ pub(crate) fn place(objects: &Objects, label: &str, uri: &S3Uri, note: String) -
 impl Console {
     /// An object's contents, always as a download: nothing that a job wrote is shown as a page of
     /// ours.
-    pub(super) async fn download(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn download(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let wanted = |name| visit.query.get(name).unwrap_or_default().to_owned();
         let (bucket, key) = (wanted("bucket"), wanted("key"));
         let objects = self.sources.objects.clone();
         let name = Path::new(&key).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (meta, file) = blocking(move || match objects.read(&bucket, &key) {
             Err(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }) => {
-                Err(Trouble::not_found(&format!("There is no object s3://{bucket}/{key} any more.")))
+                Err(PageError::not_found(&format!("There is no object s3://{bucket}/{key} any more.")))
             }
             read => Ok(read?),
         })

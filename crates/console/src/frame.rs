@@ -35,7 +35,7 @@ impl Frame {
 
 /// Why there is no page, told to the visitor.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct PageError {
     status: StatusCode,
     title: String,
     text: String,
@@ -43,14 +43,14 @@ pub(crate) struct Trouble {
 
 #[derive(Template)]
 #[template(path = "trouble.html")]
-struct TroublePage<'a> {
+struct ErrorPage<'a> {
     frame: Frame,
     status: u16,
     title: &'a str,
     text: &'a str,
 }
 
-impl Trouble {
+impl PageError {
     pub(crate) fn new(status: StatusCode, title: &str, text: &str) -> Self {
         Self { status, title: title.to_owned(), text: text.to_owned() }
     }
@@ -67,7 +67,7 @@ impl Trouble {
     }
 
     pub(super) fn page(&self, visit: &Visit) -> Response<Body> {
-        let page = TroublePage {
+        let page = ErrorPage {
             frame: visit.frame(&self.title),
             status: self.status.as_u16(),
             title: &self.title,

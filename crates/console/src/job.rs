@@ -11,7 +11,7 @@ use super::{
     Console, Visit, amounts, blocking,
     cost::{Cost, cost},
     files::{Place, place},
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     jobs::instances,
     logs::{self, Wanted, lines_html},
     now_ms,
@@ -143,7 +143,7 @@ pub(super) fn why_it_waits(reason: &PendingReason) -> (String, String) {
 }
 
 impl Console {
-    pub(super) async fn job_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn job_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let row = self.row(name).await?;
         let view = self.current_view(&row).await?;
         let (console, frame) = (self.clone(), visit.frame(name));
@@ -151,17 +151,17 @@ impl Console {
     }
 
     /// The row of a job.
-    pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, Trouble> {
+    pub(super) async fn row(&self, name: &str) -> Result<ResourceRow, PageError> {
         let (sources, name) = (self.sources.clone(), name.to_owned());
         blocking(move || {
             sources.rows.resource(ResourceKind::TRAINING_JOB, &name)?.ok_or_else(|| {
-                Trouble::not_found(&format!("There is no training job {name}. It may have been deleted."))
+                PageError::not_found(&format!("There is no training job {name}. It may have been deleted."))
             })
         })
         .await
     }
 
-    fn job(&self, frame: Frame, row: &ResourceRow, view: &JobView) -> Result<JobPage, Trouble> {
+    fn job(&self, frame: Frame, row: &ResourceRow, view: &JobView) -> Result<JobPage, PageError> {
         let (sources, now) = (&self.sources, now_ms());
         let request = CreateTrainingJob::restore(&row.spec, &row.request)?;
         let chunk = logs::earlier(&sources.telemetry, &row.name, &Wanted::default(), None)?;
@@ -220,7 +220,7 @@ impl Console {
     }
 }
 
-fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>, Trouble> {
+fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>, PageError> {
     let mut values = Vec::new();
     for metric in sources.telemetry.metrics(&row.name)? {
         let ends = sources.telemetry.sketch_points(&row.name, &metric, 2)?;
@@ -229,7 +229,7 @@ fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>,
     Ok(values)
 }
 
-fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, PageError> {
     let note = |channel: &shoal_wire::Channel| {
         let kind = if channel.data_type == S3DataType::ManifestFile { Some("manifest") } else { None };
         [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())]
@@ -243,12 +243,12 @@ fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, 
     Ok(places.collect::<Result<_, _>>()?)
 }
 
-fn outputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Place, Trouble> {
+fn outputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Place, PageError> {
     let output = arn::output(&request.output.s3_output_path, &request.name, "");
     Ok(place(&sources.objects, "output", &output, String::new())?)
 }
 
-fn observed(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, Trouble> {
+fn observed(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, PageError> {
     let debugger = &request.debugger;
     let tensors = debugger.hook.as_ref().map(|hook| ("tensors", hook.place(&request.name)));
     let board = debugger.tensor_board.as_ref().map(|board| ("TensorBoard", board.place(&request.name)));
@@ -264,7 +264,7 @@ fn rules(request: &CreateTrainingJob, view: &JobView) -> Vec<RuleRow> {
     request.debugger.rules.iter().map(row).collect()
 }
 
-fn checkpoints(sources: &Sources, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, Trouble> {
+fn checkpoints(sources: &Sources, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, PageError> {
     let Some(config) = &request.checkpoint else { return Ok(None) };
     let (bucket, prefix) = (&config.uri.bucket, config.uri.folder());
     let mut rows = sources.rows.checkpoints(&request.name, ("", 0), MOST_RECEIPTS + 1)?;

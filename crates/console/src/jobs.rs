@@ -10,7 +10,7 @@ use shoal_wire::{CreateTrainingJob, Stored};
 use super::{
     Console, Visit, amounts, blocking,
     counts::group_filter,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     job::{program, why_it_waits},
     listed::{Listed, Position},
     now_ms,
@@ -132,7 +132,7 @@ fn order_name(descending: bool) -> &'static str {
 }
 
 impl Console {
-    pub(super) async fn jobs_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn jobs_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let view = View::of(visit);
         let position = Position::of(visit);
         let (sources, wanted) = (self.sources.clone(), view.clone());
@@ -170,8 +170,8 @@ impl Console {
     }
 
     /// A row's view as of now: only the core knows the place of a job that waits.
-    pub(super) async fn current_view(&self, row: &ResourceRow) -> Result<JobView, Trouble> {
-        let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+    pub(super) async fn current_view(&self, row: &ResourceRow) -> Result<JobView, PageError> {
+        let stored: JobView = serde_json::from_slice(&row.view).map_err(|error| PageError::ours(&error))?;
         match &stored.pending {
             Some(_) => Ok(self.sources.server.current_view(&row.name).await.unwrap_or(stored)),
             None => Ok(stored),
@@ -179,7 +179,7 @@ impl Console {
     }
 }
 
-fn line(sources: &Sources, row: &ResourceRow, view: &JobView) -> Result<Line, Trouble> {
+fn line(sources: &Sources, row: &ResourceRow, view: &JobView) -> Result<Line, PageError> {
     // A request of an earlier version that this one refuses costs its line these two columns alone.
     let request = CreateTrainingJob::restore(&row.spec, &row.request).ok();
     let program_of = |request: &CreateTrainingJob| {

@@ -55,7 +55,7 @@ use shoal_wire::ErrorCode;
 use self::{
     about::Noted,
     counts::Counts,
-    frame::{Frame, Trouble},
+    frame::{Frame, PageError},
     query::Query,
     responses::{see_other, text},
     session::Sessions,
@@ -132,7 +132,7 @@ impl Console {
         response
     }
 
-    async fn route(&self, visit: &Visit, body: Body) -> Result<Response<Body>, Trouble> {
+    async fn route(&self, visit: &Visit, body: Body) -> Result<Response<Body>, PageError> {
         let path: Vec<&str> = visit.path.iter().map(String::as_str).collect();
         let get = matches!(visit.head.method, Method::GET | Method::HEAD);
         let post = visit.head.method == Method::POST;
@@ -179,8 +179,8 @@ impl Console {
             ["jobs", name, "log.txt"] if get => self.log_file(name).await,
             ["jobs", name, "stop"] if get => self.stop_page(visit, name).await,
             ["jobs", name, "stop"] if post => self.stop(name).await,
-            _ if get => Err(Trouble::not_found("There is no such page. The address may be mistyped.")),
-            _ => Err(Trouble::new(StatusCode::METHOD_NOT_ALLOWED, "Not here", "This address takes no such request.")),
+            _ if get => Err(PageError::not_found("There is no such page. The address may be mistyped.")),
+            _ => Err(PageError::new(StatusCode::METHOD_NOT_ALLOWED, "Not here", "This address takes no such request.")),
         }
     }
 }
@@ -200,13 +200,13 @@ impl Visit {
 
 /// A browser's POST says where it comes from. Anything else could be another site's form, sent with
 /// our cookie.
-fn same_origin(head: &Parts) -> Result<(), Trouble> {
+fn same_origin(head: &Parts) -> Result<(), PageError> {
     let named = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let origin = named(header::ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
     if origin.is_some() && origin == named(header::HOST) {
         return Ok(());
     }
-    Err(Trouble::new(
+    Err(PageError::new(
         StatusCode::FORBIDDEN,
         "Not from here",
         "This request did not come from a page of this server. If a proxy stands between, it must pass on the Host \
@@ -224,7 +224,7 @@ fn front_door(visit: &Visit) -> Response<Body> {
     }
 }
 
-async fn form(mut body: Body) -> Result<Query, Trouble> {
+async fn form(mut body: Body) -> Result<Query, PageError> {
     let read = async {
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -236,15 +236,19 @@ async fn form(mut body: Body) -> Result<Query, Trouble> {
         Some(bytes)
     };
     let read = tokio::time::timeout(FORM_TIMEOUT, read).await;
-    let read = read
-        .map_err(|_| Trouble::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again."))?;
-    let bytes = read.ok_or_else(|| Trouble::new(StatusCode::BAD_REQUEST, "Too long", "The form could not be read."))?;
+    let read = read.map_err(|_| {
+        PageError::new(StatusCode::REQUEST_TIMEOUT, "Too slow", "The form took too long; send it again.")
+    })?;
+    let bytes =
+        read.ok_or_else(|| PageError::new(StatusCode::BAD_REQUEST, "Too long", "The form could not be read."))?;
     Ok(Query::parse(&String::from_utf8_lossy(&bytes)))
 }
 
 /// Runs what may wait for the disk off the async threads.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Trouble> + Send + 'static) -> Result<T, Trouble> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Trouble::ours(&error)))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PageError> + Send + 'static,
+) -> Result<T, PageError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(PageError::ours(&error)))
 }
 
 /// Milliseconds since the epoch.
@@ -252,13 +256,13 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-impl From<shoal_store::StoreError> for Trouble {
+impl From<shoal_store::StoreError> for PageError {
     fn from(error: shoal_store::StoreError) -> Self {
         Self::ours(&error)
     }
 }
 
-impl From<shoal_wire::Error> for Trouble {
+impl From<shoal_wire::Error> for PageError {
     fn from(error: shoal_wire::Error) -> Self {
         match error.code {
             ErrorCode::ValidationException | ErrorCode::ResourceNotFound => {

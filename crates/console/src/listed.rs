@@ -2,7 +2,7 @@
 
 use shoal_store::{Cursor, ResourceFilter, ResourceRow, SortOrder};
 
-use super::{Visit, frame::Trouble, sources::Sources};
+use super::{Visit, frame::PageError, sources::Sources};
 
 /// Rows of a page.
 const PAGE: usize = 50;
@@ -38,7 +38,7 @@ impl Listed {
         sources: &Sources,
         filter: ResourceFilter,
         Position { after, before }: Position,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, PageError> {
         let filter = ResourceFilter { limit: PAGE, ..filter };
         let sort = filter.sort;
         let edge = |row: Option<&ResourceRow>| row.map(|row| Cursor::after(row, sort));

@@ -13,7 +13,7 @@ use shoal_store::{LogDirection, LogEvent, LogQuery, StoreError, StreamInfo, Tele
 
 use super::{
     Console, Visit, amounts, ansi, blocking,
-    frame::Trouble,
+    frame::PageError,
     responses::{Body, html, text},
 };
 
@@ -62,14 +62,14 @@ impl std::fmt::Display for Places {
 }
 
 impl FromStr for Places {
-    type Err = Trouble;
+    type Err = PageError;
 
-    fn from_str(text: &str) -> Result<Self, Trouble> {
+    fn from_str(text: &str) -> Result<Self, PageError> {
         let pair = |pair: &str| {
             pair.rsplit_once(':').and_then(|(stream, place)| Some((stream.to_owned(), place.parse().ok()?)))
         };
         let pairs: Option<_> = text.split(',').filter(|pair| !pair.is_empty()).map(pair).collect();
-        pairs.map(Self).ok_or_else(|| Trouble::not_found("That place in the log is none."))
+        pairs.map(Self).ok_or_else(|| PageError::not_found("That place in the log is none."))
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn lines_html(chunk: &Chunk) -> String {
 
 impl Console {
     /// Lines for a page that is open: `before` or `after` places, of one `host`, with a text `q`.
-    pub(super) async fn log_lines(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn log_lines(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let query = &visit.query;
         let wanted = Wanted { host: query.get("host").map(str::to_owned), search: query.get("q").map(str::to_owned) };
         let places = |name| query.get(name).map(str::parse::<Places>).transpose();
@@ -230,7 +230,7 @@ impl Console {
     }
 
     /// The whole log as a file.
-    pub(super) async fn log_file(&self, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn log_file(&self, name: &str) -> Result<Response<Body>, PageError> {
         let row = self.row(name).await?;
         let (telemetry, job) = (self.sources.telemetry.clone(), row.name.clone());
         let parts = stream::unfold(Some(Places::default()), move |places| {

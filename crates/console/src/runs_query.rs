@@ -17,7 +17,7 @@ pub struct RunsQuery {
     pub columns: Vec<Vec<String>>,
     /// How many runs are before the page.
     pub from: usize,
-    /// Most runs of the page; of none, only what all runs have is told.
+    /// Most runs of the page; with 0, only the total and the properties are returned.
     pub limit: usize,
 }
 

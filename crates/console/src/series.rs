@@ -10,7 +10,7 @@ use shoal_store::{HostSeries, Sample, SeriesGrowth, SeriesPosition, StoreError, 
 
 use super::{
     Console, Visit, blocking,
-    frame::Trouble,
+    frame::PageError,
     responses::{Body, answer},
     series_position,
 };
@@ -53,7 +53,7 @@ struct Charts {
 impl Console {
     /// All metrics; with `from` and `to` (steps), only those points, at a finer grain; with `after`
     /// (a position), what has come since.
-    pub(super) async fn series(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn series(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let part = visit.query.number("from").map(|from| (from.max(1), visit.query.number("to").unwrap_or(u64::MAX)));
         let known = visit.query.get("after").map(series_position::read).unwrap_or_default();
         let (sources, name) = (self.sources.clone(), name.to_owned());
@@ -64,7 +64,7 @@ impl Console {
             })
         })
         .await?;
-        Ok(answer("application/json", serde_json::to_vec(&charts).map_err(|error| Trouble::ours(&error))?))
+        Ok(answer("application/json", serde_json::to_vec(&charts).map_err(|error| PageError::ours(&error))?))
     }
 }
 

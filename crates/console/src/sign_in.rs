@@ -7,7 +7,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 
 use super::{
     Console, Visit, blocking,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     now_ms,
     query::{Query, address},
     responses::{Body, empty, see_other},
@@ -42,12 +42,12 @@ fn next(query: &Query) -> String {
 
 impl Console {
     /// The form; or, with a token, in.
-    pub(super) async fn sign_in_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn sign_in_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let next = next(&visit.query);
         if let Some(token) = visit.query.get("token").map(str::to_owned) {
             let sessions = self.sessions.clone();
             let begun =
-                blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
+                blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| PageError::ours(&error))).await?;
             return match begun {
                 Ok(cookie) => with_cookie(see_other(&next), &cookie, visit),
                 Err(_) => {
@@ -63,7 +63,7 @@ impl Console {
     }
 
     /// Keys from the form.
-    pub(super) fn sign_in(&self, visit: &Visit, form: &Query) -> Result<Response<Body>, Trouble> {
+    pub(super) fn sign_in(&self, visit: &Visit, form: &Query) -> Result<Response<Body>, PageError> {
         let (id, secret) = (
             form.get("access_key_id").unwrap_or_default().trim(),
             form.get("secret_access_key").unwrap_or_default().trim(),
@@ -87,9 +87,10 @@ impl Console {
         Ok(self.form(visit, next, id.to_owned(), Some(complaint)))
     }
 
-    pub(super) async fn sign_out(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn sign_out(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let (sessions, headers) = (self.sessions.clone(), visit.head.headers.clone());
-        let cookie = blocking(move || sessions.end(&headers, now_ms()).map_err(|error| Trouble::ours(&error))).await?;
+        let cookie =
+            blocking(move || sessions.end(&headers, now_ms()).map_err(|error| PageError::ours(&error))).await?;
         with_cookie(see_other("/console/sign-in"), &cookie, visit)
     }
 
@@ -110,10 +111,10 @@ impl Console {
 }
 
 /// Over TLS browsers show the cookie nowhere else.
-fn with_cookie(mut response: Response<Body>, cookie: &str, visit: &Visit) -> Result<Response<Body>, Trouble> {
+fn with_cookie(mut response: Response<Body>, cookie: &str, visit: &Visit) -> Result<Response<Body>, PageError> {
     let secure = if visit.is_tls { "; Secure" } else { "" };
-    let value =
-        HeaderValue::from_str(&format!("{cookie}{secure}")).map_err(|error| Trouble::ours(&io::Error::other(error)))?;
+    let value = HeaderValue::from_str(&format!("{cookie}{secure}"))
+        .map_err(|error| PageError::ours(&io::Error::other(error)))?;
     response.headers_mut().insert(header::SET_COOKIE, value);
     Ok(response)
 }

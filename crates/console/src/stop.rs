@@ -5,7 +5,7 @@ use http::Response;
 
 use super::{
     Console, Visit,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     responses::{Body, see_other},
     sources::Stop,
 };
@@ -20,7 +20,7 @@ struct StopPage<'a> {
 
 impl Console {
     /// The question as a page of its own, for browsers without JavaScript.
-    pub(super) async fn stop_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn stop_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let row = self.row(name).await?;
         if row.ended {
             return Ok(see_other(&format!("/console/jobs/{name}")));
@@ -28,8 +28,8 @@ impl Console {
         Ok(rendered(&StopPage { frame: visit.frame(&format!("Stop {name}")), name, grace_s: self.sources.grace_s }))
     }
 
-    pub(super) async fn stop(&self, name: &str) -> Result<Response<Body>, Trouble> {
-        // A page for a job that is not there says so in its own words.
+    pub(super) async fn stop(&self, name: &str) -> Result<Response<Body>, PageError> {
+        // A job that is not there has a page of its own for that.
         self.row(name).await?;
         self.sources.server.stop(Stop::TrainingJob(name.to_owned())).await?;
         Ok(see_other(&format!("/console/jobs/{name}")))

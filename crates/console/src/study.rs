@@ -10,7 +10,7 @@ use shoal_wire::{
 
 use super::{
     Console,
-    frame::Trouble,
+    frame::PageError,
     responses::{Body, answer},
 };
 
@@ -19,9 +19,9 @@ const MOST_TRIALS: usize = 5_000;
 
 impl Console {
     /// Data of the pictures, of the definition that the best trial is of.
-    pub(super) async fn study(&self, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn study(&self, name: &str) -> Result<Response<Body>, PageError> {
         let study = self.whole_study(name).await.map_err(|error| match error.code {
-            ErrorCode::ResourceNotFound | ErrorCode::ValidationException => Trouble::not_found(&error.message),
+            ErrorCode::ResourceNotFound | ErrorCode::ValidationException => PageError::not_found(&error.message),
             _ => error.into(),
         })?;
         let definition = best(&study).map_or(0, |(trial, _)| trial.definition as usize);

@@ -8,7 +8,7 @@ use shoal_wire::{CreateTuningJob, Goal};
 
 use super::{
     Console, Visit, amounts, blocking,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     now_ms,
     responses::{Body, see_other},
     sources::{Sources, Stop},
@@ -85,7 +85,7 @@ struct Line {
 }
 
 impl Console {
-    pub(super) async fn tuning_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn tuning_page(&self, visit: &Visit, name: &str) -> Result<Response<Body>, PageError> {
         let (sources, frame, name) = (self.sources.clone(), visit.frame(name), name.to_owned());
         blocking(move || {
             let row = row(&sources, &name)?;
@@ -95,17 +95,17 @@ impl Console {
     }
 
     /// The API's own call.
-    pub(super) async fn stop_tuning(&self, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn stop_tuning(&self, name: &str) -> Result<Response<Body>, PageError> {
         let (sources, wanted) = (self.sources.clone(), name.to_owned());
-        // A page for one that is not there says so in its own words.
+        // One that is not there has a page of its own for that.
         blocking(move || row(&sources, &wanted)).await?;
         self.sources.server.stop(Stop::TuningJob(name.to_owned())).await?;
         Ok(see_other(&format!("/console/tuning/{name}")))
     }
 }
 
-fn row(sources: &Sources, name: &str) -> Result<ResourceRow, Trouble> {
-    let none = || Trouble::not_found(&format!("There is no tuning job {name}. It may have been deleted."));
+fn row(sources: &Sources, name: &str) -> Result<ResourceRow, PageError> {
+    let none = || PageError::not_found(&format!("There is no tuning job {name}. It may have been deleted."));
     sources.rows.resource(ResourceKind::TUNING_JOB, name)?.ok_or_else(none)
 }
 
@@ -116,8 +116,8 @@ struct Study<'a> {
     greatest_resources: Vec<Option<u32>>,
 }
 
-fn page(sources: &Sources, frame: Frame, row: &ResourceRow) -> Result<TuningPage, Trouble> {
-    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+fn page(sources: &Sources, frame: Frame, row: &ResourceRow) -> Result<TuningPage, PageError> {
+    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| PageError::ours(&error))?;
     let crate::Study { request, strategy, greatest_resources } = sources.server.study(row)?;
     let study = Study { view: &view, greatest_resources };
     let goal = request.definitions.first().map_or(Goal::Minimize, |definition| definition.objective.goal);
@@ -146,7 +146,7 @@ fn page(sources: &Sources, frame: Frame, row: &ResourceRow) -> Result<TuningPage
     })
 }
 
-fn tables(sources: &Sources, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, Trouble> {
+fn tables(sources: &Sources, row: &ResourceRow, goal: Goal, study: &Study<'_>) -> Result<Vec<Table>, PageError> {
     let of = |status: Option<&str>, sort, order| TrialFilter {
         tuning: row.name.clone(),
         status: status.map(str::to_owned),
@@ -173,8 +173,8 @@ fn tables(sources: &Sources, row: &ResourceRow, goal: Goal, study: &Study<'_>) -
     Ok(tables)
 }
 
-fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Trouble> {
-    serde_json::from_slice(bytes).map_err(|error| Trouble::ours(&error))
+fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, PageError> {
+    serde_json::from_slice(bytes).map_err(|error| PageError::ours(&error))
 }
 
 /// State and reason of a trial, and what is known of it.
@@ -182,14 +182,14 @@ fn state(
     trial: &TrialRow,
     job: &ResourceRow,
     study: &Study<'_>,
-) -> Result<(TrialState, Option<String>, TrialView), Trouble> {
+) -> Result<(TrialState, Option<String>, TrialView), PageError> {
     let (known, view): (TrialView, JobView) = (read(&trial.view)?, read(&job.view)?);
     let most = study.greatest_resources.get(known.definition as usize).copied().flatten();
     let (state, reason) = trial_state(&known, &view, study.view, most);
     Ok((state, reason, known))
 }
 
-fn line(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<Line, Trouble> {
+fn line(trial: &TrialRow, job: &ResourceRow, study: &Study<'_>) -> Result<Line, PageError> {
     let (state, reason, known) = state(trial, job, study)?;
     let (kind, word) = match state {
         TrialState::Completed => ("completed", "Completed"),
@@ -227,7 +227,7 @@ fn picture(
     request: &CreateTuningJob,
     goal: Goal,
     study: &Study<'_>,
-) -> Result<Option<Picture>, Trouble> {
+) -> Result<Option<Picture>, PageError> {
     let filter = TrialFilter {
         tuning: row.name.clone(),
         sort: TrialSort::CreationTime,

@@ -8,7 +8,7 @@ use shoal_wire::CreateTuningJob;
 
 use super::{
     Console, Visit, amounts, blocking,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     listed::{Listed, Position},
     now_ms,
     query::address,
@@ -58,7 +58,7 @@ pub(super) fn badge(status: TuningStatus) -> Badge {
 }
 
 impl Console {
-    pub(super) async fn tunings_page(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn tunings_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let search = visit.query.get("q").unwrap_or_default().to_owned();
         let position = Position::of(visit);
         let later = !position.is_first();
@@ -88,8 +88,8 @@ impl Console {
     }
 }
 
-fn line(sources: &Sources, row: &ResourceRow) -> Result<Line, Trouble> {
-    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| Trouble::ours(&error))?;
+fn line(sources: &Sources, row: &ResourceRow) -> Result<Line, PageError> {
+    let view: TuningView = serde_json::from_slice(&row.view).map_err(|error| PageError::ours(&error))?;
     let Study { request, strategy, .. } = sources.server.study(row)?;
     let end_ms = view.ended.map_or_else(now_ms, |end| end.0);
     Ok(Line {

@@ -9,7 +9,7 @@ use shoal_store::{HostSystemMetrics, StoreError, SystemColumn, SystemPoint, Tele
 
 use super::{
     Console, amounts, blocking,
-    frame::Trouble,
+    frame::PageError,
     responses::{Body, answer},
 };
 
@@ -54,10 +54,10 @@ struct Line {
 
 impl Console {
     /// All of a job's samples.
-    pub(super) async fn utilization(&self, name: &str) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn utilization(&self, name: &str) -> Result<Response<Body>, PageError> {
         let (sources, name) = (self.sources.clone(), name.to_owned());
         let charts = blocking(move || Ok(charts(sources.telemetry.read_system(&name, None, 0, u64::MAX)?))).await?;
-        Ok(answer("application/json", serde_json::to_vec(&charts).map_err(|error| Trouble::ours(&error))?))
+        Ok(answer("application/json", serde_json::to_vec(&charts).map_err(|error| PageError::ours(&error))?))
     }
 }
 

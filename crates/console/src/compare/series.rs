@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use shoal_store::{HostSeries, Sample, StoreError, Stretch, Telemetry};
 
-use super::{Console, Trouble, Visit, job_of, metrics, names, text, title};
+use super::{Console, PageError, Visit, job_of, metrics, names, text, title};
 use crate::{
     blocking,
     responses::{Body, answer},
@@ -29,7 +29,7 @@ struct Line {
 
 impl Console {
     /// All series of the runs, and what they were given and came to.
-    pub(in super::super) async fn compared_series(&self, visit: &Visit) -> Result<Response<Body>, Trouble> {
+    pub(in super::super) async fn compared_series(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let described = self.described_runs(&names(visit)?).await?;
         let runs: Vec<Value> = described.iter().map(summary).collect();
         let owners: Vec<String> = described.iter().map(owner).collect();
@@ -89,7 +89,7 @@ fn lines_of(telemetry: &Telemetry, run: usize, owner: &str, runs: usize) -> Resu
     Ok(lines)
 }
 
-/// Points by the steps that their program said.
+/// Points by the steps that their program logged.
 fn by_step(samples: &[Sample]) -> HostSeries {
     let stretch = |it: &Sample| Stretch { first_step: it.step, low: *it, high: *it, last: *it };
     HostSeries { total: samples.len() as u64, stretches: samples.iter().map(stretch).collect() }

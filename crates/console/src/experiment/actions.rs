@@ -7,7 +7,7 @@ use shoal_wire::{Error, ErrorCode, arn};
 
 use super::super::{
     Console, Visit,
-    frame::{Frame, Trouble, rendered},
+    frame::{Frame, PageError, rendered},
     query::Query,
     responses::{Body, see_other},
     sources::Stop,
@@ -58,14 +58,14 @@ impl Console {
         visit: &Visit,
         experiment: &str,
         form: &Query,
-    ) -> Result<Response<Body>, Trouble> {
+    ) -> Result<Response<Body>, PageError> {
         let table = format!("/console/experiments/{experiment}");
         let is_table = |address: &&str| address.split('?').next() == Some(table.as_str());
         let back = form.get("back").filter(is_table).unwrap_or(&table).to_owned();
         let runs: Vec<String> = form.all("run").into_iter().map(str::to_owned).collect();
         let Some(action) = Action::of(form).filter(|_| !runs.is_empty()) else {
             let text = "Choose runs in the table first, by the boxes in front of their names.";
-            return Err(Trouble::new(StatusCode::BAD_REQUEST, "No run is chosen", text));
+            return Err(PageError::new(StatusCode::BAD_REQUEST, "No run is chosen", text));
         };
         let mut refused = Vec::new();
         if form.get("sure").is_some() {
@@ -138,7 +138,7 @@ impl Console {
     }
 }
 
-/// Deleted by somebody else, or with its job.
+/// Deleted by another client, or with its job.
 fn is_missing(error: &Error) -> bool {
     error.code == ErrorCode::ResourceNotFound || error.message.contains("not found")
 }

@@ -112,7 +112,7 @@ impl View {
         }
     }
 
-    /// The columns that are shown: the chosen ones, or what tells runs apart.
+    /// The columns that are shown: the chosen ones, or those by which runs differ.
     pub(super) fn shown(&self, properties: &[RunProperty]) -> Vec<Column> {
         if !self.columns.is_empty() {
             return self.columns.clone();
