@@ -60,11 +60,8 @@ fn costs(jobs: &[Arc<LedgerJob>], catalog: &Catalog, request: &ListCosts, now: T
     let mut lines: Vec<CostLine> = groups.into_iter().map(|(key, sum)| sum.line(key)).collect();
     lines
         .sort_by(|a, b| (b.usd, b.instance_s).partial_cmp(&(a.usd, a.instance_s)).unwrap_or(std::cmp::Ordering::Equal));
-    let day = |(start_ms, cost): (u64, Cost)| CostDay {
-        start: start_ms / 1000,
-        instance_s: cost.instance_s,
-        usd: cost.usd,
-    };
+    let day =
+        |(start_ms, cost): (u64, Cost)| CostDay { start: start_ms / 1000, instance_s: cost.instance_s, usd: cost.usd };
     Costs { groups: lines, total: total.line(String::new()), days: days.into_iter().map(day).collect() }
 }
 
