@@ -164,11 +164,83 @@ def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
         assert status == "Error" and why in details, rules
 
 
+#: Rules of a user's own: one that is met, one that never is, and one with a mistake.
+OWN_RULES = """
+import numpy as np
+from smdebug.rules import Rule
+
+class Gradients(Rule):
+    def __init__(self, base_trial, limit="1e9"):
+        super().__init__(base_trial)
+        self.limit = float(limit)
+
+    def set_required_tensors(self, step):
+        for name in self.base_trial.tensor_names(collection="gradients"):
+            self.req_tensors.add(name, steps=[step])
+
+    def invoke_at_step(self, step):
+        values = [one.value(step) for one in self.req_tensors.get()]
+        return bool(values) and not all(np.abs(value).max() < self.limit for value in values)
+
+class Broken(Gradients):
+    def invoke_at_step(self, step):
+        print("looks at", step)
+        return self.limits > step
+"""
+
+
+def test_own_rules_judge_and_stop_the_training(house, jobs):
+    stop = '[{\\"training_job_prefix\\": \\"script-mode\\", \\"name\\": \\"stoptraining\\"}]'
+    source = jobs.put("rules/own.py", OWN_RULES)
+    rules = [
+        rule("nan", "Gradients", source_s3_uri=source, action_json=stop),
+        rule("never", "Gradients", source_s3_uri=source, start_step="1000000"),
+        rule("broken", "Broken", source_s3_uri=source),
+    ]
+    name = train(jobs, 6000, 100, rules)
+    eventually(lambda: statuses(jobs.describe(name))["broken"]["RuleEvaluationStatus"] == "Error")
+    description = jobs.wait(name)
+    lines = jobs.logs(name)["algo-1"]
+    assert description["TrainingJobStatus"] == "Stopped", lines
+    found = statuses(description)
+    assert found["nan"]["RuleEvaluationStatus"] == "IssuesFound", (found, lines)
+    assert found["nan"]["StatusDetails"] == (
+        "RuleEvaluationConditionMet: Evaluation of the rule Gradients at step 100 resulted in the condition being met"
+    )
+    assert found["never"]["RuleEvaluationStatus"] == "Error", (found, lines)
+    assert "no step of the training had the tensors" in found["never"]["StatusDetails"]
+    broken = found["broken"]["StatusDetails"]
+    assert broken == "AttributeError: 'Broken' object has no attribute 'limits' (line 21 of own.py)", broken
+    assert any("rule broken: looks at 0" in line for line in lines), lines
+    planted = next(float(line.split()[-1]) for line in lines if line.startswith("NaN at "))
+    stopping = next(it for it in description["SecondaryStatusTransitions"] if it["Status"] == "Stopping")
+    print(f"from the NaN to Stopping: {stopping['StartTime'].timestamp() - planted:.3f} s")
+
+
+def test_own_rules_evaluate_what_was_saved_last(house, jobs):
+    source = jobs.put("rules/last.py", OWN_RULES)
+    rules = [
+        rule("last", "Gradients", source_s3_uri=source, limit="1e9"),
+        rule("none", "Gradients", source_s3_uri=source, end_step="30"),
+    ]
+    name = train(jobs, 40, 35, rules)
+    found = statuses(jobs.completed(name))
+    assert found["last"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "at step 35 " in found["last"]["StatusDetails"], found
+    assert found["none"]["RuleEvaluationStatus"] == "NoIssuesFound", found
+
+
 def test_mistakes_in_rules_are_refused_at_creation(jobs):
     for given, hint in [
         (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),
         (rule("r", "VanishingGradient", threshold="small"), "threshold"),
         (rule("r", "CPUBottleneck"), "ProfilerRuleConfigurations"),
+        (rule("r", "Mine", source_s3_uri=f"s3://{BUCKET}/rules/none.py"), "upload the source of the rule first"),
+        (rule("r", "not a name", source_s3_uri=f"s3://{BUCKET}/rules/none.py"), "no name of a Python class"),
+        (rule("r", "SimilarAcrossRuns"), "other_trial_0"),
+        (rule("r", "SimilarAcrossRuns", other_trial_0=f"s3://{BUCKET}/no/run"), "no tensors of a training job below"),
+        (rule("r", "SimilarAcrossRuns", other_trial_0="s3://no-such-bucket/run"), "does not exist"),
+        (rule("r", "AllZero", base_trial=f"s3://{BUCKET}/debug/other/debug-output"), "leave base_trial out"),
     ]:
         with pytest.raises(jobs.sagemaker.exceptions.ClientError) as error:
             train(jobs, 1, -1, [given])

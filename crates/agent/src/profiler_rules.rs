@@ -71,7 +71,7 @@ mod tests {
 
     fn rule(name: &str, parameters: &[(&str, &str)], stops: bool) -> Rule {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Rule { name: format!("my-{name}"), rule: name.to_owned(), parameters, stops }
+        Rule { name: format!("my-{name}"), rule: name.to_owned(), parameters, stops, ..Rule::default() }
     }
 
     fn reading(gpu: &[f64]) -> Reading {

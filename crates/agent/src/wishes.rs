@@ -26,6 +26,8 @@ pub(crate) struct Wishes {
     pub(crate) mirrored: usize,
     /// All rules have come to their conclusions.
     pub(crate) evaluated: bool,
+    /// The same of the user's own rules.
+    pub(crate) own_evaluated: bool,
     /// How the instance is to be sampled from now on.
     pub(crate) sampling: Option<Sampling>,
     /// The program is to stand still, or to go on up to somewhere.
@@ -89,6 +91,7 @@ impl Wishes {
             Event::Network { handle } => self.network = Some(handle),
             Event::Mirrored => self.mirrored += 1,
             Event::Evaluated => self.evaluated = true,
+            Event::OwnEvaluated => self.own_evaluated = true,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Packed(_) | Event::Said(_) => {}

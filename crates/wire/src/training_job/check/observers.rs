@@ -26,12 +26,17 @@ const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
 /// `ProfilingIntervalInMilliseconds` without one.
 const DEFAULT_INTERVAL_MS: u32 = 500;
 
+/// Other training jobs with which a rule compares.
+const MAX_OTHER_RUNS: usize = 20;
+
 /// `DebugHookConfig.LocalPath` by default.
 const TENSORS: &str = "/opt/ml/output/tensors";
 /// `TensorBoardOutputConfig.LocalPath` by default.
 const TENSOR_BOARD: &str = "/opt/ml/output/tensorboard";
 /// The parameter that names a rule.
 const RULE: &str = "rule_to_invoke";
+/// The parameter with the place of the tensors that it judges.
+const BASE_TRIAL: &str = "base_trial";
 /// The parameter that has its actions.
 const ACTIONS: &str = "action_json";
 
@@ -57,6 +62,9 @@ pub(super) fn check(job: &str, request: request::Observers) -> Result<(Debugger,
         );
     }
     let rules = rules(job, "debugRuleConfigurations", request.debug_rule_configurations)?;
+    if let Some(hook) = &hook {
+        base_trials(hook, job, &rules)?;
+    }
     let profiler_rules = self::rules(job, "profilerRuleConfigurations", request.profiler_rule_configurations)?;
     if let Some(name) = twice(&rules, &profiler_rules) {
         return refuse(
@@ -77,6 +85,24 @@ pub(super) fn check(job: &str, request: request::Observers) -> Result<(Debugger,
 /// A name that a rule of either kind has: verdicts are kept by names.
 pub(crate) fn twice<'a>(rules: &[RuleConfiguration], profiler_rules: &'a [RuleConfiguration]) -> Option<&'a str> {
     profiler_rules.iter().map(|it| &*it.name).find(|name| rules.iter().any(|rule| rule.name == *name))
+}
+
+/// A rule judges the tensors of its own training job; the SDK leaves this parameter out.
+fn base_trials(hook: &DebugHook, job: &str, rules: &[RuleConfiguration]) -> Result<(), Error> {
+    let place = hook.place(job).to_string();
+    let is_other = |given: &&String| given.trim_end_matches('/') != place.trim_end_matches('/');
+    for (at, rule) in rules.iter().enumerate() {
+        if let Some(given) = rule.parameters.get(BASE_TRIAL).filter(is_other) {
+            return refuse(
+                &format!("debugRuleConfigurations.{}.member.ruleParameters.{BASE_TRIAL}", at + 1),
+                &format!(
+                    "'{given}' is not where this training job saves its tensors, {place}, which is what the rule \
+                     judges; leave {BASE_TRIAL} out, and give tensors of other training jobs as other_trial_0 and so on"
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn is_within(path: &str, directory: &str) -> bool {
@@ -158,7 +184,30 @@ fn rule(job: &str, path: &str, rule: request::RuleConfiguration) -> Result<RuleC
         );
     };
     let actions = parameters.remove(ACTIONS).map_or(Ok(Vec::new()), |text| actions(job, path, &text))?;
-    Ok(RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions })
+    let rule = RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions };
+    if let Some(source) = rule.source() {
+        s3_uri(&format!("{path}.ruleParameters.source_s3_uri"), source)?;
+        if !is_class(&rule.rule) {
+            return refuse(
+                &format!("{path}.ruleParameters.{RULE}"),
+                &format!("'{}' is no name of a Python class; give that of the rule in source_s3_uri", rule.rule),
+            );
+        }
+    }
+    let other_runs = rule.other_runs();
+    if other_runs.len() > MAX_OTHER_RUNS {
+        return refuse(&format!("{path}.ruleParameters"), &format!("it compares with {MAX_OTHER_RUNS} runs at most"));
+    }
+    for uri in other_runs {
+        s3_uri(&format!("{path}.ruleParameters.other_trials"), uri)?;
+    }
+    Ok(rule)
+}
+
+/// Whether Python takes it for a name.
+fn is_class(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphabetic() || letter == '_';
+    name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_numeric())
 }
 
 /// A list of objects with a name; SDKs send it with each quote escaped.
