@@ -230,6 +230,40 @@ def test_own_rules_evaluate_what_was_saved_last(house, jobs):
     assert found["none"]["RuleEvaluationStatus"] == "NoIssuesFound", found
 
 
+#: A rule that compares with another run, tensor by tensor.
+COMPARES = """
+import numpy as np
+from smdebug.rules import Rule
+
+class Compares(Rule):
+    def __init__(self, base_trial, other_trials):
+        super().__init__(base_trial, other_trials=other_trials)
+
+    def invoke_at_step(self, step):
+        (other,) = self.other_trials
+        names = self.base_trial.tensor_names(step=step)
+        same = [np.allclose(self.base_trial.tensor(it).value(step), other.tensor(it).value(step)) for it in names]
+        return step >= 10 and all(same)
+"""
+
+
+def test_runs_are_compared(house, jobs):
+    first = train(jobs, 20, -1, [])
+    jobs.completed(first)
+    tensors = f"s3://{BUCKET}/debug/{first}/debug-output"
+    source = jobs.put("rules/compares.py", COMPARES)
+    again = [
+        rule("similar", "SimilarAcrossRuns", other_trial_0=tensors),
+        rule("own", "Compares", source_s3_uri=source, other_trial_0=tensors),
+    ]
+    name = train(jobs, 20, -1, again)
+    found = statuses(jobs.completed(name))
+    assert found["similar"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "tensors that other run 0 saved in this step" in found["similar"]["StatusDetails"], found
+    assert found["own"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "at step 10 " in found["own"]["StatusDetails"], found
+
+
 def test_mistakes_in_rules_are_refused_at_creation(jobs):
     for given, hint in [
         (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),
