@@ -75,7 +75,11 @@ fn mistakes_are_refused_where_they_are() {
     refused(&with_actions(of_another), &actions, "does not begin with 'iris'");
     let own = |rule: &str, source: &str| with_rule(&json!({"rule_to_invoke": rule, "source_s3_uri": source}));
     refused(&own("Mine", "/home/me/mine.py"), &format!("{parameters}.source_s3_uri"), "not an S3 location");
-    refused(&own("my rule", "s3://my-bucket/mine.py"), &format!("{parameters}.rule_to_invoke"), "no name of a Python class");
+    refused(
+        &own("my rule", "s3://my-bucket/mine.py"),
+        &format!("{parameters}.rule_to_invoke"),
+        "no name of a Python class",
+    );
     assert!(observed(&own("Mine_2", "s3://my-bucket/mine.py")).is_ok());
     let other = with_rule(&json!({"rule_to_invoke": "SimilarAcrossRuns", "other_trial_0": "run"}));
     refused(&other, &format!("{parameters}.other_trials"), "'run' is not an S3 location");
