@@ -300,7 +300,7 @@ fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
 }
 
 /// A rule without what it reads besides the tensors and samples of its own training job.
-fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
+pub(crate) fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
     shoal_link::Rule {
         name: rule.name.clone(),
         rule: rule.rule.clone(),

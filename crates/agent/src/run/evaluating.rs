@@ -95,9 +95,7 @@ impl Agent<'_> {
     /// The profiler's rules, for what samples the instance. They go on where a program is started
     /// again.
     pub(super) fn judge_samples(&mut self, assignment: &Assignment) -> Option<Arc<Mutex<ProfilerRules>>> {
-        if assignment.profiler_rules.is_empty() {
-            return None;
-        }
+        // Some may be added while the program runs.
         if self.profiler_rules.is_none() {
             let host = assignment.hosts.get(assignment.host.saturating_sub(1) as usize).map_or("", String::as_str);
             let (rules, reports) = ProfilerRules::new(host, &assignment.profiler_rules);
@@ -108,6 +106,13 @@ impl Agent<'_> {
             self.profiler_rules = Some(Arc::new(Mutex::new(rules)));
         }
         self.profiler_rules.clone()
+    }
+
+    /// By these rules the samples are judged from now on.
+    pub(super) fn replace_profiler_rules(&mut self, rules: &[Rule]) {
+        let Some(judging) = &self.profiler_rules else { return };
+        let reports = judging.lock().unwrap_or_else(PoisonError::into_inner).replace(rules);
+        reports.into_iter().for_each(|report| drop(self.outbox.report(report)));
     }
 
     /// The program is over: its rules come to their conclusions, which the job's end follows.

@@ -187,7 +187,7 @@ fn every(save_interval: u64) -> SaveSteps {
 
 fn is_due(steps: &SaveSteps, step: u64) -> bool {
     let is_in_range = step >= steps.start_step && steps.end_step.is_none_or(|end| step < end);
-    steps.save_steps.contains(&step) || is_in_range && step % steps.save_interval == 0
+    steps.save_steps.contains(&step) || is_in_range && step.is_multiple_of(steps.save_interval)
 }
 
 /// A parameter of the mode, or else of all.

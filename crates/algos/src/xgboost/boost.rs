@@ -37,7 +37,7 @@ const REQUESTED: u8 = 2;
 /// What a model is for.
 pub(super) enum Keep<'a> {
     /// It is the training's: a stop request ends it after a round, and it is saved.
-    Model { checkpoints: Option<Checkpoints>, turns: Option<Turns>, tensors: Option<SavedTensors> },
+    Model { checkpoints: Option<Checkpoints>, turns: Option<Turns>, tensors: Option<Box<SavedTensors>> },
     /// It is one of a cross-validation, in this file.
     Fold { name: &'a str },
 }

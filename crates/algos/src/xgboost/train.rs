@@ -65,7 +65,7 @@ pub(super) fn train(
         .checkpoints
         .as_ref()
         .and_then(|directory| Checkpoints::new(directory, hyperparameters, turns.is_some()));
-    let tensors = SavedTensors::of(instance, group);
+    let tensors = SavedTensors::of(instance, group).map(Box::new);
     let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns, tensors })?;
     if group.rank() == 0 {
         termination.save_last(&boosted.booster, &directory, model_file::NAME)?;
