@@ -140,11 +140,15 @@ def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
         image=PYTORCH,
         ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 200},
         ProfilerRuleConfigurations=[
-            rule("loaders", "Dataloader", action_json=stop),
             rule("usage", "OverallSystemUsage"),
             rule("bottleneck", "CPUBottleneck", patience="5"),
             rule("steps", "StepOutlier"),
         ],
+    )
+    eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
+    # An update adds one, which counts at once.
+    jobs.sagemaker.update_training_job(
+        TrainingJobName=name, ProfilerRuleConfigurations=[rule("loaders", "Dataloader", action_json=stop)]
     )
     found = lambda it: {it["RuleConfigurationName"]: it for it in it["ProfilerRuleEvaluationStatuses"]}
     assert {it["RuleEvaluationStatus"] for it in found(jobs.describe(name)).values()} == {"InProgress"}
@@ -262,6 +266,23 @@ def test_runs_are_compared(house, jobs):
     assert "tensors that other run 0 saved in this step" in found["similar"]["StatusDetails"], found
     assert found["own"]["RuleEvaluationStatus"] == "IssuesFound", found
     assert "at step 10 " in found["own"]["StatusDetails"], found
+
+
+def test_rules_of_a_profiler_that_is_switched_off_are_stopped(house, jobs):
+    name = create(
+        jobs,
+        {"train.py": LOADING},
+        image=PYTORCH,
+        ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 200},
+        ProfilerRuleConfigurations=[rule("usage", "OverallSystemUsage")],
+    )
+    eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
+    jobs.sagemaker.update_training_job(TrainingJobName=name, ProfilerConfig={"DisableProfiler": True})
+    status = lambda: jobs.describe(name)["ProfilerRuleEvaluationStatuses"][0]
+    assert status()["RuleEvaluationStatus"] == "Stopped" and "DisableProfiler" in status()["StatusDetails"]
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.wait(name)
+    assert status()["RuleEvaluationStatus"] == "Stopped", status()
 
 
 def test_mistakes_in_rules_are_refused_at_creation(jobs):

@@ -81,6 +81,11 @@ impl Hook {
         Some(Step { hook: self, due, files })
     }
 
+    /// The training is over: what of the configuration has saved nothing in all of it, for the log.
+    pub(crate) fn end(&self) -> Vec<String> {
+        if self.has_warned { self.unmatched() } else { Vec::new() }
+    }
+
     fn directory(&self) -> PathBuf {
         self.claim.directory().to_owned()
     }
@@ -179,6 +184,7 @@ mod tests {
         );
         assert_eq!(save(&mut hook, 1), None);
         assert_eq!(save(&mut hook, 7), Some(Vec::new()));
+        assert_eq!(hook.end(), warnings);
         let tensors = directory.path().join("tensors");
         let read = |location: Location| std::fs::read(tensors.join(location.path())).unwrap();
         let worker = || "worker_0".to_owned();

@@ -158,6 +158,9 @@ impl Boost<'_> {
                 }
             }
         }
+        if let Some(tensors) = &tensors {
+            tensors.end();
+        }
         let best = stopping.and_then(|(_, stopping)| stopping.best());
         let booster = if is_first { self.best_of(booster, best)? } else { booster };
         Ok(Boosted { booster, scores })

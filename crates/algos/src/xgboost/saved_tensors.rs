@@ -59,6 +59,11 @@ impl SavedTensors {
         Some(Self { hook: hook?, hyperparameters, warned: BTreeSet::new() })
     }
 
+    /// The training is over.
+    pub(super) fn end(&self) {
+        self.hook.end().iter().for_each(|line| log::warning(line));
+    }
+
     /// Saves what of a round is due. After an error nothing is saved any more: `false`.
     pub(super) fn save(&mut self, booster: &mut Booster, round: u32, sets: &[Set], scores: &[Score]) -> bool {
         let Self { hook, hyperparameters, warned } = self;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::mirrored_directory::of_program;
+use super::{hook_parameters, mirrored_directory::of_program};
 use crate::{
     Collection, DebugHook, Debugger, Error, Profiler, RuleAction, RuleConfiguration, TensorBoard,
     refusal::{refuse, s3_uri},
@@ -110,6 +110,14 @@ fn is_within(path: &str, directory: &str) -> bool {
 }
 
 fn hook(config: request::DebugHookConfig) -> Result<DebugHook, Error> {
+    hook_parameters::check("debugHookConfig.hookParameters", &config.hook_parameters)?;
+    for (at, collection) in config.collection_configurations.iter().enumerate() {
+        let path = format!("debugHookConfig.collectionConfigurations.{}.member", at + 1);
+        if collection.collection_name.as_deref().is_none_or(str::is_empty) {
+            return refuse(&format!("{path}.collectionName"), "it is required: the name of the collection");
+        }
+        hook_parameters::check(&format!("{path}.collectionParameters"), &collection.collection_parameters)?;
+    }
     Ok(DebugHook {
         uri: s3_uri("debugHookConfig.s3OutputPath", &config.s3_output_path)?,
         local_path: of_program("debugHookConfig.localPath", config.local_path, TENSORS, "tensors")?,
