@@ -221,19 +221,6 @@ def test_own_rules_judge_and_stop_the_training(house, jobs):
     print(f"from the NaN to Stopping: {stopping['StartTime'].timestamp() - planted:.3f} s")
 
 
-def test_own_rules_evaluate_what_was_saved_last(house, jobs):
-    source = jobs.put("rules/last.py", OWN_RULES)
-    rules = [
-        rule("last", "Gradients", source_s3_uri=source, limit="1e9"),
-        rule("none", "Gradients", source_s3_uri=source, end_step="30"),
-    ]
-    name = train(jobs, 40, 35, rules)
-    found = statuses(jobs.completed(name))
-    assert found["last"]["RuleEvaluationStatus"] == "IssuesFound", found
-    assert "at step 35 " in found["last"]["StatusDetails"], found
-    assert found["none"]["RuleEvaluationStatus"] == "NoIssuesFound", found
-
-
 #: A rule that compares with another run, tensor by tensor.
 COMPARES = """
 import numpy as np
@@ -251,17 +238,25 @@ class Compares(Rule):
 """
 
 
-def test_runs_are_compared(house, jobs):
-    first = train(jobs, 20, -1, [])
-    jobs.completed(first)
+def test_what_was_saved_last_is_evaluated_and_runs_are_compared(house, jobs):
+    source = jobs.put("rules/last.py", OWN_RULES)
+    last = [
+        rule("last", "Gradients", source_s3_uri=source, limit="1e9"),
+        rule("none", "Gradients", source_s3_uri=source, end_step="30"),
+    ]
+    first = train(jobs, 40, 35, last)
+    found = statuses(jobs.completed(first))
+    assert found["last"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "at step 35 " in found["last"]["StatusDetails"], found
+    assert found["none"]["RuleEvaluationStatus"] == "NoIssuesFound", found
+
     tensors = f"s3://{BUCKET}/debug/{first}/debug-output"
     source = jobs.put("rules/compares.py", COMPARES)
     again = [
         rule("similar", "SimilarAcrossRuns", other_trial_0=tensors),
         rule("own", "Compares", source_s3_uri=source, other_trial_0=tensors),
     ]
-    name = train(jobs, 20, -1, again)
-    found = statuses(jobs.completed(name))
+    found = statuses(jobs.completed(train(jobs, 20, -1, again)))
     assert found["similar"]["RuleEvaluationStatus"] == "IssuesFound", found
     assert "tensors that other run 0 saved in this step" in found["similar"]["StatusDetails"], found
     assert found["own"]["RuleEvaluationStatus"] == "IssuesFound", found
