@@ -286,7 +286,11 @@ def own_rules_have_verdicts():
         status, details = verdict("Fails")
         assert (status, details) == ("Error", "KeyError: 0 (line 20 of deep/mine.py)"), details
         for rule, parameters, hint in [
-            ("Needs", {}, "no step of the training had the tensors that the rule needs: Tensor gradient/w was not saved"),
+            (
+                "Needs",
+                {},
+                "no step of the training had the tensors that the rule needs: Tensor gradient/w was not saved",
+            ),
             ("Absent", {}, "no class Absent, which rule_to_invoke names; its classes are Grows, Fails, Needs, NoRule"),
             ("NoRule", {}, "NoRule has no method invoke"),
             ("Grows", {"treshold": "1"}, "unexpected keyword argument 'treshold'"),

@@ -107,7 +107,7 @@ def evaluate(rule, first: int, end: int | None, report) -> None:
 
 def described(error: BaseException, directory: Path) -> str:
     """The error, and the line of the user's source that it comes from."""
-    name = lambda file: os.path.relpath(file, directory)  # noqa: E731
+    name = lambda file: os.path.relpath(file, directory)
     if isinstance(error, SyntaxError) and str(error.filename).startswith(str(directory)):
         return f"{type(error).__name__}: {error.msg} (line {error.lineno} of {name(error.filename)})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(str(directory))]
@@ -125,7 +125,7 @@ def verdict(given: dict, report) -> tuple[str, str]:
         found = load(directory, given["rule"])
         trials = [create_trial(path) for path in (given["trial"], *given["other_trials"])]
         parameters = given["parameters"]
-        step = lambda name, default: int(float(parameters.get(name) or default))  # noqa: E731
+        step = lambda name, default: int(float(parameters.get(name) or default))
         end = step("end_step", 0) if parameters.get("end_step") else None
         rule = make(found, parameters, trials[0], trials[1:])
         try:
