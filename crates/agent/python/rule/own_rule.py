@@ -145,7 +145,7 @@ def main(path: str) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.nice(19)
-    # An error of Python says which line needed it, the kernel's end does not.
+    # An error of Python has the line that needed it, an end by the kernel has not.
     resource.setrlimit(resource.RLIMIT_DATA, (given["memory_bytes"],) * 2)
     last = [0.0]
 

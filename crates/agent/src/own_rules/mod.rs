@@ -163,7 +163,7 @@ fn conclude(shared: &Shared, rule: &Rule, evaluated: Evaluated, outbox: &Outbox,
         let _ = outbox.report(process::note(rule, &conclusion.details));
     }
     if is_last {
-        // If nobody listens, the agent has ended.
+        // Without a listener the agent has ended.
         let _ = events.send(Event::OwnEvaluated);
     }
 }

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_a_verdict_says_how_it_ended() {
+    fn the_end_of_a_process_without_a_verdict_is_the_reason() {
         let exit = |code, signal| Exit { code, signal, out_of_memory: None };
         assert_eq!(without_verdict(exit(Some(3), None), None), "its process has ended with exit code 3");
         let killed = without_verdict(exit(None, Some(9)), Some("Killed"));
