@@ -190,6 +190,10 @@ class Broken(Gradients):
     def invoke_at_step(self, step):
         print("looks at", step)
         return self.limits > step
+
+class Greedy(Gradients):
+    def invoke_at_step(self, step):
+        return np.ones(1 << 29).sum() > 0
 """
 
 
@@ -200,6 +204,7 @@ def test_own_rules_judge_and_stop_the_training(house, jobs):
         rule("nan", "Gradients", source_s3_uri=source, action_json=stop),
         rule("never", "Gradients", source_s3_uri=source, start_step="1000000"),
         rule("broken", "Broken", source_s3_uri=source),
+        rule("greedy", "Greedy", source_s3_uri=source),
     ]
     name = train(jobs, 6000, 100, rules)
     eventually(lambda: statuses(jobs.describe(name))["broken"]["RuleEvaluationStatus"] == "Error")
@@ -215,6 +220,8 @@ def test_own_rules_judge_and_stop_the_training(house, jobs):
     assert "no step of the training had the tensors" in found["never"]["StatusDetails"]
     broken = found["broken"]["StatusDetails"]
     assert broken == "AttributeError: 'Broken' object has no attribute 'limits' (line 21 of own.py)", broken
+    greedy = found["greedy"]["StatusDetails"]
+    assert "Unable to allocate 4.00 GiB" in greedy and "(line 25 of own.py)" in greedy, greedy
     assert any("rule broken: looks at 0" in line for line in lines), lines
     planted = next(float(line.split()[-1]) for line in lines if line.startswith("NaN at "))
     stopping = next(it for it in description["SecondaryStatusTransitions"] if it["Status"] == "Stopping")
