@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn rules_come_and_go_while_others_continue() {
-        let soon = |patience: &str| rule("CPUBottleneck", &[("patience", patience)], false);
+        let soon = |steps: &str| rule("CPUBottleneck", &[("patience", steps)], false);
         let usage = rule("OverallSystemUsage", &[], false);
-        let (mut rules, _) = ProfilerRules::new("algo-1", &[soon("5"), usage.clone()]);
+        let (mut rules, _) = ProfilerRules::new("algo-1", &[soon("5"), usage]);
         assert_eq!(Vec::from_iter((0..4).map(|_| rules.observe(reading(&[2.0])))).concat(), []);
         // One stays, one comes.
         let low = rule("LowGPUUtilization", &[], false);

@@ -1,10 +1,10 @@
 //! How the instances of a training job are sampled, and by which rules samples are judged: by the
-//! server's setting and the job's `ProfilerConfig` and `ProfilerRuleConfigurations`, which may change
-//! while the job runs.
+//! server's setting and the job's `ProfilerConfig` and `ProfilerRuleConfigurations`, which may
+//! change while the job runs.
 
 use std::sync::Arc;
 
-use shoal_link::{Order, Rule, SampleTable};
+use shoal_link::{Assignment, Order, Rule, SampleTable};
 use shoal_store::{Rows, SystemColumn, SystemRow, SystemTable};
 use shoal_wire::CreateTrainingJob;
 
@@ -19,16 +19,26 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// How the instances of this job are to be sampled now, and the rules that judge the samples,
-    /// if they are known.
-    pub(crate) fn of(&self, job: &str) -> (shoal_link::Sampling, Option<Vec<Rule>>) {
+    /// Puts into an assignment how the instances of this job are sampled now, and the rules that
+    /// judge the samples; the same as orders.
+    pub(crate) fn assign(&self, job: &str, assignment: &mut Assignment) -> Vec<Order> {
+        let (sampling, rules) = self.of(job);
+        assignment.sampling = Some(sampling);
+        // They may have changed since the attempt was planned.
+        if let Some(rules) = &rules {
+            assignment.profiler_rules.clone_from(rules);
+        }
+        orders(sampling, rules)
+    }
+
+    fn of(&self, job: &str) -> (shoal_link::Sampling, Option<Vec<Rule>>) {
         let request = requests::of_training_job(&*self.rows, job);
         let profiler = request.as_ref().ok().and_then(|request| request.profiler.as_ref());
         if let Err(error) = &request {
             tracing::warn!("training job {job}: it is sampled without a profiler: {error}");
         }
         let profile_ms = profiler.filter(|it| it.active_output().is_some()).map(|it| it.interval_ms);
-        let rules = request.as_ref().ok().map(|request| rules(request));
+        let rules = request.as_ref().ok().map(rules);
         (shoal_link::Sampling { interval_ms: self.interval_ms, profile_ms }, rules)
     }
 
@@ -37,11 +47,16 @@ impl Sampling {
         // An agent that is not connected is sent the order when it is, and one that connects
         // from now on is served by the job's row.
         let (sampling, rules) = self.of(job);
-        let orders = [Some(Order::Sample(sampling)), rules.map(|rules| Order::ProfilerRules { rules })];
+        let orders = orders(sampling, rules);
         for attempt in attempts.all().iter().filter(|attempt| &*attempt.plan.job == job) {
-            orders.iter().flatten().for_each(|order| attempt.order_all(order));
+            orders.iter().for_each(|order| attempt.order_all(order));
         }
     }
+}
+
+fn orders(sampling: shoal_link::Sampling, rules: Option<Vec<Rule>>) -> Vec<Order> {
+    let rules = rules.map(|rules| Order::ProfilerRules { rules });
+    std::iter::once(Order::Sample(sampling)).chain(rules).collect()
 }
 
 /// Where the profiler is switched off nothing is judged.

@@ -76,7 +76,7 @@ impl OwnRules {
         rules: Vec<Rule>,
         surroundings: Surroundings,
         outbox: &Arc<Outbox>,
-        events: Sender<Event>,
+        events: &Sender<Event>,
     ) -> io::Result<Self> {
         let (shared, surroundings) = (Arc::new(Shared::default()), Arc::new(surroundings));
         for (number, rule) in rules.iter().enumerate() {

@@ -87,7 +87,7 @@ impl Agent<'_> {
             directories: (0..rules.len()).map(|number| self.home.own_rule(number)).collect(),
         };
         let failed = |source| AttemptError::Mirror { what: format!("evaluate your own rules of {}", hook.uri), source };
-        let started = OwnRules::start(rules, surroundings, self.outbox, self.events.clone());
+        let started = OwnRules::start(rules, surroundings, self.outbox, &self.events);
         self.own_rules = Some(started.map_err(failed)?);
         Ok(())
     }

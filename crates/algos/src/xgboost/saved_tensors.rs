@@ -32,7 +32,7 @@ static DEFAULTS: Defaults = Defaults {
     interval: 10,
 };
 
-/// Variables of SageMaker's library: `0` or `false` for no hook, and the place of its configuration.
+/// Variables of SageMaker's library: `0` or `false` for no hook; the place of its configuration.
 const SWITCH: &str = "USE_SMDEBUG";
 const CONFIG_FILE: &str = "SMDEBUG_CONFIG_FILE_PATH";
 /// Metrics that grow as a model gets better: they are no losses.

@@ -1,5 +1,6 @@
 //! The rules of a training job in its description.
 
+use serde_json::{Map, Value};
 use shoal_plane::JobView;
 use shoal_wire::{RuleConfiguration, RuleStatus, arn};
 
@@ -19,9 +20,21 @@ pub(super) fn statuses(rules: &[RuleConfiguration], view: &JobView, owner: &str)
     rules.iter().map(|rule| status(rule, view, owner)).collect()
 }
 
+/// Those of the profiler's rules of this request.
+pub(super) fn of_profiler(
+    rules: &[RuleConfiguration],
+    view: &JobView,
+    owner: &str,
+    request: &Map<String, Value>,
+) -> Vec<RuleStatus> {
+    let is_disabled = request.get("ProfilerConfig").is_some_and(|profiler| profiler["DisableProfiler"] == true);
+    let statuses = statuses(rules, view, owner);
+    if is_disabled { stopped(statuses) } else { statuses }
+}
+
 /// Those of the profiler's rules where UpdateTrainingJob has switched the profiler off: nothing is
 /// evaluated any more.
-pub(super) fn stopped(mut statuses: Vec<RuleStatus>) -> Vec<RuleStatus> {
+fn stopped(mut statuses: Vec<RuleStatus>) -> Vec<RuleStatus> {
     for status in statuses.iter_mut().filter(|it| it.status == IN_PROGRESS) {
         STOPPED.clone_into(&mut status.status);
         status.details = Some(SWITCHED_OFF.to_owned());

@@ -354,7 +354,6 @@ pub(super) fn describe(
     view: &JobView,
 ) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
     let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
-    let is_disabled = request.get("ProfilerConfig").is_some_and(|profiler| profiler["DisableProfiler"] == true);
     // One of an earlier version that this one refuses is echoed all the same.
     let (output, debugger) = match stored_description(&row.spec) {
         Ok(stored) => (Some(stored.output), stored.debugger),
@@ -392,10 +391,7 @@ pub(super) fn describe(
             .map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 })
             .collect(),
         debug_rules: rule_statuses::statuses(&debugger.rules, view, &row.arn),
-        profiler_rules: match is_disabled {
-            true => rule_statuses::stopped(rule_statuses::statuses(&debugger.profiler_rules, view, &row.arn)),
-            false => rule_statuses::statuses(&debugger.profiler_rules, view, &row.arn),
-        },
+        profiler_rules: rule_statuses::of_profiler(&debugger.profiler_rules, view, &row.arn, &request),
         ..TrainingJobDescription::default()
     };
     Ok((request, description))

@@ -179,7 +179,7 @@ impl Booster {
         let (rows, groups, columns) = match shape[..] {
             [rows, columns] => (rows, 1, columns),
             [rows, groups, columns] => (rows, groups, columns),
-            _ => return Err(XGBoostError(format!("contributions have the shape {shape:?}"))),
+            _ => return Err(XGBoostError(format!("contributions have {} dimensions", shape.len()))),
         };
         Ok(Contributions { values, rows, groups, features: columns.saturating_sub(1) })
     }

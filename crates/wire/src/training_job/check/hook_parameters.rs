@@ -1,6 +1,6 @@
-//! `HookParameters` and `CollectionParameters` of `DebugHookConfig`: a value that no hook can use is
-//! refused, as the hook would be off for the whole training. Names that are not known here pass, as
-//! at AWS: a script's own library may have more.
+//! `HookParameters` and `CollectionParameters` of `DebugHookConfig`: a value that no hook can use
+//! is refused, as the hook would be off for the whole training. Names that are not known here pass,
+//! as at AWS: a script's own library may have more.
 
 use std::collections::BTreeMap;
 
