@@ -1,5 +1,6 @@
 """Checks of `smdebug`'s files: written and read by itself, AWS's read by it."""
 
+import importlib.util
 import json
 import logging
 import os
@@ -221,6 +222,85 @@ def rules_are_invoked():
         assert str(met) == "Evaluation of the rule Grows at step 4 resulted in the condition being met"
         raises(NoMoreData, lambda: invoke_rule(Grows(create_trial(folder), 99)))
         raises(ValueError, lambda: Rule.__init__(Grows(create_trial(folder), 1), create_trial(folder), "x"), "no JSON")
+
+
+#: A file with a user's own rule for each end.
+OWN = """
+from smdebug.rules import Rule
+
+class Grows(Rule):
+    def __init__(self, base_trial, action_str, threshold="3.5", other_trials=None):
+        super().__init__(base_trial, action_str, other_trials)
+        self.threshold = float(threshold)
+        self.others = len(other_trials or ())
+
+    def set_required_tensors(self, step):
+        self.req_tensors.add("loss", steps=[step])
+
+    def invoke_at_step(self, step):
+        (loss,) = self.req_tensors.get()
+        assert self.others in (0, 2)
+        return loss.value(step) > self.threshold
+
+class Fails(Grows):
+    def invoke_at_step(self, step):
+        return {}[step]
+
+class Needs(Grows):
+    def set_required_tensors(self, step):
+        self.req_tensors.add("gradient/w", steps=[step])
+
+class NoRule:
+    pass
+"""
+
+
+def own_rules_have_verdicts():
+    path = Path(__file__).parents[2] / "crates/agent/python/rule/own_rule.py"
+    spec = importlib.util.spec_from_file_location("own_rule", path)
+    own_rule = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(own_rule)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "source/deep")
+        source.mkdir(parents=True)
+        (source / "mine.py").write_text(OWN)
+        run(f"{folder}/run", range(0, 10, 2))
+        # A view, as the agent makes it.
+        view = Path(folder, "view")
+        view.mkdir()
+        for part in ("collections", "events", "index"):
+            (view / part).symlink_to(Path(folder, "run", part))
+        (view / "training_job_end.ts").touch()
+
+        def verdict(rule, others=(), **parameters):
+            given = {"rule": rule, "source": str(source.parent), "trial": str(view), "other_trials": list(others)}
+            return own_rule.verdict(given | {"parameters": parameters}, steps.append)
+
+        steps = []
+        met = "RuleEvaluationConditionMet: Evaluation of the rule Grows at step 4 resulted in the condition being met"
+        further = {"source_s3_uri": "s3://b/k", "action_json": "[]", "base_trial": "s3://b/k", "other_trial_0": "x"}
+        assert verdict("Grows", [str(view)] * 2, **further) == ("IssuesFound", met)
+        assert steps[0] == 0 and steps[-1] == 4 and len(steps) <= 5, steps
+        assert verdict("Grows", threshold="99", start_step="2", end_step="9") == ("NoIssuesFound", "")
+        assert verdict("Grows", threshold="99", end_step="4") == ("NoIssuesFound", "")
+        status, details = verdict("Fails")
+        assert (status, details) == ("Error", "KeyError: 0 (line 20 of deep/mine.py)"), details
+        for rule, parameters, hint in [
+            (
+                "Needs",
+                {},
+                "no step of the training had the tensors that the rule needs: Tensor gradient/w was not saved",
+            ),
+            ("Absent", {}, "no class Absent, which rule_to_invoke names; its classes are Grows, Fails, Needs, NoRule"),
+            ("NoRule", {}, "NoRule has no method invoke"),
+            ("Grows", {"treshold": "1"}, "unexpected keyword argument 'treshold'"),
+            ("Grows", {"threshold": "much"}, "could not convert string to float: 'much' (line 7 of deep/mine.py)"),
+        ]:
+            status, details = verdict(rule, **parameters)
+            assert status == "Error" and hint in details, (rule, details)
+        (source / "mine.py").write_text("class Grows(:")
+        status, details = verdict("Grows")
+        assert status == "Error" and details.endswith("(line 1 of deep/mine.py)"), details
 
 
 def tensorboard_files_are_complete():

@@ -16,6 +16,7 @@ FILES = [
     "trials_answer",
     "trials_follow_a_training",
     "rules_are_invoked",
+    "own_rules_have_verdicts",
     "tensorboard_files_are_complete",
 ]
 TORCH = [

@@ -140,11 +140,15 @@ def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
         image=PYTORCH,
         ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 200},
         ProfilerRuleConfigurations=[
-            rule("loaders", "Dataloader", action_json=stop),
             rule("usage", "OverallSystemUsage"),
             rule("bottleneck", "CPUBottleneck", patience="5"),
             rule("steps", "StepOutlier"),
         ],
+    )
+    eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
+    # An update adds one, which counts at once.
+    jobs.sagemaker.update_training_job(
+        TrainingJobName=name, ProfilerRuleConfigurations=[rule("loaders", "Dataloader", action_json=stop)]
     )
     found = lambda it: {it["RuleConfigurationName"]: it for it in it["ProfilerRuleEvaluationStatuses"]}
     assert {it["RuleEvaluationStatus"] for it in found(jobs.describe(name)).values()} == {"InProgress"}
@@ -164,11 +168,136 @@ def test_the_profilers_rules_judge_samples_and_stop_the_training(house, jobs):
         assert status == "Error" and why in details, rules
 
 
+#: Rules of a user's own: one that is met, one that never is, and one with a mistake.
+OWN_RULES = """
+import numpy as np
+from smdebug.rules import Rule
+
+class Gradients(Rule):
+    def __init__(self, base_trial, limit="1e9"):
+        super().__init__(base_trial)
+        self.limit = float(limit)
+
+    def set_required_tensors(self, step):
+        for name in self.base_trial.tensor_names(collection="gradients"):
+            self.req_tensors.add(name, steps=[step])
+
+    def invoke_at_step(self, step):
+        values = [one.value(step) for one in self.req_tensors.get()]
+        return bool(values) and not all(np.abs(value).max() < self.limit for value in values)
+
+class Broken(Gradients):
+    def invoke_at_step(self, step):
+        print("looks at", step)
+        return self.limits > step
+
+class Greedy(Gradients):
+    def invoke_at_step(self, step):
+        return np.ones(1 << 29).sum() > 0
+"""
+
+
+def test_own_rules_judge_and_stop_the_training(house, jobs):
+    stop = '[{\\"training_job_prefix\\": \\"script-mode\\", \\"name\\": \\"stoptraining\\"}]'
+    source = jobs.put("rules/own.py", OWN_RULES)
+    rules = [
+        rule("nan", "Gradients", source_s3_uri=source, action_json=stop),
+        rule("never", "Gradients", source_s3_uri=source, start_step="1000000"),
+        rule("broken", "Broken", source_s3_uri=source),
+        rule("greedy", "Greedy", source_s3_uri=source),
+    ]
+    name = train(jobs, 6000, 100, rules)
+    eventually(lambda: statuses(jobs.describe(name))["broken"]["RuleEvaluationStatus"] == "Error")
+    description = jobs.wait(name)
+    lines = jobs.logs(name)["algo-1"]
+    assert description["TrainingJobStatus"] == "Stopped", lines
+    found = statuses(description)
+    assert found["nan"]["RuleEvaluationStatus"] == "IssuesFound", (found, lines)
+    assert found["nan"]["StatusDetails"] == (
+        "RuleEvaluationConditionMet: Evaluation of the rule Gradients at step 100 resulted in the condition being met"
+    )
+    assert found["never"]["RuleEvaluationStatus"] == "Error", (found, lines)
+    assert "no step of the training had the tensors" in found["never"]["StatusDetails"]
+    broken = found["broken"]["StatusDetails"]
+    assert broken == "AttributeError: 'Broken' object has no attribute 'limits' (line 21 of own.py)", broken
+    greedy = found["greedy"]["StatusDetails"]
+    assert "Unable to allocate 4.00 GiB" in greedy and "(line 25 of own.py)" in greedy, greedy
+    assert any("rule broken: looks at 0" in line for line in lines), lines
+    planted = next(float(line.split()[-1]) for line in lines if line.startswith("NaN at "))
+    stopping = next(it for it in description["SecondaryStatusTransitions"] if it["Status"] == "Stopping")
+    print(f"from the NaN to Stopping: {stopping['StartTime'].timestamp() - planted:.3f} s")
+
+
+#: A rule that compares with another run, tensor by tensor.
+COMPARES = """
+import numpy as np
+from smdebug.rules import Rule
+
+class Compares(Rule):
+    def __init__(self, base_trial, other_trials):
+        super().__init__(base_trial, other_trials=other_trials)
+
+    def invoke_at_step(self, step):
+        (other,) = self.other_trials
+        names = self.base_trial.tensor_names(step=step)
+        same = [np.allclose(self.base_trial.tensor(it).value(step), other.tensor(it).value(step)) for it in names]
+        return step >= 10 and all(same)
+"""
+
+
+def test_what_was_saved_last_is_evaluated_and_runs_are_compared(house, jobs):
+    source = jobs.put("rules/last.py", OWN_RULES)
+    last = [
+        rule("last", "Gradients", source_s3_uri=source, limit="1e9"),
+        rule("none", "Gradients", source_s3_uri=source, end_step="30"),
+    ]
+    first = train(jobs, 40, 35, last)
+    found = statuses(jobs.completed(first))
+    assert found["last"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "at step 35 " in found["last"]["StatusDetails"], found
+    assert found["none"]["RuleEvaluationStatus"] == "NoIssuesFound", found
+
+    tensors = f"s3://{BUCKET}/debug/{first}/debug-output"
+    source = jobs.put("rules/compares.py", COMPARES)
+    again = [
+        rule("similar", "SimilarAcrossRuns", other_trial_0=tensors),
+        rule("own", "Compares", source_s3_uri=source, other_trial_0=tensors),
+    ]
+    found = statuses(jobs.completed(train(jobs, 20, -1, again)))
+    assert found["similar"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "tensors that other run 0 saved in this step" in found["similar"]["StatusDetails"], found
+    assert found["own"]["RuleEvaluationStatus"] == "IssuesFound", found
+    assert "at step 10 " in found["own"]["StatusDetails"], found
+
+
+def test_rules_of_a_profiler_that_is_switched_off_are_stopped(house, jobs):
+    name = create(
+        jobs,
+        {"train.py": LOADING},
+        image=PYTORCH,
+        ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 200},
+        ProfilerRuleConfigurations=[rule("usage", "OverallSystemUsage")],
+    )
+    eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
+    jobs.sagemaker.update_training_job(TrainingJobName=name, ProfilerConfig={"DisableProfiler": True})
+    status = lambda: jobs.describe(name)["ProfilerRuleEvaluationStatuses"][0]
+    assert status()["RuleEvaluationStatus"] == "Stopped" and "DisableProfiler" in status()["StatusDetails"]
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.wait(name)
+    assert status()["RuleEvaluationStatus"] == "Stopped", status()
+
+
 def test_mistakes_in_rules_are_refused_at_creation(jobs):
     for given, hint in [
         (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),
         (rule("r", "VanishingGradient", threshold="small"), "threshold"),
         (rule("r", "CPUBottleneck"), "ProfilerRuleConfigurations"),
+        (rule("r", "Mine", source_s3_uri=f"s3://{BUCKET}/rules/none.py"), "upload the source of the rule first"),
+        (rule("r", "not a name", source_s3_uri=f"s3://{BUCKET}/rules/none.py"), "no name of a Python class"),
+        (rule("r", "SimilarAcrossRuns"), "other_trial_0"),
+        (rule("r", "SimilarAcrossRuns", other_trial_0=f"s3://{BUCKET}/no/run"), "no tensors of a training job below"),
+        (rule("r", "SimilarAcrossRuns", other_trial_0="s3://no-such-bucket/run"), "does not exist"),
+        (rule("r", "AllZero", base_trial=f"s3://{BUCKET}/debug/other/debug-output"), "leave base_trial out"),
     ]:
         with pytest.raises(jobs.sagemaker.exceptions.ClientError) as error:
             train(jobs, 1, -1, [given])

@@ -165,6 +165,7 @@ pub(crate) fn hello(options: &Options) -> Hello {
         pid: std::process::id(),
         visits: true,
         sampling: true,
+        profiler_rules: true,
     }
 }
 

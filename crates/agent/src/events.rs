@@ -55,6 +55,8 @@ pub(crate) enum Event {
     Exited(Ended),
     /// All rules have come to their conclusions.
     Evaluated,
+    /// The same of the user's own rules.
+    OwnEvaluated,
     /// The files of a directory that is mirrored are saved, as far as they can be.
     Mirrored,
     /// What the program left is on its way, or cannot be.

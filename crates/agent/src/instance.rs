@@ -130,6 +130,11 @@ impl Home {
         self.own.join("marks/rules")
     }
 
+    /// The agent's own directory for the evaluation of a user's own rule.
+    pub(crate) fn own_rule(&self, number: usize) -> PathBuf {
+        self.own.join("rules").join(number.to_string())
+    }
+
     /// Removes what an attempt has left. Where its instance stays, the directories that every
     /// attempt has stay, too, empty: those of these channels, on which it has its mounts, among
     /// them; and what is mounted there.

@@ -33,6 +33,7 @@ mod outbox;
 mod outcome;
 mod output;
 mod own_log;
+mod own_rules;
 mod pack;
 mod package;
 mod packer;

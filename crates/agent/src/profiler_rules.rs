@@ -14,6 +14,8 @@ const NO_READINGS: &str = "no system metrics came of its instances: each program
 #[derive(Debug)]
 pub(crate) struct ProfilerRules {
     host: String,
+    /// As they were given.
+    rules: Vec<Rule>,
     evaluations: Vec<(Rule, SystemEvaluation)>,
     has_reading: bool,
 }
@@ -22,16 +24,26 @@ impl ProfilerRules {
     /// The rules for the instance of this name, and what is to be reported at once of those that
     /// cannot be evaluated.
     pub(crate) fn new(host: &str, rules: &[Rule]) -> (Self, Vec<ReportBody>) {
-        let (rules, mut reports) = built_in(rules);
-        let mut evaluations = Vec::new();
-        for rule in rules {
+        let mut none = Self { host: host.to_owned(), rules: Vec::new(), evaluations: Vec::new(), has_reading: false };
+        let reports = none.replace(rules);
+        (none, reports)
+    }
+
+    /// These rules are evaluated from now on, in place of those before: of those that have not
+    /// changed the evaluation continues, or has its conclusion; those that are missing have none.
+    pub(crate) fn replace(&mut self, rules: &[Rule]) -> Vec<ReportBody> {
+        self.evaluations.retain(|(rule, _)| rules.contains(rule));
+        let added = Vec::from_iter(rules.iter().filter(|rule| !self.rules.contains(rule)).cloned());
+        self.rules = rules.to_vec();
+        let (added, mut reports) = built_in(&added);
+        for rule in added {
             // The server has checked them, but may be of another version.
             match SystemEvaluation::new(&rule.name, &parameters(&rule)) {
-                Ok(evaluation) => evaluations.push((rule, evaluation)),
+                Ok(evaluation) => self.evaluations.push((rule, evaluation)),
                 Err(error) => reports.push(evaluated(&rule, RuleVerdict::Error, &error.to_string(), false)),
             }
         }
-        (Self { host: host.to_owned(), evaluations, has_reading: false }, reports)
+        reports
     }
 
     /// Judges the next reading of the instance.
@@ -71,7 +83,7 @@ mod tests {
 
     fn rule(name: &str, parameters: &[(&str, &str)], stops: bool) -> Rule {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Rule { name: format!("my-{name}"), rule: name.to_owned(), parameters, stops }
+        Rule { name: format!("my-{name}"), rule: name.to_owned(), parameters, stops, ..Rule::default() }
     }
 
     fn reading(gpu: &[f64]) -> Reading {
@@ -112,6 +124,29 @@ mod tests {
         assert_eq!(notes(&found), [format!("rule my-CPUBottleneck: {details}")]);
         let ended = rules.conclude();
         assert_eq!(verdicts(&ended), [("my-LowGPUUtilization", RuleVerdict::NoIssuesFound, "", false)]);
+        assert_eq!(rules.conclude(), []);
+    }
+
+    #[test]
+    fn rules_come_and_go_while_others_continue() {
+        let soon = |steps: &str| rule("CPUBottleneck", &[("patience", steps)], false);
+        let usage = rule("OverallSystemUsage", &[], false);
+        let (mut rules, _) = ProfilerRules::new("algo-1", &[soon("5"), usage]);
+        assert_eq!(Vec::from_iter((0..4).map(|_| rules.observe(reading(&[2.0])))).concat(), []);
+        // One stays, one comes.
+        let low = rule("LowGPUUtilization", &[], false);
+        assert_eq!(rules.replace(&[soon("5"), low.clone()]), []);
+        let found = Vec::from_iter((0..4).map(|_| rules.observe(reading(&[2.0])))).concat();
+        assert_eq!(verdicts(&found).len(), 1, "its readings before count: {found:?}");
+        // One that has its conclusion is not evaluated again, unless it changes.
+        assert_eq!(rules.replace(&[soon("5"), low.clone()]), []);
+        assert_eq!(Vec::from_iter((0..8).map(|_| rules.observe(reading(&[2.0])))).concat(), []);
+        rules.replace(&[soon("6"), low]);
+        let found = Vec::from_iter((0..8).map(|_| rules.observe(reading(&[2.0])))).concat();
+        assert_eq!(verdicts(&found).len(), 1, "{found:?}");
+        let reports = rules.replace(&[rule("NoSuchRule", &[], false)]);
+        let [(_, RuleVerdict::Error, details, _)] = verdicts(&reports)[..] else { panic!("{reports:?}") };
+        assert!(details.contains("not a built-in rule"), "{details}");
         assert_eq!(rules.conclude(), []);
     }
 

@@ -33,6 +33,7 @@ use crate::outbox::{Closed, Outbox};
 use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
+use crate::own_rules::OwnRules;
 use crate::profiler_rules::ProfilerRules;
 use crate::relay::Relay;
 use crate::rules::Rules;
@@ -121,6 +122,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         expressions,
         mirrors: Vec::new(),
         rules: None,
+        own_rules: None,
         profiler_rules: None,
         python: None,
         image: None,
@@ -166,6 +168,8 @@ struct Agent<'a> {
     mirrors: Vec<Mirror>,
     /// At work over the tensors that the program saves.
     rules: Option<Rules>,
+    /// The user's own, at work likewise.
+    own_rules: Option<OwnRules>,
     /// At work over the samples of the instance.
     profiler_rules: Option<Arc<Mutex<ProfilerRules>>>,
     /// Held while the program may run.
@@ -243,6 +247,7 @@ impl Agent<'_> {
             if matches!(assignment.program, shoal_link::Program::Script { .. }) {
                 self.tell(&[format!("Invoking script with the following command: {}", bare.command.join(" "))])?;
             }
+            self.evaluate_own(assignment, &spec, support)?;
             let kept = self.zygote.is_some();
             let program = match self.start(assignment, &spec, support) {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
@@ -340,6 +345,7 @@ impl Agent<'_> {
             if let Some(rules) = &self.rules {
                 rules.give_up();
             }
+            self.own_rules = None;
             for mirror in &self.mirrors {
                 // If it has not been told, there is no program any more all the same.
                 mirror.finish(true);

@@ -16,14 +16,20 @@ pub(crate) fn parameters(rule: &Rule) -> BTreeMap<String, String> {
     rule.parameters.clone().into_iter().chain([named]).collect()
 }
 
-/// The built-in ones among these rules, and what is reported of the others.
+/// The user's own rules among these, and the built-in ones.
+pub(crate) fn by_kind(rules: &[Rule]) -> (Vec<Rule>, Vec<Rule>) {
+    rules.iter().cloned().partition(|rule| rule.parameters.contains_key(SOURCE))
+}
+
+/// The built-in ones among the profiler's rules, and what is reported of the others.
 pub(crate) fn built_in(rules: &[Rule]) -> (Vec<Rule>, Vec<ReportBody>) {
-    let (own, rules): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.parameters.contains_key(SOURCE));
+    let (own, rules) = by_kind(rules);
     let refused = |rule: &Rule| {
-        let details = "rules with a source of their own (source_s3_uri) are not evaluated here; use a built-in rule";
+        let details = "rules with a source of their own (source_s3_uri) judge saved tensors, in \
+                       DebugRuleConfigurations; system metrics are judged by built-in rules";
         evaluated(rule, RuleVerdict::Error, details, false)
     };
-    (rules.into_iter().cloned().collect(), own.into_iter().map(refused).collect())
+    (rules, own.iter().map(refused).collect())
 }
 
 /// How an evaluation has ended. `unjudged` is the verdict where it could not take place.

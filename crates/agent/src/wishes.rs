@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use shoal_link::{Order, Sampling, Visit};
+use shoal_link::{Order, Rule, Sampling, Visit};
 
 use crate::events::Event;
 use crate::own_log::say;
@@ -26,8 +26,12 @@ pub(crate) struct Wishes {
     pub(crate) mirrored: usize,
     /// All rules have come to their conclusions.
     pub(crate) evaluated: bool,
+    /// The same of the user's own rules.
+    pub(crate) own_evaluated: bool,
     /// How the instance is to be sampled from now on.
     pub(crate) sampling: Option<Sampling>,
+    /// By which rules its samples are to be judged from now on.
+    pub(crate) profiler_rules: Option<Vec<Rule>>,
     /// The program is to stand still, or to go on up to somewhere.
     pub(crate) pause: Option<Pause>,
     /// Somebody wants to look after the instance: for what, by the visits' names. They wait until
@@ -74,6 +78,7 @@ impl Wishes {
                 self.stop_within(Duration::ZERO);
             }
             Event::Order(Order::Sample(sampling)) => self.sampling = Some(sampling),
+            Event::Order(Order::ProfilerRules { rules }) => self.profiler_rules = Some(rules),
             Event::Order(Order::Freeze) => self.pause = Some(Pause::Freeze),
             Event::Order(Order::Thaw { until }) => self.pause = Some(Pause::Thaw { until }),
             Event::Refused { reason } => {
@@ -89,6 +94,7 @@ impl Wishes {
             Event::Network { handle } => self.network = Some(handle),
             Event::Mirrored => self.mirrored += 1,
             Event::Evaluated => self.evaluated = true,
+            Event::OwnEvaluated => self.own_evaluated = true,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Packed(_) | Event::Said(_) => {}

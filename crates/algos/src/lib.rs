@@ -6,6 +6,7 @@
 
 mod algorithm;
 mod algorithms;
+mod hook;
 mod images;
 mod library;
 pub mod xgboost;

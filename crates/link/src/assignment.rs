@@ -211,7 +211,7 @@ pub struct DebugHook {
 
 /// A rule that the agent evaluates while the program runs, and reports once
 /// ([`crate::ReportBody::RuleEvaluated`]).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Its configuration's name.
     pub name: String,
@@ -223,6 +223,12 @@ pub struct Rule {
     /// Issues that are found stop the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops: bool,
+    /// The source of a user's own rule, whose class `rule` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Input>,
+    /// Tensors of other training jobs, with which the rule compares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_runs: Vec<Input>,
 }
 
 /// `TensorBoardOutputConfig`.

@@ -141,6 +141,9 @@ pub struct Hello {
     /// Whether it knows [`Order::Sample`]; older agents send nothing here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sampling: bool,
+    /// Whether it knows [`Order::ProfilerRules`]; older agents send nothing here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub profiler_rules: bool,
 }
 
 /// A numbered fact.
@@ -446,6 +449,12 @@ pub enum Order {
     },
     /// From now on the instance is sampled so. Only to agents with [`Hello::sampling`].
     Sample(Sampling),
+    /// The rules that judge its samples from now on, in place of those of the assignment: those
+    /// that have not changed continue. Only to agents with [`Hello::profiler_rules`].
+    ProfilerRules {
+        /// All of them.
+        rules: Vec<crate::Rule>,
+    },
     /// All is stored; clean up and exit.
     Release,
     /// All is stored; clean up, but keep the instance and say [`ToServer::Idle`]. An agent that

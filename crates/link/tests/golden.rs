@@ -47,10 +47,12 @@ kinds!(order_kind, ORDERS, Order,
     Order::Members { .. } => "order_members",
     Order::Sample(sampling) if sampling.profile_ms.is_some() => "order_sample_profiled",
     Order::Sample(_) => "order_sample",
+    Order::ProfilerRules { .. } => "order_profiler_rules",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { assignment, .. } if assignment.channels.iter().any(|it| matches!(it.tree, Input::Objects(_))) => "welcome_objects",
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
+    ToAgent::Welcome { assignment, .. } if assignment.rules.iter().any(|rule| rule.source.is_some()) => "welcome_own_rules",
     ToAgent::Welcome { assignment, .. } if !assignment.profiler_rules.is_empty() => "welcome_profiler_rules",
     ToAgent::Welcome { assignment, .. } if assignment.profiler.is_some() => "welcome_profiler",
     ToAgent::Welcome { assignment, .. } if assignment.sampling.is_some() => "welcome_sampling",
@@ -90,6 +92,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
 
 fn to_server_kind(message: &ToServer) -> &'static str {
     match message {
+        ToServer::Hello(hello) if hello.profiler_rules => "hello_profiler_rules",
         ToServer::Hello(hello) if hello.sampling => "hello_sampling",
         ToServer::Hello(hello) if hello.visits => "hello_visits",
         ToServer::Hello(_) => "hello",
@@ -136,6 +139,7 @@ fn every_message_has_its_golden_form() {
         "hello",
         "hello_visits",
         "hello_sampling",
+        "hello_profiler_rules",
         "alive",
         "checkpoints",
         "file_begins",

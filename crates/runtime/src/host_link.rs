@@ -33,6 +33,8 @@ pub enum Event {
         has_visits: bool,
         /// The agent's version has [`Order::Sample`].
         has_sampling: bool,
+        /// The agent's version has [`Order::ProfilerRules`].
+        has_rules: bool,
     },
     /// Bytes arrived.
     Received(ConnId),
@@ -122,12 +124,17 @@ struct Mirror {
 struct Abilities {
     visits: bool,
     sampling: bool,
+    rules: bool,
 }
 
 impl Abilities {
     /// One that does not know an order would take it for a broken connection.
     fn know(self, order: &Order) -> bool {
-        self.sampling || !matches!(order, Order::Sample(_))
+        match order {
+            Order::Sample(_) => self.sampling,
+            Order::ProfilerRules { .. } => self.rules,
+            _ => true,
+        }
     }
 }
 
@@ -169,8 +176,8 @@ impl HostLink {
             Event::InstanceGivenUp => {
                 return [self.turn.serving, self.turn.next].into_iter().flatten().map(Io::Close).collect();
             }
-            Event::Welcomed { conn, has_visits, has_sampling } => {
-                return self.on_welcomed(conn, Abilities { visits: has_visits, sampling: has_sampling });
+            Event::Welcomed { conn, has_visits: visits, has_sampling: sampling, has_rules: rules } => {
+                return self.on_welcomed(conn, Abilities { visits, sampling, rules });
             }
             Event::Closed(conn) => {
                 if self.turn.serving == Some(conn) {
@@ -228,8 +235,9 @@ impl HostLink {
         let is_pace = |order: &Order| matches!(order, Order::Freeze | Order::Thaw { .. });
         let is_members = |order: &Order| matches!(order, Order::Members { .. });
         let is_sample = |order: &Order| matches!(order, Order::Sample(_));
+        let is_rules = |order: &Order| matches!(order, Order::ProfilerRules { .. });
         // Only the latest order of each of these kinds is kept.
-        for replaces in [is_pace, is_members, is_sample] {
+        for replaces in [is_pace, is_members, is_sample, is_rules] {
             if replaces(&order) {
                 self.orders.retain(|standing| !replaces(standing));
             }

@@ -24,7 +24,7 @@ use std::{
 };
 
 use shoal_console::JobChanges;
-use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, Order, PROTOCOL, ToAgent, ToServer};
+use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, PROTOCOL, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
     ConnId, Ingestion,
@@ -186,14 +186,18 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
     let acked = agents.telemetry.acked(&hello.attempt, hello.host).map_err(io::Error::other)?;
     let mut assignment = link.attempt.assignment(Host(hello.host));
     assignment.endpoint = agents.endpoint(&link.attempt);
-    let sampling = agents.sampling.of(&link.attempt.plan.job);
-    assignment.sampling = Some(sampling);
+    let orders = agents.sampling.assign(&link.attempt.plan.job, &mut assignment);
     let alive_ms = u64::try_from(sign_interval(agents.silence).as_millis()).ok();
     sender.send(ToAgent::Welcome { acked, assignment: Box::new(assignment), alive_ms })?;
-    link.handle(Event::Welcomed { conn, has_visits: hello.visits, has_sampling: hello.sampling });
+    link.handle(Event::Welcomed {
+        conn,
+        has_visits: hello.visits,
+        has_sampling: hello.sampling,
+        has_rules: hello.profiler_rules,
+    });
     if acked > 0 {
         // It has an assignment already, which may have been another server's.
-        link.handle(Event::Order(Order::Sample(sampling)));
+        orders.into_iter().for_each(|order| link.handle(Event::Order(order)));
     }
     if hello.host > 1
         && let Some(handle) = link.attempt.network()?

@@ -458,5 +458,6 @@ pub(crate) fn inputs_of(assignment: &Assignment) -> impl Iterator<Item = &Input>
         _ => None,
     };
     let checkpoints = assignment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.tree.as_ref());
-    assignment.channels.iter().map(|channel| &channel.tree).chain(source).chain(checkpoints)
+    let of_rules = assignment.rules.iter().flat_map(|rule| rule.source.iter().chain(&rule.other_runs));
+    assignment.channels.iter().map(|channel| &channel.tree).chain(source).chain(checkpoints).chain(of_rules)
 }

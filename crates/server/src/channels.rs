@@ -239,17 +239,36 @@ impl Trees {
         }
     }
 
+    /// A tree with the source of a user's own rule: the object of that name, or else the folder.
+    ///
+    /// # Errors
+    /// There is neither, or the store fails; the text is for the failure reason.
+    pub(crate) fn prepare_source(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<PathBuf, String> {
+        match self.prepare_object(attempt, uri) {
+            Err(missing) => self.prepare_folder(attempt, uri)?.ok_or(missing),
+            made => made,
+        }
+    }
+
     /// The tree of what an earlier run has left as checkpoints, if it has left any.
     ///
     /// # Errors
     /// Two keys cannot stand in one tree, or the store fails; the text is for the failure reason.
     pub(crate) fn prepare_checkpoints(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
+        self.prepare_folder(attempt, uri).map_err(|error| format!("checkpoints {error}"))
+    }
+
+    /// The tree of what is in a folder, if there is anything.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn prepare_folder(&self, attempt: &AttemptId, uri: &S3Uri) -> Result<Option<PathBuf>, String> {
         let found = of_newest(|| match checkpoints_of(&self.objects, uri) {
             Ok(found) if found.is_empty() => Ok(None),
             Err(StoreError::NoSuchBucket(_)) => Ok(None),
             found => Ok(Some(self.tree(attempt, &found?)?)),
         });
-        found.map_err(|error| format!("checkpoints below {uri}: {}", describe(&error)))
+        found.map_err(|error| format!("below {uri}: {}", describe(&error)))
     }
 
     fn tree(&self, attempt: &AttemptId, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {

@@ -93,6 +93,8 @@ impl Plans {
                 own()?
             }
         };
+        let rules = request.debugger.rules.iter().map(|it| self.debug_rule(attempt, it));
+        let rules = rules.collect::<Result<Vec<_>, _>>()?;
         let metric_definitions: Vec<_> = match &request.algorithm.metric_definitions[..] {
             [] => self.images.metric_definitions(request.algorithm.training_image.as_deref().unwrap_or_default()),
             given => given.iter().map(|it| (it.name.clone(), it.regex.clone())).collect(),
@@ -151,7 +153,7 @@ impl Plans {
                 checkpoint: checkpoint.clone(),
                 intermediate: mirrored.as_ref().map(ToString::to_string),
                 debug_hook: request.debugger.hook.as_ref().map(|hook| debug_hook(hook, &request.name)),
-                rules: request.debugger.rules.iter().map(rule).collect(),
+                rules: rules.clone(),
                 profiler_rules: request.debugger.profiler_rules.iter().map(rule).collect(),
                 tensor_board: request.debugger.tensor_board.as_ref().map(|board| shoal_link::TensorBoard {
                     local_path: board.local_path.clone(),
@@ -203,6 +205,22 @@ impl Plans {
             None => warm::policy_of_job(&plan, request),
         };
         Ok(plan)
+    }
+
+    /// A rule over tensors, with its source and the tensors of other training jobs.
+    fn debug_rule(&self, attempt: &AttemptId, given: &RuleConfiguration) -> Result<shoal_link::Rule, String> {
+        let place = |uri: &str| uri.parse::<S3Uri>().map_err(|error| format!("ClientError: {uri}: {error}"));
+        let source = given.source().map(|uri| self.trees.prepare_source(attempt, &place(uri)?)).transpose()?;
+        let other_runs = given.other_runs().into_iter().map(|uri| {
+            let made = self.trees.prepare_folder(attempt, &place(uri)?)?;
+            made.ok_or_else(|| format!("ClientError: there are no tensors below {uri} any more"))
+        });
+        let other_runs = other_runs.collect::<Result<Vec<_>, String>>()?;
+        Ok(shoal_link::Rule {
+            source: source.map(|tree| self.trees.input(&tree)),
+            other_runs: other_runs.iter().map(|tree| self.trees.input(tree)).collect(),
+            ..rule(given)
+        })
     }
 
     /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to
@@ -281,12 +299,15 @@ fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
     }
 }
 
-fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
+/// A rule without what it reads besides the tensors and samples of its own training job.
+pub(crate) fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
     shoal_link::Rule {
         name: rule.name.clone(),
         rule: rule.rule.clone(),
         parameters: rule.parameters.clone(),
         stops: rule.stops(),
+        source: None,
+        other_runs: Vec::new(),
     }
 }
 

@@ -222,7 +222,9 @@ impl Simulation {
             Down::Order(Order::Thaw { until }) => {
                 self.receive_resume(&process, until.and_then(|until| u32::try_from(until).ok()));
             }
-            Down::Order(Order::Sample(_)) => return broken(format!("{process:?} does not know how to sample")),
+            Down::Order(Order::Sample(_) | Order::ProfilerRules { .. }) => {
+                return broken(format!("{process:?} does not know how to sample"));
+            }
             Down::Serve { attempt } => return self.takes_attempt(&process, connection, attempt),
         }
         Ok(())

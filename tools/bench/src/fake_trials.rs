@@ -131,6 +131,7 @@ fn hello(attempt: &str, token: &str) -> Hello {
         pid: std::process::id(),
         visits: false,
         sampling: false,
+        profiler_rules: false,
     }
 }
 

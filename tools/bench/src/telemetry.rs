@@ -256,6 +256,7 @@ impl Line {
             pid: std::process::id(),
             visits: false,
             sampling: false,
+            profiler_rules: false,
         };
         stream.write_all(&encode(&Frame::Message(ToServer::Hello(hello)))?)?;
         let mut line = Self { stream, decoder: Decoder::default() };

@@ -26,7 +26,8 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
         checkpoints = checkpoint.tree.as_mut();
     }
     let channels = assignment.channels.iter_mut().map(|channel| &mut channel.tree);
-    let inputs: Vec<&mut Input> = channels.chain(source).chain(checkpoints).collect();
+    let of_rules = assignment.rules.iter_mut().flat_map(|rule| rule.source.iter_mut().chain(&mut rule.other_runs));
+    let inputs: Vec<&mut Input> = channels.chain(source).chain(checkpoints).chain(of_rules).collect();
     let options = agent.options.clone();
     for input in inputs {
         localise(&options, &dir, input, &mut || agent.is_to_stop())?;

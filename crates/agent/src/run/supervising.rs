@@ -110,6 +110,9 @@ impl Agent<'_> {
                 sampling = self.wishes.sampling;
                 sampling.iter().zip(sampler).for_each(|(sampling, sampler)| sampler.set(*sampling));
             }
+            if let Some(rules) = self.wishes.profiler_rules.take() {
+                self.replace_profiler_rules(&rules);
+            }
             self.wishes.leave_by(Instant::now());
             for (id, visit) in std::mem::take(&mut self.wishes.visits) {
                 visit::start(self.options.clone(), id, visit, control.clone(), spec);

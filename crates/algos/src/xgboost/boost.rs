@@ -12,6 +12,7 @@ use super::ffi::matrix::Matrix;
 use super::group::Group;
 use super::hyperparameters::Hyperparameters;
 use super::metric_plan::MetricPlan;
+use super::saved_tensors::SavedTensors;
 use super::termination::Termination;
 use super::turns::Turns;
 use super::{log, metrics, model_file};
@@ -36,7 +37,7 @@ const REQUESTED: u8 = 2;
 /// What a model is for.
 pub(super) enum Keep<'a> {
     /// It is the training's: a stop request ends it after a round, and it is saved.
-    Model { checkpoints: Option<Checkpoints>, turns: Option<Turns> },
+    Model { checkpoints: Option<Checkpoints>, turns: Option<Turns>, tensors: Option<Box<SavedTensors>> },
     /// It is one of a cross-validation, in this file.
     Fold { name: &'a str },
 }
@@ -59,9 +60,9 @@ impl Boost<'_> {
         evaluator: &mut Evaluator,
         keep: Keep<'_>,
     ) -> Result<Boosted, Failure> {
-        let (name, keeps_model, mut checkpoints, mut turns) = match keep {
-            Keep::Model { checkpoints, turns } => (model_file::NAME, true, checkpoints, turns),
-            Keep::Fold { name } => (name, false, None, None),
+        let (name, keeps_model, mut checkpoints, mut turns, mut tensors) = match keep {
+            Keep::Model { checkpoints, turns, tensors } => (model_file::NAME, true, checkpoints, turns, tensors),
+            Keep::Fold { name } => (name, false, None, None, None),
         };
         let hyperparameters = self.hyperparameters;
         let num_round = hyperparameters.num_round;
@@ -97,6 +98,9 @@ impl Boost<'_> {
         for round in if is_over { last } else { done }..last {
             booster.update(round as i32, train)?;
             scores = evaluator.evaluate(&mut booster, round, sets, self.group)?;
+            if tensors.as_mut().is_some_and(|tensors| !tensors.save(&mut booster, round, sets, &scores)) {
+                tensors = None;
+            }
             let is_told = is_first && turns.as_ref().is_none_or(|turns| !turns.is_known(round + 1));
             let pauses = is_first && turns.as_ref().is_some_and(|turns| turns.is_over(round + 1));
             if is_told && !pauses {
@@ -153,6 +157,9 @@ impl Boost<'_> {
                     break;
                 }
             }
+        }
+        if let Some(tensors) = &tensors {
+            tensors.end();
         }
         let best = stopping.and_then(|(_, stopping)| stopping.best());
         let booster = if is_first { self.best_of(booster, best)? } else { booster };

@@ -12,6 +12,7 @@ mod container_metrics;
 mod cross_validation;
 mod data;
 mod declaration;
+mod dumped_trees;
 mod early_stopping;
 mod evaluate;
 mod failure;
@@ -29,6 +30,7 @@ mod model_file;
 mod predict;
 mod ranges;
 mod roll;
+mod saved_tensors;
 mod termination;
 mod together;
 mod train;
@@ -168,6 +170,9 @@ fn train_alone(
     if let Some(folds) = hyperparameters.kfold {
         if instance.checkpoints.is_some() {
             log::warning("a cross-validation (_kfold) writes no checkpoints");
+        }
+        if instance.paths.config().join("debughookconfig.json").exists() {
+            log::warning("a cross-validation (_kfold) saves no tensors for the Debugger");
         }
         let channels = Channels { train, validation, columns };
         return cross_validation::train(api, instance, hyperparameters, channels, folds as usize, termination);

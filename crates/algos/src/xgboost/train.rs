@@ -12,6 +12,7 @@ use super::hyperparameters::Hyperparameters;
 use super::instance::Instance;
 use super::judge::{Judge, JudgeOptions, Own};
 use super::metric_plan::MetricPlan;
+use super::saved_tensors::SavedTensors;
 use super::termination::Termination;
 use super::turns::Turns;
 use super::{auc, intercept, log, model_file};
@@ -64,7 +65,8 @@ pub(super) fn train(
         .checkpoints
         .as_ref()
         .and_then(|directory| Checkpoints::new(directory, hyperparameters, turns.is_some()));
-    let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns })?;
+    let tensors = SavedTensors::of(instance, group).map(Box::new);
+    let boosted = boost.run(None, &sets, &mut evaluator, Keep::Model { checkpoints, turns, tensors })?;
     if group.rank() == 0 {
         termination.save_last(&boosted.booster, &directory, model_file::NAME)?;
         log::info(&format!("Stored trained model at {}", directory.join(model_file::NAME).display()));

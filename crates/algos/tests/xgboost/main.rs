@@ -4,6 +4,7 @@
 
 mod cluster;
 mod data;
+mod debugger;
 mod faults;
 mod fetch;
 mod peer;

@@ -17,7 +17,7 @@ const NEW: ConnId = ConnId(2);
 const NEWEST: ConnId = ConnId(3);
 
 fn welcomed(conn: ConnId) -> Event {
-    Event::Welcomed { conn, has_visits: true, has_sampling: true }
+    Event::Welcomed { conn, has_visits: true, has_sampling: true, has_rules: true }
 }
 
 #[test]
@@ -69,16 +69,24 @@ fn standing_orders_are_sent_to_each_new_connection_and_only_the_latest_pace() {
 }
 
 #[test]
-fn an_agent_that_does_not_know_how_to_sample_is_not_ordered_to() {
+fn an_agent_is_not_sent_orders_that_it_does_not_know() {
     let order = |ms| Order::Sample(shoal_link::Sampling { interval_ms: Some(ms), profile_ms: None });
-    let mut link = link([Event::Hello(OLD), Event::Welcomed { conn: OLD, has_visits: true, has_sampling: false }]);
+    let mut link = link([
+        Event::Hello(OLD),
+        Event::Welcomed { conn: OLD, has_visits: true, has_sampling: false, has_rules: false },
+    ]);
     assert_eq!(link.handle(Event::Order(order(1)), at(0)), []);
     assert_eq!(link.handle(Event::Order(Order::Freeze), at(0)), [Io::Send(OLD, ToAgent::Order(Order::Freeze))]);
     // The instance is replaced: the next agent is of this version.
     link.handle(Event::Closed(OLD), at(0));
     link.handle(Event::Order(order(2)), at(0));
     link.handle(Event::Hello(NEW), at(0));
-    let sent = [Order::Freeze, order(2)].map(|order| Io::Send(NEW, ToAgent::Order(order)));
+    let rules = |name: &str| Order::ProfilerRules {
+        rules: vec![shoal_link::Rule { name: name.to_owned(), ..shoal_link::Rule::default() }],
+    };
+    assert_eq!(link.handle(Event::Order(rules("one")), at(0)), []);
+    assert_eq!(link.handle(Event::Order(rules("two")), at(0)), []);
+    let sent = [Order::Freeze, order(2), rules("two")].map(|order| Io::Send(NEW, ToAgent::Order(order)));
     assert_eq!(link.handle(welcomed(NEW), at(0)), sent, "the latest of each kind");
 }
 
@@ -127,7 +135,10 @@ fn visits_need_a_connected_agent_that_has_them() {
         (vec![], Err(NoVisit::NotConnected)),
         (vec![Event::Hello(OLD)], Err(NoVisit::NotConnected)),
         (
-            vec![Event::Hello(OLD), Event::Welcomed { conn: OLD, has_visits: false, has_sampling: false }],
+            vec![
+                Event::Hello(OLD),
+                Event::Welcomed { conn: OLD, has_visits: false, has_sampling: false, has_rules: false },
+            ],
             Err(NoVisit::TooOld),
         ),
         (vec![Event::Hello(OLD), welcomed(OLD)], Ok(OLD)),

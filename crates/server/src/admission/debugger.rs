@@ -4,15 +4,21 @@
 use std::collections::BTreeMap;
 
 use shoal_rules::Subject;
-use shoal_store::Objects;
-use shoal_wire::{Debugger, Error, RuleAction, RuleConfiguration};
+use shoal_store::{Objects, StoreError};
+use shoal_wire::{Debugger, Error, RuleAction, RuleConfiguration, S3Uri};
 
-use super::bucket;
+use super::{bucket, internal};
 
+/// The member with the rules over tensors.
+const DEBUG_RULES: &str = "debugRuleConfigurations";
+/// The rule that compares tensors with those of other training jobs.
+const COMPARING: &str = "SimilarAcrossRuns";
+/// Where files of a training job's tensors are, below their place.
+const INDEX: &str = "index/";
 /// The parameter that names a rule.
 const RULE: &str = "rule_to_invoke";
-/// The parameter of a user's own rule: where its source is.
-const SOURCE: &str = "source_s3_uri";
+/// How names of files end that can be the source of a user's own rule.
+const SOURCES: [&str; 3] = [".py", ".tar.gz", ".tgz"];
 
 /// Refuses what could only fail later.
 pub(super) fn check(objects: &Objects, debugger: &Debugger) -> Result<(), Error> {
@@ -22,7 +28,12 @@ pub(super) fn check(objects: &Objects, debugger: &Debugger) -> Result<(), Error>
     if let Some(board) = &debugger.tensor_board {
         bucket(objects, "tensorBoardOutputConfig.s3OutputPath", &board.uri)?;
     }
-    rules("debugRuleConfigurations", &debugger.rules, Subject::Tensors)?;
+    rules(DEBUG_RULES, &debugger.rules, Subject::Tensors)?;
+    for (at, rule) in debugger.rules.iter().enumerate() {
+        let path = format!("{DEBUG_RULES}.{}.member.ruleParameters", at + 1);
+        source(objects, &path, rule)?;
+        other_runs(objects, &path, rule)?;
+    }
     profiler_rules(&debugger.profiler_rules)
 }
 
@@ -53,7 +64,64 @@ fn rules(path: &str, rules: &[RuleConfiguration], subject: Subject) -> Result<()
 
 /// Whether it is a class of the user's.
 fn is_own(rule: &RuleConfiguration) -> bool {
-    rule.parameters.contains_key(SOURCE)
+    rule.source().is_some()
+}
+
+/// The source of a user's own rule is there.
+fn source(objects: &Objects, path: &str, rule: &RuleConfiguration) -> Result<(), Error> {
+    let Some(uri) = rule.source() else { return Ok(()) };
+    let path = format!("{path}.source_s3_uri");
+    let place = place(&path, uri)?;
+    bucket(objects, &path, &place)?;
+    let is_file = objects.get(&place.bucket, &place.prefix).map_err(|error| internal(&error))?.is_some();
+    if is_file && !SOURCES.iter().any(|ending| place.prefix.ends_with(ending)) {
+        return Err(Error::validation(format!(
+            "Invalid value at '{path}': {uri} must be a Python file, an archive (.tar.gz) or a folder of them."
+        )));
+    }
+    if !is_file && !has_objects(objects, &place, "")? {
+        return Err(Error::validation(format!(
+            "Invalid value at '{path}': there is no object {uri}; upload the source of the rule first, as the SDK does."
+        )));
+    }
+    Ok(())
+}
+
+/// The tensors of the training jobs with which it compares are there.
+fn other_runs(objects: &Objects, path: &str, rule: &RuleConfiguration) -> Result<(), Error> {
+    let runs = rule.other_runs();
+    if runs.is_empty() && rule.rule == COMPARING && !is_own(rule) {
+        return Err(Error::validation(format!(
+            "Invalid value at '{path}': {COMPARING} compares with other training jobs; give the S3 path of the tensors of \
+             one as other_trial_0."
+        )));
+    }
+    for uri in runs {
+        let path = format!("{path}.other_trials");
+        let place = place(&path, uri)?;
+        bucket(objects, &path, &place)?;
+        if !has_objects(objects, &place, INDEX)? {
+            return Err(Error::validation(format!(
+                "Invalid value at '{path}': there are no tensors of a training job below {uri}; give the path below which \
+                 its folders index and events are, such as s3://BUCKET/PREFIX/JOB/debug-output."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn place(path: &str, uri: &str) -> Result<S3Uri, Error> {
+    uri.parse().map_err(|error| Error::validation(format!("Invalid value at '{path}': {uri}: {error}.")))
+}
+
+/// Whether a folder has objects, in this one below it.
+fn has_objects(objects: &Objects, folder: &S3Uri, below: &str) -> Result<bool, Error> {
+    let prefix = format!("{}{below}", folder.folder());
+    match objects.list(&folder.bucket, &prefix, None, None, 1) {
+        Ok(page) => Ok(!page.objects.is_empty()),
+        Err(StoreError::NoSuchBucket(_)) => Ok(false),
+        Err(error) => Err(internal(&error)),
+    }
 }
 
 /// As the request has them.
@@ -104,7 +172,8 @@ mod tests {
         refused(rule("VanishingGradient", &[("threshold", "small")]), Subject::Tensors, "threshold");
         refused(rule("CPUBottleneck", &[]), Subject::Tensors, "ProfilerRuleConfigurations");
         refused(rule("AllZero", &[]), Subject::System, "DebugRuleConfigurations");
-        let sound = [rule("LossNotDecreasing", &[("num_steps", "5")]), rule("Mine", &[(SOURCE, "s3://b/mine.py")])];
+        let sound =
+            [rule("LossNotDecreasing", &[("num_steps", "5")]), rule("Mine", &[("source_s3_uri", "s3://b/mine.py")])];
         assert_eq!(rules("debugRuleConfigurations", &sound, Subject::Tensors), Ok(()));
     }
 

@@ -90,6 +90,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         pid: 1,
         visits: false,
         sampling: false,
+        profiler_rules: false,
     };
     assert!(admit(&attempts, &good).is_ok());
     for (hello, expected) in [

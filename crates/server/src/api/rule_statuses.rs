@@ -1,5 +1,6 @@
 //! The rules of a training job in its description.
 
+use serde_json::{Map, Value};
 use shoal_plane::JobView;
 use shoal_wire::{RuleConfiguration, RuleStatus, arn};
 
@@ -7,12 +8,38 @@ use crate::hex::sha256_hex;
 
 /// Characters of a job's name in the name of a rule's evaluation, as at AWS.
 const JOB_CHARACTERS: usize = 26;
+/// Statuses.
+const IN_PROGRESS: &str = "InProgress";
+const STOPPED: &str = "Stopped";
+const SWITCHED_OFF: &str = "The profiler was switched off (DisableProfiler) before the rule was evaluated to its end.";
 /// Likewise of the rule's.
 const RULE_CHARACTERS: usize = 26;
 
 /// The statuses of these rules, in their order. `owner` is the ARN of the training job.
 pub(super) fn statuses(rules: &[RuleConfiguration], view: &JobView, owner: &str) -> Vec<RuleStatus> {
     rules.iter().map(|rule| status(rule, view, owner)).collect()
+}
+
+/// Those of the profiler's rules of this request.
+pub(super) fn of_profiler(
+    rules: &[RuleConfiguration],
+    view: &JobView,
+    owner: &str,
+    request: &Map<String, Value>,
+) -> Vec<RuleStatus> {
+    let is_disabled = request.get("ProfilerConfig").is_some_and(|profiler| profiler["DisableProfiler"] == true);
+    let statuses = statuses(rules, view, owner);
+    if is_disabled { stopped(statuses) } else { statuses }
+}
+
+/// Those of the profiler's rules where UpdateTrainingJob has switched the profiler off: nothing is
+/// evaluated any more.
+fn stopped(mut statuses: Vec<RuleStatus>) -> Vec<RuleStatus> {
+    for status in statuses.iter_mut().filter(|it| it.status == IN_PROGRESS) {
+        STOPPED.clone_into(&mut status.status);
+        status.details = Some(SWITCHED_OFF.to_owned());
+    }
+    statuses
 }
 
 fn status(rule: &RuleConfiguration, view: &JobView, owner: &str) -> RuleStatus {
@@ -44,6 +71,20 @@ mod tests {
     use super::*;
 
     const OWNER: &str = "arn:aws:sagemaker:us-east-1:123456789012:training-job/a-training-job-with-a-long-name";
+
+    #[test]
+    fn rules_of_a_profiler_that_is_switched_off_are_stopped() {
+        let status = |status: &str| RuleStatus {
+            name: "r".to_owned(),
+            evaluation_arn: String::new(),
+            status: status.to_owned(),
+            details: None,
+            modified_ms: 1,
+        };
+        let shown = stopped(vec![status("InProgress"), status("IssuesFound")]);
+        assert_eq!(shown.iter().map(|it| &*it.status).collect::<Vec<_>>(), ["Stopped", "IssuesFound"]);
+        assert!(shown[0].details.is_some() && shown[1].details.is_none());
+    }
 
     #[test]
     fn evaluations_have_names_of_processing_jobs() {

@@ -151,7 +151,7 @@ impl Api {
         // One that is still in use at the end of its job is about to be kept.
         let is_kept = pool.is_some_and(|pool| matches!(&*pool.status, AVAILABLE | IN_USE));
         let keep_for = update.of_warm_pool_alone();
-        let is_profiler = update.profiler.is_some();
+        let is_profiler = update.profiler.is_some() || update.profiler_rules.is_some();
         let edit = move |row: Option<ResourceRow>| {
             let mut row = row.ok_or_else(|| missing(ResourceKind::TRAINING_JOB, &update.name))?;
             if row.status != "InProgress" && !(is_kept && keep_for.is_some()) {
@@ -353,7 +353,7 @@ pub(super) fn describe(
     row: &ResourceRow,
     view: &JobView,
 ) -> Result<(Map<String, Value>, TrainingJobDescription), Error> {
-    let request = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
+    let request: Map<String, Value> = serde_json::from_slice(&row.request).map_err(|error| internal(&error))?;
     // One of an earlier version that this one refuses is echoed all the same.
     let (output, debugger) = match stored_description(&row.spec) {
         Ok(stored) => (Some(stored.output), stored.debugger),
@@ -391,7 +391,7 @@ pub(super) fn describe(
             .map(|it| FinalMetric { name: it.name.clone(), value: it.value, at_ms: it.at.0 })
             .collect(),
         debug_rules: rule_statuses::statuses(&debugger.rules, view, &row.arn),
-        profiler_rules: rule_statuses::statuses(&debugger.profiler_rules, view, &row.arn),
+        profiler_rules: rule_statuses::of_profiler(&debugger.profiler_rules, view, &row.arn, &request),
         ..TrainingJobDescription::default()
     };
     Ok((request, description))

@@ -11,7 +11,16 @@ fn opened() -> (Visits, Arc<Session>) {
 }
 
 fn hello(attempt: &str, host: u32) -> Hello {
-    Hello { protocol: 1, attempt: attempt.to_owned(), host, token: String::new(), pid: 1, visits: true, sampling: true }
+    Hello {
+        protocol: 1,
+        attempt: attempt.to_owned(),
+        host,
+        token: String::new(),
+        pid: 1,
+        visits: true,
+        sampling: true,
+        profiler_rules: true,
+    }
 }
 
 /// What the server has sent to an agent by now, which has closed its side.

@@ -113,7 +113,10 @@ impl Simulation {
                     end.last = acked;
                 }
                 self.send_down(number, Down::Welcome { acked });
-                self.link(&key, Event::Welcomed { conn: ConnId(number), has_visits: false, has_sampling: false })?;
+                self.link(
+                    &key,
+                    Event::Welcomed { conn: ConnId(number), has_visits: false, has_sampling: false, has_rules: false },
+                )?;
             }
             Purpose::Files(_) => {
                 end.files = Some(FileReceiver::new(true));

@@ -12,7 +12,6 @@ const UPDATE: &[&str] = &["UpdateTrainingJob"];
 const MODEL: &[&str] = &["CreateModel"];
 
 const ENCRYPTION: &str = "objects and volumes are stored as they are; encrypt the disk that has the data directory";
-const LATER: &str = "rules that an update adds or changes are evaluated from the job's next attempt on";
 const EVALUATED: &str =
     "rules are evaluated beside the job, without instances of their own; what they find is in DescribeTrainingJob";
 const ROLE: &str = "a role has no policies; a job's keys open its own input, output and checkpoints";
@@ -106,7 +105,11 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TUNING, "TrainingJobDefinition.RoleArn", Required, ROLE),
     sagemaker(TUNING, "TrainingJobDefinition.HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
     sagemaker(TUNING, "TrainingJobDefinitions[].HyperParameterTuningResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),
-    sagemaker(UPDATE, "ProfilerRuleConfigurations", Any, LATER),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations[].RuleEvaluatorImage", Required, EVALUATED),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations[].InstanceType", Any, EVALUATED),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations[].LocalPath", Any, EVALUATED),
+    sagemaker(UPDATE, "ProfilerRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(UPDATE, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(MODEL, "ExecutionRoleArn", Required, ROLE),
     sagemaker(MODEL, "VpcConfig", Any, NOT_RUN),

@@ -7,6 +7,7 @@
 
 mod algorithm;
 mod channels;
+mod hook_parameters;
 mod mirrored_directory;
 mod observers;
 mod resources;

@@ -5,6 +5,13 @@ use std::collections::BTreeMap;
 
 use crate::{S3Uri, arn};
 
+/// The parameter with the place of a rule's source.
+const SOURCE: &str = "source_s3_uri";
+/// The parameter with places of other training jobs' tensors.
+const OTHER_RUNS: &str = "other_trials";
+/// Before a number, the parameter with one of them.
+const OTHER_RUN: &str = "other_trial_";
+
 /// What a training job asks the Debugger for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Debugger {
@@ -93,6 +100,23 @@ pub struct RuleConfiguration {
 }
 
 impl RuleConfiguration {
+    /// `source_s3_uri`: where the source of a user's own rule is, whose class is the rule's name.
+    pub fn source(&self) -> Option<&str> {
+        self.parameters.get(SOURCE).map(String::as_str)
+    }
+
+    /// Where the tensors of other training jobs are, with which the rule compares: `other_trials`,
+    /// separated by commas, then `other_trial_0` and so on in the order of their numbers.
+    pub fn other_runs(&self) -> Vec<&str> {
+        let listed = self.parameters.get(OTHER_RUNS).map_or("", String::as_str).split(',');
+        let listed = listed.map(str::trim).filter(|uri| !uri.is_empty() && *uri != "None");
+        let number = |name: &str| name.strip_prefix(OTHER_RUN)?.parse::<u32>().ok();
+        let mut numbered: Vec<_> =
+            self.parameters.iter().filter_map(|(name, uri)| Some((number(name)?, uri.trim()))).collect();
+        numbered.sort_unstable();
+        listed.chain(numbered.into_iter().map(|(_, uri)| uri)).collect()
+    }
+
     /// Whether the training is stopped once the rule's condition is met.
     pub fn stops(&self) -> bool {
         self.actions.contains(&RuleAction::StopTraining)
@@ -124,4 +148,28 @@ pub enum RuleAction {
     Email(String),
     /// `sms`, with its number.
     Sms(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_runs_are_in_the_order_of_their_numbers() {
+        let parameters = [
+            ("other_trial_10", "s3://b/eleven"),
+            ("other_trial_2", "s3://b/three"),
+            ("other_trials", "s3://b/one, s3://b/two,"),
+            ("other_trial_x", "no number"),
+        ];
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let rule = RuleConfiguration {
+            name: "r".to_owned(),
+            rule: "SimilarAcrossRuns".to_owned(),
+            parameters: parameters.into(),
+            actions: Vec::new(),
+        };
+        assert_eq!(rule.other_runs(), ["s3://b/one", "s3://b/two", "s3://b/three", "s3://b/eleven"]);
+        assert_eq!(rule.source(), None);
+    }
 }

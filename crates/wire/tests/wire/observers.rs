@@ -73,6 +73,35 @@ fn mistakes_are_refused_where_they_are() {
     refused(&with_actions(r#"[{"name": "sms"}]"#), &actions, "endpoint");
     let of_another = r#"[{"name": "stoptraining", "training_job_prefix": "iris"}]"#;
     refused(&with_actions(of_another), &actions, "does not begin with 'iris'");
+    let hook = |members: &Value| {
+        let mut hook = json!({"S3OutputPath": "s3://my-bucket/d"});
+        hook.as_object_mut().expect("an object").extend(members.as_object().expect("members").clone());
+        json!({"DebugHookConfig": hook})
+    };
+    let often = hook(&json!({"HookParameters": {"train.save_interval": "often"}}));
+    refused(&often, "debugHookConfig.hookParameters.train.save_interval", "whole number");
+    let collection =
+        |collection: Value| hook(&json!({"CollectionConfigurations": [{"CollectionName": "losses"}, collection]}));
+    let second = "debugHookConfig.collectionConfigurations.2.member";
+    refused(&collection(json!({"CollectionParameters": {}})), &format!("{second}.collectionName"), "required");
+    let regex = collection(json!({"CollectionName": "mine", "CollectionParameters": {"include_regex": "(relu"}}));
+    refused(&regex, &format!("{second}.collectionParameters.include_regex"), "not a regular expression");
+    let own = |rule: &str, source: &str| with_rule(&json!({"rule_to_invoke": rule, "source_s3_uri": source}));
+    refused(&own("Mine", "/home/me/mine.py"), &format!("{parameters}.source_s3_uri"), "not an S3 location");
+    refused(
+        &own("my rule", "s3://my-bucket/mine.py"),
+        &format!("{parameters}.rule_to_invoke"),
+        "no name of a Python class",
+    );
+    assert!(observed(&own("Mine_2", "s3://my-bucket/mine.py")).is_ok());
+    let other = with_rule(&json!({"rule_to_invoke": "SimilarAcrossRuns", "other_trial_0": "run"}));
+    refused(&other, &format!("{parameters}.other_trials"), "'run' is not an S3 location");
+    let base = |uri: &str| with_rule(&json!({"rule_to_invoke": "AllZero", "base_trial": uri}));
+    let base_trial = format!("{parameters}.base_trial");
+    refused(&base("s3://my-bucket/debug/other/debug-output"), &base_trial, "leave base_trial out");
+    let own_place = observed(&base("")).expect_err("no place");
+    let own_place = own_place.split("saves its tensors, ").nth(1).and_then(|rest| rest.split(',').next());
+    assert!(observed(&base(own_place.expect("the job's place"))).is_ok());
     let at = |path: &str| json!({"DebugHookConfig": {"S3OutputPath": "s3://my-bucket/d", "LocalPath": path}});
     refused(&at("/opt/ml/input/tensors"), "debugHookConfig.localPath", "/opt/ml/output/tensors");
     refused(&at("/tmp/../etc"), "debugHookConfig.localPath", "'..'");

@@ -218,6 +218,8 @@ class BaseHook:
     @guarded
     def _finish(self) -> None:
         self._end_step()
+        # Those of all steps are known now.
+        self._warned_unmatched = self._warned_unmatched and not self._writes
         self._tell_unmatched()
         if self._writes is None:
             self._writes = self._claim()

@@ -15,14 +15,20 @@ def parse_s3(path: str) -> tuple[str, str] | None:
 class Local:
     """Files of a directory; names are relative to it."""
 
+    #: Seconds between two looks at a run that continues.
+    interval_s = 0.1
+
     def __init__(self, path: str):
         self.path = os.path.expanduser(path)
 
     def list(self, directory: str, behind: str | None = None) -> list[str]:
         """Complete files beneath a directory, in order, from that name on."""
         found = []
-        for parent, _, names in os.walk(os.path.join(self.path, directory)):
+        for parent, directories, names in os.walk(os.path.join(self.path, directory)):
             relative = os.path.relpath(parent, self.path)
+            # A long run has a directory of index files per thousand steps.
+            first = "" if behind is None else os.path.dirname(behind)
+            directories[:] = [name for name in directories if os.path.join(relative, name) >= first]
             found += [os.path.join(relative, name) for name in names if not name.endswith(".tmp")]
         return sorted(name for name in found if behind is None or name > behind)
 
@@ -39,6 +45,9 @@ class Local:
 
 class S3:
     """Objects beneath a prefix; names are relative to it."""
+
+    #: As above.
+    interval_s = 0.5
 
     def __init__(self, path: str):
         import boto3

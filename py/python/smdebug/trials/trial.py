@@ -22,10 +22,10 @@ from smdebug.exceptions import (
     TensorUnavailable,
 )
 
-#: Seconds between two looks at a run that continues.
-_INTERVAL_S = 0.5
+#: Seconds between two tries to read a file that the index names.
+_RETRY_S = 0.5
 #: Looks in vain before a warning of what is waited for.
-_LOOKS = 20
+_LOOKS = 50
 
 
 def _setting(name: str, default: float) -> float:
@@ -52,6 +52,8 @@ class Trial:
         #: How many incomplete steps are waited for; then half of them count as complete.
         self._window = int(_setting("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW", 1000))
         self._end_delay = _setting("SMDEBUG_TRAINING_END_DELAY_REFRESH", 1)
+        #: More workers than this are not waited for: those of other instances save elsewhere.
+        self._most_workers = _setting("SHOAL_TRIAL_WORKERS", float("inf"))
         self._retries = int(_setting("SMDEBUG_MISSING_EVENT_FILE_RETRY_LIMIT", 100))
         self.collection_manager, self.worker_set, self.num_workers = None, set(), 0
         self._load_collections()
@@ -78,7 +80,7 @@ class Trial:
             files = [name for name in self._source.list("collections") if layout.worker_of_collections(name)]
             if files:
                 self.collection_manager = CollectionManager.load_from_string(self._source.read(files[0]).decode())
-                self.num_workers = self.collection_manager.get_num_workers()
+                self.num_workers = min(self.collection_manager.get_num_workers(), self._most_workers)
             if files and len(files) >= self.num_workers:
                 break
             if ended:
@@ -86,7 +88,7 @@ class Trial:
             looks += 1
             if looks == _LOOKS:
                 self.logger.warning(f"Waiting for the files of the training's collections in {self.path}collections")
-            time.sleep(_INTERVAL_S)
+            time.sleep(self._source.interval_s)
         self.worker_set = {layout.worker_of_collections(name) for name in files}
 
     def refresh_data(self) -> None:
@@ -164,7 +166,7 @@ class Trial:
             except FileNotFoundError:
                 if left == 0 or self.loaded_all_steps:
                     raise
-                time.sleep(_INTERVAL_S)
+                time.sleep(_RETRY_S)
         return read_event(next(records(data)))[0].value
 
     def maybe_refresh(self, name=None) -> None:
@@ -305,7 +307,7 @@ class Trial:
         with refresh(self):
             for step in required_steps:
                 while (state := self.has_passed_step(step, mode)) == StepState.NOT_YET_AVAILABLE:
-                    time.sleep(_INTERVAL_S)
+                    time.sleep(self._source.interval_s)
                 if state == StepState.UNAVAILABLE:
                     steps = self.steps(mode, show_incomplete_steps=True)
                     if self.loaded_all_steps and step >= (steps[-1] if steps else -1):

@@ -79,6 +79,17 @@ api! {
     XGBoosterEvalOneIter: fn(Handle, c_int, *const Handle, *const *const c_char, Count, *mut *const c_char) -> c_int;
     XGBoosterPredictFromDMatrix:
         fn(Handle, Handle, *const c_char, *mut *const Count, *mut Count, *mut *const f32) -> c_int;
+    XGBoosterFeatureScore: fn(
+        Handle,
+        *const c_char,
+        *mut Count,
+        *mut *const *const c_char,
+        *mut Count,
+        *mut *const Count,
+        *mut *const f32
+    ) -> c_int;
+    XGBoosterDumpModelEx:
+        fn(Handle, *const c_char, c_int, *const c_char, *mut Count, *mut *const *const c_char) -> c_int;
     XGBoosterSlice: fn(Handle, c_int, c_int, c_int, *mut Handle) -> c_int;
     XGBoosterBoostedRounds: fn(Handle, *mut c_int) -> c_int;
     XGBoosterGetAttr: fn(Handle, *const c_char, *mut *const c_char, *mut c_int) -> c_int;

@@ -23,6 +23,46 @@ pub(in crate::xgboost) enum Output {
     Margin,
 }
 
+/// Contributions of features to predictions (SHAP values), row-major: for each row and group
+/// (class) one of each feature, and the bias.
+pub(in crate::xgboost) struct Contributions {
+    values: Vec<f32>,
+    pub(in crate::xgboost) rows: usize,
+    pub(in crate::xgboost) groups: usize,
+    /// Without the bias, which follows them.
+    pub(in crate::xgboost) features: usize,
+}
+
+impl Contributions {
+    /// Those of a feature, or of the bias, for each row and group.
+    pub(in crate::xgboost) fn of(&self, feature: usize) -> Vec<f32> {
+        self.values.chunks_exact(self.features + 1).filter_map(|row| row.get(feature).copied()).collect()
+    }
+}
+
+/// What the importance of a feature is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::xgboost) enum Importance {
+    Weight,
+    Gain,
+    Cover,
+    TotalGain,
+    TotalCover,
+}
+
+impl Importance {
+    /// The library's name.
+    pub(in crate::xgboost) fn name(self) -> &'static str {
+        match self {
+            Self::Weight => "weight",
+            Self::Gain => "gain",
+            Self::Cover => "cover",
+            Self::TotalGain => "total_gain",
+            Self::TotalCover => "total_cover",
+        }
+    }
+}
+
 /// A booster of the library.
 pub(in crate::xgboost) struct Booster {
     api: &'static Api,
@@ -128,7 +168,24 @@ impl Booster {
     /// Predictions for every row of `matrix`; what was predicted before for a cached matrix is not
     /// computed again.
     pub(in crate::xgboost) fn predict(&mut self, matrix: &Matrix, output: Output) -> Result<Predictions, XGBoostError> {
-        let kind = i32::from(output == Output::Margin);
+        let (shape, values) = self.predict_kind(matrix, i32::from(output == Output::Margin))?;
+        let columns = shape.iter().skip(1).product();
+        Ok(Predictions { values, columns })
+    }
+
+    /// Contributions of each feature to the prediction of each row.
+    pub(in crate::xgboost) fn contributions(&mut self, matrix: &Matrix) -> Result<Contributions, XGBoostError> {
+        let (shape, values) = self.predict_kind(matrix, 2)?;
+        let (rows, groups, columns) = match shape[..] {
+            [rows, columns] => (rows, 1, columns),
+            [rows, groups, columns] => (rows, groups, columns),
+            _ => return Err(XGBoostError(format!("contributions have {} dimensions", shape.len()))),
+        };
+        Ok(Contributions { values, rows, groups, features: columns.saturating_sub(1) })
+    }
+
+    /// Shape and values of a prediction, of a kind as the library numbers them.
+    fn predict_kind(&mut self, matrix: &Matrix, kind: i32) -> Result<(Vec<usize>, Vec<f32>), XGBoostError> {
         let config = c_string(&format!(
             r#"{{"type": {kind}, "training": false, "iteration_begin": 0, "iteration_end": 0, "strict_shape": false}}"#
         ));
@@ -148,14 +205,80 @@ impl Booster {
         // SAFETY: the library returned that many dimensions, in memory that lives until this
         // booster's next call.
         let shape = unsafe { std::slice::from_raw_parts(shape, dimensions) };
-        let rows = shape.first().copied().unwrap_or_default() as usize;
-        let columns = shape.iter().skip(1).product::<u64>() as usize;
-        if rows == 0 {
-            return Ok(Predictions { values: Vec::new(), columns });
+        let shape = Vec::from_iter(shape.iter().map(|size| *size as usize));
+        if shape.first().is_none_or(|rows| *rows == 0) {
+            return Ok((shape, Vec::new()));
         }
         // SAFETY: the values of that shape, in memory that lives until this booster's next call.
-        let values = unsafe { std::slice::from_raw_parts(values, rows * columns) };
-        Ok(Predictions { values: values.to_vec(), columns })
+        let values = unsafe { std::slice::from_raw_parts(values, shape.iter().product()) };
+        Ok((shape, values.to_vec()))
+    }
+
+    /// The importance of each feature that the model uses; of a model with several values for a
+    /// feature, their mean.
+    pub(in crate::xgboost) fn importance(&mut self, kind: Importance) -> Result<Vec<(String, f64)>, XGBoostError> {
+        let config = c_string(&format!(r#"{{"importance_type": "{}"}}"#, kind.name()));
+        let (mut count, mut names, mut dimensions, mut shape, mut scores) = (0, null(), 0, null(), null());
+        // SAFETY: a live handle and C string, and valid addresses for the results.
+        self.api.check(unsafe {
+            (self.api.XGBoosterFeatureScore)(
+                self.handle,
+                config.as_ptr(),
+                &raw mut count,
+                &raw mut names,
+                &raw mut dimensions,
+                &raw mut shape,
+                &raw mut scores,
+            )
+        })?;
+        let names = self.texts(names, count);
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the library returned that many dimensions, and values of that shape, in memory
+        // that lives until this booster's next call.
+        let scores = unsafe {
+            let shape = std::slice::from_raw_parts(shape, usize::try_from(dimensions).unwrap_or(0));
+            std::slice::from_raw_parts(scores, shape.iter().product::<u64>() as usize)
+        };
+        let of_each = (scores.len() / names.len()).max(1);
+        let mean = |scores: &[f32]| scores.iter().map(|it| f64::from(*it)).sum::<f64>() / scores.len() as f64;
+        Ok(names.into_iter().zip(scores.chunks_exact(of_each).map(mean)).collect())
+    }
+
+    /// The trees of a round as the library writes them, with their statistics.
+    pub(in crate::xgboost) fn dump_round(&self, round: i32) -> Result<Vec<String>, XGBoostError> {
+        let mut handle = null_mut();
+        // SAFETY: a live handle and a valid address for the new one.
+        self.api.check(unsafe { (self.api.XGBoosterSlice)(self.handle, round, round + 1, 1, &raw mut handle) })?;
+        let sliced = Self { api: self.api, handle };
+        let (map, format) = (c_string(""), c_string("text"));
+        let (mut count, mut texts) = (0, null());
+        // SAFETY: a live handle and C strings, and valid addresses for the results.
+        self.api.check(unsafe {
+            (self.api.XGBoosterDumpModelEx)(
+                sliced.handle,
+                map.as_ptr(),
+                1,
+                format.as_ptr(),
+                &raw mut count,
+                &raw mut texts,
+            )
+        })?;
+        Ok(sliced.texts(texts, count))
+    }
+
+    /// Texts that the library has just returned for this booster.
+    fn texts(&self, texts: *const *const std::ffi::c_char, count: u64) -> Vec<String> {
+        let count = usize::try_from(count).unwrap_or(0);
+        if count == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the library returned that many C strings, which live until this booster's next
+        // call.
+        let texts = unsafe { std::slice::from_raw_parts(texts, count) };
+        // SAFETY: as above.
+        texts.iter().map(|text| unsafe { CStr::from_ptr(*text) }.to_string_lossy().into_owned()).collect()
     }
 
     /// The model of the first `rounds` rounds.

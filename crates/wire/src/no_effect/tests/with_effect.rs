@@ -78,7 +78,16 @@ pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
             "Autotune",
         ],
     ),
-    ("UpdateTrainingJob", &["TrainingJobName", "ResourceConfig", "ProfilerConfig"]),
+    (
+        "UpdateTrainingJob",
+        &[
+            "TrainingJobName",
+            "ResourceConfig",
+            "ProfilerConfig",
+            "ProfilerRuleConfigurations[].RuleConfigurationName",
+            "ProfilerRuleConfigurations[].RuleParameters",
+        ],
+    ),
     ("AssumeRole", &["RoleSessionName", "PolicyArns", "Policy", "DurationSeconds"]),
     ("SimulatePrincipalPolicy", &["PolicySourceArn", "ActionNames", "ResourceArns", "MaxItems", "Marker"]),
     ("StopTrainingJob", &["TrainingJobName"]),

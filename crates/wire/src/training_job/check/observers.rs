@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::mirrored_directory::of_program;
+use super::{hook_parameters, mirrored_directory::of_program};
 use crate::{
     Collection, DebugHook, Debugger, Error, Profiler, RuleAction, RuleConfiguration, TensorBoard,
     refusal::{refuse, s3_uri},
@@ -26,12 +26,17 @@ const INTERVALS_MS: [i64; 6] = [100, 200, 500, 1000, 5000, 60_000];
 /// `ProfilingIntervalInMilliseconds` without one.
 const DEFAULT_INTERVAL_MS: u32 = 500;
 
+/// Other training jobs with which a rule compares.
+const MAX_OTHER_RUNS: usize = 20;
+
 /// `DebugHookConfig.LocalPath` by default.
 const TENSORS: &str = "/opt/ml/output/tensors";
 /// `TensorBoardOutputConfig.LocalPath` by default.
 const TENSOR_BOARD: &str = "/opt/ml/output/tensorboard";
 /// The parameter that names a rule.
 const RULE: &str = "rule_to_invoke";
+/// The parameter with the place of the tensors that it judges.
+const BASE_TRIAL: &str = "base_trial";
 /// The parameter that has its actions.
 const ACTIONS: &str = "action_json";
 
@@ -57,6 +62,9 @@ pub(super) fn check(job: &str, request: request::Observers) -> Result<(Debugger,
         );
     }
     let rules = rules(job, "debugRuleConfigurations", request.debug_rule_configurations)?;
+    if let Some(hook) = &hook {
+        base_trials(hook, job, &rules)?;
+    }
     let profiler_rules = self::rules(job, "profilerRuleConfigurations", request.profiler_rule_configurations)?;
     if let Some(name) = twice(&rules, &profiler_rules) {
         return refuse(
@@ -79,11 +87,37 @@ pub(crate) fn twice<'a>(rules: &[RuleConfiguration], profiler_rules: &'a [RuleCo
     profiler_rules.iter().map(|it| &*it.name).find(|name| rules.iter().any(|rule| rule.name == *name))
 }
 
+/// A rule judges the tensors of its own training job; the SDK leaves this parameter out.
+fn base_trials(hook: &DebugHook, job: &str, rules: &[RuleConfiguration]) -> Result<(), Error> {
+    let place = hook.place(job).to_string();
+    let is_other = |given: &&String| given.trim_end_matches('/') != place.trim_end_matches('/');
+    for (at, rule) in rules.iter().enumerate() {
+        if let Some(given) = rule.parameters.get(BASE_TRIAL).filter(is_other) {
+            return refuse(
+                &format!("debugRuleConfigurations.{}.member.ruleParameters.{BASE_TRIAL}", at + 1),
+                &format!(
+                    "'{given}' is not where this training job saves its tensors, {place}, which is what the rule \
+                     judges; leave {BASE_TRIAL} out, and give tensors of other training jobs as other_trial_0 and so on"
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn is_within(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn hook(config: request::DebugHookConfig) -> Result<DebugHook, Error> {
+    hook_parameters::check("debugHookConfig.hookParameters", &config.hook_parameters)?;
+    for (at, collection) in config.collection_configurations.iter().enumerate() {
+        let path = format!("debugHookConfig.collectionConfigurations.{}.member", at + 1);
+        if collection.collection_name.as_deref().is_none_or(str::is_empty) {
+            return refuse(&format!("{path}.collectionName"), "it is required: the name of the collection");
+        }
+        hook_parameters::check(&format!("{path}.collectionParameters"), &collection.collection_parameters)?;
+    }
     Ok(DebugHook {
         uri: s3_uri("debugHookConfig.s3OutputPath", &config.s3_output_path)?,
         local_path: of_program("debugHookConfig.localPath", config.local_path, TENSORS, "tensors")?,
@@ -158,7 +192,30 @@ fn rule(job: &str, path: &str, rule: request::RuleConfiguration) -> Result<RuleC
         );
     };
     let actions = parameters.remove(ACTIONS).map_or(Ok(Vec::new()), |text| actions(job, path, &text))?;
-    Ok(RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions })
+    let rule = RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions };
+    if let Some(source) = rule.source() {
+        s3_uri(&format!("{path}.ruleParameters.source_s3_uri"), source)?;
+        if !is_class(&rule.rule) {
+            return refuse(
+                &format!("{path}.ruleParameters.{RULE}"),
+                &format!("'{}' is no name of a Python class; give that of the rule in source_s3_uri", rule.rule),
+            );
+        }
+    }
+    let other_runs = rule.other_runs();
+    if other_runs.len() > MAX_OTHER_RUNS {
+        return refuse(&format!("{path}.ruleParameters"), &format!("it compares with {MAX_OTHER_RUNS} runs at most"));
+    }
+    for uri in other_runs {
+        s3_uri(&format!("{path}.ruleParameters.other_trials"), uri)?;
+    }
+    Ok(rule)
+}
+
+/// Whether Python takes it for a name.
+fn is_class(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphabetic() || letter == '_';
+    name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_numeric())
 }
 
 /// A list of objects with a name; SDKs send it with each quote escaped.
