@@ -95,11 +95,14 @@ pub enum MirrorKind {
     Tensors,
     /// `TensorBoardOutputConfig`
     TensorBoard,
+    /// `ProfilerConfig`: events of frameworks.
+    Profiler,
 }
 
 impl MirrorKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard];
+    pub const ALL: [Self; 5] =
+        [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard, Self::Profiler];
 
     /// Names directories.
     pub fn name(self) -> &'static str {
@@ -108,6 +111,7 @@ impl MirrorKind {
             Self::Intermediate => "intermediate",
             Self::Tensors => "tensors",
             Self::TensorBoard => "tensorboard",
+            Self::Profiler => "profiler",
         }
     }
 
@@ -118,6 +122,7 @@ impl MirrorKind {
             Self::Intermediate => "intermediate output",
             Self::Tensors => "tensor",
             Self::TensorBoard => "TensorBoard event",
+            Self::Profiler => "framework event",
         }
     }
 }

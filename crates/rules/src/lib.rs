@@ -38,4 +38,4 @@ pub use selection::Groups;
 pub use statistics::Statistics;
 pub use step::{Saved, Step};
 pub use system_evaluation::SystemEvaluation;
-pub use system_rule::{Reading, StepTime};
+pub use system_rule::{Reading, Spent, StepTime};

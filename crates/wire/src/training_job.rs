@@ -118,6 +118,11 @@ impl Profiler {
     pub fn active_output(&self) -> Option<&S3Uri> {
         self.output.as_ref().filter(|_| !self.is_disabled)
     }
+
+    /// Where the files of a job go, as at AWS; none while it is off.
+    pub fn place(&self, job: &str) -> Option<S3Uri> {
+        self.active_output().map(|output| arn::observed(output, job, "profiler-output"))
+    }
 }
 
 /// `ExperimentConfig`: the experiment, trial and run that a job belongs to.

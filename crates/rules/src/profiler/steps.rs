@@ -10,8 +10,9 @@ use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 
 /// Why rules about steps may have nothing to judge.
-const NO_STEPS: &str = "no step times came; training programs report none to this server, so it judges system metrics \
-                        alone. `shoal jobs stacks` shows what a program does.";
+pub(super) const NO_STEPS: &str = "no step times came: they need a ProfilerConfig with an S3OutputPath, and PyTorch, \
+                                   Keras or XGBoost in a framework's environment, whose optimizers, batches or rounds \
+                                   are the steps. `shoal jobs stacks` shows what a program does.";
 
 /// Steps of which the usual duration is known.
 const FIRST_STEPS: u64 = 20;
@@ -238,6 +239,7 @@ impl SystemRule for Dataloader {
 mod tests {
     use super::super::testing::{evaluation, judge};
     use super::*;
+    use crate::system_rule::Spent;
 
     #[test]
     fn the_eleventh_slow_step_is_found() {
@@ -246,7 +248,13 @@ mod tests {
             let found = (0..1000).find_map(|step| {
                 let usual = 100.0 + (step % 7) as f64;
                 let duration_ms = if step % 50 == 49 { slow } else { usual };
-                evaluation.observe_step(&StepTime { host: "algo-1".into(), step, mode: Mode::Train, duration_ms })
+                evaluation.observe_step(&StepTime {
+                    host: "algo-1".into(),
+                    step,
+                    mode: Mode::Train,
+                    duration_ms,
+                    spent: Spent::default(),
+                })
             });
             found.or_else(|| evaluation.end()).unwrap()
         };
@@ -265,7 +273,14 @@ mod tests {
             let found = (0..60).find_map(|minute| {
                 if minute == first_step {
                     let mode = Mode::Train;
-                    evaluation.observe_step(&StepTime { host: "algo-1".into(), step: 0, mode, duration_ms: 1.0 });
+                    let spent = Spent::default();
+                    evaluation.observe_step(&StepTime {
+                        host: "algo-1".into(),
+                        step: 0,
+                        mode,
+                        duration_ms: 1.0,
+                        spent,
+                    });
                 }
                 evaluation.pass_time(777 + 60_000 * minute)
             });
