@@ -53,6 +53,7 @@ mod shared_disk;
 mod signalled;
 mod source;
 mod spool;
+mod stack_samples;
 mod stacks;
 mod step_files;
 mod support;
@@ -71,6 +72,7 @@ pub use objects::ObjectCache;
 pub use packer::packer_entry;
 pub use server::{Fingerprint, Server};
 use shoal_environments::{Cache, Images};
+pub use stack_samples::sampled_stacks;
 pub use stacks::stacks;
 pub use support::support_variable;
 

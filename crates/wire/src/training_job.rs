@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs};
+use crate::{Call, Error, Input, S3Uri, Tag, arn, call::plain_inputs};
 
 pub(crate) use check::{CHECKPOINTS, OBSERVERS, create_training_job, names_script, resources, script};
 pub use debugger::{Collection, DebugHook, Debugger, RuleAction, RuleConfiguration, RuleStatus, TensorBoard};
