@@ -4,10 +4,14 @@
 
 mod findings;
 mod fold;
+mod html;
 mod model;
+mod page;
 mod steps;
 
 pub use findings::{Finding, findings};
 pub use fold::StepFold;
+pub use html::{escape, fill};
 pub use model::{HostStacks, HostUse, Profile, RankSteps, RuleOutcome, Series, SlowStep, StepPoint};
+pub use page::{page, samples};
 pub use steps::{EVENTS, Step, host_of, parse};

@@ -3,6 +3,8 @@
 mod steps;
 mod system;
 
+pub(crate) use steps::slowest;
+
 use crate::model::Profile;
 
 /// Findings of a profile.

@@ -23,8 +23,7 @@ class Timeline:
         self._directory = os.path.join(directory, "framework", "pevents")
         self._node, self._pid = node, os.getpid()
         self._start_us, self._lines, self._bytes = now_us, [], 0
-        self._ends = iter(_FIRST)
-        self._due_us = now_us + next(self._ends) * 1_000_000
+        self._due_us = now_us + _FIRST[0] * 1_000_000
         # A reader sees that steps are to come.
         os.makedirs(self._directory, exist_ok=True)
 
@@ -48,8 +47,8 @@ class Timeline:
 
     def write(self, now_us: int) -> None:
         """Completes a file, if there is anything for it."""
-        seconds = next(self._ends, None)
-        self._due_us = now_us + _INTERVAL * 1_000_000 if seconds is None else self._start_us + seconds * 1_000_000
+        ends = (self._start_us + seconds * 1_000_000 for seconds in _FIRST)
+        self._due_us = next((end for end in ends if end > now_us), now_us + _INTERVAL * 1_000_000)
         lines, self._lines, self._bytes = self._lines, [], 0
         if not lines:
             return
