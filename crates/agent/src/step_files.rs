@@ -28,7 +28,7 @@ impl StepFiles {
     }
 
     /// The steps of files that are new, in the order of the files' ends; none as long as no program
-    /// has said that it will have steps.
+    /// has announced steps.
     pub(crate) fn read(&mut self) -> Option<Vec<Step>> {
         let mut folders = Vec::new();
         self.tree.list(Path::new(EVENTS), |path, metadata| folders.extend(metadata.is_dir().then_some(path))).ok()?;

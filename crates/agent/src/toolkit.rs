@@ -126,8 +126,9 @@ pub(crate) fn brings_debugger(environment: &Environment) -> bool {
 }
 
 /// Lets programs of this environment import them, behind what else they find by `PYTHONPATH`;
-/// `place` is this instance's own directory for them. With `hooks`, Debugger's hook and
-/// the profiler attach themselves in each program: else Python starts as it does without (it takes 2 ms to run a file then).
+/// `place` is this instance's own directory for them. With `hooks`, Debugger's hook and the
+/// profiler attach themselves in each program: else Python starts as it does without (it takes 2 ms
+/// to run a file then).
 ///
 /// # Errors
 /// They cannot be written.

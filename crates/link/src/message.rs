@@ -225,6 +225,15 @@ pub enum ReportBody {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stops: bool,
     },
+    /// A page that the evaluation of a rule made, before the report of its end.
+    RuleFile {
+        /// [`crate::Rule::name`].
+        rule: String,
+        /// Its name in the rule's folder.
+        name: String,
+        /// What it contains; at most 1 MiB.
+        text: String,
+    },
     /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members
     /// holding tar entries *without* the end-of-archive blocks, so that the hosts' artifacts can be
     /// joined into one `.tar.gz` by concatenation.

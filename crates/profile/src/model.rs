@@ -16,6 +16,8 @@ pub struct Profile {
     pub end_s: f64,
     /// What instances used.
     pub hosts: Vec<HostUse>,
+    /// Samples of all instances.
+    pub samples: u64,
     /// Steps, by rank.
     pub ranks: Vec<RankSteps>,
     /// Rules and what became of them.

@@ -200,15 +200,16 @@ fn utilization(profile: &Profile) -> String {
             let _ = write!(text, "<h3>{title}{}</h3>{chart}", left_out(all.len(), "lines").trim_end_matches('.'));
         }
     }
-    let note = "Each instance, GPU and rank, as the instance's agent measured it; 100 % of the processors is one core.";
+    let note = "Each instance, GPU and rank, as the instance's agent measured it. Of processors, 100 % is one core.";
     section("Utilisation", note, &text)
 }
 
 /// A line for each series of the metric that is not nothing all the time.
 fn series_of(profile: &Profile, metric: &str) -> Vec<Line> {
-    let is_rate = metric.ends_with("PerSecond");
+    // What is next to nothing all the time is left out.
+    let least = if metric.ends_with("PerSecond") { 1024.0 } else { 0.5 };
     let all = profile.hosts.iter().flat_map(|host| host.series.iter().map(move |series| (host, series)));
-    all.filter(|(_, series)| series.metric == metric && !(is_rate && series.high().unwrap_or(0.0) < 1024.0))
+    all.filter(|(_, series)| series.metric == metric && series.high().is_some_and(|high| high >= least))
         .map(|(host, series)| Line { name: of(&host.host, series), points: points(series) })
         .collect()
 }

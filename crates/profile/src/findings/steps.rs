@@ -157,7 +157,9 @@ fn slow_steps(profile: &Profile) -> Option<Finding> {
     if share < 0.02 && rank.slow_steps < 10 || rank.steps < 20 {
         return None;
     }
-    let period = period(&rank.slow).map(|steps| format!(" They come every {steps} steps.")).unwrap_or_default();
+    // Between the longest ones others may be slow by chance.
+    let longest_ones = Vec::from_iter(rank.slow.iter().filter(|it| 2.0 * it.ms >= longest.ms));
+    let period = period(&longest_ones).map(|steps| format!(" They come every {steps} steps.")).unwrap_or_default();
     let of = |part: fn(&SlowStep) -> f64| {
         rank.slow.iter().map(part).sum::<f64>() / rank.slow.iter().map(|it| it.ms).sum::<f64>()
     };
@@ -191,7 +193,7 @@ fn slow_steps(profile: &Profile) -> Option<Finding> {
 }
 
 /// Steps from one to the next, if most have the same distance.
-fn period(slow: &[SlowStep]) -> Option<u64> {
+fn period(slow: &[&SlowStep]) -> Option<u64> {
     let gaps = Vec::from_iter(slow.windows(2).map(|pair| pair[1].step - pair[0].step));
     let usual = *gaps.get(gaps.len() / 2)?;
     let same = gaps.iter().filter(|gap| **gap == usual).count();

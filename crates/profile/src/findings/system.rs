@@ -10,7 +10,7 @@ const GPU_MEMORY: &str = "GPUMemoryUtilization";
 const MEMORY: &str = "MemoryUtilization";
 const DISK: &str = "DiskUtilization";
 
-/// Samples from which on something can be said.
+/// Samples from which on they are judged.
 const ENOUGH: usize = 5;
 /// Of memory, from which on it is nearly full.
 const NEARLY: f64 = 90.0;
@@ -71,7 +71,7 @@ fn idle_processors(profile: &Profile) -> Option<Finding> {
         title: "Processors are idle".to_owned(),
         text: format!("Instances use {} of their processors on average.", percent(cpu)),
         advice: format!(
-            "Let the framework use all {0:.0} cores (torch.set_num_threads({0:.0}), OMP_NUM_THREADS, XGBoost's nthread, \
+            "Let the framework use all {0:.0} cores (torch.set_num_threads({0:.0}), OMP_NUM_THREADS, a boosting library's nthread, \
              one rank for each few cores), load data beside the training, or take smaller instances.",
             host.cores
         ),

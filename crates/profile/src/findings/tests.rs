@@ -103,7 +103,8 @@ const CASES: &[Case] = &[
         |it| {
             let rank = &mut it.ranks[0];
             (rank.slow_steps, rank.slow_s) = (500, 50.0);
-            rank.slow = (1..6).map(|at| SlowStep { step: 100 * at, ms: 110.0, ..SlowStep::default() }).collect();
+            let slow = |step, ms| SlowStep { step, ms, ..SlowStep::default() };
+            rank.slow = (1..6).flat_map(|at| [slow(100 * at, 110.0), slow(100 * at + 37, 25.0)]).collect();
         },
         "Some steps take much longer than usual",
         &["500 of 50000 steps", "together 10 % of the time", "with 110 ms. They come every 100 steps.", "checkpoint"],
@@ -201,9 +202,9 @@ fn each_fault_is_found_with_its_values_and_what_to_try() {
         plant(&mut profile);
         let all = findings(&profile);
         let found = all.iter().find(|it| it.title == *title).unwrap_or_else(|| panic!("{fault}: {all:#?}"));
-        let said = format!("{} {}", found.text, found.advice);
+        let sentences = format!("{} {}", found.text, found.advice);
         for part in *parts {
-            assert!(said.contains(part), "{fault}: {part:?} is not in {said:?}");
+            assert!(sentences.contains(part), "{fault}: {part:?} is not in {sentences:?}");
         }
         assert!((0.0..=1.0).contains(&found.share), "{fault}: {}", found.share);
     }

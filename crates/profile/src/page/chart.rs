@@ -7,7 +7,7 @@ use crate::html::escape;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 26.0;
 const TOP: f64 = 10.0;
 /// Lines of a chart; further ones are left out, and the caption tells so.
@@ -39,6 +39,7 @@ pub(super) enum Unit {
 impl Unit {
     fn show(self, value: f64) -> String {
         match self {
+            Self::Percent if value > 0.0 && value < 10.0 => format!("{value:.1} %"),
             Self::Percent => format!("{value:.0} %"),
             Self::Milliseconds if value <= 0.0 => "0".to_owned(),
             Self::Milliseconds => time(value),
@@ -109,6 +110,9 @@ pub(super) fn lines(title: &str, unit: Unit, seconds: f64, lines: &[Line], marks
         let (x, y) = (x(at.0), y(at.1));
         let _ =
             write!(svg, "<circle class=\"mark\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{text}</title></circle>");
+    }
+    if lines.len() == 1 {
+        return svg + "</svg></div>";
     }
     svg + "</svg></div>" + &legend(lines.iter().map(|line| &*line.name).zip(COLOURS.iter().cycle().copied()))
 }
@@ -216,7 +220,7 @@ mod tests {
         let line = Line { name: "<b>".to_owned(), points: vec![(0.0, 0.0), (10.0, 100.0)] };
         let mark = Mark { at: (5.0, 50.0), text: "step 7".to_owned() };
         let svg = lines("a & b", Unit::Percent, 10.0, &[line], &[mark]);
-        for part in ["a &amp; b", "&lt;b&gt;", "d=\"M58.0 194.0L950.0 10.0\"", "<title>step 7</title>", ">100 %<"] {
+        for part in ["a &amp; b", "&lt;b&gt;", "d=\"M70.0 194.0L950.0 10.0\"", "<title>step 7</title>", ">100 %<"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert_eq!(lines("none", Unit::Percent, 10.0, &[], &[]), "");

@@ -1,4 +1,4 @@
-//! Sampled stacks as a flame graph: width is how often a frame was seen, what it calls stands below.
+//! Sampled stacks as a flame graph: width is how often a frame was seen, its callees are below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

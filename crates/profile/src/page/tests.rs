@@ -28,6 +28,7 @@ fn example() -> Profile {
             cores: 2.0,
             series: vec![Series { metric: "CPUUtilization".to_owned(), points, ..Series::default() }],
         }],
+        samples: 20,
         ranks: vec![rank(0, 6.0), rank(1, 0.5)],
         rules: vec![RuleOutcome {
             name: "outliers".to_owned(),

@@ -63,7 +63,9 @@ class Steps:
         if second != self._second:
             self._second, self._written = second, 0
         is_long = duration > _MUCH_LONGER * self._usual
-        self._usual += (duration - self._usual) * max(0.02, 1 / self._number)
+        # The first step has the start's own costs.
+        if self._number > 1:
+            self._usual += (duration - self._usual) * max(0.02, 1 / (self._number - 1))
         limit = MAX_PER_SECOND * (5 if is_long else 1)
         if self._written < limit and (is_long or self._written < MAX_PER_SECOND):
             self._written += 1
