@@ -40,6 +40,13 @@ AUTOMATIC = [
     "torch_ranks",
     "nothing_without_a_configuration",
 ]
+PROFILER = [
+    "parts_are_of_their_step",
+    "fast_steps_are_counted_and_slow_ones_are_seen",
+    "files_are_complete_and_few",
+    "torch_script",
+    "steps_cost_little",
+]
 
 
 def _python(variable: str, environment: str, module: str) -> str | None:
@@ -74,6 +81,12 @@ def torch():
 @pytest.mark.parametrize("name", FILES)
 def test_files(torch, name):
     torch(1).check("debugger_files", name)
+
+
+@torch_ranks.needs_torch()
+@pytest.mark.parametrize("name", PROFILER)
+def test_profiler(torch, name):
+    torch(1).check("debugger_profiler", name)
 
 
 @torch_ranks.needs_torch()

@@ -2,6 +2,8 @@
 the job runs, a rule that stops it, and what readers find in S3.
 """
 
+import json
+
 import pytest
 from jobs import BUCKET, eventually
 from test_distributions import PYTORCH
@@ -285,6 +287,82 @@ def test_rules_of_a_profiler_that_is_switched_off_are_stopped(house, jobs):
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     jobs.wait(name)
     assert status()["RuleEvaluationStatus"] == "Stopped", status()
+
+
+#: Waits for its data, and in each 30th step for something else.
+STEPS = """
+import sys, time
+import torch
+
+torch.set_num_threads(1)
+slow, seconds = (float(sys.argv[sys.argv.index(name) + 1]) for name in ("--slow", "--seconds"))
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, at):
+        time.sleep(0.002)
+        return torch.randn(64), at % 2
+
+model = torch.nn.Linear(64, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+end = time.time() + seconds
+for step, (x, y) in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=8)):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    time.sleep(slow if step % 30 == 29 else 0)
+    optimizer.step()
+    if time.time() > end:
+        break
+"""
+REPORT = "ProfilerReport-1700000000"
+
+
+def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
+    patient = {"stddev": "100", "n_outliers": "3"}
+    start = lambda slow, seconds: create(
+        jobs,
+        {"train.py": STEPS},
+        image=PYTORCH,
+        hyperparameters={"slow": str(slow), "seconds": str(seconds)},
+        ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 500},
+        ProfilerRuleConfigurations=[
+            rule("outliers", "StepOutlier", **patient),
+            rule("start", "MaxInitializationTime"),
+            rule("framework", "OverallFrameworkMetrics"),
+            rule(REPORT, "ProfilerReport", **{f"StepOutlier_{name}": value for name, value in patient.items()}),
+        ],
+    )
+    faulty, healthy = start(1, 10), start(0, 6)
+    eventually(lambda: jobs.describe(faulty)["SecondaryStatus"] == "Training")
+    page = tmp_path / "profile.html"
+    shown = house.shoal("jobs", "profile", faulty, "--stacks", "3s", "--html", str(page)).stdout
+    assert str(page) in shown and "<h2>Stacks</h2>" in page.read_text(), shown
+    for name, status in [(faulty, "IssuesFound"), (healthy, "NoIssuesFound")]:
+        description = jobs.completed(name)
+        rules = {it["RuleConfigurationName"]: it for it in description["ProfilerRuleEvaluationStatuses"]}
+        assert rules["outliers"]["RuleEvaluationStatus"] == status, rules
+        assert {rules[it]["RuleEvaluationStatus"] for it in ("start", "framework")} == {"NoIssuesFound"}, rules
+        lines = jobs.logs(name)["algo-1"]
+        assert any("rule framework: rank 0 of algo-1: " in line for line in lines), lines
+        folder = f"out/{name}/rule-output"
+        found = lambda key: jobs.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+        keys = lambda prefix: [
+            it["Key"] for it in jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+        ]
+        report = f"{folder}/{REPORT}/profiler-output"
+        eventually(lambda report=report, keys=keys: f"{report}/profiler-report.html" in keys(report))
+        text = found(f"{report}/profiler-report.html")
+        assert "<b>Steps wait for data</b>" in text and "Step times" in text and "http:" not in text
+        triggered = int(status == "IssuesFound")
+        for key in (f"{folder}/outliers/StepOutlier.json", f"{report}/profiler-reports/StepOutlier.json"):
+            read = json.loads(found(key))
+            assert read["RuleTriggered"] == triggered and "n_outliers:3" in read["RuleParameters"], read
+            assert read["Datapoints"] > 50, read
+    shown = house.shoal("jobs", "profile", faulty, "--html", str(page)).stdout
+    assert "Some steps take much longer than usual" in shown and "They come every 30 steps." in shown, shown
+    assert "step 29 of rank 0 (algo-1)" in page.read_text()
 
 
 def test_mistakes_in_rules_are_refused_at_creation(jobs):

@@ -1,8 +1,10 @@
 //! The profiler's rules at work over the samples of this instance. Pure: readings come in, reports
 //! go out.
 
+use shoal_contract::tensors::Mode;
 use shoal_link::{ReportBody, Rule, RuleVerdict};
-use shoal_rules::{Reading, SystemEvaluation};
+use shoal_profile::Step;
+use shoal_rules::{Conclusion, Reading, Spent, StepTime, SystemEvaluation};
 
 use crate::verdicts::{built_in, concluded, evaluated, parameters};
 
@@ -50,8 +52,36 @@ impl ProfilerRules {
     pub(crate) fn observe(&mut self, reading: Reading) -> Vec<ReportBody> {
         self.has_reading = true;
         let reading = Reading { host: self.host.clone(), ..reading };
+        self.pass(|evaluation| evaluation.observe(&reading))
+    }
+
+    /// Judges the next step of a program of the instance.
+    pub(crate) fn observe_step(&mut self, step: &Step) -> Vec<ReportBody> {
+        self.has_reading = true;
+        let ms = |us: u64| us as f64 / 1000.0;
+        let time = StepTime {
+            host: format!("rank {} of {}", step.rank, self.host),
+            step: step.number,
+            mode: Mode::Train,
+            duration_ms: ms(step.duration_us),
+            spent: Spent {
+                steps: step.steps,
+                total_ms: ms(step.total_us),
+                waiting_ms: ms(step.waiting_us),
+                communicating_ms: ms(step.communicating_us),
+            },
+        };
+        self.pass(|evaluation| evaluation.observe_step(&time))
+    }
+
+    /// Time passes while the program may have steps.
+    pub(crate) fn pass_time(&mut self, now_ms: u64) -> Vec<ReportBody> {
+        self.pass(|evaluation| evaluation.pass_time(now_ms))
+    }
+
+    fn pass(&mut self, mut judge: impl FnMut(&mut SystemEvaluation) -> Option<Conclusion>) -> Vec<ReportBody> {
         let mut reports = Vec::new();
-        self.evaluations.retain_mut(|(rule, evaluation)| match evaluation.observe(&reading) {
+        self.evaluations.retain_mut(|(rule, evaluation)| match judge(evaluation) {
             Some(conclusion) => {
                 reports.extend(concluded(rule, &conclusion, RuleVerdict::Unobserved, false));
                 false
@@ -168,6 +198,44 @@ mod tests {
             notes(&ended),
             [format!("rule my-OverallSystemUsage: {usage}"), format!("rule my-ProfilerReport: {usage}")]
         );
+    }
+
+    /// Steps of 10 ms, of which each hundredth takes `slow_us`.
+    fn steps(slow_us: u64) -> impl Iterator<Item = Step> {
+        (0..2000).map(move |number| {
+            let duration_us = if number % 100 == 99 { slow_us } else { 10_000 };
+            Step { number, duration_us, steps: 1, total_us: duration_us, waiting_us: 2_500, ..Step::default() }
+        })
+    }
+
+    #[test]
+    fn rules_about_steps_judge_them() {
+        let given = ["StepOutlier", "MaxInitializationTime", "OverallFrameworkMetrics"].map(|it| rule(it, &[], true));
+        let (mut rules, _) = ProfilerRules::new("algo-2", &given);
+        let found = Vec::from_iter(steps(80_000).map(|step| rules.observe_step(&step))).concat();
+        let [("my-StepOutlier", RuleVerdict::IssuesFound, details, true)] = verdicts(&found)[..] else {
+            panic!("{found:?}")
+        };
+        assert!(details.contains("step 1099 of TRAIN took 80 ms on rank 0 of algo-2"), "{details}");
+        let ended = rules.conclude();
+        let [(_, first, ..), (_, second, details, _)] = verdicts(&ended)[..] else { panic!("{ended:?}") };
+        assert_eq!([first, second], [RuleVerdict::NoIssuesFound; 2]);
+        assert!(details.contains("rank 0 of algo-2: 2000 steps of 10.7 ms on average"), "{details}");
+
+        let (mut healthy, _) = ProfilerRules::new("algo-2", &given);
+        let found = Vec::from_iter(steps(10_100).map(|step| healthy.observe_step(&step))).concat();
+        assert_eq!(found, []);
+        assert_eq!(verdicts(&healthy.conclude())[0], ("my-StepOutlier", RuleVerdict::NoIssuesFound, "", true));
+    }
+
+    #[test]
+    fn a_first_step_that_does_not_come_is_found() {
+        let (mut rules, _) =
+            ProfilerRules::new("algo-1", &[rule("MaxInitializationTime", &[("threshold", "1")], true)]);
+        assert_eq!(rules.pass_time(1_000), []);
+        let found = rules.pass_time(61_000);
+        let [(_, RuleVerdict::IssuesFound, details, true)] = verdicts(&found)[..] else { panic!("{found:?}") };
+        assert!(details.contains("no step has ended 1 minutes after the start"), "{details}");
     }
 
     #[test]

@@ -28,13 +28,13 @@ use crate::hints::Hints;
 use crate::image::Tree;
 use crate::inputs::InputError;
 use crate::instance::{self, Home, InstanceError};
+use crate::judging::Judging;
 use crate::mirror::Mirror;
 use crate::outbox::{Closed, Outbox};
 use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
 use crate::own_rules::OwnRules;
-use crate::profiler_rules::ProfilerRules;
 use crate::relay::Relay;
 use crate::rules::Rules;
 use crate::support::support;
@@ -171,7 +171,7 @@ struct Agent<'a> {
     /// The user's own, at work likewise.
     own_rules: Option<OwnRules>,
     /// At work over the samples of the instance.
-    profiler_rules: Option<Arc<Mutex<ProfilerRules>>>,
+    profiler_rules: Option<Arc<Mutex<Judging>>>,
     /// Held while the program may run.
     python: Option<Prepared>,
     /// Likewise.

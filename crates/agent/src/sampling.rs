@@ -19,8 +19,8 @@ use shoal_link::{Limits, ReportBody, SampleColumn, SampleRow, SampleTable, Sampl
 use self::reading::{Reading, Scale, judged, sample};
 use self::sources::Sources;
 use crate::clock::now_ms;
+use crate::judging::Judging;
 use crate::outbox::Outbox;
-use crate::profiler_rules::ProfilerRules;
 
 /// Samples are reported together for this long.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub(crate) struct Sampled {
     /// Bytes that are known to be on its volume.
     pub(crate) volume_bytes: Arc<AtomicU64>,
     /// They judge the samples.
-    pub(crate) rules: Option<Arc<Mutex<ProfilerRules>>>,
+    pub(crate) rules: Option<Arc<Mutex<Judging>>>,
 }
 
 impl Sampler {
@@ -175,6 +175,8 @@ mod tests {
     use shoal_link::{Decoder, Frame, ToServer};
     use std::process::Command;
 
+    use crate::profiler_rules::ProfilerRules;
+
     const SCALE: Scale =
         Scale { cores: 1, memory_bytes: 100, volume_bytes: None, page_bytes: 4096, ticks_per_second: 100 };
 
@@ -243,7 +245,7 @@ mod tests {
         let limits = serde_json::json!({"memory_bytes": 1 << 30, "cpus": 1, "cpu_weight": 1, "pids": 9, "gpus": []});
         let usage = serde_json::json!({"name": "usage", "rule": "OverallSystemUsage"});
         let (rules, _) = ProfilerRules::new("algo-1", &[serde_json::from_value(usage).unwrap()]);
-        let rules = Arc::new(Mutex::new(rules));
+        let rules = Arc::new(Mutex::new(Judging::new(rules, None)));
         let sampled = Sampled {
             first: busy.id(),
             limits: serde_json::from_value(limits).unwrap(),

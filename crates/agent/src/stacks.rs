@@ -146,7 +146,7 @@ fn inside(process: &Path) -> Option<u32> {
 }
 
 /// What a program has made up is printed on somebody's terminal.
-fn readable(text: &str) -> String {
+pub(crate) fn readable(text: &str) -> String {
     text.chars().map(|it| if it.is_control() { '?' } else { it }).take(MOST_COMMAND).collect()
 }
 

@@ -93,6 +93,13 @@ const DEBUGGER_FILES: &[(&str, &str)] = files!["../../../py/python/":
     "smdebug/keras/gradients.py",
     "smdebug/keras/hook.py",
     "smdebug/keras/tape.py",
+    "smdebug/profiler/__init__.py",
+    "smdebug/profiler/communication.py",
+    "smdebug/profiler/keras.py",
+    "smdebug/profiler/pytorch.py",
+    "smdebug/profiler/steps.py",
+    "smdebug/profiler/timeline.py",
+    "smdebug/profiler/xgboost.py",
     "smdebug/pytorch/__init__.py",
     "smdebug/pytorch/callback.py",
     "smdebug/pytorch/hook.py",
@@ -119,8 +126,9 @@ pub(crate) fn brings_debugger(environment: &Environment) -> bool {
 }
 
 /// Lets programs of this environment import them, behind what else they find by `PYTHONPATH`;
-/// `place` is this instance's own directory for them. With `hooks`, Debugger's hook attaches itself
-/// in each program: else Python starts as it does without (it takes 2 ms to run a file then).
+/// `place` is this instance's own directory for them. With `hooks`, Debugger's hook and the
+/// profiler attach themselves in each program: else Python starts as it does without (it takes 2 ms
+/// to run a file then).
 ///
 /// # Errors
 /// They cannot be written.

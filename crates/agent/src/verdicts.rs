@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use shoal_link::{ReportBody, Rule, RuleVerdict};
 use shoal_rules::{Conclusion, Status};
 
+/// Bytes of a page that a rule made.
+const MOST_PAGE: usize = 1 << 20;
 /// The parameter that names a rule.
 const RULE: &str = "rule_to_invoke";
 /// The parameter of a user's own rule: where its source is.
@@ -46,12 +48,45 @@ pub(crate) fn concluded(
         Status::Error => (unjudged, false),
     };
     let note = || ReportBody::Note { text: format!("rule {}: {}", rule.name, conclusion.details) };
-    let reports = [evaluated(rule, verdict, &conclusion.details, stops_training)];
-    reports.into_iter().chain(is_noted.then(note)).collect()
+    let pages = conclusion.report.iter().filter(|(_, text)| text.len() <= MOST_PAGE);
+    let pages = pages.map(|(name, text)| ReportBody::RuleFile {
+        rule: rule.name.clone(),
+        name: (*name).to_owned(),
+        text: text.clone(),
+    });
+    let evaluated = evaluated(rule, verdict, &conclusion.details, stops_training);
+    pages.chain([evaluated]).chain(is_noted.then(note)).collect()
 }
 
 /// The report of a verdict.
 pub(crate) fn evaluated(rule: &Rule, verdict: RuleVerdict, details: &str, stops_training: bool) -> ReportBody {
     let stops = rule.stops || stops_training;
     ReportBody::RuleEvaluated { rule: rule.name.clone(), verdict, details: details.to_owned(), stops }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_comes_before_its_verdict_and_is_bounded() {
+        let named = |name: &str| name.to_owned();
+        let rule = Rule {
+            name: named("trees"),
+            rule: named("CreateXgboostReport"),
+            parameters: BTreeMap::new(),
+            stops: false,
+        };
+        let concluded_with = |text: String| {
+            let report = Some(("xgboost_report.html", text));
+            let conclusion =
+                Conclusion { status: Status::NoIssuesFound, details: String::new(), finding: None, report };
+            concluded(&rule, &conclusion, RuleVerdict::Error, false)
+        };
+        let verdict = evaluated(&rule, RuleVerdict::NoIssuesFound, "", false);
+        let page =
+            ReportBody::RuleFile { rule: named("trees"), name: named("xgboost_report.html"), text: named("<p>") };
+        assert_eq!(concluded_with(named("<p>")), [page, verdict.clone()]);
+        assert_eq!(concluded_with("x".repeat(MOST_PAGE + 1)), [verdict]);
+    }
 }

@@ -66,7 +66,7 @@ fn serve(options: &Options, id: &str, visit: Visit, control: &Control, spec: &Sa
     stream.set_write_timeout(None)?;
     let end = match visit {
         Visit::Command { command, terminal } => run(&up, &stream, decoder, command, terminal.as_ref(), control, spec)?,
-        Visit::Stacks => look(&up, options, control.first_process())?,
+        Visit::Stacks { seconds } => look(&up, options, control.first_process(), seconds)?,
     };
     up.message(ToServer::VisitEnded(end))?;
     // The one who reads ends with it; and the server has everything before it sees the end.
@@ -119,10 +119,11 @@ fn run(
 
 /// Another process looks, since what it reads is a program's memory, and this one must not fail
 /// over it, nor wait for it for ever.
-fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
+fn look(up: &Up, options: &Options, first: u32, seconds: Option<u32>) -> io::Result<VisitEnd> {
     let mut command = Command::new(&options.program);
     command
         .args(["stacks", &first.to_string()])
+        .args(seconds.iter().flat_map(|seconds| ["--seconds".to_owned(), seconds.to_string()]))
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -132,8 +133,9 @@ fn look(up: &Up, options: &Options, first: u32) -> io::Result<VisitEnd> {
     let looking = Arc::new(Mutex::new(looking));
     let (seen, is_seen) = channel::<()>();
     let of_watch = Arc::clone(&looking);
+    let longest = LOOK + Duration::from_secs(seconds.unwrap_or(0).into());
     thread::Builder::new().name("visit watch".into()).spawn(move || {
-        if is_seen.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        if is_seen.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
             // It fails if it has just ended.
             let _ = of_watch.lock().unwrap_or_else(PoisonError::into_inner).kill();
         }

@@ -4,6 +4,7 @@ mod checkpoints;
 mod exec;
 mod list;
 mod logs;
+mod profile;
 mod removal;
 mod search;
 mod stacks;
@@ -44,6 +45,9 @@ pub(crate) enum JobsCommand {
     /// Print what every process of a running training job is doing: Python's frames, and the
     /// kernel's word on all else.
     Stacks(stacks::StacksArgs),
+    /// Write one page of HTML about what a training job spends its time on: step times,
+    /// utilisation, findings with what to try, and with --stacks where its program is.
+    Profile(profile::ProfileArgs),
 }
 
 /// Arguments of `shoal jobs show`.
@@ -85,6 +89,7 @@ pub(crate) fn run(command: &JobsCommand) -> Result<Exit> {
         JobsCommand::Prune(args) => removal::prune(args),
         JobsCommand::Exec(args) => exec::run(args),
         JobsCommand::Stacks(args) => stacks::run(args),
+        JobsCommand::Profile(args) => profile::run(args),
     }
 }
 

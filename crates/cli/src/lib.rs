@@ -48,6 +48,7 @@ mod tuning;
 mod utilization;
 mod verify;
 pub mod watch;
+mod whole_file;
 
 use std::{io, path::PathBuf, process::ExitCode};
 

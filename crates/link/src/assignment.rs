@@ -9,6 +9,8 @@ use crate::{Egress, Input, MirrorKind, Sampling, one_or_many};
 
 /// Where a script's intermediate output is.
 const INTERMEDIATE: &str = "/opt/ml/output/intermediate";
+/// Where profilers of frameworks write in the instance.
+pub const PROFILER: &str = "/opt/ml/output/profiler";
 
 /// The work of one instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,6 +111,9 @@ pub struct ProfilerFile {
     /// `DisableProfiler`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_disabled: bool,
+    /// Where the program's own events go, for the log; servers before this existed take none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
 }
 
 /// A directory that is mirrored to S3.
@@ -121,13 +126,19 @@ pub struct Mirrored<'a> {
 }
 
 impl Assignment {
+    /// Where events with the times of steps go, for the log; none where the program writes none.
+    pub fn step_times(&self) -> Option<&String> {
+        self.profiler.as_ref().filter(|it| !it.is_disabled).and_then(|it| it.uri.as_ref())
+    }
+
     /// What is mirrored while the program runs.
     pub fn mirrored(&self) -> impl Iterator<Item = (MirrorKind, Mirrored<'_>)> {
         let checkpoints = self.checkpoint.as_ref().map(|it| (MirrorKind::Checkpoints, &*it.local_path, &it.uri));
         let intermediate = self.intermediate.as_ref().map(|uri| (MirrorKind::Intermediate, INTERMEDIATE, uri));
         let tensors = self.debug_hook.as_ref().map(|it| (MirrorKind::Tensors, &*it.local_path, &it.uri));
         let board = self.tensor_board.as_ref().map(|it| (MirrorKind::TensorBoard, &*it.local_path, &it.uri));
-        let all = [checkpoints, intermediate, tensors, board].into_iter().flatten();
+        let profiler = self.step_times().map(|uri| (MirrorKind::Profiler, PROFILER, uri));
+        let all = [checkpoints, intermediate, tensors, board, profiler].into_iter().flatten();
         all.map(|(kind, local_path, uri)| (kind, Mirrored { local_path, uri }))
     }
 }

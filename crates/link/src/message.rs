@@ -95,11 +95,14 @@ pub enum MirrorKind {
     Tensors,
     /// `TensorBoardOutputConfig`
     TensorBoard,
+    /// `ProfilerConfig`: events of frameworks.
+    Profiler,
 }
 
 impl MirrorKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard];
+    pub const ALL: [Self; 5] =
+        [Self::Checkpoints, Self::Intermediate, Self::Tensors, Self::TensorBoard, Self::Profiler];
 
     /// Names directories.
     pub fn name(self) -> &'static str {
@@ -108,6 +111,7 @@ impl MirrorKind {
             Self::Intermediate => "intermediate",
             Self::Tensors => "tensors",
             Self::TensorBoard => "tensorboard",
+            Self::Profiler => "profiler",
         }
     }
 
@@ -118,6 +122,7 @@ impl MirrorKind {
             Self::Intermediate => "intermediate output",
             Self::Tensors => "tensor",
             Self::TensorBoard => "TensorBoard event",
+            Self::Profiler => "framework event",
         }
     }
 }
@@ -222,6 +227,15 @@ pub enum ReportBody {
         /// As in [`crate::Rule::stops`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stops: bool,
+    },
+    /// A page that the evaluation of a rule made, before the report of its end.
+    RuleFile {
+        /// [`crate::Rule::name`].
+        rule: String,
+        /// Its name in the rule's folder.
+        name: String,
+        /// What it contains; at most 1 MiB.
+        text: String,
     },
     /// All parts of an artifact have been sent. The parts, joined, are a run of gzip members
     /// holding tar entries *without* the end-of-archive blocks, so that the hosts' artifacts can be

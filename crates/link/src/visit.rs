@@ -20,7 +20,12 @@ pub enum Visit {
         terminal: Option<Terminal>,
     },
     /// The stacks of all processes of the instance, as text.
-    Stacks,
+    Stacks {
+        /// They are sampled for this number of seconds, and folded: one line for each different
+        /// stack. Agents before this existed show them once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seconds: Option<u32>,
+    },
 }
 
 /// A terminal as the visitor has it.

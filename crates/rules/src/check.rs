@@ -46,14 +46,14 @@ mod tests {
             "PoorWeightInitialization SaturatedActivation NLPSequenceRatio StalledTrainingRule",
             "FeatureImportanceOverweight CreateXgboostReport BatchSize CPUBottleneck Dataloader GPUMemoryIncrease",
             "IOBottleneck LoadBalancing LowGPUUtilization MaxInitializationTime OverallSystemUsage StepOutlier",
-            "ProfilerReport",
+            "OverallFrameworkMetrics ProfilerReport",
         ]
         .iter()
         .flat_map(|line| line.split(' '))
         {
             assert!(names.contains(&name), "{name}");
         }
-        assert_eq!(names.len(), 32);
+        assert_eq!(names.len(), 33);
     }
 
     #[test]

@@ -37,5 +37,5 @@ pub use parameters::{Kind, Parameter, ParameterError};
 pub use selection::Groups;
 pub use statistics::Statistics;
 pub use step::{Saved, Step};
-pub use system_evaluation::SystemEvaluation;
-pub use system_rule::{Reading, StepTime};
+pub use system_evaluation::{SystemEvaluation, found_by_report};
+pub use system_rule::{Reading, Spent, StepTime};

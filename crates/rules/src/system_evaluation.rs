@@ -130,6 +130,13 @@ impl SystemEvaluation {
     }
 }
 
+/// The rules that met their conditions, of the details of a report's conclusion.
+#[must_use]
+pub fn found_by_report(details: &str) -> Vec<&str> {
+    let names = details.split_once(" rules met their conditions (").and_then(|(_, rest)| rest.split_once(')'));
+    names.map(|(names, _)| names.split(", ").collect()).unwrap_or_default()
+}
+
 /// All rules but the report, each with its share of the parameters.
 fn report_rules(given: &BTreeMap<String, String>) -> Result<Vec<Running>, ParameterError> {
     let mut rules = Vec::new();
@@ -168,6 +175,8 @@ mod tests {
         let ended = report.end().unwrap();
         assert_eq!(ended.status, Status::IssuesFound);
         assert!(ended.details.contains("2 rules met their conditions (LowGPUUtilization, CPUBottleneck)."));
+        assert_eq!(found_by_report(&ended.details), ["LowGPUUtilization", "CPUBottleneck"]);
+        assert_eq!(found_by_report("algo-1 CPU: p50 20 %"), [""; 0]);
     }
 
     #[test]

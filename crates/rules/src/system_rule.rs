@@ -48,6 +48,21 @@ pub struct StepTime {
     pub mode: Mode,
     /// Milliseconds.
     pub duration_ms: f64,
+    /// What it and the unreported steps before it spent their time on.
+    pub spent: Spent,
+}
+
+/// What steps spent their time on.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Spent {
+    /// How many steps.
+    pub steps: u64,
+    /// Milliseconds, all in all.
+    pub total_ms: f64,
+    /// Of these, waiting for data.
+    pub waiting_ms: f64,
+    /// Of these, waiting for other ranks.
+    pub communicating_ms: f64,
 }
 
 /// A rule over metrics of instances.

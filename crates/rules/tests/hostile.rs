@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use shoal_contract::tensors::{ElementType, Mode, Tensor};
-use shoal_rules::{Catalogue, Evaluation, Groups, Reading, Step, StepTime, Subject, SystemEvaluation, declarations};
+use shoal_rules::{
+    Catalogue, Evaluation, Groups, Reading, Spent, Step, StepTime, Subject, SystemEvaluation, declarations,
+};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 struct Random(u64);
@@ -135,7 +137,10 @@ fn no_reading_makes_a_rule_panic() {
             };
             let (host, mode, duration_ms) = (reading.host.clone(), random.of(&Mode::ALL), random.of(&values));
             assert_eq!(report.observe(&reading), None);
-            assert_eq!(report.observe_step(&StepTime { host, step: at_ms, mode, duration_ms }), None);
+            assert_eq!(
+                report.observe_step(&StepTime { host, step: at_ms, mode, duration_ms, spent: Spent::default() }),
+                None
+            );
             assert_eq!(report.pass_time(random.bits()), None);
         }
         assert!(report.end().is_some());

@@ -42,6 +42,15 @@ pub enum Io {
     /// Keep the handle of the job's network, and send it to the other hosts; answered by
     /// [`Event::Done`].
     Network(String),
+    /// Store a page of a rule; answered by [`Event::Done`].
+    RuleFile {
+        /// The rule's configuration.
+        rule: String,
+        /// The page's name.
+        name: String,
+        /// What it contains.
+        text: String,
+    },
     /// Make the parts durable, then all of this in one transaction; answered by [`Event::Stored`].
     Store(Batch),
     /// Send that everything up to this number is durable; not answered.
@@ -160,6 +169,9 @@ impl Ingestion {
                             });
                         }
                         ReportBody::Network { handle } => self.steps.push_back(Io::Network(handle)),
+                        ReportBody::RuleFile { rule, name, text } => {
+                            self.steps.push_back(Io::RuleFile { rule, name, text });
+                        }
                         ReportBody::ArtifactSent { .. } => {}
                         // A scheduler or a stop waits for it; lines around it do not.
                         body @ (ReportBody::Objective { .. } | ReportBody::RuleEvaluated { .. }) => {
@@ -242,6 +254,7 @@ impl Ingestion {
             | ReportBody::Samples { .. }
             | ReportBody::Note { .. }
             | ReportBody::Network { .. }
+            | ReportBody::RuleFile { .. }
             | ReportBody::ArtifactSent { .. } => return None,
         };
         Some(Command::InstanceReported { attempt: self.attempt.clone(), host: self.host, report })

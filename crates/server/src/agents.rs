@@ -43,6 +43,7 @@ use crate::{
     exporter::Exporter,
     machines::Machines,
     parts::{self, PartsWriter},
+    profile::Profiles,
     sampling::{self, Sampling},
     search::Indexes,
     visits::Visits,
@@ -57,6 +58,7 @@ pub(crate) struct Agents {
     pub(crate) machines: Machines,
     pub(crate) core: Core,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) profiles: Profiles,
     pub(crate) exporter: Arc<Exporter>,
     pub(crate) sampling: Sampling,
     pub(crate) job_changes: Arc<JobChanges>,
@@ -298,6 +300,10 @@ impl Connection<'_> {
                     }
                     Io::Network(handle) => {
                         self.link.attempt.set_network(&handle)?;
+                        Some(ingestion::Event::Done)
+                    }
+                    Io::RuleFile { rule, name, text } => {
+                        self.agents.profiles.store_page(&self.link.attempt.plan.job, &rule, &name, &text);
                         Some(ingestion::Event::Done)
                     }
                     Io::Store(batch) => Some(ingestion::Event::Stored(self.ingest(batch)?)),

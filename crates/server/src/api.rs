@@ -12,6 +12,7 @@ mod logs;
 mod metrics;
 mod near;
 mod open_to_jobs;
+mod profile;
 mod records;
 mod resource_types;
 mod resources;
@@ -45,6 +46,7 @@ use crate::{
     key_ring::Holder,
     ledger::Ledger,
     machines::Machines,
+    profile::Profiles,
     sampling::Sampling,
     search::Indexes,
     tuning::Looks,
@@ -80,6 +82,7 @@ pub(crate) struct Api {
     pub(crate) core: Core,
     pub(crate) rows: Arc<dyn Rows>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) profiles: Profiles,
     pub(crate) records: Arc<Records>,
     pub(crate) looks: Arc<Looks>,
     pub(crate) search: Arc<Indexes>,

@@ -59,6 +59,9 @@ pub(crate) struct Plan {
     /// The same of TensorBoard's event files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tensor_board: Option<(String, String)>,
+    /// The same of the events of frameworks, for the profiler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) profiler: Option<(String, String)>,
     /// By host number - 1; without the endpoint, which is derived.
     pub(crate) assignments: Vec<Assignment>,
     /// Names of the nodes on which the instances are, by host number - 1, where nodes are listed.

@@ -51,6 +51,7 @@ impl Mirrors {
             MirrorKind::Intermediate => &attempt.plan.intermediate,
             MirrorKind::Tensors => &attempt.plan.tensors,
             MirrorKind::TensorBoard => &attempt.plan.tensor_board,
+            MirrorKind::Profiler => &attempt.plan.profiler,
         };
         let Some(place) = place else {
             let reason = format!("attempt {} has no {} files", hello.attempt, kind.file());

@@ -34,6 +34,7 @@ use crate::{
     machines::Machines,
     parts,
     plans::Plans,
+    profile::Profiles,
     requests,
     storing::Storing,
     warm,
@@ -47,6 +48,7 @@ pub(crate) struct Performer {
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) plans: Plans,
     pub(crate) artifacts: Storing,
+    pub(crate) profiles: Profiles,
     /// Launches between their preparation and their start, by attempt.
     pub(crate) prepared: Mutex<HashMap<AttemptId, Prepared>>,
     pub(crate) pools: WarmPools,
@@ -166,7 +168,10 @@ impl Performer {
             }
             Step::Withdraw => {
                 match running.map(|running| running.plan.clone()).map_or_else(|| Plan::read(&dir), |it| Ok(Some(it))) {
-                    Ok(Some(plan)) => self.artifacts.end_tensors(&plan),
+                    Ok(Some(plan)) => {
+                        self.artifacts.end_tensors(&plan);
+                        self.profiles.write_reports(&plan);
+                    }
                     Ok(None) => {}
                     Err(error) => tracing::warn!("{}: {error}", dir.display()),
                 }

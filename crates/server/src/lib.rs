@@ -47,6 +47,7 @@ mod plain;
 mod plans;
 mod pool_effects;
 mod ports;
+mod profile;
 mod profiling;
 #[cfg(test)]
 #[path = "../../runtime/src/random.rs"]
@@ -54,6 +55,7 @@ mod random;
 mod recovery;
 mod requests;
 mod retention;
+mod rule_reports;
 mod sampling;
 mod search;
 mod serve;

@@ -103,6 +103,8 @@ impl Plans {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
+        let events = request.profiler.as_ref().and_then(|profiler| profiler.place(&request.name));
+        let events = events.filter(|_| !matches!(program, Program::Builtin { .. }));
         let assignments = Host::all(instances)
             .map(|host| Assignment {
                 job_name: request.name.clone(),
@@ -178,6 +180,7 @@ impl Plans {
                     interval_ms: profiler.interval_ms,
                     parameters: profiler.parameters.clone(),
                     is_disabled: profiler.is_disabled,
+                    uri: events.as_ref().map(ToString::to_string),
                 }),
             })
             .collect();
@@ -195,6 +198,7 @@ impl Plans {
             intermediate: mirrored.as_ref().map(folder),
             tensors: request.debugger.hook.as_ref().map(|hook| folder(&hook.place(&request.name))),
             tensor_board: request.debugger.tensor_board.as_ref().map(|it| folder(&it.place(&request.name))),
+            profiler: events.as_ref().map(folder),
             assignments,
             nodes: placement.nodes.clone(),
             reuse: None,

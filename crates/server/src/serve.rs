@@ -49,6 +49,7 @@ use crate::{
     memory::Memory,
     plans::Plans,
     pool_effects::PoolPerformer,
+    profile::Profiles,
     profiling::Profiling,
     recovery, requests, retention,
     sampling::Sampling,
@@ -175,6 +176,7 @@ impl Server {
             socket: socket.clone(),
             route: remote.as_ref().filter(|_| is_remote).map(RemoteListener::route),
         });
+        let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
             attempts: attempts.clone(),
             allocations: allocations.clone(),
@@ -197,6 +199,7 @@ impl Server {
                 data_dir: data_dir.clone(),
                 runs: data_dir.runs_path(),
             },
+            profiles: profiles.clone(),
             prepared: Mutex::default(),
             pools: pools.clone(),
             machines: machines.clone(),
@@ -220,6 +223,7 @@ impl Server {
             machines: machines.clone(),
             core: core.clone(),
             telemetry: telemetry.clone(),
+            profiles: profiles.clone(),
             exporter: exporter.clone(),
             job_changes: job_changes.clone(),
             search: search.clone(),
@@ -329,6 +333,7 @@ impl Server {
             core: core.clone(),
             rows: rows.clone(),
             telemetry: telemetry.clone(),
+            profiles,
             records: records.clone(),
             looks,
             search,

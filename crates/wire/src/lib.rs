@@ -29,6 +29,7 @@ mod operation;
 mod operations;
 mod parse;
 mod pattern;
+mod profile;
 pub mod proof;
 mod query;
 mod refusal;
@@ -69,6 +70,7 @@ pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamO
 pub use operation::Operation;
 pub use operations::{operation, operations};
 pub use parse::{MAX_REQUEST_BYTES, check_tuning_job, parse};
+pub use profile::{DESCRIBE_PROFILE, DescribeProfile};
 pub use reply::{NOTICE, Reply, respond, respond_error};
 pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};

@@ -5,12 +5,13 @@
 use http::request::Parts;
 
 use crate::{
-    DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS,
-    LIST_COSTS, Operation, Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
+    DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB,
+    LIST_CHECKPOINTS, LIST_COSTS, Operation, Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB,
+    constraints, query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 9] = [
+static OURS: [Operation; 10] = [
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
     ours(
@@ -51,6 +52,7 @@ static OURS: [Operation; 9] = [
             ("NextToken", &[]),
         ],
     ),
+    ours(DESCRIBE_PROFILE, &[("Profile", &[])]),
     ours(DESCRIBE_UTILIZATION, &[("Hosts", &["Host", "Time", "Metrics"])]),
     ours(UPDATE_TUNING_JOB, &[]),
     ours(START_VISIT, &[("VisitId", &[])]),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{Call, Error, Input, S3Uri, Tag, call::plain_inputs};
+use crate::{Call, Error, Input, S3Uri, Tag, arn, call::plain_inputs};
 
 pub(crate) use check::{CHECKPOINTS, OBSERVERS, create_training_job, names_script, resources, script};
 pub use debugger::{Collection, DebugHook, Debugger, RuleAction, RuleConfiguration, RuleStatus, TensorBoard};
@@ -117,6 +117,11 @@ impl Profiler {
     /// Where files go; none while it is off.
     pub fn active_output(&self) -> Option<&S3Uri> {
         self.output.as_ref().filter(|_| !self.is_disabled)
+    }
+
+    /// Where the files of a job go, as at AWS; none while it is off.
+    pub fn place(&self, job: &str) -> Option<S3Uri> {
+        self.active_output().map(|output| arn::observed(output, job, "profiler-output"))
     }
 }
 

@@ -19,6 +19,8 @@ pub const READ_VISIT: &str = "Shoal.ReadVisit";
 
 /// Arguments of a command.
 const MOST_WORDS: usize = 1000;
+/// For which stacks are sampled.
+const MOST_SECONDS: u32 = 600;
 
 /// Begins a visit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -35,6 +37,9 @@ pub struct StartVisit {
     /// The command is to have a terminal.
     #[serde(default)]
     pub terminal: Option<VisitTerminal>,
+    /// Without a command: the stacks are sampled for this number of seconds and folded.
+    #[serde(default)]
+    pub seconds: Option<u32>,
 }
 
 /// A visitor's terminal.
@@ -109,6 +114,10 @@ impl StartVisit {
     fn check(self) -> Result<Self, Error> {
         let wrong =
             |why: &str| Err(Error::new(ErrorCode::ValidationException, format!("Invalid value at 'command': {why}")));
+        if self.seconds.is_some_and(|seconds| self.command.is_some() || !(1..=MOST_SECONDS).contains(&seconds)) {
+            let why = format!("Invalid value at 'seconds': from 1 to {MOST_SECONDS}, and without a command");
+            return Err(Error::new(ErrorCode::ValidationException, why));
+        }
         match &self.command {
             Some(words) if words.first().is_none_or(String::is_empty) => wrong("it names no program"),
             Some(words) if words.len() > MOST_WORDS => wrong(&format!("more than {MOST_WORDS} words")),
@@ -150,7 +159,7 @@ mod tests {
 
     fn start(command: Option<&[&str]>) -> Result<StartVisit, Error> {
         let command = command.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
-        StartVisit { training_job_name: "j".to_owned(), rank: 0, command, terminal: None }.check()
+        StartVisit { training_job_name: "j".to_owned(), rank: 0, command, terminal: None, seconds: None }.check()
     }
 
     #[test]
@@ -166,6 +175,17 @@ mod tests {
         ] {
             let error = start(Some(bad)).unwrap_err();
             assert!(error.message.contains(why), "{bad:?}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn stacks_are_sampled_for_a_bounded_time() {
+        for (seconds, command, is_good) in
+            [(1, false, true), (600, false, true), (0, false, false), (601, false, false), (9, true, false)]
+        {
+            let visit = StartVisit { seconds: Some(seconds), ..start(None).unwrap() };
+            let visit = StartVisit { command: command.then(|| vec!["ls".to_owned()]), ..visit };
+            assert_eq!(visit.check().is_ok(), is_good, "{seconds} {command}");
         }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Our crates, and those of ours that each may depend on. Anything not listed is forbidden.
-const EDGES: [(&str, &[&str]); 23] = [
+const EDGES: [(&str, &[&str]); 24] = [
     // The tuner's function for names that were nearly right.
     ("wire", &["tuner"]),
     ("tuner", &[]),
@@ -12,6 +12,7 @@ const EDGES: [(&str, &[&str]); 23] = [
     ("link", &[]),
     ("contract", &[]),
     ("rules", &["contract"]),
+    ("profile", &[]),
     ("store", &[]),
     ("launch", &[]),
     ("sandbox", &[]),
@@ -19,9 +20,9 @@ const EDGES: [(&str, &[&str]); 23] = [
     ("console", &["wire", "plane", "store"]),
     // Machines handle the core's actions and the link's messages as values.
     ("runtime", &["plane", "link"]),
-    ("server", &["wire", "s3", "console", "plane", "tuner", "store", "link", "launch", "runtime", "rules"]),
+    ("server", &["wire", "s3", "console", "plane", "tuner", "store", "link", "launch", "runtime", "rules", "profile"]),
     ("environments", &[]),
-    ("agent", &["contract", "link", "sandbox", "environments", "rules"]),
+    ("agent", &["contract", "link", "sandbox", "environments", "rules", "profile"]),
     ("algos", &["contract"]),
     ("comm", &[]),
     ("parallel", &[]),
@@ -45,6 +46,7 @@ const EDGES: [(&str, &[&str]); 23] = [
             "tuner",
             "parallel",
             "environments",
+            "profile",
         ],
     ),
     // Not shipped: the command line's client, and what a server is composed of beside it; it speaks
@@ -74,8 +76,8 @@ const EDGES: [(&str, &[&str]); 23] = [
 ];
 
 /// Crates without a clock, I/O, async or randomness.
-pub(super) const PURE: [&str; 9] =
-    ["wire", "tuner", "plane", "link", "contract", "rules", "parallel", "runtime", "sim"];
+pub(super) const PURE: [&str; 10] =
+    ["wire", "tuner", "plane", "link", "contract", "rules", "profile", "parallel", "runtime", "sim"];
 
 /// The foreign crates that a pure crate may use: none of them touches the world unasked.
 const PURE_MAY_USE: [&str; 13] = [

@@ -1,13 +1,19 @@
 """Python imports this when it starts. Where the job has Debugger's configuration, the hook attaches
-itself to the frameworks that the program imports (`smdebug.automatic`); else nothing happens.
+itself to the frameworks that the program imports (`smdebug.automatic`), and where it has the
+profiler's, its steps are timed (`smdebug.profiler`); else nothing happens.
 """
 
 import os
 import sys
 
 _CONFIG = os.environ.get("SMDEBUG_CONFIG_FILE_PATH", "/opt/ml/input/config/debughookconfig.json")
+_PROFILER = os.environ.get("SMPROFILER_CONFIG_PATH", "/opt/ml/input/config/profilerconfig.json")
 #: The keys of `smdebug.automatic.FRAMEWORKS`, which is not imported before one of them is.
-_FRAMEWORKS = {"keras", "sklearn", "tf_keras", "torch", "xgboost"}
+_DEBUGGED = {"keras", "sklearn", "tf_keras", "torch", "xgboost"}
+#: The keys of `smdebug.profiler.FRAMEWORKS`.
+_PROFILED = {"horovod.torch.handles", "keras", "shoal.torch.work", "tf_keras", "torch", "xgboost"}
+#: What attaches to which modules that are not imported yet.
+_FRAMEWORKS = {}
 
 
 class _Loader:
@@ -27,20 +33,21 @@ class _Loader:
         """Runs the framework's code; from then on nothing has this loader."""
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        from smdebug.automatic import attach
-
-        attach(module)
+        for package in _FRAMEWORKS.pop(module.__name__, ()):
+            __import__(package, fromlist=["attach"]).attach(module)
 
 
 class _Finder:
     """Finds frameworks by the other finders, once each."""
 
+    found = set()
+
     @staticmethod
     def find_spec(name, path=None, target=None):
         """Where a framework is; nothing for other modules."""
-        if name not in _FRAMEWORKS:
+        if name not in _FRAMEWORKS or name in _Finder.found:
             return None
-        _FRAMEWORKS.discard(name)
+        _Finder.found.add(name)
         for finder in sys.meta_path:
             spec = None if finder is _Finder else finder.find_spec(name, path, target)
             if spec is not None:
@@ -64,6 +71,13 @@ def _run_next():
                 spec.loader.exec_module(module)
 
 
-if os.environ.get("USE_SMDEBUG", "").lower() not in ("0", "false") and os.path.exists(_CONFIG):
-    sys.meta_path.insert(0, _Finder)
+if os.environ.get("USE_SMDEBUG", "").lower() not in ("0", "false"):
+    for _file, _names, _package in (
+        (_CONFIG, _DEBUGGED, "smdebug.automatic"),
+        (_PROFILER, _PROFILED, "smdebug.profiler"),
+    ):
+        for _name in _names if os.path.exists(_file) else ():
+            _FRAMEWORKS.setdefault(_name, []).append(_package)
+    if _FRAMEWORKS:
+        sys.meta_path.insert(0, _Finder)
 _run_next()

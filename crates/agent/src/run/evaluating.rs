@@ -4,16 +4,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use shoal_link::{Assignment, MirrorKind, ReportBody, Rule, RuleVerdict};
+use shoal_link::{Assignment, MirrorKind, PROFILER, ReportBody, Rule, RuleVerdict};
 use shoal_sandbox::{SandboxSpec, Support};
 
 use super::Agent;
 use crate::attempt_error::AttemptError;
 use crate::events::{Event, next_event};
+use crate::judging::Judging;
 use crate::mirror::Place;
 use crate::own_rules::{LAST_STEPS, OwnRules, Surroundings};
 use crate::profiler_rules::ProfilerRules;
 use crate::rules::{RuleConfiguration, RuleEvent, Rules};
+use crate::step_files::StepFiles;
 use crate::verdicts::{by_kind, concluded, evaluated, parameters};
 use crate::wishes::Wishes;
 
@@ -94,7 +96,7 @@ impl Agent<'_> {
 
     /// The profiler's rules, for what samples the instance. They go on where a program is started
     /// again.
-    pub(super) fn judge_samples(&mut self, assignment: &Assignment) -> Option<Arc<Mutex<ProfilerRules>>> {
+    pub(super) fn judge_samples(&mut self, assignment: &Assignment) -> Option<Arc<Mutex<Judging>>> {
         // Some may be added while the program runs.
         if self.profiler_rules.is_none() {
             let host = assignment.hosts.get(assignment.host.saturating_sub(1) as usize).map_or("", String::as_str);
@@ -103,7 +105,10 @@ impl Agent<'_> {
                 // An outbox that is closed has ended the attempt.
                 let _ = self.outbox.report(report);
             }
-            self.profiler_rules = Some(Arc::new(Mutex::new(rules)));
+            let place = self.home.mirrored(MirrorKind::Profiler, PROFILER);
+            // Without its directory the instance has no program either.
+            let files = assignment.step_times().and_then(|_| StepFiles::open(&place).ok());
+            self.profiler_rules = Some(Arc::new(Mutex::new(Judging::new(rules, files))));
         }
         self.profiler_rules.clone()
     }

@@ -52,7 +52,7 @@ impl Agent<'_> {
         if let Some(wanted) = &assignment.python {
             let prepared = self.python(wanted, found, assignment)?;
             python::show(self.python.insert(prepared), spec);
-            let hooks = assignment.debug_hook.is_some();
+            let hooks = assignment.debug_hook.is_some() || assignment.step_times().is_some();
             toolkit::show(&python::environment(wanted), &self.home.toolkit(), spec, support, hooks).map_err(
                 |source| EnvironmentError::Io { what: "write SageMaker's modules for scripts".to_owned(), source },
             )?;

@@ -7,6 +7,7 @@ use std::{fmt::Write as _, path::PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
+use shoal_profile::{escape, fill};
 use shoal_wire::{StudyDefinition, StudyDescription, StudyTrial, study_pictures};
 
 use super::study::{self, best, latest, rungs, short, shorter, state_text, trials_of, units};
@@ -15,6 +16,7 @@ use crate::{
     exit::Exit,
     output::{show, time_text},
     settings::ClientFlags,
+    whole_file,
 };
 
 const PAGE: &str = include_str!("../../assets/report/report.html");
@@ -64,12 +66,7 @@ pub(crate) fn write(study: &StudyDescription, definition: Option<&str>, path: &s
         })?,
     };
     let definition = study.definitions.get(index).context("the tuning job has no training job definition")?;
-    // Beside it first: a page that is there is whole.
-    let text = page(study, index, definition);
-    let beside = path.with_extension("html.part");
-    std::fs::write(&beside, text)
-        .and_then(|()| std::fs::rename(&beside, path))
-        .with_context(|| format!("could not write {}", path.display()))
+    whole_file::write(path, &page(study, index, definition))
 }
 
 fn page(study: &StudyDescription, index: usize, definition: &StudyDefinition) -> String {
@@ -127,24 +124,6 @@ fn capital(text: &str) -> String {
 /// `bayesian` -> `Search by bayesian`.
 fn with_article(searcher: &str) -> String {
     format!("Search ({searcher})")
-}
-
-/// Puts each part in the place of its name; what is put in is not looked through.
-fn fill(template: &str, parts: &[(&str, String)]) -> String {
-    let mut filled = String::with_capacity(template.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
-    let mut rest = template;
-    while let Some(at) = rest.find("{{") {
-        let (before, after) = rest.split_at(at);
-        filled.push_str(before);
-        let (name, after) = after[2..].split_once("}}").unwrap_or((after, ""));
-        filled.push_str(parts.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text));
-        rest = after;
-    }
-    filled + rest
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 fn facts(study: &StudyDescription, index: usize) -> String {
@@ -316,10 +295,5 @@ mod tests {
         let error = write(&study, Some("other"), &path).unwrap_err().to_string();
         assert!(error.contains("no definition \"other\""), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn parts_are_not_looked_through() {
-        assert_eq!(fill("a{{x}}b{{y}}{{z}}c", &[("x", "{{y}}".to_owned()), ("y", "1".to_owned())]), "a{{y}}b1c");
     }
 }

@@ -2,6 +2,7 @@
 
 mod balance;
 mod bottlenecks;
+mod framework;
 mod memory;
 mod overall;
 mod steps;
@@ -23,6 +24,7 @@ pub(crate) const DECLARATIONS: &[&Declaration] = &[
     &balance::LOAD_BALANCING,
     &utilization::LOW_GPU_UTILIZATION,
     &steps::MAX_INITIALIZATION_TIME,
+    &framework::OVERALL_FRAMEWORK_METRICS,
     &overall::OVERALL_SYSTEM_USAGE,
     &steps::STEP_OUTLIER,
     &PROFILER_REPORT,

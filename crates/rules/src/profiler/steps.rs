@@ -10,8 +10,9 @@ use crate::finding::{Finding, Short};
 use crate::parameters::{COUNT, Kind, POSITIVE, Parameter};
 
 /// Why rules about steps may have nothing to judge.
-const NO_STEPS: &str = "no step times came; training programs report none to this server, so it judges system metrics \
-                        alone. `shoal jobs stacks` shows what a program does.";
+pub(super) const NO_STEPS: &str = "no step times came: they need a ProfilerConfig with an S3OutputPath, and PyTorch, \
+                                   Keras or a boosting library in a framework's environment, whose optimizers, \
+                                   batches or rounds are the steps. `shoal jobs stacks` shows what a program does.";
 
 /// Steps of which the usual duration is known.
 const FIRST_STEPS: u64 = 20;
@@ -102,23 +103,47 @@ struct Durations {
     mean: f64,
     squares: f64,
     outliers: u64,
+    /// Steps that were no outliers and have no time of their own.
+    unreported: u64,
+    /// The first ones, until there are enough.
+    first: Vec<f64>,
 }
+
+/// Of the first steps, those that take longer than the median by this factor are no part of what
+/// is usual: they compile and load.
+const WARMING_UP: f64 = 3.0;
 
 impl Durations {
     /// Whether it is an outlier.
     fn add(&mut self, duration: f64, deviations: f64) -> bool {
+        if (self.first.len() as u64) < FIRST_STEPS {
+            self.first.push(duration);
+            if self.first.len() as u64 == FIRST_STEPS {
+                let mut sorted = self.first.clone();
+                sorted.sort_by(f64::total_cmp);
+                let most = WARMING_UP * sorted[sorted.len() / 2];
+                let usual = sorted.iter().filter(|it| **it <= most);
+                self.unreported += FIRST_STEPS - usual.clone().count() as u64;
+                usual.for_each(|it| self.learn(*it));
+            }
+            return false;
+        }
         let deviation = (self.squares / self.count.max(1) as f64).sqrt();
         // Steps that take exactly as long as each other have no deviation.
         let limit = self.mean + deviations * deviation.max(0.01 * self.mean);
-        if self.count >= FIRST_STEPS && duration > limit {
+        if duration > limit {
             self.outliers += 1;
             return true;
         }
+        self.learn(duration);
+        false
+    }
+
+    fn learn(&mut self, duration: f64) {
         self.count += 1;
         let distance = duration - self.mean;
         self.mean += distance / self.count as f64;
         self.squares += distance * (duration - self.mean);
-        false
     }
 }
 
@@ -131,6 +156,7 @@ impl SystemRule for StepOutlier {
         }
         let durations = self.series.entry(key).or_default();
         let is_outlier = durations.add(step.duration_ms, self.deviations);
+        durations.unreported = durations.unreported.saturating_add(step.spent.steps.saturating_sub(1));
         (is_outlier && durations.outliers > self.ignored).then(|| {
             let text = format!(
                 "step {} of {} took {} ms on {}, and is the {}th outlier of {} steps: {} ms are usual. Check what \
@@ -140,7 +166,7 @@ impl SystemRule for StepOutlier {
                 Short(step.duration_ms),
                 step.host,
                 durations.outliers,
-                durations.count + durations.outliers,
+                durations.count + durations.outliers + durations.unreported,
                 Short(durations.mean)
             );
             Finding { step: step.step, ..finding(step.host.clone(), step.duration_ms, text) }
@@ -238,6 +264,7 @@ impl SystemRule for Dataloader {
 mod tests {
     use super::super::testing::{evaluation, judge};
     use super::*;
+    use crate::system_rule::Spent;
 
     #[test]
     fn the_eleventh_slow_step_is_found() {
@@ -246,7 +273,13 @@ mod tests {
             let found = (0..1000).find_map(|step| {
                 let usual = 100.0 + (step % 7) as f64;
                 let duration_ms = if step % 50 == 49 { slow } else { usual };
-                evaluation.observe_step(&StepTime { host: "algo-1".into(), step, mode: Mode::Train, duration_ms })
+                evaluation.observe_step(&StepTime {
+                    host: "algo-1".into(),
+                    step,
+                    mode: Mode::Train,
+                    duration_ms,
+                    spent: Spent::default(),
+                })
             });
             found.or_else(|| evaluation.end()).unwrap()
         };
@@ -259,13 +292,39 @@ mod tests {
     }
 
     #[test]
+    fn a_first_step_that_compiles_hides_no_outlier() {
+        let mut evaluation = evaluation("StepOutlier", &[("n_outliers", "0"), ("stddev", "50")]);
+        let found = (0..100).find_map(|step| {
+            let duration_ms = if step == 0 {
+                9000.0
+            } else if step == 60 {
+                500.0
+            } else {
+                20.0 + (step % 3) as f64
+            };
+            let spent = Spent::default();
+            evaluation.observe_step(&StepTime { host: "algo-1".into(), step, mode: Mode::Train, duration_ms, spent })
+        });
+        let found = found.expect("a finding").finding.unwrap();
+        assert_eq!(found.step, 60);
+        assert!(found.text.contains("is the 1th outlier of 61 steps: 21 ms are usual"), "{}", found.text);
+    }
+
+    #[test]
     fn a_late_first_step_is_found() {
         for (first_step, is_found) in [(5, false), (50, true)] {
             let mut evaluation = evaluation("MaxInitializationTime", &[("threshold", "10")]);
             let found = (0..60).find_map(|minute| {
                 if minute == first_step {
                     let mode = Mode::Train;
-                    evaluation.observe_step(&StepTime { host: "algo-1".into(), step: 0, mode, duration_ms: 1.0 });
+                    let spent = Spent::default();
+                    evaluation.observe_step(&StepTime {
+                        host: "algo-1".into(),
+                        step: 0,
+                        mode,
+                        duration_ms: 1.0,
+                        spent,
+                    });
                 }
                 evaluation.pass_time(777 + 60_000 * minute)
             });

@@ -29,6 +29,16 @@ fn part(seq: u64) -> Frame<ToServer> {
     Frame::Part { seq, artifact: Artifact::Model, bytes: vec![1] }
 }
 
+#[test]
+fn a_page_of_a_rule_is_stored_before_its_number_is_acknowledged() {
+    let mut ingestion = Ingestion::new("u-1".into(), Host(1), 0);
+    let page = ReportBody::RuleFile { rule: "trees".into(), name: "a.html".into(), text: "<p>".into() };
+    let expected = ["page a.html of trees", "store 1 with 0 lines", "acknowledge 1", "read"];
+    assert_eq!(steps(&mut ingestion, vec![report(1, page.clone())]), expected);
+    // It comes again if the server was killed in between, and not a third time.
+    assert_eq!(steps(&mut ingestion, vec![report(1, page)]), ["read"]);
+}
+
 fn objective(seq: u64) -> Frame<ToServer> {
     report(seq, ReportBody::Objective { ordinal: 1, value: 0.5 })
 }
@@ -44,6 +54,7 @@ fn steps(ingestion: &mut Ingestion, frames: Vec<Frame<ToServer>>) -> Vec<String>
                 Io::Commit(commands) => (format!("commit {}", commands.len()), Some(Event::Done)),
                 Io::Part { seq, .. } => (format!("part {seq}"), Some(Event::Done)),
                 Io::Network(handle) => (format!("network {handle}"), Some(Event::Done)),
+                Io::RuleFile { rule, name, .. } => (format!("page {name} of {rule}"), Some(Event::Done)),
                 Io::Store(batch) => {
                     (format!("store {} with {} lines", batch.seq, batch.lines.len()), Some(Event::Stored(batch.seq)))
                 }
@@ -196,7 +207,7 @@ impl Server {
                 }
                 None
             }
-            Io::Network(_) | Io::Sign | Io::Read => None,
+            Io::Network(_) | Io::RuleFile { .. } | Io::Sign | Io::Read => None,
             Io::Refuse => panic!("seed {seed}: refused"),
         }
     }

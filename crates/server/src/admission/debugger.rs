@@ -158,6 +158,7 @@ mod tests {
             rule: rule.to_owned(),
             parameters: parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             actions: Vec::new(),
+            output: None,
         }
     }
 

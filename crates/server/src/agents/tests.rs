@@ -65,6 +65,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         intermediate: None,
         tensors: None,
         tensor_board: None,
+        profiler: None,
         assignments: vec![assignment(1), assignment(2)],
         nodes: Vec::new(),
         reuse: None,

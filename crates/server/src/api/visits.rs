@@ -11,7 +11,7 @@ use crate::{admission::internal, hex::random_hex, key_ring::Holder};
 
 impl Api {
     pub(super) async fn start_visit(&self, request: StartVisit, caller: &Caller) -> Result<Reply, Error> {
-        let StartVisit { training_job_name: job, rank, command, terminal } = request;
+        let StartVisit { training_job_name: job, rank, command, terminal, seconds } = request;
         let view = view(&self.row(&job).await?)?;
         let attempt = view.attempt.as_ref().and_then(|attempt| self.attempts.get(attempt));
         let runs = matches!(view.secondary, SecondaryStatus::Training | SecondaryStatus::Stopping);
@@ -36,7 +36,7 @@ impl Api {
                 let terminal = terminal.map(|it| Terminal { name: it.name, rows: it.rows, columns: it.columns });
                 Visit::Command { command, terminal }
             }
-            None => Visit::Stacks,
+            None => Visit::Stacks { seconds },
         };
         let id = random_hex(16).map_err(|error| internal(&error))?;
         let who = match &caller.holder {

@@ -245,7 +245,10 @@ impl Simulation {
                     }
                     ingestion::Io::Acknowledge(seq) => self.send_down(number, Down::Ack(seq)),
                     ingestion::Io::Read => {}
-                    ingestion::Io::Part { .. } | ingestion::Io::Network(_) | ingestion::Io::Refuse => {
+                    ingestion::Io::Part { .. }
+                    | ingestion::Io::Network(_)
+                    | ingestion::Io::RuleFile { .. }
+                    | ingestion::Io::Refuse => {
                         return broken(format!("{key:?} sends what no agent sends"));
                     }
                 }

@@ -88,12 +88,10 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     sagemaker(TRAINING, "DebugRuleConfigurations[].InstanceType", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
     sagemaker(TRAINING, "DebugRuleConfigurations[].LocalPath", Any, EVALUATED),
-    sagemaker(TRAINING, "DebugRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(TRAINING, "ProfilerRuleConfigurations[].RuleEvaluatorImage", Required, EVALUATED),
     sagemaker(TRAINING, "ProfilerRuleConfigurations[].InstanceType", Any, EVALUATED),
     sagemaker(TRAINING, "ProfilerRuleConfigurations[].VolumeSizeInGB", Any, EVALUATED),
     sagemaker(TRAINING, "ProfilerRuleConfigurations[].LocalPath", Any, EVALUATED),
-    sagemaker(TRAINING, "ProfilerRuleConfigurations[].S3OutputPath", Any, EVALUATED),
     sagemaker(TRAINING, "RemoteDebugConfig.EnableRemoteDebug", Any, SHELL),
     sagemaker(
         TRAINING,

@@ -97,6 +97,9 @@ pub struct RuleConfiguration {
     /// `action_json`: what is done once its condition is met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<RuleAction>,
+    /// `S3OutputPath`: where its report goes, in place of the job's own output path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<S3Uri>,
 }
 
 impl RuleConfiguration {

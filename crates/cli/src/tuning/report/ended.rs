@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use shoal_wire::StudyDescription;
 
-use super::escape;
 use crate::tuning::endings::{Group, astray, groups, numbers};
+use shoal_profile::escape;
 
 /// Reasons longer than this are folded up.
 const LONG: usize = 160;

@@ -178,9 +178,7 @@ fn rules(job: &str, path: &str, rules: Vec<request::RuleConfiguration>) -> Resul
 }
 
 fn rule(job: &str, path: &str, rule: request::RuleConfiguration) -> Result<RuleConfiguration, Error> {
-    if let Some(s3) = &rule.s3_output_path {
-        s3_uri(&format!("{path}.s3OutputPath"), s3)?;
-    }
+    let output = rule.s3_output_path.as_deref().map(|s3| s3_uri(&format!("{path}.s3OutputPath"), s3)).transpose()?;
     if rule.local_path.is_some_and(|local| !local.starts_with('/')) {
         return refuse(&format!("{path}.localPath"), "it must be an absolute path");
     }
@@ -192,7 +190,7 @@ fn rule(job: &str, path: &str, rule: request::RuleConfiguration) -> Result<RuleC
         );
     };
     let actions = parameters.remove(ACTIONS).map_or(Ok(Vec::new()), |text| actions(job, path, &text))?;
-    let rule = RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions };
+    let rule = RuleConfiguration { name: rule.rule_configuration_name, rule: invoked, parameters, actions, output };
     if let Some(source) = rule.source() {
         s3_uri(&format!("{path}.ruleParameters.source_s3_uri"), source)?;
         if !is_class(&rule.rule) {
