@@ -6,11 +6,12 @@ use http::request::Parts;
 
 use crate::{
     DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS,
-    LIST_COSTS, Operation, Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
+    LIST_COSTS, LIST_NOTIFICATIONS, Operation, Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB,
+    constraints, query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 9] = [
+static OURS: [Operation; 10] = [
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
     ours(
@@ -29,6 +30,27 @@ static OURS: [Operation; 9] = [
                 ],
             ),
             ("Total", &[]),
+        ],
+    ),
+    ours(
+        LIST_NOTIFICATIONS,
+        &[
+            (
+                "Notifications",
+                &[
+                    "MessageId",
+                    "TopicArn",
+                    "Protocol",
+                    "Endpoint",
+                    "Subject",
+                    "Status",
+                    "Attempts",
+                    "Time",
+                    "ModifiedTime",
+                    "Reason",
+                ],
+            ),
+            ("NextToken", &[]),
         ],
     ),
     ours(
