@@ -29,6 +29,7 @@ const SERVICES: &[(&str, &str)] = &[
     ("logs", "Logs"),
     ("monitoring", "CloudWatch"),
     ("sagemaker", "SageMaker"),
+    ("sns", "Sns"),
     ("sts", "Sts"),
 ];
 
@@ -240,6 +241,8 @@ fn shape(shape: &Value) -> Result<String> {
                 .map_or("None".to_owned(), |pattern| format!("Some(Pattern::new({pattern:?}))"));
             format!("Shape::String {{ {size}, pattern: {pattern} }}")
         }
+        // Base64 in all protocols that are served.
+        "blob" => "Shape::String { min: 0, max: u64::MAX, pattern: None }".to_owned(),
         "list" => format!("Shape::List {{ {size}, member: &{} }}", part("member")?),
         "map" => format!("Shape::Map {{ {size}, key: &{}, value: &{} }}", part("key")?, part("value")?),
         kind @ ("integer" | "long" | "float" | "double") => {

@@ -30,6 +30,7 @@ mod interrupt;
 mod jobs;
 mod log;
 mod mpi;
+mod notifications;
 pub mod output;
 mod patient;
 mod ranks;
@@ -130,6 +131,8 @@ enum Command {
     /// List and compare runs: trial components of experiments.
     #[command(subcommand)]
     Runs(runs::RunsCommand),
+    /// What became of notifications: delivered, on their way, given up.
+    Notifications(notifications::NotificationsArgs),
     /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
     Cost(cost::CostArgs),
     /// Limits on what training jobs cost or use: who is notified, what is refused or stopped.
@@ -219,6 +222,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Console(args) => console::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Runs(command) => runs::run(&command),
+        Command::Notifications(args) => notifications::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Budget(command) => budget::run(&command),
         Command::Tensorboard(args) => tensorboard::run(&args),

@@ -153,6 +153,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         },
         metrics_interval_ms: settings.metrics_interval_ms,
         network: settings.network.clone(),
+        notifications: settings.notifications.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,

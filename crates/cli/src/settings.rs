@@ -8,6 +8,7 @@ mod engine;
 mod flags;
 mod machine;
 mod nodes;
+mod notifications;
 mod sizes;
 mod typed;
 mod url;
@@ -20,7 +21,7 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{NetworkOptions, RemoteAgents, TlsOptions};
+use shoal_server::{NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -89,6 +90,8 @@ pub struct Settings {
     pub(crate) engine: EngineChoice,
     /// How far jobs' networks reach.
     pub(crate) network: NetworkOptions,
+    /// How notifications are delivered.
+    pub(crate) notifications: NotificationOptions,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -146,6 +149,7 @@ impl Settings {
                 command => EngineChoice::Command(command.to_owned()),
             },
             network: network(typed)?,
+            notifications: notifications::notifications(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }

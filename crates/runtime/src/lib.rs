@@ -10,6 +10,7 @@
 //!
 //! [`Control`] has a form of its own, as its driver waits for the journal within a turn.
 
+pub mod alarm;
 pub mod control;
 pub mod file_receiver;
 pub mod host_link;
@@ -18,6 +19,7 @@ pub mod input_claims;
 pub mod lanes;
 mod liveness;
 mod now;
+pub mod outbox;
 #[cfg(test)]
 mod random;
 pub mod recovery;
@@ -33,6 +35,7 @@ pub use ingestion::Ingestion;
 pub use input_claims::InputClaims;
 pub use liveness::{Liveness, Loss, losses, sign_interval};
 pub use now::{Mono, Now};
+pub use outbox::Outbox;
 pub use tuner_queue::TunerQueue;
 pub use visit::Visit;
 pub use warm_pool::WarmPool;

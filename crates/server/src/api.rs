@@ -1,5 +1,6 @@
 //! What a call does: typed inputs to commands and reads, and back. `routes` has the operations.
 
+mod alarms;
 pub(crate) mod best_model;
 mod checkpoints;
 mod costs;
@@ -12,6 +13,7 @@ mod logs;
 mod metrics;
 mod near;
 mod open_to_jobs;
+mod own_metrics;
 mod profile;
 mod records;
 mod resource_types;
@@ -23,6 +25,7 @@ mod study;
 mod system_metrics;
 mod tags;
 mod token;
+mod topics;
 mod training;
 mod trial_metrics;
 mod tuning;
@@ -39,10 +42,12 @@ use shoal_wire::{Error, Reply};
 use crate::{
     AccessKeys,
     admission::{Admission, internal},
+    alarms::ChangedMetrics,
     attempts::Attempts,
     budgets::Budgets,
     core::Core,
     error_chain,
+    identity::Identity,
     key_ring::Holder,
     ledger::Ledger,
     machines::Machines,
@@ -54,12 +59,14 @@ use crate::{
 };
 
 pub(crate) use hold::Holds;
+pub(crate) use metrics::read as read_series;
 pub(crate) use records::Records;
 pub(crate) use resource_types::{
     EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
 };
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
+pub(crate) use topics::Topics;
 pub(crate) use training::refused;
 
 /// Who calls, as far as it matters for the answer.
@@ -68,13 +75,6 @@ pub(crate) struct Caller {
     pub(crate) user_agent: String,
     /// Whose keys the request is signed with.
     pub(crate) holder: Holder,
-}
-
-/// Settings that answers show.
-#[derive(Clone)]
-pub(crate) struct Identity {
-    pub(crate) region: String,
-    pub(crate) account: String,
 }
 
 /// The API over everything it touches.
@@ -89,6 +89,8 @@ pub(crate) struct Api {
     pub(crate) plain: Registry,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) budgets: Arc<Budgets>,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) changed_metrics: Arc<ChangedMetrics>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
     pub(crate) visits: Arc<Visits>,

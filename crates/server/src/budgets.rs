@@ -19,9 +19,9 @@ use shoal_wire::{
 
 use crate::{
     admission::internal,
-    api::Identity,
     clock::now_ms,
     core::Core,
+    identity::Identity,
     ledger::{Ledger, LedgerJob},
 };
 

@@ -62,6 +62,8 @@ pub(crate) struct Performer {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) runs: PathBuf,
     pub(crate) remove_tree: RemoveTree,
+    /// Rules' mails can be sent.
+    pub(crate) has_mail: bool,
 }
 
 impl Performer {
@@ -216,7 +218,7 @@ impl Performer {
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
             let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw));
-            notes.extend(debugger::notes(&request.debugger));
+            notes.extend(debugger::notes(&request.debugger, self.has_mail));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
         let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());

@@ -6,6 +6,7 @@ mod format;
 mod histogram;
 mod journal;
 mod lifetimes;
+mod notifications;
 mod process;
 mod requests;
 mod utilization;
@@ -27,6 +28,7 @@ use self::{
     lifetimes::{Lifetimes, TRAINING_JOBS, TUNING_JOBS},
 };
 pub(crate) use self::{
+    notifications::Counts,
     process::Process,
     requests::{Asked, announced},
     utilization::Utilization,
@@ -54,6 +56,7 @@ pub(crate) struct Exporter {
     samples: AtomicU64,
     s3_received: AtomicU64,
     s3_sent: AtomicU64,
+    pub(crate) notifications: Arc<Counts>,
 }
 
 impl Exporter {
@@ -74,6 +77,7 @@ impl Exporter {
             samples: AtomicU64::default(),
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
+            notifications: Arc::default(),
         };
         live.for_each(|(name, secondary, created)| exporter.jobs.found(name, secondary.name(), created.0));
         tunings.for_each(|(name, status, created)| exporter.tunings.found(name, status.name(), created.0));
@@ -110,6 +114,7 @@ impl Exporter {
         let help = "Trials (training jobs of tuning jobs) that were started while this server ran.";
         text.counter("shoal_trials_started_total", help, self.trials.load(Ordering::Relaxed) as f64);
         self.tunings.write_durations(&mut text);
+        self.notifications.write(&mut text);
         let attempts = attempts.all();
         let instances: usize = attempts.iter().map(|attempt| attempt.plan.assignments.len()).sum();
         let connected: usize = attempts.iter().map(|attempt| attempt.connected()).sum();

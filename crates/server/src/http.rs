@@ -28,6 +28,7 @@ use crate::{
     bodies::{PacedBody, Unverified, collect_verified},
     clock::now_ms,
     connections::{Answering, Connection, Signer},
+    content_encoding::decoded,
     expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process, Utilization, announced},
     hex::random_hex,
@@ -82,6 +83,9 @@ impl Front {
         let request_id = request_id();
         let (mut head, body) = request.into_parts();
         if let Some(response) = self.metrics(&head).await {
+            return (Asked::page(), response.map(full));
+        }
+        if let Some(response) = self.link(&head, &request_id).await {
             return (Asked::page(), response.map(full));
         }
         let (asked, response) = match route(&head) {
@@ -181,6 +185,24 @@ impl Front {
         Some(plain(status, kind, text))
     }
 
+    /// The answer to a link of a notification, which confirms or ends a subscription without a
+    /// signature, as AWS's does.
+    async fn link(&self, head: &Parts, request_id: &str) -> Option<Response<Vec<u8>>> {
+        let operation = link_operation(head)?;
+        let answered = async {
+            let call = parse(Service::Sns, head, b"")?;
+            let reply = match operation {
+                "ConfirmSubscription" => self.api.topics.confirm(call.read()?, false).await?,
+                _ => self.api.topics.unsubscribe(call.read()?, false).await?,
+            };
+            Ok((operation_of(head)?, reply))
+        };
+        Some(match answered.await {
+            Ok((operation, reply)) => respond(operation, &reply, Protocol::Query, request_id),
+            Err(error) => respond_error(Service::Sns, Protocol::Query, &error, request_id),
+        })
+    }
+
     /// What running instances use; nothing if that cannot be read.
     async fn utilization(&self) -> Utilization {
         let (attempts, telemetry) = (self.attempts.clone(), self.telemetry.clone());
@@ -238,6 +260,7 @@ impl Front {
         connection.signed(signer);
         let user_agent =
             head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let body = &*decoded(&head.headers, body)?;
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
         let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
@@ -249,6 +272,20 @@ impl Front {
         let reply = self.api.answer(answer, &Caller { user_agent, holder: key.holder }).await?;
         Ok((operation, reply, without_effect))
     }
+}
+
+fn operation_of(head: &Parts) -> Result<&'static Operation, Error> {
+    shoal_wire::operation(Service::Sns, head, b"")
+}
+
+/// Which of SNS's operations a link calls, if it is one.
+fn link_operation(head: &Parts) -> Option<&'static str> {
+    let is_get = head.method == Method::GET && head.uri.path() == "/";
+    if !is_get || head.headers.contains_key(header::AUTHORIZATION) {
+        return None;
+    }
+    let action = head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix("Action="))?;
+    ["ConfirmSubscription", "Unsubscribe"].into_iter().find(|name| *name == action)
 }
 
 /// In which form a client asks a service that is not here: it gets its answer in that form.

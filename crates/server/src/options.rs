@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{NetworkOptions, TlsOptions};
+use crate::{NetworkOptions, NotificationOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -60,6 +60,8 @@ pub struct Options {
     pub lease_s: Option<u64>,
     /// How far the networks of jobs reach.
     pub network: NetworkOptions,
+    /// How notifications are delivered.
+    pub notifications: NotificationOptions,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
     /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says

@@ -1,11 +1,12 @@
 //! A server's life: open, recover, listen, stop. It makes all parts, and gives each what it depends
 //! on.
 
+mod addresses;
 mod limits;
+mod notifying;
 
 use std::{
     io,
-    net::SocketAddr,
     os::{fd::AsRawFd, unix::net::UnixListener},
     path::{Path, PathBuf},
     sync::{
@@ -19,15 +20,21 @@ use std::{
 use shoal_console::{Console, JobChanges, Sources};
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::JoinSet,
+};
 
-use self::limits::{open_files, places};
+use self::{
+    limits::{open_files, places},
+    notifying::{Notifying, job_states},
+};
 use crate::{
     AccessKeys, Options, ServerError,
     admission::Admission,
     agents::{self, Agents, Callers, Idle, Inputs, RemoteListener},
     allocations::Allocations,
-    api::{Api, Holds, Identity, Records, Registry},
+    api::{Api, Holds, Records, Registry},
     attempts::Attempts,
     bodies::Unverified,
     budgets::Budgets,
@@ -41,12 +48,14 @@ use crate::{
     error::io_error,
     exporter::Exporter,
     http::Front,
+    identity::Identity,
     idle_agents::IdleAgents,
     key_ring::KeyRing,
     ledger::Ledger,
     listeners::{self, Listeners},
     machines::Machines,
     memory::Memory,
+    notifications::{self, Transport},
     plans::Plans,
     pool_effects::PoolPerformer,
     profile::Profiles,
@@ -135,8 +144,12 @@ impl Server {
             .filter(|(_, view)| view.ended.is_none());
         let exporter =
             Exporter::new(state.in_progress(), tunings.map(|(name, view)| (name, view.status, view.created)));
+        let identity = Identity { region: options.region.clone(), account: options.account.clone() };
+        let has_mail = options.notifications.mail.is_some();
+        let states = job_states(state, &rows, &identity, &options.notifications)?;
+        let wake = Arc::new(Notify::new());
         let (core, core_thread) = core::start(
-            search.watch(exporter.watch(journal)),
+            notifications::watch(search.watch(exporter.watch(journal)), states, wake.clone()),
             rows.clone(),
             recovered,
             options.capacity.clone(),
@@ -158,7 +171,6 @@ impl Server {
         let job_changes = Arc::new(JobChanges::default());
         let pools = WarmPools { telemetry: telemetry.clone() };
         let socket = data_dir.socket_path();
-        let identity = Identity { region: options.region.clone(), account: options.account.clone() };
         let Options { launcher, images, capacity, catalog, network, grace_s, .. } = options;
         let silence = Duration::from_secs(options.silence_s);
         let log_quota = options.telemetry.job_bytes;
@@ -211,6 +223,7 @@ impl Server {
             data_dir: data_dir.clone(),
             runs: data_dir.runs_path(),
             remove_tree: options.remove_tree,
+            has_mail,
         });
         let keys_of_instances = recovery::restore(&performer, &live, &shoal_runtime::recovery::launching(&pending));
 
@@ -297,6 +310,16 @@ impl Server {
             failing: Mutex::default(),
         };
         background.spawn(Arc::new(profiling).run());
+        let notifying = Notifying {
+            core: core.clone(),
+            rows: rows.clone(),
+            telemetry: telemetry.clone(),
+            identity: identity.clone(),
+            transport: Transport::new(options.notifications, listeners.url(), keys.clone()),
+            counts: exporter.notifications.clone(),
+            wake,
+        };
+        let (topics, changed_metrics) = notifying.start(&mut background);
 
         let ring = Arc::new(KeyRing { owner: keys.clone(), attempts: attempts.clone() });
         let s3_options = shoal_s3::Options {
@@ -337,6 +360,8 @@ impl Server {
             records: records.clone(),
             looks,
             search,
+            topics,
+            changed_metrics,
             plain: Registry::new(core.clone(), rows.clone(), telemetry.clone(), identity.clone()),
             ledger,
             budgets,
@@ -401,32 +426,6 @@ impl Server {
             journal_rows,
             open: Connections::new(places(open_files())),
         })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.listeners.address()
-    }
-
-    /// Where clients on this machine find it, `http://127.0.0.1:9777`, or `https://` and a name
-    /// that its certificate is for.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.listeners.url()
-    }
-
-    /// The certificate of the authority that its clients must trust, if it is none that they trust
-    /// anyway.
-    #[must_use]
-    pub fn tls_authority(&self) -> Option<PathBuf> {
-        self.listeners.authority()
-    }
-
-    /// The owner's keys.
-    #[must_use]
-    pub fn keys(&self) -> &AccessKeys {
-        &self.keys
     }
 
     /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the

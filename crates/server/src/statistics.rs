@@ -1,7 +1,42 @@
 //! What is computed of the values of a period.
 
-use shoal_store::Point;
-use shoal_wire::{Span, Statistic};
+use shoal_store::{Point, StatisticSet, Telemetry};
+use shoal_wire::{Error, Metric, Span, Statistic};
+
+/// What a request reads of a series.
+pub(crate) struct Series {
+    /// As CloudWatch names units.
+    pub(crate) unit: String,
+    /// Values by the starts of periods; periods without any are left out.
+    pub(crate) periods: Vec<(u64, Vec<StatisticSet>)>,
+    /// Some of it is coarser than it was put.
+    pub(crate) is_thinned: bool,
+}
+
+impl Series {
+    /// Of single values.
+    pub(crate) fn of(unit: &str, periods: Vec<(u64, Vec<f64>)>) -> Self {
+        let sets = |(at, values): (u64, Vec<f64>)| (at, values.into_iter().map(StatisticSet::from).collect());
+        Self { unit: unit.to_owned(), periods: periods.into_iter().map(sets).collect(), is_thinned: false }
+    }
+
+    /// The statistic of each period that has it.
+    pub(crate) fn values(&self, asked: Statistic) -> Vec<(u64, f64)> {
+        self.periods.iter().filter_map(|(at_ms, sets)| Some((*at_ms, of_sets(asked, sets)?))).collect()
+    }
+
+    /// What is missing of values that are old.
+    pub(crate) fn message(&self, asked: Statistic, span: Span) -> Option<&'static str> {
+        let is_percentile = matches!(asked, Statistic::Percentile(_));
+        (self.is_thinned && (is_percentile || span.period_ms < 3_600_000)).then_some(
+            "Old values are kept as one statistic set a minute after 3 hours, in 5 minutes after 15 days, an hour after \
+             63 days: they have no percentiles, and no finer periods.",
+        )
+    }
+}
+
+/// Reads a series; one that is not there has no periods.
+pub(crate) type ReadSeries = fn(&Telemetry, &Metric, Option<&str>, Span) -> Result<Series, Error>;
 
 /// Points by the period that they fall into, as (start, values); periods without any are left out.
 /// Points are in the order of time.
@@ -28,6 +63,42 @@ pub(crate) fn statistic(statistic: Statistic, values: &[f64]) -> f64 {
         Statistic::Maximum => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Statistic::Percentile(percent) => percentile(percent, values),
     }
+}
+
+/// The statistic of at least one set of values; no percentile if a set has different values, which
+/// are not kept.
+pub(crate) fn of_sets(asked: Statistic, sets: &[StatisticSet]) -> Option<f64> {
+    let total = |part: fn(&StatisticSet) -> f64| sets.iter().map(part).sum::<f64>();
+    Some(match asked {
+        Statistic::SampleCount => total(|set| set.count),
+        Statistic::Sum => total(|set| set.sum),
+        Statistic::Average => total(|set| set.sum) / total(|set| set.count),
+        Statistic::Minimum => sets.iter().map(|set| set.low).fold(f64::INFINITY, f64::min),
+        Statistic::Maximum => sets.iter().map(|set| set.high).fold(f64::NEG_INFINITY, f64::max),
+        Statistic::Percentile(percent) => percentile_of_sets(percent, sets)?,
+    })
+}
+
+/// As [`percentile`] of each value as often as it came.
+fn percentile_of_sets(percent: f64, sets: &[StatisticSet]) -> Option<f64> {
+    let is_value = |set: &StatisticSet| set.low.total_cmp(&set.high).is_eq();
+    if !sets.iter().all(is_value) {
+        return None;
+    }
+    let mut sorted: Vec<(f64, f64)> = sets.iter().map(|set| (set.low, set.count)).collect();
+    sorted.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let total: f64 = sorted.iter().map(|(_, count)| count).sum();
+    let place = (percent / 100.0 * (total - 1.0)).max(0.0);
+    let at = |place: f64| {
+        let mut until = 0.0;
+        let found = sorted.iter().find(|(_, count)| {
+            until += count;
+            place < until
+        });
+        found.or(sorted.last()).map(|(value, _)| *value)
+    };
+    let neighbours = [at(place.floor())?, at(place.ceil())?];
+    Some(percentile(place.fract() * 100.0, &neighbours))
 }
 
 /// The standard deviation of at least one value: of all that there are, not of a sample.
@@ -82,6 +153,24 @@ mod tests {
         check(Statistic::Percentile(100.0), 4.0);
         assert_eq!(statistic(Statistic::Percentile(99.0), &[7.0]), 7.0);
         assert_eq!(deviation(&[1.0, 3.0]), 1.0);
+    }
+
+    #[test]
+    fn statistics_of_sets_are_those_of_their_values() {
+        let set = |value: f64, count: f64| StatisticSet { count, sum: value * count, low: value, high: value };
+        let sets = [set(5.0, 1.0), set(1.0, 3.0), set(2.0, 2.0)];
+        let values = [1.0, 1.0, 1.0, 2.0, 2.0, 5.0];
+        let percentiles = (0..=20).map(|part| Statistic::Percentile(f64::from(part) * 5.0));
+        let others =
+            [Statistic::SampleCount, Statistic::Sum, Statistic::Average, Statistic::Minimum, Statistic::Maximum];
+        for asked in others.into_iter().chain(percentiles) {
+            let (found, expected) = (of_sets(asked, &sets).unwrap(), statistic(asked, &values));
+            assert!((found - expected).abs() < 1e-9, "{asked:?}: {found}, not {expected}");
+        }
+        let joined = StatisticSet { count: 2.0, sum: 4.0, low: 1.0, high: 3.0 };
+        assert_eq!(of_sets(Statistic::Average, &[joined]), Some(2.0));
+        assert_eq!(of_sets(Statistic::Percentile(50.0), &[joined]), None);
+        assert_eq!(of_sets(Statistic::Percentile(50.0), &[set(f64::NAN, 1.0)]).map(f64::is_nan), Some(true));
     }
 
     #[test]

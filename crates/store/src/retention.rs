@@ -104,17 +104,18 @@ impl Telemetry {
             self.remove_points(series, oldest_ms.cast_unsigned())?;
         }
         while self.remove_system(Some(oldest_ms.cast_unsigned()))? {}
-        Ok(())
+        self.thin_own(now_ms.cast_unsigned(), oldest_ms.cast_unsigned())
     }
 
-    /// Removes the oldest system metrics if they take most space; the older half of the points of
-    /// the job that has most if points take more space than lines do; else the oldest lines.
-    /// Returns whether there was anything.
+    /// Removes the oldest system metrics or the oldest values that users put, if they take most
+    /// space; the older half of the points of the job that has most if points take more space than
+    /// lines do; else the oldest lines. Returns whether there was anything.
     fn remove_some(&self) -> Result<bool, StoreError> {
-        if self.database.read(is_mostly_system)? {
-            return self.remove_system(None);
+        let most = self.database.read(takes_most)?;
+        if (most == Most::System && self.remove_system(None)?) || (most == Most::Own && self.remove_own(None)?) {
+            return Ok(true);
         }
-        Ok(self.remove_some_points_or_lines()? || self.remove_system(None)?)
+        Ok(self.remove_some_points_or_lines()? || self.remove_system(None)? || self.remove_own(None)?)
     }
 
     fn remove_some_points_or_lines(&self) -> Result<bool, StoreError> {
@@ -174,12 +175,24 @@ fn lines_bytes(connection: &Connection) -> Result<u64, StoreError> {
     Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
-/// Whether system metrics take more space than lines, and than points.
-fn is_mostly_system(connection: &Connection) -> Result<bool, StoreError> {
+/// What takes more space than all else.
+#[derive(PartialEq, Eq)]
+enum Most {
+    System,
+    Own,
+    LinesOrPoints,
+}
+
+fn takes_most(connection: &Connection) -> Result<Most, StoreError> {
     let sum = "SELECT coalesce(sum(points), 0) FROM series";
     let points: u64 = connection.prepare_cached(sum)?.query_row([], |row| row.get(0))?;
-    let system = Telemetry::system_bytes(connection)?;
-    Ok(system > lines_bytes(connection)? && system > points * POINT_BYTES)
+    let others = lines_bytes(connection)?.max(points * POINT_BYTES);
+    let (system, own) = (Telemetry::system_bytes(connection)?, Telemetry::own_bytes(connection)?);
+    Ok(match system.max(own) {
+        most if most <= others => Most::LinesOrPoints,
+        most if most == own => Most::Own,
+        _ => Most::System,
+    })
 }
 
 /// Removes segments' rows by this statement, and those of their blocks; returns their files.

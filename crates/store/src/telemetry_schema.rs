@@ -1,6 +1,6 @@
 //! The tables of `telemetry.db`, by format.
 
-use crate::{sqlite::Schema, summaries};
+use crate::{own_metrics, sqlite::Schema, summaries};
 
 pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
@@ -86,6 +86,7 @@ pub(crate) const SCHEMA: Schema = Schema {
     CREATE INDEX system_minute_to_export ON system_minute (minute) WHERE to_export = 1;
     ",
         summaries::TABLE,
+        own_metrics::TABLES,
     ],
     gives_back_space: true,
 };

@@ -1,10 +1,15 @@
-//! CloudWatch metrics: `GetMetricStatistics`, `GetMetricData` and `ListMetrics`.
+//! CloudWatch metrics: `PutMetricData`, `GetMetricStatistics`, `GetMetricData` and `ListMetrics`.
 
+mod put;
 mod reply;
 mod request;
 
+pub(crate) use request::{Dimension, pairs};
+
+pub use put::{MetricDatum, MetricSample, PutMetricData};
+
 /// What a series is known by.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Metric {
     /// `/aws/sagemaker/TrainingJobs` and the like.
     pub namespace: String,
@@ -15,7 +20,7 @@ pub struct Metric {
 }
 
 /// What is computed of the values of a period.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Statistic {
     /// How many.
     SampleCount,
@@ -120,4 +125,6 @@ pub struct MetricResult {
     pub values: Vec<(u64, f64)>,
     /// Whether no later page has more of them.
     pub complete: bool,
+    /// What users should know of them.
+    pub message: Option<&'static str>,
 }

@@ -7,18 +7,20 @@ mod iam;
 mod logs;
 mod sagemaker;
 mod sagemaker_metrics;
+mod sns;
 mod sts;
 
 use crate::{Operation, Service, pattern::Pattern, shape::Shape};
 
 /// What is served of each service model.
-pub(crate) static TABLES: [&[Operation]; 7] = [
+pub(crate) static TABLES: [&[Operation]; 8] = [
     budgets::OPERATIONS,
     cloudwatch::OPERATIONS,
     iam::OPERATIONS,
     logs::OPERATIONS,
     sagemaker::OPERATIONS,
     sagemaker_metrics::OPERATIONS,
+    sns::OPERATIONS,
     sts::OPERATIONS,
 ];
 

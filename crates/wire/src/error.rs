@@ -15,6 +15,12 @@ pub enum ErrorCode {
     InvalidParameterValue,
     /// CloudWatch: parameters that do not go together.
     InvalidParameterCombination,
+    /// CloudWatch: a parameter that the others need is missing.
+    MissingParameter,
+    /// CloudWatch: a text that is not of the form that it must have.
+    InvalidFormat,
+    /// CloudWatch and SNS: a page's token that was not given out.
+    InvalidNextToken,
     /// The name is taken, or the resource's state forbids it.
     ResourceInUse,
     /// There is no such resource.
@@ -52,7 +58,7 @@ pub enum ErrorCode {
 impl ErrorCode {
     /// The code as this service writes it.
     pub fn name(self, service: Service) -> &'static str {
-        let (json, query) = self.names();
+        let (json, query) = (self.names().0, self.query_name(service));
         match (service, self) {
             (Service::Logs, Self::ValidationException) => "InvalidParameterException",
             (Service::Logs, Self::ResourceNotFound) => "ResourceNotFoundException",
@@ -64,14 +70,32 @@ impl ErrorCode {
             (Service::Budgets, Self::ResourceInUse) => "DuplicateRecordException",
             (Service::Budgets, Self::ResourceLimitExceeded) => "CreationLimitExceededException",
             (Service::Budgets, Self::InternalFailure) => "InternalErrorException",
-            (Service::Sts | Service::Iam | Service::S3, _) => query,
+            (Service::Sts | Service::Iam | Service::S3 | Service::Sns, _) => query,
             (Service::SageMaker | Service::Logs | Service::CloudWatch | Service::Budgets, _) => json,
         }
     }
 
     /// The code in the query protocol.
-    pub(crate) fn query_name(self) -> &'static str {
-        self.names().1
+    pub(crate) fn query_name(self, service: Service) -> &'static str {
+        match (service, self) {
+            (Service::CloudWatch, Self::ResourceNotFound) => "ResourceNotFound",
+            (Service::CloudWatch, Self::ResourceInUse) => "ResourceConflict",
+            (Service::CloudWatch, Self::InternalFailure) => "InternalServiceError",
+            (
+                Service::Sns,
+                Self::ValidationException
+                | Self::InvalidParameterValue
+                | Self::InvalidParameterCombination
+                | Self::MissingParameter
+                | Self::InvalidFormat
+                | Self::InvalidNextToken,
+            ) => "InvalidParameter",
+            (Service::Sns, Self::ResourceNotFound) => "NotFound",
+            (Service::Sns, Self::AccessDenied) => "AuthorizationError",
+            (Service::Sns, Self::ResourceLimitExceeded) => "TopicLimitExceeded",
+            (Service::Sns, Self::InternalFailure) => "InternalError",
+            _ => self.names().1,
+        }
     }
 
     /// In JSON and in the query protocol.
@@ -82,6 +106,9 @@ impl ErrorCode {
             Self::InvalidParameterCombination => {
                 ("InvalidParameterCombinationException", "InvalidParameterCombination")
             }
+            Self::MissingParameter => ("MissingRequiredParameterException", "MissingParameter"),
+            Self::InvalidFormat => ("InvalidFormatFault", "InvalidFormat"),
+            Self::InvalidNextToken => ("InvalidNextToken", "InvalidNextToken"),
             Self::ResourceInUse => ("ResourceInUse", "EntityAlreadyExists"),
             Self::ResourceNotFound => ("ResourceNotFound", "NoSuchEntity"),
             Self::ResourceLimitExceeded => ("ResourceLimitExceeded", "LimitExceeded"),
@@ -108,6 +135,7 @@ impl ErrorCode {
             Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::ResourceNotFound if service == Service::CloudWatch => StatusCode::NOT_FOUND,
             _ if service.answers_json() => StatusCode::BAD_REQUEST,
             Self::MissingAuthenticationToken
             | Self::UnrecognizedClient
@@ -119,6 +147,9 @@ impl ErrorCode {
             Self::ValidationException
             | Self::InvalidParameterValue
             | Self::InvalidParameterCombination
+            | Self::MissingParameter
+            | Self::InvalidFormat
+            | Self::InvalidNextToken
             | Self::UnknownOperationException
             | Self::SerializationException
             | Self::IncompleteSignature

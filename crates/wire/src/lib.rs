@@ -8,6 +8,7 @@
 //! inputs' types. S3 is not here: its requests are only recognised ([`Route::S3`]). Nothing here
 //! reads a clock or does I/O.
 
+mod alarms;
 pub mod arn;
 pub mod budgets;
 mod call;
@@ -25,6 +26,7 @@ mod interruption;
 mod log_changes;
 mod logs;
 pub mod no_effect;
+mod notifications;
 mod operation;
 mod operations;
 mod parse;
@@ -39,6 +41,7 @@ mod s3_uri;
 mod search;
 mod shape;
 pub mod sigv4;
+mod sns;
 mod stored;
 mod study;
 pub mod study_pictures;
@@ -52,10 +55,15 @@ mod validate;
 mod visits;
 mod xml;
 
+pub use alarms::{
+    AlarmDescription, AlarmHistoryItem, DescribeAlarmHistory, DescribeAlarms, DescribeAlarmsForMetric, MetricAlarm,
+    NamedAlarms, PutMetricAlarm, SetAlarmState,
+};
 pub use call::{Call, Input};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
 pub use cloudwatch::{
-    Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Span, Statistic,
+    Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricDatum, MetricQuery, MetricResult,
+    MetricSample, PutMetricData, Span, Statistic,
 };
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
 pub use costs::{CostDay, CostGroup, CostLine, LIST_COSTS, ListCosts};
@@ -67,6 +75,7 @@ pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Pagi
 pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
+pub use notifications::{LIST_NOTIFICATIONS, ListNotifications, NotificationLine};
 pub use operation::Operation;
 pub use operations::{operation, operations};
 pub use parse::{MAX_REQUEST_BYTES, check_tuning_job, parse};
@@ -76,6 +85,11 @@ pub use route::{Protocol, Route, Service, route};
 pub use s3_uri::{S3Uri, S3UriError};
 pub use search::{
     Comparison, Condition, PropertyValue, Search, SearchResource, Test, Wanted, properties, search_record,
+};
+pub use sns::{
+    ConfirmSubscription, CreateTopic, Envelope, EnvelopeKind, ListAll, ListByTopic, ListTopicTags, MessageAttribute,
+    NamedSubscription, NamedTopic, Publish, PublishedMessage, SetTopicAttributes, Subscribe, SubscriptionSummary,
+    TagTopic, TopicProtocol, UntagTopic,
 };
 pub use stored::{Described, Stored, stored_description};
 pub use study::{

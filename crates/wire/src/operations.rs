@@ -6,8 +6,8 @@ use http::request::Parts;
 
 use crate::{
     DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB,
-    LIST_CHECKPOINTS, LIST_COSTS, Operation, Protocol, READ_VISIT, START_VISIT, Service, UPDATE_TUNING_JOB,
-    constraints, query,
+    LIST_CHECKPOINTS, LIST_COSTS, LIST_NOTIFICATIONS, Operation, Protocol, READ_VISIT, START_VISIT, Service,
+    UPDATE_TUNING_JOB, constraints, query,
 };
 
 /// Operations of our own, which no service model has.
@@ -31,6 +31,27 @@ static OURS: [Operation; 10] = [
             ),
             ("Total", &[]),
             ("Days", &["Start", "InstanceSeconds", "UsDollars"]),
+        ],
+    ),
+    ours(
+        LIST_NOTIFICATIONS,
+        &[
+            (
+                "Notifications",
+                &[
+                    "MessageId",
+                    "TopicArn",
+                    "Protocol",
+                    "Endpoint",
+                    "Subject",
+                    "Status",
+                    "Attempts",
+                    "Time",
+                    "ModifiedTime",
+                    "Reason",
+                ],
+            ),
+            ("NextToken", &[]),
         ],
     ),
     ours(

@@ -66,8 +66,10 @@ fn value(shape: &Shape, path: &str, form: &Form<'_>) -> Option<Value> {
         Shape::Map { value: shape, .. } => {
             let entries = indices(form, &format!("{below}entry.")).into_values();
             let entry = |path: String| {
-                let key = *form.get(format!("{path}.key").as_str())?;
-                Some((key.to_owned(), value(shape, &format!("{path}.value"), form)?))
+                // SNS names these parts of its message attributes in another way.
+                let named = |name: &str| form.get(format!("{path}.{name}").as_str());
+                let (key, below) = named("key").map(|key| (key, "value")).or(named("Name").map(|key| (key, "Value")))?;
+                Some(((*key).to_owned(), value(shape, &format!("{path}.{below}"), form)?))
             };
             let entries: Map<_, _> = entries.filter_map(entry).collect();
             (!entries.is_empty()).then_some(Value::Object(entries))
@@ -155,6 +157,7 @@ mod tests {
         check("Inner.Text=a&Inner.Texts.member.1=b", json!({"Inner": {"Text": "a", "Texts": ["b"]}}));
         check("Inners.member.2.Text=b&Inners.member.1.Count=1", json!({"Inners": [{"Count": 1}, {"Text": "b"}]}));
         check("Labels.entry.1.key=k&Labels.entry.1.value=4&Labels.entry.2.key=alone", json!({"Labels": {"k": 4}}));
+        check("Labels.entry.1.Name=k&Labels.entry.1.Value=4", json!({"Labels": {"k": 4}}));
         check("Inner=a&Inners=b&Inners.member.1=c&Texts.1=d", json!({}));
     }
 }

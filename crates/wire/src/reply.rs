@@ -113,7 +113,7 @@ pub fn respond_error(service: Service, protocol: Protocol, error: &Error, reques
             response(status, content_type(service), body.to_string().into_bytes(), request_id)
         }
         Protocol::Query => {
-            let code = error.code.query_name();
+            let code = error.code.query_name(service);
             let inner =
                 [xml::element("Type", fault), xml::element("Code", code), xml::element("Message", &error.message)]
                     .concat();
@@ -125,7 +125,8 @@ pub fn respond_error(service: Service, protocol: Protocol, error: &Error, reques
     };
     if service == Service::CloudWatch && protocol == Protocol::Json {
         // The service once spoke the query protocol; clients then keep its codes.
-        let value = HeaderValue::from_str(&format!("{};{fault}", error.code.query_name())).expect("codes are ASCII");
+        let value =
+            HeaderValue::from_str(&format!("{};{fault}", error.code.query_name(service))).expect("codes are ASCII");
         response.headers_mut().insert("x-amzn-query-error", value);
     }
     response
@@ -135,13 +136,14 @@ fn content_type(service: Service) -> &'static str {
     match service {
         Service::SageMaker | Service::Logs | Service::Budgets => "application/x-amz-json-1.1",
         Service::CloudWatch => "application/x-amz-json-1.0",
-        Service::Sts | Service::Iam | Service::S3 => "text/xml",
+        Service::Sts | Service::Iam | Service::S3 | Service::Sns => "text/xml",
     }
 }
 
 fn namespace(service: Service) -> &'static str {
     match service {
         Service::Iam => "https://iam.amazonaws.com/doc/2010-05-08/",
+        Service::Sns => "http://sns.amazonaws.com/doc/2010-03-31/",
         Service::CloudWatch => "http://monitoring.amazonaws.com/doc/2010-08-01/",
         // Those that speak JSON have none.
         Service::Sts | Service::SageMaker | Service::Logs | Service::Budgets | Service::S3 => {

@@ -18,10 +18,12 @@ pub enum Service {
     Iam,
     /// CloudWatch Logs; awsJson 1.1.
     Logs,
-    /// CloudWatch metrics; awsJson 1.0.
+    /// CloudWatch metrics and alarms; awsJson 1.0.
     CloudWatch,
     /// Limits on costs; awsJson 1.1.
     Budgets,
+    /// Notifications; query and XML.
+    Sns,
 }
 
 impl Service {
@@ -35,11 +37,12 @@ impl Service {
             Self::Logs => "logs",
             Self::CloudWatch => "monitoring",
             Self::Budgets => "budgets",
+            Self::Sns => "sns",
         }
     }
 
     fn from_scope(scope: &str) -> Option<Self> {
-        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch, Self::Budgets]
+        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch, Self::Budgets, Self::Sns]
             .into_iter()
             .find(|service| service.scope() == scope)
     }
@@ -51,7 +54,7 @@ impl Service {
             Self::Logs => Some("Logs_20140328"),
             Self::CloudWatch => Some("GraniteServiceVersion20100801"),
             Self::Budgets => Some("AWSBudgetServiceGateway"),
-            Self::S3 | Self::Sts | Self::Iam => None,
+            Self::S3 | Self::Sts | Self::Iam | Self::Sns => None,
         }
     }
 
@@ -109,8 +112,8 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
             None => Err(Error::new(
                 ErrorCode::UnknownOperationException,
                 format!(
-                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, CloudWatch, \
-                     CloudWatch Logs and Budgets",
+                    "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, SNS, \
+                     CloudWatch, CloudWatch Logs and Budgets",
                     scope.escape_debug()
                 ),
             )),

@@ -26,6 +26,11 @@ pub fn iso8601(ms: u64) -> String {
     format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
+/// With milliseconds: `2026-11-21T07:24:28.250Z`.
+pub fn iso8601_ms(ms: u64) -> String {
+    format!("{}.{:03}Z", iso8601(ms).trim_end_matches('Z'), ms % 1000)
+}
+
 /// Reads what forms have: an ISO 8601 date and time with an offset, or seconds since the epoch;
 /// milliseconds, rounded down.
 pub(crate) fn parse(text: &str) -> Option<u64> {

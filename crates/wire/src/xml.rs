@@ -30,12 +30,12 @@ pub(crate) fn element(name: &str, text: &str) -> String {
 }
 
 /// A reply's member and all below it, as the query protocol writes what JSON writes otherwise.
-/// Times are the numbers in `Timestamp` and `Timestamps`; the one map of all replies is
-/// `ExtendedStatistics`, other objects are structures.
+/// Times are the numbers in `Timestamps` and in members whose names end in `Timestamp`; the maps of
+/// all replies are `ExtendedStatistics` and `Attributes`, other objects are structures.
 pub(crate) fn tree(name: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::Object(entries) if name == "ExtendedStatistics" => {
+        Value::Object(entries) if matches!(name, "ExtendedStatistics" | "Attributes") => {
             let entry = |(key, value): (&String, &Value)| {
                 format!("<entry>{}{}</entry>", element("key", key), tree("value", value))
             };
@@ -50,7 +50,7 @@ pub(crate) fn tree(name: &str, value: &Value) -> String {
             format!("<{name}>{}</{name}>", items.iter().map(member).collect::<String>())
         }
         Value::String(text) => element(name, text),
-        Value::Number(_) if name == "Timestamp" => element(name, &instant(value).unwrap_or_default()),
+        Value::Number(_) if name.ends_with("Timestamp") => element(name, &instant(value).unwrap_or_default()),
         Value::Number(_) | Value::Bool(_) => element(name, &value.to_string()),
     }
 }

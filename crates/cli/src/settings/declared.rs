@@ -309,6 +309,57 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| String::new(),
     },
     Setting {
+        name: "notifications_smtp",
+        value: "URL",
+        help: "SMTP server that sends mails of notifications: smtp://host:25, smtp://user@host:587?tls=required or \
+               smtps://user@host; `none` sends no mails. In shoal.toml: [notifications] smtp = ..",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "notifications_smtp_password_file",
+        value: "FILE",
+        help: "File that has the password of that URL's user",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "notifications_from",
+        value: "ADDRESS",
+        help: "Sender of those mails",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "notifications_commands",
+        value: "COMMANDS",
+        help: "Commands that topics can have as subscribers, with commas between: pager=/usr/local/bin/page --urgent; \
+               each gets a notification as JSON on its standard input",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "notifications_url",
+        value: "URL",
+        help: "Where receivers of notifications find this server, for the links in them; `none` is the address that it \
+               listens on",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
+        name: "notifications_job_state_changes",
+        value: "ARN",
+        help: "ARN of the topic that is sent changes of training and tuning jobs' states",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
         name: "log",
         value: "LEVEL",
         help: "Least level of the server's own log lines: error, warn, info, debug, trace",

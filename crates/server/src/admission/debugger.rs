@@ -131,16 +131,21 @@ fn parameters(rule: &RuleConfiguration) -> BTreeMap<String, String> {
 }
 
 /// What of the rules has no effect, for the job's log.
-pub(crate) fn notes(debugger: &Debugger) -> Vec<String> {
+pub(crate) fn notes(debugger: &Debugger, has_mail: bool) -> Vec<String> {
     let mut notes = Vec::new();
     for rule in debugger.rules.iter().chain(&debugger.profiler_rules) {
         let name = &rule.name;
         for action in &rule.actions {
             match action {
                 RuleAction::StopTraining => {}
-                RuleAction::Email(to) | RuleAction::Sms(to) => notes.push(format!(
-                    "the rule '{name}' sends no message to {to}: this server has no notifications; what the rule finds is in \
-                     DescribeTrainingJob"
+                RuleAction::Email(_) if has_mail => {}
+                RuleAction::Email(to) => notes.push(format!(
+                    "the rule '{name}' sends no mail to {to}: set notifications_smtp in shoal.toml; what the rule finds \
+                     is in DescribeTrainingJob"
+                )),
+                RuleAction::Sms(to) => notes.push(format!(
+                    "the rule '{name}' sends no message to {to}: Shoal sends no SMS; what the rule finds is in \
+                     DescribeTrainingJob, and is sent by mail with the action email"
                 )),
             }
         }
@@ -182,7 +187,10 @@ mod tests {
     fn actions_that_reach_nobody_are_said() {
         let mut observed = Debugger { rules: vec![rule("AllZero", &[])], ..Debugger::default() };
         observed.rules[0].actions = vec![RuleAction::StopTraining, RuleAction::Email("me@here".to_owned())];
-        let notes = notes(&observed);
-        assert!(notes.len() == 1 && notes[0].contains("me@here"), "{notes:?}");
+        let without = notes(&observed, false);
+        assert!(without.len() == 1 && without[0].contains("me@here"), "{without:?}");
+        observed.rules[0].actions.push(RuleAction::Sms("+1".to_owned()));
+        let with = notes(&observed, true);
+        assert!(with.len() == 1 && with[0].contains("+1"), "{with:?}");
     }
 }

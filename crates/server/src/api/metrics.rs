@@ -1,18 +1,18 @@
 //! CloudWatch: the metrics of training jobs as series of namespace, name and dimensions. Those of
-//! their instances are in `system_metrics`.
+//! their instances are in `system_metrics`, those that users put in `own_metrics`.
 
 use std::time::Duration;
 
-use shoal_store::{SeriesQuery, Telemetry};
+use shoal_store::{SeriesQuery, StatisticSet, Telemetry};
 use shoal_wire::{
     Datapoint, Error, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Reply, Span,
 };
 
-use super::{Api, blocking, system_metrics, token};
+use super::{Api, blocking, own_metrics, system_metrics, token};
 use crate::{
     admission::internal,
     clock::now_ms,
-    statistics::{periods, statistic},
+    statistics::{Series, of_sets, periods},
 };
 
 /// AWS's namespace.
@@ -30,13 +30,13 @@ impl Api {
     pub(super) async fn metric_statistics(&self, request: GetMetricStatistics) -> Result<Reply, Error> {
         let telemetry = self.telemetry.clone();
         blocking(move || {
-            let (unit, periods) = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
-            let point = |(at_ms, values): (u64, Vec<f64>)| Datapoint {
-                at_ms,
-                values: request.statistics.iter().map(|(_, asked)| statistic(*asked, &values)).collect(),
+            let series = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
+            let point = |(at_ms, sets): &(u64, Vec<StatisticSet>)| {
+                let values = request.statistics.iter().map(|(_, asked)| of_sets(*asked, sets)).collect::<Option<_>>();
+                Some(Datapoint { at_ms: *at_ms, values: values? })
             };
-            let datapoints: Vec<_> = periods.into_iter().map(point).collect();
-            Ok(Reply::get_metric_statistics(&request.metric.name, unit, &request.statistics, &datapoints))
+            let datapoints: Vec<_> = series.periods.iter().filter_map(point).collect();
+            Ok(Reply::get_metric_statistics(&request.metric.name, &series.unit, &request.statistics, &datapoints))
         })
         .await
     }
@@ -50,24 +50,26 @@ impl Api {
                 None => 0,
             };
             let values = |query: &MetricQuery| {
-                let (_, periods) = read(&telemetry, &query.metric, query.unit.as_deref(), query.span)?;
-                let mut values: Vec<(u64, f64)> =
-                    periods.into_iter().map(|(at_ms, values)| (at_ms, statistic(query.statistic, &values))).collect();
+                let series = read(&telemetry, &query.metric, query.unit.as_deref(), query.span)?;
+                let mut values = series.values(query.statistic);
                 if request.newest_first {
                     values.reverse();
                 }
-                Ok(values)
+                Ok((values, series.message(query.statistic, query.span)))
             };
             let all = request.queries.iter().map(values).collect::<Result<Vec<_>, Error>>()?;
+            let (all, messages): (Vec<_>, Vec<_>) = all.into_iter().unzip();
             let most = request.max_datapoints as usize;
             let total: usize = all.iter().map(Vec::len).sum();
-            let result = |(query, (values, complete)): (&MetricQuery, _)| MetricResult {
+            let result = |((query, message), (values, complete)): ((&MetricQuery, _), _)| MetricResult {
                 id: query.id.clone(),
                 label: query.label.clone(),
                 values,
                 complete,
+                message,
             };
-            let results: Vec<_> = request.queries.iter().zip(page(all, skipped, most)).map(result).collect();
+            let queries = request.queries.iter().zip(messages);
+            let results: Vec<_> = queries.zip(page(all, skipped, most)).map(result).collect();
             let end = skipped + most;
             let next_token = (end < total).then(|| token::seal(&question, &end.to_string()));
             Ok(Reply::get_metric_data(&results, next_token.as_deref()))
@@ -92,18 +94,22 @@ impl Api {
     }
 }
 
-/// Where a page of ListMetrics begins: what jobs report comes before what is measured of instances.
-/// Names of jobs have no space.
+/// Where a page of ListMetrics begins: what jobs report comes first, then what is measured of
+/// instances, then what users put. Names of jobs have no space.
+#[derive(Clone)]
 enum Place {
     /// After this job and metric.
     Jobs(Option<(String, String)>),
     /// After this job and host.
     Hosts(Option<(String, u32)>),
+    /// After the series of this number.
+    Own(i64),
 }
 
 impl Place {
     fn parse(text: &str) -> Self {
         match text.split_once(' ') {
+            Some(("", own)) if own.starts_with('#') => Self::Own(own[1..].parse().unwrap_or_default()),
             Some(("", host)) => {
                 Self::Hosts(host.rsplit_once(' ').and_then(|(job, host)| Some((job.to_owned(), host.parse().ok()?))))
             }
@@ -120,6 +126,7 @@ impl std::fmt::Display for Place {
             Self::Jobs(Some((job, metric))) => write!(formatter, "{job} {metric}"),
             Self::Hosts(None) => formatter.write_str(" "),
             Self::Hosts(Some((job, host))) => write!(formatter, " {job} {host}"),
+            Self::Own(after) => write!(formatter, " #{after}"),
         }
     }
 }
@@ -129,7 +136,7 @@ fn list(telemetry: &Telemetry, request: &ListMetrics, place: Place) -> Result<(V
     let active = u64::try_from(ACTIVE.as_millis()).unwrap_or(u64::MAX);
     let since_ms = request.recently_active.then(|| now_ms().saturating_sub(active));
     let mut found = Vec::new();
-    let after = match place {
+    let after = match place.clone() {
         Place::Jobs(after) => {
             if let Some(job) = job_of(request) {
                 let query = SeriesQuery {
@@ -148,14 +155,24 @@ fn list(telemetry: &Telemetry, request: &ListMetrics, place: Place) -> Result<(V
                     return Ok((found, Some(Place::Jobs(last))));
                 }
             }
-            None
+            Some(None)
         }
-        Place::Hosts(after) => after,
+        Place::Hosts(after) => Some(after),
+        Place::Own(_) => None,
     };
-    let room = MAX_METRICS - found.len();
-    let (of_hosts, last) = system_metrics::list(telemetry, request, since_ms, after.clone(), room)?;
-    found.extend(of_hosts);
-    Ok((found, last.map(|last| Place::Hosts(last.or(after)))))
+    if let Some(after) = after {
+        let room = MAX_METRICS - found.len();
+        let (of_hosts, last) = system_metrics::list(telemetry, request, since_ms, after.clone(), room)?;
+        found.extend(of_hosts);
+        if let Some(last) = last {
+            return Ok((found, Some(Place::Hosts(last.or(after)))));
+        }
+    }
+    let after = if let Place::Own(after) = place { after } else { 0 };
+    let room = MAX_METRICS.saturating_sub(found.len());
+    let (own, last) = own_metrics::list(telemetry, request, since_ms, after, room)?;
+    found.extend(own);
+    Ok((found, last.map(Place::Own)))
 }
 
 /// Of which job a request lists what jobs report; `Some(None)`: of all. `None`: it lists none.
@@ -177,22 +194,15 @@ fn metric(name: String, job: String) -> Metric {
     Metric { namespace: NAMESPACE.to_owned(), name, dimensions: vec![(DIMENSION.to_owned(), job)] }
 }
 
-/// Values of periods, by their starts.
-pub(super) type Periods = Vec<(u64, Vec<f64>)>;
-
-/// The unit of a series, and its values by periods; a series that is not there has none.
-fn read(
-    telemetry: &Telemetry,
-    metric: &Metric,
-    unit: Option<&str>,
-    span: Span,
-) -> Result<(&'static str, Periods), Error> {
+/// A series; one that is not there has no periods.
+pub(crate) fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Series, Error> {
     match metric.dimensions.as_slice() {
         [(name, job)] if name == DIMENSION && metric.namespace == NAMESPACE && unit.is_none_or(|unit| unit == UNIT) => {
             let points = telemetry.read_points(job, &metric.name, span.start_ms, span.end_ms);
-            Ok((UNIT, periods(&points.map_err(|error| internal(&error))?, span)))
+            Ok(Series::of(UNIT, periods(&points.map_err(|error| internal(&error))?, span)))
         }
-        _ => system_metrics::read(telemetry, metric, unit, span),
+        _ if system_metrics::has(&metric.namespace) => system_metrics::read(telemetry, metric, unit, span),
+        _ => own_metrics::read(telemetry, metric, unit, span),
     }
 }
 

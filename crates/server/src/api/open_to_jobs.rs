@@ -10,7 +10,7 @@ use super::{Api, TRIAL, TRIAL_LINK, blocking, component_of, resources::found};
 use crate::{admission::internal, key_ring::Holder, requests};
 
 /// For all jobs; what is put is checked by the operation.
-const ALWAYS: [&str; 2] = ["GetCallerIdentity", "BatchPutMetrics"];
+const ALWAYS: [&str; 3] = ["GetCallerIdentity", "BatchPutMetrics", "PutMetricData"];
 /// For jobs with an `ExperimentConfig`.
 const READS: [&str; 6] = [
     "DescribeExperiment",

@@ -13,8 +13,8 @@ use super::{Api, Caller, resource_types};
 pub(crate) type Answer = Box<dyn for<'a> FnOnce(&'a Api, &'a Caller) -> Answering<'a> + Send>;
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send + 'a>>;
 
-/// An operation's name, and what reads its input.
-type Route = (&'static str, fn(Call) -> Result<Answer, Error>);
+/// A service model, an operation's name, and what reads its input.
+type Route = (&'static str, &'static str, fn(Call) -> Result<Answer, Error>);
 
 /// Reads a call's input.
 ///
@@ -25,12 +25,22 @@ pub(crate) fn read(call: Call) -> Result<Answer, Error> {
         return answer(move |api, _| Box::pin(api.plain.answer(of, verb, call)));
     }
     let name = call.operation.name;
-    match ROUTES.iter().find(|(operation, _)| *operation == name) {
-        Some((_, read)) => read(call),
+    let service = call.operation.service.scope();
+    match ROUTES.iter().find(|(model, operation, _)| *operation == name && scope_of(model) == service) {
+        Some((.., read)) => read(call),
         None => Err(Error::new(
             ErrorCode::UnknownOperationException,
             format!("Shoal does not serve the operation \"{}\".", name.escape_debug()),
         )),
+    }
+}
+
+/// The service of a model, as signatures name it.
+fn scope_of(model: &str) -> &str {
+    match model {
+        "sagemaker-metrics" | "shoal" => "sagemaker",
+        "cloudwatch" => "monitoring",
+        model => model,
     }
 }
 
@@ -41,7 +51,7 @@ fn answer(work: impl for<'a> FnOnce(&'a Api, &'a Caller) -> Answering<'a> + Send
 
 macro_rules! routes {
     (|$api:ident, $caller:ident| $($model:literal { $($operation:ident($input:pat) => $answer:expr,)* })*) => {
-        static ROUTES: &[Route] = &[$($((stringify!($operation), |call| {
+        static ROUTES: &[Route] = &[$($(($model, stringify!($operation), |call| {
             let input = call.read()?;
             answer(move |$api, $caller| {
                 // Most answers do not depend on the caller.
@@ -91,6 +101,7 @@ routes! { |api, caller|
         DescribeProfile(request) => api.describe_profile(request).await,
         DescribeUtilization(request) => api.describe_utilization(request).await,
         DescribeStudy(request) => api.describe_study(request).await,
+        ListNotifications(request) => api.topics.notifications(request).await,
         UpdateHyperParameterTuningJob(update) => api.update_tuning_job(update).await,
         StartVisit(request) => api.start_visit(request, caller).await,
         FeedVisit(request) => api.feed_visit(request).await,
@@ -142,6 +153,32 @@ routes! { |api, caller|
         GetMetricData(request) => api.metric_data(request).await,
         GetMetricStatistics(request) => api.metric_statistics(request).await,
         ListMetrics(request) => api.list_metrics(request).await,
+        PutMetricData(request) => api.put_metric_data(request).await,
+        PutMetricAlarm(request) => api.put_alarm(request).await,
+        DescribeAlarms(request) => api.describe_alarms(request).await,
+        DescribeAlarmsForMetric(request) => api.alarms_for_metric(request).await,
+        DeleteAlarms(request) => api.delete_alarms(request).await,
+        SetAlarmState(request) => api.set_alarm_state(request).await,
+        EnableAlarmActions(request) => api.enable_alarm_actions(request, true).await,
+        DisableAlarmActions(request) => api.enable_alarm_actions(request, false).await,
+        DescribeAlarmHistory(request) => api.alarm_history(request).await,
+    }
+    "sns" {
+        CreateTopic(request) => api.topics.create(request).await,
+        DeleteTopic(request) => api.topics.delete(request).await,
+        ListTopics(request) => api.topics.list(request).await,
+        GetTopicAttributes(request) => api.topics.attributes(request).await,
+        SetTopicAttributes(request) => api.topics.set_attribute(request).await,
+        Subscribe(request) => api.topics.subscribe(request).await,
+        ConfirmSubscription(request) => api.topics.confirm(request, true).await,
+        Unsubscribe(request) => api.topics.unsubscribe(request, true).await,
+        ListSubscriptions(request) => api.topics.subscriptions(request).await,
+        ListSubscriptionsByTopic(request) => api.topics.subscriptions_of(request).await,
+        GetSubscriptionAttributes(request) => api.topics.subscription_attributes(request).await,
+        Publish(request) => api.topics.publish(request).await,
+        TagResource(request) => api.topics.tag(request).await,
+        UntagResource(request) => api.topics.untag(request).await,
+        ListTagsForResource(request) => api.topics.tags(request).await,
     }
 }
 
@@ -153,9 +190,10 @@ mod tests {
 
     #[test]
     fn the_table_has_the_operations_that_are_answered() {
-        let names = || ROUTES.iter().map(|(name, _)| *name).chain(resource_types::operations());
+        let plain = || resource_types::operations().map(|name| ("sagemaker", name));
+        let names = || ROUTES.iter().map(|(model, name, _)| (scope_of(model), *name)).chain(plain());
         let answered: BTreeSet<_> = names().collect();
-        let served: BTreeSet<_> = shoal_wire::operations().map(|operation| operation.name).collect();
+        let served: BTreeSet<_> = shoal_wire::operations().map(|it| (it.service.scope(), it.name)).collect();
         assert_eq!(answered, served, "run `cargo xtask codegen`");
         assert_eq!(
             (names().count(), shoal_wire::operations().count()),

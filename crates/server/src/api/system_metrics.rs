@@ -7,8 +7,11 @@ use shoal_link::metric::{self, CPU, DISK, GPU, GPU_MEMORY, MEMORY};
 use shoal_store::{Point, SystemColumn, SystemPoint, SystemQuery, Telemetry};
 use shoal_wire::{Error, ListMetrics, Metric, Span};
 
-use super::metrics::{NAMESPACE, Periods};
-use crate::{admission::internal, statistics::periods};
+use super::metrics::NAMESPACE;
+use crate::{
+    admission::internal,
+    statistics::{Series, periods},
+};
 
 /// Of what AWS does not have.
 const OURS: &str = "Shoal/TrainingJobs";
@@ -68,14 +71,14 @@ fn unit_of(name: &str) -> &'static str {
     }
 }
 
-/// The unit of a series, and its values by periods. In AWS's namespace GPUs are summed, as AWS sums
+/// Whether the metrics of a namespace are measured here.
+pub(super) fn has(namespace: &str) -> bool {
+    [NAMESPACE, OURS].contains(&namespace)
+}
+
+/// A series by periods. In AWS's namespace GPUs are summed, as AWS sums
 /// them.
-pub(super) fn read(
-    telemetry: &Telemetry,
-    metric: &Metric,
-    unit: Option<&str>,
-    span: Span,
-) -> Result<(&'static str, Periods), Error> {
+pub(super) fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Series, Error> {
     let own_unit = unit_of(&metric.name);
     let is_sum = metric.namespace == NAMESPACE;
     let named = Named::parse(&metric.dimensions).filter(|named| {
@@ -85,7 +88,7 @@ pub(super) fn read(
         };
         is_there && unit.is_none_or(|unit| unit == own_unit)
     });
-    let Some(named) = named else { return Ok((own_unit, Vec::new())) };
+    let Some(named) = named else { return Ok(Series::of(own_unit, Vec::new())) };
     let hosts = telemetry
         .read_system(named.job, Some(named.host), span.start_ms, span.end_ms)
         .map_err(|error| internal(&error))?;
@@ -96,7 +99,7 @@ pub(super) fn read(
     let values = points.into_iter().flat_map(|point| {
         point.values().map(move |value| Point { at_ms: point.at_ms.max(span.start_ms), value, host: None })
     });
-    Ok((own_unit, periods(&values.collect::<Vec<_>>(), span)))
+    Ok(Series::of(own_unit, periods(&values.collect::<Vec<_>>(), span)))
 }
 
 /// Series of one moment each, added.
@@ -235,18 +238,19 @@ mod tests {
         let telemetry = telemetry(dir.path());
         let span = Span { start_ms: 0, end_ms: 180_000, period_ms: 60_000 };
         let read = |namespace, name, dimensions: &[(&str, &str)], unit| {
-            let (own, periods) = read(&telemetry, &metric_of(namespace, name, dimensions), unit, span).unwrap();
-            let mean = |(at, values): (u64, Vec<f64>)| (at / 1000, values.iter().sum::<f64>() / values.len() as f64);
-            (own, periods.into_iter().map(mean).collect::<Vec<_>>())
+            let series = read(&telemetry, &metric_of(namespace, name, dimensions), unit, span).unwrap();
+            let means = series.values(shoal_wire::Statistic::Average);
+            (series.unit, means.into_iter().map(|(at, mean)| (at / 1000, mean)).collect::<Vec<_>>())
         };
         let host = ("Host", "job/algo-2");
         let cpu = vec![(60, 89.5), (120, 149.5)];
-        assert_eq!(read(NAMESPACE, CPU, &[host], None), ("Percent", cpu.clone()));
+        assert_eq!(read(NAMESPACE, CPU, &[host], None), ("Percent".to_owned(), cpu.clone()));
         assert_eq!(read(NAMESPACE, CPU, &[host], Some("Percent")).1, cpu);
         assert_eq!(read(NAMESPACE, GPU, &[host], None).1, [(60, 70.0), (120, 70.0)], "the sum of its GPUs");
         assert_eq!(read(OURS, GPU, &[host, ("GPU", "3")], None).1[0], (60, 40.0));
         assert_eq!(read(OURS, CPU, &[("Rank", "7"), host], None).1[0], (60, 99.0));
-        assert_eq!(read(OURS, metric::DISK_READ, &[host], None), ("Bytes/Second", vec![(60, 5.0), (120, 5.0)]));
+        let read_bytes = read(OURS, metric::DISK_READ, &[host], None);
+        assert_eq!(read_bytes, ("Bytes/Second".to_owned(), vec![(60, 5.0), (120, 5.0)]));
         for (namespace, name, dimensions, unit) in [
             (NAMESPACE, metric::DISK_READ, vec![host], None),
             (NAMESPACE, CPU, vec![host], Some("Bytes")),

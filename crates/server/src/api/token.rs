@@ -12,12 +12,12 @@ use crate::{
 const SEAL: usize = 16;
 
 /// The text that distinguishes a question from others: its parts, without the page.
-pub(super) fn question(parts: &impl Serialize) -> Result<String, Error> {
+pub(crate) fn question(parts: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(parts).map_err(|error| internal(&error))
 }
 
 /// The token of a place in the answer to a question.
-pub(super) fn seal(question: &str, place: &str) -> String {
+pub(crate) fn seal(question: &str, place: &str) -> String {
     format!("{}{}", digest(question, place), hex(place.as_bytes()))
 }
 
@@ -25,7 +25,7 @@ pub(super) fn seal(question: &str, place: &str) -> String {
 ///
 /// # Errors
 /// It was not given out for this question, or is not what was given out.
-pub(super) fn open(question: &str, token: &str) -> Result<String, Error> {
+pub(crate) fn open(question: &str, token: &str) -> Result<String, Error> {
     let place = token.get(SEAL..).and_then(text_of_hex);
     place.filter(|place| digest(question, place) == token[..SEAL]).ok_or_else(|| {
         Error::validation(

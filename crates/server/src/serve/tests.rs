@@ -59,6 +59,7 @@ fn options(data_dir: &Path) -> Options {
         telemetry: TelemetryLimits { job_bytes: 1 << 20, total_bytes: 1 << 20, days: None },
         lease_s: None,
         network: crate::NetworkOptions::default(),
+        notifications: crate::NotificationOptions::default(),
         images: Arc::new(HostAlone),
         sweep: Arc::new(|_| Vec::new()),
         remove_tree: |path| std::fs::remove_dir_all(path),

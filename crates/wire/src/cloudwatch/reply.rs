@@ -34,13 +34,17 @@ impl Reply {
     /// `GetMetricData`: one page of each query's values.
     pub fn get_metric_data(results: &[MetricResult], next_token: Option<&str>) -> Self {
         let entry = |result: &MetricResult| {
-            json!({
+            let mut entry = json!({
                 "Id": result.id,
                 "Label": result.label,
                 "Timestamps": result.values.iter().map(|(at_ms, _)| timestamp::seconds(*at_ms)).collect::<Value>(),
                 "Values": result.values.iter().map(|(_, value)| number(*value)).collect::<Value>(),
                 "StatusCode": if result.complete { "Complete" } else { "PartialData" },
-            })
+            });
+            if let Some(message) = result.message {
+                entry["Messages"] = json!([{"Code": "Thinned", "Value": message}]);
+            }
+            entry
         };
         Self::page("MetricDataResults", results.iter().map(entry), "NextToken", next_token).with("Messages", json!([]))
     }

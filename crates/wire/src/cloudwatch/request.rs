@@ -14,9 +14,9 @@ const MOST_QUERIES: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Dimension {
-    name: String,
-    value: String,
+pub(crate) struct Dimension {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 #[derive(Deserialize)]
@@ -254,7 +254,7 @@ impl Span {
 }
 
 impl Statistic {
-    fn parse(name: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let percent = |digits: &str| {
             let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             digits.parse().ok().filter(|percent: &f64| plain && (0.0..=100.0).contains(percent))
@@ -280,7 +280,7 @@ fn is_id(id: &str) -> bool {
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn pairs(dimensions: Vec<Dimension>) -> Vec<(String, String)> {
+pub(crate) fn pairs(dimensions: Vec<Dimension>) -> Vec<(String, String)> {
     dimensions.into_iter().map(|dimension| (dimension.name, dimension.value)).collect()
 }
 

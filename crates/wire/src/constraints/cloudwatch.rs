@@ -11,6 +11,208 @@ use crate::{
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         service: Service::CloudWatch,
+        name: "DeleteAlarms",
+        target: "GraniteServiceVersion20100801.DeleteAlarms",
+        http: ("POST", "/"),
+        input: Some(&DELETE_ALARMS_INPUT),
+        output: None,
+        errors: &["ResourceNotFound", "ResourceConflict"],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "DescribeAlarmHistory",
+        target: "GraniteServiceVersion20100801.DescribeAlarmHistory",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_ALARM_HISTORY_INPUT),
+        output: Some(&[
+            (
+                "AlarmHistoryItems",
+                &[
+                    "AlarmName",
+                    "AlarmContributorId",
+                    "AlarmType",
+                    "Timestamp",
+                    "HistoryItemType",
+                    "HistorySummary",
+                    "HistoryData",
+                    "AlarmContributorAttributes",
+                ],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["InvalidNextToken"],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "DescribeAlarms",
+        target: "GraniteServiceVersion20100801.DescribeAlarms",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_ALARMS_INPUT),
+        output: Some(&[
+            (
+                "CompositeAlarms",
+                &[
+                    "ActionsEnabled",
+                    "AlarmActions",
+                    "AlarmArn",
+                    "AlarmConfigurationUpdatedTimestamp",
+                    "AlarmDescription",
+                    "AlarmName",
+                    "AlarmRule",
+                    "InsufficientDataActions",
+                    "OKActions",
+                    "StateReason",
+                    "StateReasonData",
+                    "StateUpdatedTimestamp",
+                    "StateValue",
+                    "StateTransitionedTimestamp",
+                    "ActionsSuppressedBy",
+                    "ActionsSuppressedReason",
+                    "ActionsSuppressor",
+                    "ActionsSuppressorWaitPeriod",
+                    "ActionsSuppressorExtensionPeriod",
+                    "ActionConfiguration",
+                ],
+            ),
+            (
+                "MetricAlarms",
+                &[
+                    "AlarmName",
+                    "AlarmArn",
+                    "AlarmDescription",
+                    "AlarmConfigurationUpdatedTimestamp",
+                    "ActionsEnabled",
+                    "OKActions",
+                    "AlarmActions",
+                    "InsufficientDataActions",
+                    "StateValue",
+                    "StateReason",
+                    "StateReasonData",
+                    "StateUpdatedTimestamp",
+                    "MetricName",
+                    "Namespace",
+                    "Statistic",
+                    "ExtendedStatistic",
+                    "Dimensions",
+                    "Period",
+                    "Unit",
+                    "EvaluationPeriods",
+                    "DatapointsToAlarm",
+                    "Threshold",
+                    "ComparisonOperator",
+                    "TreatMissingData",
+                    "EvaluateLowSampleCountPercentile",
+                    "Metrics",
+                    "ThresholdMetricId",
+                    "EvaluationState",
+                    "StateTransitionedTimestamp",
+                    "EvaluationWindow",
+                    "WarmUpConfiguration",
+                    "EvaluationCriteria",
+                    "EvaluationInterval",
+                    "ActionConfiguration",
+                ],
+            ),
+            (
+                "LogAlarms",
+                &[
+                    "AlarmName",
+                    "AlarmArn",
+                    "AlarmDescription",
+                    "AlarmConfigurationUpdatedTimestamp",
+                    "ActionsEnabled",
+                    "OKActions",
+                    "AlarmActions",
+                    "InsufficientDataActions",
+                    "StateValue",
+                    "StateReason",
+                    "StateReasonData",
+                    "StateUpdatedTimestamp",
+                    "ScheduledQueryConfiguration",
+                    "QueryResultsToEvaluate",
+                    "QueryResultsToAlarm",
+                    "Threshold",
+                    "ComparisonOperator",
+                    "TreatMissingData",
+                    "StateTransitionedTimestamp",
+                    "EvaluationState",
+                    "ActionLogLineCount",
+                    "ActionLogLineRoleArn",
+                    "WarmUpConfiguration",
+                    "ActionConfiguration",
+                ],
+            ),
+            ("NextToken", &[]),
+        ]),
+        errors: &["InvalidNextToken"],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "DescribeAlarmsForMetric",
+        target: "GraniteServiceVersion20100801.DescribeAlarmsForMetric",
+        http: ("POST", "/"),
+        input: Some(&DESCRIBE_ALARMS_FOR_METRIC_INPUT),
+        output: Some(&[(
+            "MetricAlarms",
+            &[
+                "AlarmName",
+                "AlarmArn",
+                "AlarmDescription",
+                "AlarmConfigurationUpdatedTimestamp",
+                "ActionsEnabled",
+                "OKActions",
+                "AlarmActions",
+                "InsufficientDataActions",
+                "StateValue",
+                "StateReason",
+                "StateReasonData",
+                "StateUpdatedTimestamp",
+                "MetricName",
+                "Namespace",
+                "Statistic",
+                "ExtendedStatistic",
+                "Dimensions",
+                "Period",
+                "Unit",
+                "EvaluationPeriods",
+                "DatapointsToAlarm",
+                "Threshold",
+                "ComparisonOperator",
+                "TreatMissingData",
+                "EvaluateLowSampleCountPercentile",
+                "Metrics",
+                "ThresholdMetricId",
+                "EvaluationState",
+                "StateTransitionedTimestamp",
+                "EvaluationWindow",
+                "WarmUpConfiguration",
+                "EvaluationCriteria",
+                "EvaluationInterval",
+                "ActionConfiguration",
+            ],
+        )]),
+        errors: &[],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "DisableAlarmActions",
+        target: "GraniteServiceVersion20100801.DisableAlarmActions",
+        http: ("POST", "/"),
+        input: Some(&DISABLE_ALARM_ACTIONS_INPUT),
+        output: None,
+        errors: &[],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "EnableAlarmActions",
+        target: "GraniteServiceVersion20100801.EnableAlarmActions",
+        http: ("POST", "/"),
+        input: Some(&ENABLE_ALARM_ACTIONS_INPUT),
+        output: None,
+        errors: &[],
+    },
+    Operation {
+        service: Service::CloudWatch,
         name: "GetMetricData",
         target: "GraniteServiceVersion20100801.GetMetricData",
         http: ("POST", "/"),
@@ -50,9 +252,129 @@ pub(super) static OPERATIONS: &[Operation] = &[
         ]),
         errors: &["InternalServiceError", "InvalidParameterValue"],
     },
+    Operation {
+        service: Service::CloudWatch,
+        name: "PutMetricAlarm",
+        target: "GraniteServiceVersion20100801.PutMetricAlarm",
+        http: ("POST", "/"),
+        input: Some(&PUT_METRIC_ALARM_INPUT),
+        output: None,
+        errors: &["LimitExceeded"],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "PutMetricData",
+        target: "GraniteServiceVersion20100801.PutMetricData",
+        http: ("POST", "/"),
+        input: Some(&PUT_METRIC_DATA_INPUT),
+        output: None,
+        errors: &["InvalidParameterValue", "MissingParameter", "InvalidParameterCombination", "InternalServiceError"],
+    },
+    Operation {
+        service: Service::CloudWatch,
+        name: "SetAlarmState",
+        target: "GraniteServiceVersion20100801.SetAlarmState",
+        http: ("POST", "/"),
+        input: Some(&SET_ALARM_STATE_INPUT),
+        output: None,
+        errors: &["ResourceNotFound", "InvalidFormat"],
+    },
 ];
 
 static ACCOUNT_ID: Shape = Shape::String { min: 1, max: 255, pattern: None };
+
+static ACTION_CONFIGURATION: Shape =
+    Shape::Structure(&[Member { name: "AlarmTagsPropagation", required: false, shape: &ALARM_TAGS_PROPAGATION }]);
+
+static ACTION_PREFIX: Shape = Shape::String { min: 1, max: 1024, pattern: None };
+
+static ACTIONS_ENABLED: Shape = Shape::Boolean;
+
+static ALARM_DESCRIPTION: Shape = Shape::String { min: 0, max: 1024, pattern: None };
+
+static ALARM_NAME: Shape = Shape::String { min: 1, max: 255, pattern: None };
+
+static ALARM_NAME_PREFIX: Shape = Shape::String { min: 1, max: 255, pattern: None };
+
+static ALARM_NAMES: Shape = Shape::List { min: 0, max: 100, member: &ALARM_NAME };
+
+static ALARM_PROM_QL_CRITERIA: Shape = Shape::Structure(&[
+    Member { name: "Query", required: true, shape: &QUERY },
+    Member { name: "PendingPeriod", required: false, shape: &PENDING_PERIOD },
+    Member { name: "RecoveryPeriod", required: false, shape: &RECOVERY_PERIOD },
+]);
+
+static ALARM_TAGS_PROPAGATION: Shape = Shape::Structure(&[
+    Member { name: "Enabled", required: true, shape: &ALARM_TAGS_PROPAGATION_ENABLED },
+    Member { name: "IncludedTagKeys", required: false, shape: &ALARM_TAGS_PROPAGATION_TAG_KEYS },
+    Member { name: "ExcludedTagKeys", required: false, shape: &ALARM_TAGS_PROPAGATION_TAG_KEYS },
+]);
+
+static ALARM_TAGS_PROPAGATION_ENABLED: Shape = Shape::Boolean;
+
+static ALARM_TAGS_PROPAGATION_TAG_KEY: Shape = Shape::String { min: 1, max: 128, pattern: None };
+
+static ALARM_TAGS_PROPAGATION_TAG_KEYS: Shape =
+    Shape::List { min: 1, max: 50, member: &ALARM_TAGS_PROPAGATION_TAG_KEY };
+
+static ALARM_TYPE: Shape = Shape::Enum(&["CompositeAlarm", "MetricAlarm", "LogAlarm"]);
+
+static ALARM_TYPES: Shape = Shape::List { min: 0, max: u64::MAX, member: &ALARM_TYPE };
+
+static COMPARISON_OPERATOR: Shape = Shape::Enum(&[
+    "GreaterThanOrEqualToThreshold",
+    "GreaterThanThreshold",
+    "LessThanThreshold",
+    "LessThanOrEqualToThreshold",
+    "LessThanLowerOrGreaterThanUpperThreshold",
+    "LessThanLowerThreshold",
+    "GreaterThanUpperThreshold",
+]);
+
+static CONTRIBUTOR_ID: Shape = Shape::String { min: 1, max: 16, pattern: None };
+
+static COUNTS: Shape = Shape::List { min: 0, max: u64::MAX, member: &DATAPOINT_VALUE };
+
+static DATAPOINT_VALUE: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
+
+static DATAPOINTS_TO_ALARM: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static DELETE_ALARMS_INPUT: Shape =
+    Shape::Structure(&[Member { name: "AlarmNames", required: true, shape: &ALARM_NAMES }]);
+
+static DESCRIBE_ALARM_HISTORY_INPUT: Shape = Shape::Structure(&[
+    Member { name: "AlarmName", required: false, shape: &ALARM_NAME },
+    Member { name: "AlarmContributorId", required: false, shape: &CONTRIBUTOR_ID },
+    Member { name: "AlarmTypes", required: false, shape: &ALARM_TYPES },
+    Member { name: "HistoryItemType", required: false, shape: &HISTORY_ITEM_TYPE },
+    Member { name: "StartDate", required: false, shape: &TIMESTAMP },
+    Member { name: "EndDate", required: false, shape: &TIMESTAMP },
+    Member { name: "MaxRecords", required: false, shape: &MAX_RECORDS },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+    Member { name: "ScanBy", required: false, shape: &SCAN_BY },
+]);
+
+static DESCRIBE_ALARMS_FOR_METRIC_INPUT: Shape = Shape::Structure(&[
+    Member { name: "MetricName", required: true, shape: &METRIC_NAME },
+    Member { name: "Namespace", required: true, shape: &NAMESPACE },
+    Member { name: "Statistic", required: false, shape: &STATISTIC },
+    Member { name: "ExtendedStatistic", required: false, shape: &EXTENDED_STATISTIC },
+    Member { name: "Dimensions", required: false, shape: &DIMENSIONS },
+    Member { name: "Period", required: false, shape: &PERIOD },
+    Member { name: "Unit", required: false, shape: &STANDARD_UNIT },
+]);
+
+static DESCRIBE_ALARMS_INPUT: Shape = Shape::Structure(&[
+    Member { name: "AlarmNames", required: false, shape: &ALARM_NAMES },
+    Member { name: "AlarmNamePrefix", required: false, shape: &ALARM_NAME_PREFIX },
+    Member { name: "AlarmTypes", required: false, shape: &ALARM_TYPES },
+    Member { name: "ChildrenOfAlarmName", required: false, shape: &ALARM_NAME },
+    Member { name: "ParentsOfAlarmName", required: false, shape: &ALARM_NAME },
+    Member { name: "StateValue", required: false, shape: &STATE_VALUE },
+    Member { name: "ActionPrefix", required: false, shape: &ACTION_PREFIX },
+    Member { name: "MaxRecords", required: false, shape: &MAX_RECORDS },
+    Member { name: "NextToken", required: false, shape: &NEXT_TOKEN },
+]);
 
 static DIMENSION: Shape = Shape::Structure(&[
     Member { name: "Name", required: true, shape: &DIMENSION_NAME },
@@ -71,6 +393,56 @@ static DIMENSION_NAME: Shape = Shape::String { min: 1, max: 255, pattern: None }
 static DIMENSION_VALUE: Shape = Shape::String { min: 1, max: 1024, pattern: None };
 
 static DIMENSIONS: Shape = Shape::List { min: 0, max: 30, member: &DIMENSION };
+
+static DISABLE_ALARM_ACTIONS_INPUT: Shape =
+    Shape::Structure(&[Member { name: "AlarmNames", required: true, shape: &ALARM_NAMES }]);
+
+static ENABLE_ALARM_ACTIONS_INPUT: Shape =
+    Shape::Structure(&[Member { name: "AlarmNames", required: true, shape: &ALARM_NAMES }]);
+
+static ENTITY: Shape = Shape::Structure(&[
+    Member { name: "KeyAttributes", required: false, shape: &ENTITY_KEY_ATTRIBUTES_MAP },
+    Member { name: "Attributes", required: false, shape: &ENTITY_ATTRIBUTES_MAP },
+]);
+
+static ENTITY_ATTRIBUTES_MAP: Shape =
+    Shape::Map { min: 0, max: 10, key: &ENTITY_ATTRIBUTES_MAP_KEY_STRING, value: &ENTITY_ATTRIBUTES_MAP_VALUE_STRING };
+
+static ENTITY_ATTRIBUTES_MAP_KEY_STRING: Shape = Shape::String { min: 1, max: 256, pattern: None };
+
+static ENTITY_ATTRIBUTES_MAP_VALUE_STRING: Shape = Shape::String { min: 1, max: 2048, pattern: None };
+
+static ENTITY_KEY_ATTRIBUTES_MAP: Shape = Shape::Map {
+    min: 2,
+    max: 4,
+    key: &ENTITY_KEY_ATTRIBUTES_MAP_KEY_STRING,
+    value: &ENTITY_KEY_ATTRIBUTES_MAP_VALUE_STRING,
+};
+
+static ENTITY_KEY_ATTRIBUTES_MAP_KEY_STRING: Shape = Shape::String { min: 1, max: 32, pattern: None };
+
+static ENTITY_KEY_ATTRIBUTES_MAP_VALUE_STRING: Shape = Shape::String { min: 1, max: 2048, pattern: None };
+
+static ENTITY_METRIC_DATA: Shape = Shape::Structure(&[
+    Member { name: "Entity", required: false, shape: &ENTITY },
+    Member { name: "MetricData", required: false, shape: &METRIC_DATA },
+]);
+
+static ENTITY_METRIC_DATA_LIST: Shape = Shape::List { min: 0, max: u64::MAX, member: &ENTITY_METRIC_DATA };
+
+static EVALUATE_LOW_SAMPLE_COUNT_PERCENTILE: Shape = Shape::String { min: 1, max: 255, pattern: None };
+
+static EVALUATION_CRITERIA: Shape =
+    Shape::Structure(&[Member { name: "PromQLCriteria", required: false, shape: &ALARM_PROM_QL_CRITERIA }]);
+
+static EVALUATION_INTERVAL: Shape = Shape::Number { bits: Some(32), min: 10.0, max: 3600.0 };
+
+static EVALUATION_PERIODS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static EVALUATION_WINDOW: Shape = Shape::Structure(&[
+    Member { name: "WallClockWindow", required: false, shape: &WALL_CLOCK_WINDOW },
+    Member { name: "SlidingWindow", required: false, shape: &SLIDING_WINDOW },
+]);
 
 static EXTENDED_STATISTIC: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
@@ -103,6 +475,14 @@ static GET_METRIC_STATISTICS_INPUT: Shape = Shape::Structure(&[
     Member { name: "Unit", required: false, shape: &STANDARD_UNIT },
 ]);
 
+static HISTORY_ITEM_TYPE: Shape = Shape::Enum(&[
+    "ConfigurationUpdate",
+    "StateUpdate",
+    "Action",
+    "AlarmContributorStateUpdate",
+    "AlarmContributorAction",
+]);
+
 static INCLUDE_LINKED_ACCOUNTS: Shape = Shape::Boolean;
 
 static LABEL_OPTIONS: Shape =
@@ -118,11 +498,15 @@ static LIST_METRICS_INPUT: Shape = Shape::Structure(&[
     Member { name: "OwningAccount", required: false, shape: &ACCOUNT_ID },
 ]);
 
+static MAX_RECORDS: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 100.0 };
+
 static METRIC: Shape = Shape::Structure(&[
     Member { name: "Namespace", required: false, shape: &NAMESPACE },
     Member { name: "MetricName", required: false, shape: &METRIC_NAME },
     Member { name: "Dimensions", required: false, shape: &DIMENSIONS },
 ]);
+
+static METRIC_DATA: Shape = Shape::List { min: 0, max: u64::MAX, member: &METRIC_DATUM };
 
 static METRIC_DATA_QUERIES: Shape = Shape::List { min: 0, max: u64::MAX, member: &METRIC_DATA_QUERY };
 
@@ -134,6 +518,18 @@ static METRIC_DATA_QUERY: Shape = Shape::Structure(&[
     Member { name: "ReturnData", required: false, shape: &RETURN_DATA },
     Member { name: "Period", required: false, shape: &PERIOD },
     Member { name: "AccountId", required: false, shape: &ACCOUNT_ID },
+]);
+
+static METRIC_DATUM: Shape = Shape::Structure(&[
+    Member { name: "MetricName", required: true, shape: &METRIC_NAME },
+    Member { name: "Dimensions", required: false, shape: &DIMENSIONS },
+    Member { name: "Timestamp", required: false, shape: &TIMESTAMP },
+    Member { name: "Value", required: false, shape: &DATAPOINT_VALUE },
+    Member { name: "StatisticValues", required: false, shape: &STATISTIC_SET },
+    Member { name: "Values", required: false, shape: &VALUES },
+    Member { name: "Counts", required: false, shape: &COUNTS },
+    Member { name: "Unit", required: false, shape: &STANDARD_UNIT },
+    Member { name: "StorageResolution", required: false, shape: &STORAGE_RESOLUTION },
 ]);
 
 static METRIC_EXPRESSION: Shape = Shape::String { min: 1, max: 2048, pattern: None };
@@ -155,13 +551,71 @@ static NAMESPACE: Shape = Shape::String { min: 1, max: 255, pattern: Some(Patter
 
 static NEXT_TOKEN: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
+static ONLY_START_EVALUATING_AFTER_WARM_UP_PERIOD_ENDS: Shape = Shape::Boolean;
+
+static PENDING_PERIOD: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 86400.0 };
+
 static PERIOD: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
 
+static PUT_METRIC_ALARM_INPUT: Shape = Shape::Structure(&[
+    Member { name: "AlarmName", required: true, shape: &ALARM_NAME },
+    Member { name: "AlarmDescription", required: false, shape: &ALARM_DESCRIPTION },
+    Member { name: "ActionsEnabled", required: false, shape: &ACTIONS_ENABLED },
+    Member { name: "OKActions", required: false, shape: &RESOURCE_LIST },
+    Member { name: "AlarmActions", required: false, shape: &RESOURCE_LIST },
+    Member { name: "InsufficientDataActions", required: false, shape: &RESOURCE_LIST },
+    Member { name: "MetricName", required: false, shape: &METRIC_NAME },
+    Member { name: "Namespace", required: false, shape: &NAMESPACE },
+    Member { name: "Statistic", required: false, shape: &STATISTIC },
+    Member { name: "ExtendedStatistic", required: false, shape: &EXTENDED_STATISTIC },
+    Member { name: "Dimensions", required: false, shape: &DIMENSIONS },
+    Member { name: "Period", required: false, shape: &PERIOD },
+    Member { name: "Unit", required: false, shape: &STANDARD_UNIT },
+    Member { name: "EvaluationPeriods", required: false, shape: &EVALUATION_PERIODS },
+    Member { name: "DatapointsToAlarm", required: false, shape: &DATAPOINTS_TO_ALARM },
+    Member { name: "Threshold", required: false, shape: &THRESHOLD },
+    Member { name: "ComparisonOperator", required: false, shape: &COMPARISON_OPERATOR },
+    Member { name: "TreatMissingData", required: false, shape: &TREAT_MISSING_DATA },
+    Member { name: "EvaluateLowSampleCountPercentile", required: false, shape: &EVALUATE_LOW_SAMPLE_COUNT_PERCENTILE },
+    Member { name: "Metrics", required: false, shape: &METRIC_DATA_QUERIES },
+    Member { name: "Tags", required: false, shape: &TAG_LIST },
+    Member { name: "ThresholdMetricId", required: false, shape: &METRIC_ID },
+    Member { name: "EvaluationWindow", required: false, shape: &EVALUATION_WINDOW },
+    Member { name: "WarmUpConfiguration", required: false, shape: &WARM_UP_CONFIGURATION },
+    Member { name: "EvaluationCriteria", required: false, shape: &EVALUATION_CRITERIA },
+    Member { name: "EvaluationInterval", required: false, shape: &EVALUATION_INTERVAL },
+    Member { name: "ActionConfiguration", required: false, shape: &ACTION_CONFIGURATION },
+]);
+
+static PUT_METRIC_DATA_INPUT: Shape = Shape::Structure(&[
+    Member { name: "Namespace", required: true, shape: &NAMESPACE },
+    Member { name: "MetricData", required: false, shape: &METRIC_DATA },
+    Member { name: "EntityMetricData", required: false, shape: &ENTITY_METRIC_DATA_LIST },
+    Member { name: "StrictEntityValidation", required: false, shape: &STRICT_ENTITY_VALIDATION },
+]);
+
+static QUERY: Shape = Shape::String { min: 1, max: 10000, pattern: None };
+
 static RECENTLY_ACTIVE: Shape = Shape::Enum(&["PT3H"]);
+
+static RECOVERY_PERIOD: Shape = Shape::Number { bits: Some(32), min: 0.0, max: 86400.0 };
+
+static RESOURCE_LIST: Shape = Shape::List { min: 0, max: 5, member: &RESOURCE_NAME };
+
+static RESOURCE_NAME: Shape = Shape::String { min: 1, max: 1024, pattern: None };
 
 static RETURN_DATA: Shape = Shape::Boolean;
 
 static SCAN_BY: Shape = Shape::Enum(&["TimestampDescending", "TimestampAscending"]);
+
+static SET_ALARM_STATE_INPUT: Shape = Shape::Structure(&[
+    Member { name: "AlarmName", required: true, shape: &ALARM_NAME },
+    Member { name: "StateValue", required: true, shape: &STATE_VALUE },
+    Member { name: "StateReason", required: true, shape: &STATE_REASON },
+    Member { name: "StateReasonData", required: false, shape: &STATE_REASON_DATA },
+]);
+
+static SLIDING_WINDOW: Shape = Shape::Structure(&[]);
 
 static STANDARD_UNIT: Shape = Shape::Enum(&[
     "Seconds",
@@ -195,8 +649,57 @@ static STANDARD_UNIT: Shape = Shape::Enum(&[
 
 static STAT: Shape = Shape::String { min: 0, max: u64::MAX, pattern: None };
 
+static STATE_REASON: Shape = Shape::String { min: 0, max: 1023, pattern: None };
+
+static STATE_REASON_DATA: Shape = Shape::String { min: 0, max: 4000, pattern: None };
+
+static STATE_VALUE: Shape = Shape::Enum(&["OK", "ALARM", "INSUFFICIENT_DATA"]);
+
 static STATISTIC: Shape = Shape::Enum(&["SampleCount", "Average", "Sum", "Minimum", "Maximum"]);
+
+static STATISTIC_SET: Shape = Shape::Structure(&[
+    Member { name: "SampleCount", required: true, shape: &DATAPOINT_VALUE },
+    Member { name: "Sum", required: true, shape: &DATAPOINT_VALUE },
+    Member { name: "Minimum", required: true, shape: &DATAPOINT_VALUE },
+    Member { name: "Maximum", required: true, shape: &DATAPOINT_VALUE },
+]);
 
 static STATISTICS: Shape = Shape::List { min: 1, max: 5, member: &STATISTIC };
 
+static STORAGE_RESOLUTION: Shape = Shape::Number { bits: Some(32), min: 1.0, max: f64::INFINITY };
+
+static STRICT_ENTITY_VALIDATION: Shape = Shape::Boolean;
+
+static TAG: Shape = Shape::Structure(&[
+    Member { name: "Key", required: true, shape: &TAG_KEY },
+    Member { name: "Value", required: true, shape: &TAG_VALUE },
+]);
+
+static TAG_KEY: Shape = Shape::String { min: 1, max: 128, pattern: None };
+
+static TAG_LIST: Shape = Shape::List { min: 0, max: u64::MAX, member: &TAG };
+
+static TAG_VALUE: Shape = Shape::String { min: 0, max: 256, pattern: None };
+
+static THRESHOLD: Shape = Shape::Number { bits: None, min: f64::NEG_INFINITY, max: f64::INFINITY };
+
 static TIMESTAMP: Shape = Shape::Timestamp;
+
+static TIMEZONE: Shape = Shape::String { min: 1, max: 50, pattern: None };
+
+static TREAT_MISSING_DATA: Shape = Shape::String { min: 1, max: 255, pattern: None };
+
+static VALUES: Shape = Shape::List { min: 0, max: u64::MAX, member: &DATAPOINT_VALUE };
+
+static WALL_CLOCK_WINDOW: Shape = Shape::Structure(&[Member { name: "Timezone", required: false, shape: &TIMEZONE }]);
+
+static WARM_UP_CONFIGURATION: Shape = Shape::Structure(&[
+    Member { name: "WarmUpPeriodDurationInMinutes", required: true, shape: &WARM_UP_PERIOD_DURATION_IN_MINUTES },
+    Member {
+        name: "OnlyStartEvaluatingAfterWarmUpPeriodEnds",
+        required: false,
+        shape: &ONLY_START_EVALUATING_AFTER_WARM_UP_PERIOD_ENDS,
+    },
+]);
+
+static WARM_UP_PERIOD_DURATION_IN_MINUTES: Shape = Shape::Number { bits: Some(32), min: 1.0, max: 2880.0 };

@@ -215,4 +215,25 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         values: Any,
         reason: "labels have no dates",
     },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["PutMetricData"],
+        field: "StrictEntityValidation",
+        values: Any,
+        reason: "Shoal knows no entities; metrics with entities are refused",
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["PutMetricAlarm"],
+        field: "Tags",
+        values: Any,
+        reason: "alarms have no tags here",
+    },
+    FieldWithoutEffect {
+        service: Service::CloudWatch,
+        operations: &["PutMetricAlarm"],
+        field: "ActionConfiguration",
+        values: Any,
+        reason: "alarms have no tags here that actions could be given",
+    },
 ];

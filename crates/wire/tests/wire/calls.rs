@@ -173,7 +173,7 @@ fn what_is_no_call_is_told() {
     }
     check(
         Service::CloudWatch,
-        "GraniteServiceVersion20100801.PutMetricData",
+        "GraniteServiceVersion20100801.PutDashboard",
         b"{}",
         ErrorCode::UnknownOperationException,
     );

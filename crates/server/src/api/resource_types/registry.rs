@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{
     admission::internal,
-    api::{Identity, blocking, training::refused},
+    api::{blocking, training::refused},
     clock::now_ms,
     core::{Core, Present},
     hex::random_hex,
+    identity::Identity,
 };
 
 /// The plain resources of all types.

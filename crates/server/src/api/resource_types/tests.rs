@@ -11,8 +11,9 @@ use shoal_wire::{Protocol, Service, operations, parse, respond};
 
 use super::*;
 use crate::{
-    api::{Identity, listing::LIST_MEMBERS},
+    api::listing::LIST_MEMBERS,
     core::{recover, start},
+    identity::Identity,
 };
 
 /// A registry on a journal of its own, and what keeps it.

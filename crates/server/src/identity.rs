@@ -1,0 +1,9 @@
+//! Whose server this is, as ARNs have it.
+
+/// Settings that answers show.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) region: String,
+    /// Twelve digits.
+    pub(crate) account: String,
+}
