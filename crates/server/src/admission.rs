@@ -16,7 +16,7 @@ use crate::{
     Builtin, BuiltinObjective, Image, Images, NetworkOptions,
     budgets::Budgets,
     channels::{self, ChannelError},
-    error_chain::describe,
+    internal::internal,
     options::{image_of, known_image_of},
     requests,
     tuning::Design,
@@ -430,11 +430,6 @@ fn bucket(objects: &Objects, field: &str, uri: &S3Uri) -> Result<(), Error> {
         ))),
         Err(error) => Err(internal(&error)),
     }
-}
-
-/// Our own fault, told to the client as such.
-pub(crate) fn internal(error: &dyn std::error::Error) -> Error {
-    Error::new(ErrorCode::InternalFailure, describe(error))
 }
 
 #[cfg(test)]

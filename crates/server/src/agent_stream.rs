@@ -1,13 +1,35 @@
 //! Messages of the link on an agent's stream, whatever the connection is for.
 
 use std::{
+    fs,
     io::{self, Read, Write},
     net::Shutdown,
-    os::unix::net::UnixStream,
+    os::{
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
 use shoal_link::{Decoder, Frame, ToAgent, encode};
+
+/// Listens on a Unix socket whose path may be longer than the 108 bytes that an address holds.
+pub(crate) fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let dir = fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(path.file_name().unwrap_or_default());
+    UnixListener::bind(short)
+}
+
+/// Lets the loop that listens there see that it is to end.
+pub(crate) fn wake(socket: &Path) {
+    // If nobody listens any more, the loop has ended already.
+    let _ = UnixStream::connect(socket);
+}
 
 /// Sends to an agent. Messages arrive unmixed, from whatever thread they are sent.
 #[derive(Clone)]

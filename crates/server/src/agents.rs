@@ -492,11 +492,5 @@ fn admit(attempts: &Attempts, hello: &Hello) -> Result<Arc<Attempt>, String> {
     Ok(attempt)
 }
 
-/// Lets [`serve`] see that it is to end.
-pub(crate) fn wake(socket: &std::path::Path) {
-    // If nobody listens any more, the loop has ended already.
-    let _ = UnixStream::connect(socket);
-}
-
 #[cfg(test)]
 mod tests;

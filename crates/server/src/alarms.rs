@@ -22,7 +22,7 @@ pub(crate) use self::{
     row::{ALARM, Alarm, HISTORY, View, description, history_item, key_of},
     transition::{Change, change, configured},
 };
-use crate::{admission::internal, clock::now_ms, core::Core, identity::Identity, statistics::ReadSeries};
+use crate::{clock::now_ms, core::Core, identity::Identity, internal::internal, statistics::ReadSeries};
 
 /// Between two looks at which alarms are due.
 const LOOK: Duration = Duration::from_secs(1);

@@ -41,13 +41,14 @@ use shoal_wire::{Error, Reply};
 
 use crate::{
     AccessKeys,
-    admission::{Admission, internal},
+    admission::Admission,
     alarms::ChangedMetrics,
     attempts::Attempts,
     budgets::Budgets,
-    core::Core,
+    core::{Core, refused},
     error_chain,
     identity::Identity,
+    internal::blocking,
     key_ring::Holder,
     ledger::Ledger,
     machines::Machines,
@@ -67,7 +68,6 @@ pub(crate) use resource_types::{
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
 pub(crate) use topics::Topics;
-pub(crate) use training::refused;
 
 /// Who calls, as far as it matters for the answer.
 pub(crate) struct Caller {
@@ -146,13 +146,6 @@ impl Api {
         })
         .await
     }
-}
-
-/// Runs what may wait for the disk off the async threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(internal(&error)))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Budgets: what is spent of each, who is notified, which jobs are refused and stopped.
 //!
-//! A budget is a row. Its view has the notifications, each with the period in which it was met last:
-//! a notification is sent once in a period, and what is noted is sent again after a crash.
+//! A budget is a row. Its view has the notifications, each with the period in which it was met
+//! last, which is noted together with what its subscribers are sent.
 
+mod notice;
 mod operations;
 mod watch;
 
@@ -18,10 +19,10 @@ use shoal_wire::{
 };
 
 use crate::{
-    admission::internal,
     clock::now_ms,
     core::Core,
     identity::Identity,
+    internal::internal,
     ledger::{Ledger, LedgerJob},
 };
 

@@ -11,9 +11,9 @@ use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, Servi
 
 use crate::{
     Image,
-    admission::internal,
     api::{Api, Caller, Records, best_model, read, spec_kind},
     core::Core,
+    internal::internal,
     key_ring::Holder,
     requests,
     tuning::{self, Design},

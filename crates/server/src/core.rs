@@ -14,9 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_plane::{
-    AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, Rejection, Time, Turn,
-};
+use shoal_plane::{AttemptId, Capacity, Catalog, Command, Effects, Event, Frozen, JobName, JobView, Time, Turn};
 use shoal_runtime::{
     Control,
     control::{Fold, Folded, REFUSED_PAUSE},
@@ -32,11 +30,13 @@ use created::Created;
 pub(crate) use created::{NewChild, Opaque};
 pub(crate) use edits::Present;
 use edits::{Change, Changed, RowEdit};
+pub(crate) use refusal::{Refusal, refused};
 pub(crate) use rows::secondary_status;
 use rows::{change, job_progress, receipt, tuning_progress};
 
 mod created;
 mod edits;
+mod refusal;
 mod rows;
 mod tunings;
 
@@ -44,23 +44,6 @@ mod tunings;
 const BATCH: usize = 512;
 /// Before the journal is read again that could not be.
 const RECOVER_PAUSE: Duration = Duration::from_millis(500);
-
-/// Why a command had no effect.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// The core says no.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The journal could not be written: nothing has happened.
-    #[error("the journal could not be written: {0}")]
-    Journal(String),
-    /// The server is stopping.
-    #[error("the server is stopping")]
-    Stopping,
-    /// A row's edit says no.
-    #[error(transparent)]
-    Edit(#[from] shoal_wire::Error),
-}
 
 struct Envelope {
     command: Command,

@@ -8,6 +8,7 @@
 //! algorithm an image name means (the caller gives [`Images`]).
 
 mod admission;
+mod agent_rules;
 mod agent_stream;
 mod agents;
 mod alarms;
@@ -36,6 +37,7 @@ mod hex;
 mod http;
 mod identity;
 mod idle_agents;
+mod internal;
 mod key_ring;
 mod keys;
 mod launches;

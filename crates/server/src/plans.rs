@@ -15,8 +15,8 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, Image, Images, NetworkOptions, api::component_of, attempts::Plan, channels::Trees, clock::now_ms,
-    options::image_of, requests, warm,
+    Builtin, Image, Images, NetworkOptions, agent_rules::rule, api::component_of, attempts::Plan, channels::Trees,
+    clock::now_ms, options::image_of, requests, warm,
 };
 
 /// What plans are made from.
@@ -300,18 +300,6 @@ fn debug_hook(hook: &DebugHook, job: &str) -> shoal_link::DebugHook {
         output_path: hook.uri.to_string(),
         parameters: hook.parameters.clone(),
         collections: hook.collections.iter().map(|it| (it.name.clone(), it.parameters.clone())).collect(),
-    }
-}
-
-/// A rule without what it reads besides the tensors and samples of its own training job.
-pub(crate) fn rule(rule: &RuleConfiguration) -> shoal_link::Rule {
-    shoal_link::Rule {
-        name: rule.name.clone(),
-        rule: rule.rule.clone(),
-        parameters: rule.parameters.clone(),
-        stops: rule.stops(),
-        source: None,
-        other_runs: Vec::new(),
     }
 }
 

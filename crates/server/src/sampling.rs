@@ -8,7 +8,7 @@ use shoal_link::{Assignment, Order, Rule, SampleTable};
 use shoal_store::{Rows, SystemColumn, SystemRow, SystemTable};
 use shoal_wire::CreateTrainingJob;
 
-use crate::{attempts::Attempts, plans::rule, requests};
+use crate::{agent_rules::rule, attempts::Attempts, requests};
 
 /// What decides it.
 #[derive(Clone)]

@@ -7,8 +7,7 @@ mod notifying;
 
 use std::{
     io,
-    os::{fd::AsRawFd, unix::net::UnixListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -32,6 +31,7 @@ use self::{
 use crate::{
     AccessKeys, Options, ServerError,
     admission::Admission,
+    agent_stream::{self, listen_unix},
     agents::{self, Agents, Callers, Idle, Inputs, RemoteListener},
     allocations::Allocations,
     api::{Api, Holds, Records, Registry},
@@ -465,7 +465,7 @@ impl Server {
         connections.shutdown().await;
         self.background.shutdown().await;
         self.agents_stopping.store(true, Ordering::SeqCst);
-        agents::wake(&self.socket);
+        agent_stream::wake(&self.socket);
         self.tuner.stop();
         self.core.stop();
         let tuners = self.tuner_threads.into_iter().map(|thread| ("tuner", thread));
@@ -495,17 +495,6 @@ impl Server {
             .find(|(_, thread)| thread.is_finished())
             .map(|(name, _)| ServerError::Thread(name))
     }
-}
-
-/// Listens on a Unix socket whose path may be longer than the 108 bytes that an address holds.
-fn listen_unix(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let dir = std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
-    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(path.file_name().unwrap_or_default());
-    UnixListener::bind(short)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use shoal_rules::Subject;
 use shoal_store::{Objects, StoreError};
 use shoal_wire::{Debugger, Error, RuleAction, RuleConfiguration, S3Uri};
 
-use super::{bucket, internal};
+use super::bucket;
+use crate::internal::internal;
 
 /// The member with the rules over tensors.
 const DEBUG_RULES: &str = "debugRuleConfigurations";

@@ -5,7 +5,7 @@ use shoal_runtime::alarm::{AlarmRule, AlarmState, Comparison, MissingData};
 use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{AlarmDescription, AlarmHistoryItem, Error, MetricAlarm, Statistic};
 
-use crate::admission::internal;
+use crate::internal::internal;
 
 /// Alarms. The first key is [`key_of`] their metric.
 pub(crate) const ALARM: ResourceKind = ResourceKind::new("alarm");

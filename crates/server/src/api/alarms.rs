@@ -7,14 +7,14 @@ use shoal_wire::{
     Reply, SetAlarmState,
 };
 
-use super::{Api, blocking, token, training::refused};
+use super::{Api, blocking, refused, token};
 use crate::{
-    admission::internal,
     alarms::{ALARM, Alarm, Change, HISTORY, View, change, configured, description, history_item, key_of},
     clock::now_ms,
     core::Present,
     hex::random_hex,
     identity::Identity,
+    internal::internal,
     notifications::{TOPIC, TopicArn},
 };
 

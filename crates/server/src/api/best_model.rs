@@ -5,7 +5,7 @@ use shoal_plane::TuningView;
 use shoal_store::{Objects, ResourceKind, Rows, StoreError};
 use shoal_wire::{Error, OutputCompression, arn, stored_description};
 
-use crate::{admission::internal, artifacts};
+use crate::{artifacts, internal::internal};
 
 /// What its user should know if the best training job has an empty model artifact or none. One that
 /// was deleted is not looked for.

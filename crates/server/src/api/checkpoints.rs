@@ -4,7 +4,7 @@ use shoal_store::ResourceKind;
 use shoal_wire::{CheckpointReceipt, Error, ListCheckpoints, Reply};
 
 use super::{Api, blocking};
-use crate::admission::internal;
+use crate::internal::internal;
 
 /// Receipts of one page.
 const PAGE: usize = 1000;

@@ -10,7 +10,7 @@ use shoal_plane::{Billed, Catalog, Cost, Time};
 use shoal_wire::{CostDay, CostGroup, CostLine, Error, ListCosts, Reply};
 
 use super::{Api, blocking};
-use crate::{admission::internal, clock::now_ms, ledger::LedgerJob};
+use crate::{clock::now_ms, internal::internal, ledger::LedgerJob};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;

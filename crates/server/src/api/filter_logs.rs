@@ -18,7 +18,7 @@ use super::{
     logs::{MOST_BYTES, check_group},
     token,
 };
-use crate::{admission::internal, hex::sha256_hex};
+use crate::{hex::sha256_hex, internal::internal};
 
 /// Most lines that are looked at for one page; AWS's pages may be short, too, and say that there is
 /// more.

@@ -9,7 +9,7 @@ use shoal_wire::{
 };
 
 use super::{Api, Caller};
-use crate::{admission::internal, clock::now_ms, key_ring::Holder, sessions::Session};
+use crate::{clock::now_ms, internal::internal, key_ring::Holder, sessions::Session};
 
 /// The role that callers seem to have assumed: `get_execution_role` of the SDKs wants one.
 const ROLE: &str = "ShoalRole";

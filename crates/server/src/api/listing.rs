@@ -7,7 +7,7 @@ use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, ResourceSort, Rows,
 use shoal_wire::{Call, Error, timestamp};
 
 use super::{blocking, resources::place, token};
-use crate::admission::internal;
+use crate::internal::internal;
 
 /// Items of a page by default.
 const DEFAULT_RESULTS: usize = 10;

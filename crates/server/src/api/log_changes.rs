@@ -4,7 +4,7 @@ use shoal_store::{TRAINING_JOBS, Telemetry};
 use shoal_wire::{Error, ErrorCode, LogChange, RejectedLogEvents, Reply};
 
 use super::{Api, logs::check_group};
-use crate::{admission::internal, clock::now_ms};
+use crate::{clock::now_ms, internal::internal};
 
 /// Events from further in the future are rejected.
 const MAX_AHEAD_MS: u64 = 2 * 60 * 60 * 1000;

@@ -6,7 +6,7 @@ use shoal_store::{LogDirection, LogQuery, StreamInfo, TRAINING_JOBS, Telemetry};
 use shoal_wire::{DescribeLogStreams, Error, ErrorCode, GetLogEvents, LogEvent, LogStream, LogStreamOrder, Reply, arn};
 
 use super::{Api, blocking, token};
-use crate::admission::internal;
+use crate::internal::internal;
 
 /// Streams of a DescribeLogStreams reply without a prefix, unless the request says fewer.
 const MOST_STREAMS: usize = 50;

@@ -10,8 +10,8 @@ use shoal_wire::{
 
 use super::{Api, blocking, own_metrics, system_metrics, token};
 use crate::{
-    admission::internal,
     clock::now_ms,
+    internal::internal,
     statistics::{Series, of_sets, periods},
 };
 

@@ -6,7 +6,7 @@ use shoal_store::{LogQuery, ResourceRow, TrialFilter, TrialSort};
 use shoal_wire::Error;
 
 use super::Records;
-use crate::{admission::internal, requests, tuning};
+use crate::{internal::internal, requests, tuning};
 
 /// Lines at the end of a log that are looked through.
 const LINES: usize = 2000;

@@ -7,7 +7,7 @@ use shoal_store::{LinkEnd, ResourceFilter, ResourceKind, Rows};
 use shoal_wire::{Call, Error, ErrorCode, ExperimentConfig};
 
 use super::{Api, TRIAL, TRIAL_LINK, blocking, component_of, resources::found};
-use crate::{admission::internal, key_ring::Holder, requests};
+use crate::{internal::internal, key_ring::Holder, requests};
 
 /// For all jobs; what is put is checked by the operation.
 const ALWAYS: [&str; 3] = ["GetCallerIdentity", "BatchPutMetrics", "PutMetricData"];

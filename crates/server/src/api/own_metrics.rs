@@ -6,7 +6,7 @@ use shoal_store::{OwnMetric, OwnMetricQuery, OwnPoint, StatisticSet, Telemetry};
 use shoal_wire::{Error, ErrorCode, ListMetrics, Metric, MetricSample, PutMetricData, Reply, Span};
 
 use super::Api;
-use crate::{admission::internal, clock::now_ms, statistics::Series};
+use crate::{clock::now_ms, internal::internal, statistics::Series};
 
 /// Milliseconds that a value may be old, and how far its time may lie ahead, as AWS has it.
 const MAX_AGE_MS: u64 = 14 * 24 * 3600 * 1000;

@@ -4,7 +4,7 @@ use shoal_store::ResourceKind;
 use shoal_wire::{DescribeProfile, Error, ErrorCode, Reply};
 
 use super::{Api, blocking, resources::missing};
-use crate::{admission::internal, clock::now_ms};
+use crate::{clock::now_ms, internal::internal};
 
 impl Api {
     pub(super) async fn describe_profile(&self, request: DescribeProfile) -> Result<Reply, Error> {

@@ -267,7 +267,7 @@ fn default_display_name(of: &ResourceType, shown: &mut Members) {
 
 /// The request of a row as it is stored.
 fn request(row: &ResourceRow) -> Result<Members, Error> {
-    serde_json::from_slice(&row.request).map_err(|error| crate::admission::internal(&error))
+    serde_json::from_slice(&row.request).map_err(|error| crate::internal::internal(&error))
 }
 
 #[cfg(test)]

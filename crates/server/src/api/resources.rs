@@ -6,7 +6,7 @@ use shoal_wire::Error;
 use tokio::time::Instant;
 
 use super::{Api, Caller, blocking, token};
-use crate::admission::{self, internal};
+use crate::{admission, internal::internal};
 
 impl Api {
     /// The row of this kind and name.

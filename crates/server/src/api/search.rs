@@ -9,7 +9,7 @@ use super::{
     tuning,
 };
 use crate::{
-    admission::internal,
+    internal::internal,
     key_ring::Holder,
     search::{Place, SearchIndex},
 };

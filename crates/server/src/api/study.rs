@@ -12,9 +12,9 @@ use shoal_wire::{
     StudyParameter, StudyTrial, UpdateTuningJob,
 };
 
-use super::{Api, Records, best_model, blocking, resources::place, token, training::refused, tuning::ended};
+use super::{Api, Records, best_model, blocking, refused, resources::place, token, tuning::ended};
 use crate::{
-    admission::internal,
+    internal::internal,
     requests,
     tuning::{self, Design, Looks},
 };

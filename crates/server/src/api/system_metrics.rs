@@ -9,7 +9,7 @@ use shoal_wire::{Error, ListMetrics, Metric, Span};
 
 use super::metrics::NAMESPACE;
 use crate::{
-    admission::internal,
+    internal::internal,
     statistics::{Series, periods},
 };
 

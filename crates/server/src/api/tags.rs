@@ -7,8 +7,8 @@ use shoal_wire::{
     tags,
 };
 
-use super::{Api, resource_types, training::refused};
-use crate::admission::internal;
+use super::{Api, refused, resource_types};
+use crate::internal::internal;
 
 /// Kinds that have tags in addition to plain resources.
 const JOBS: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];

@@ -4,8 +4,8 @@ use serde::Serialize;
 use shoal_wire::Error;
 
 use crate::{
-    admission::internal,
     hex::{hex, sha256_hex, text_of_hex},
+    internal::internal,
 };
 
 /// Hexadecimal digits of the seal.

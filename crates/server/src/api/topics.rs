@@ -10,16 +10,15 @@ use shoal_wire::{
 };
 
 use super::{
-    blocking,
+    blocking, refused,
     token::{open, question, seal},
-    training::refused,
 };
 use crate::{
-    admission::internal,
     clock::now_ms,
     core::{Core, Present},
     hex::random_hex,
     identity::Identity,
+    internal::internal,
     notifications::{
         Message, TopicArn, Transport,
         fan_out::{confirmation, subscribed, topic_row},

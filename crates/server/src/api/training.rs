@@ -22,13 +22,12 @@ use super::{
     rule_statuses,
 };
 use crate::{
-    Images,
-    admission::{self, internal},
-    artifacts,
+    Images, admission, artifacts,
     clock::now_ms,
-    core::{Opaque, Present, Refusal, secondary_status},
+    core::{Opaque, Present, Refusal, refused, secondary_status},
     gang_spec::gang_spec,
     hex::random_hex,
+    internal::internal,
     requests,
     warm_status::{AVAILABLE, IN_USE, WarmPools},
 };
@@ -302,31 +301,6 @@ fn add_image(images: &dyn Images, request: &Map<String, Value>, description: &mu
 pub(super) fn built_in_metrics(images: &dyn Images, algorithm: &Value) -> Vec<MetricDefinition> {
     let image = algorithm["TrainingImage"].as_str().unwrap_or_default();
     images.metric_definitions(image).into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect()
-}
-
-pub(crate) fn refused(refusal: &Refusal) -> Error {
-    if let Refusal::Edit(error) = refusal {
-        return error.clone();
-    }
-    let message = refusal.to_string();
-    let code = match refusal {
-        Refusal::Rejected(Rejection::NameTaken(_) | Rejection::TuningNameTaken(_)) => ErrorCode::ResourceInUse,
-        Refusal::Rejected(Rejection::TuningNotFound(_)) => ErrorCode::ResourceNotFound,
-        Refusal::Rejected(Rejection::NeverFits(_)) => ErrorCode::ResourceLimitExceeded,
-        Refusal::Rejected(
-            Rejection::NotFound
-            | Rejection::AlreadyEnded(_)
-            | Rejection::NotSpot(_)
-            | Rejection::NothingToInterrupt { .. }
-            | Rejection::NotDispensable { .. }
-            | Rejection::TuningAlreadyEnded(_)
-            | Rejection::NoParallel
-            | Rejection::UnknownInstanceType(_),
-        ) => ErrorCode::ValidationException,
-        Refusal::Edit(error) => error.code,
-        Refusal::Journal(_) | Refusal::Stopping => ErrorCode::ServiceUnavailable,
-    };
-    Error::new(code, message)
 }
 
 /// What a program that runs has left after a stop.

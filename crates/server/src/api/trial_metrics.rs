@@ -11,7 +11,7 @@ use shoal_wire::{
 
 use super::{Api, TRIAL_COMPONENT, blocking, component_of, component_series, open_to_jobs::Place, resources::found};
 use crate::{
-    admission::internal,
+    internal::internal,
     key_ring::Holder,
     statistics::{deviation, periods, statistic},
 };

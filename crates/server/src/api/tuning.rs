@@ -12,16 +12,17 @@ use shoal_wire::{
 use super::{
     Api, Caller, Records, blocking,
     listing::{DefaultOrder, Listing, members},
-    near,
+    near, refused,
     resources::{found, missing, place},
     token,
-    training::{built_in_metrics, refused, view as job_view},
+    training::{built_in_metrics, view as job_view},
 };
 use crate::{
-    admission::{self, internal},
+    admission,
     clock::now_ms,
     core::{Opaque, Refusal},
     hex::random_hex,
+    internal::internal,
     requests, tuning,
 };
 

@@ -4,7 +4,7 @@ use shoal_store::{HostSystemMetrics, ResourceKind, SystemColumn, SystemPoint};
 use shoal_wire::{DescribeUtilization, Error, HostUtilization, MetricUtilization, Reply};
 
 use super::{Api, blocking, resources::missing};
-use crate::{admission::internal, clock::now_ms};
+use crate::{clock::now_ms, internal::internal};
 
 impl Api {
     pub(super) async fn describe_utilization(&self, request: DescribeUtilization) -> Result<Reply, Error> {

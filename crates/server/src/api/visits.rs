@@ -7,7 +7,7 @@ use shoal_plane::{Host, SecondaryStatus};
 use shoal_wire::{Error, ErrorCode, FeedVisit, ReadVisit, Reply, StartVisit, VisitOutput, VisitResult};
 
 use super::{Api, Caller, training::view};
-use crate::{admission::internal, hex::random_hex, key_ring::Holder};
+use crate::{hex::random_hex, internal::internal, key_ring::Holder};
 
 impl Api {
     pub(super) async fn start_visit(&self, request: StartVisit, caller: &Caller) -> Result<Reply, Error> {

@@ -11,7 +11,7 @@ use shoal_wire::{
 };
 
 use super::{BUDGET, Budgets, MOST_BUDGETS, StoredBudget, StoredNotification};
-use crate::{admission::internal, api::refused, clock::now_ms, hex::random_hex};
+use crate::{clock::now_ms, core::refused, hex::random_hex, internal::internal};
 
 /// Milliseconds of the history that is shown by default.
 const HISTORY_MS: u64 = 366 * 24 * 3600 * 1000;

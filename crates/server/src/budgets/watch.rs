@@ -4,24 +4,32 @@ use std::{sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use shoal_plane::{Command, StopCause};
-use shoal_store::{ResourceFilter, ResourceKind, ResourceRow};
-use shoal_wire::{Error, budgets::AtLimit, tags};
+use shoal_store::{ResourceFilter, ResourceKind, ResourceRow, RowChange};
+use shoal_wire::{
+    Error,
+    budgets::{AtLimit, Spending},
+    tags,
+};
 
-use super::{BUDGET, Budgets, StoredBudget};
+use super::{BUDGET, Budgets, StoredBudget, StoredNotification, notice::Met};
 use crate::{
-    admission::internal,
-    api::{blocking, refused},
     clock::now_ms,
+    core::{Present, refused},
+    internal::{blocking, internal},
     ledger::LedgerJob,
 };
 
 /// Between two passes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// Tuning jobs that a pass stops for a budget; the next one stops more.
+const MOST_AT_ONCE: usize = 1000;
+
 /// What a pass decided of a budget.
 struct Due {
-    name: String,
-    period: u64,
+    budget: StoredBudget,
+    spending: Spending,
+    period_ms: u64,
     /// Places of the notifications that are met for the first time in the period.
     met: Vec<usize>,
     /// Which jobs are stopped.
@@ -46,13 +54,13 @@ impl Budgets {
     async fn pass(self: Arc<Self>) -> Result<(), Error> {
         let budgets = self.clone();
         for due in blocking(move || budgets.due(now_ms())).await? {
-            if !due.met.is_empty() {
-                self.note(&due).await?;
-            }
-            for stop in due.stops {
+            for stop in &due.stops {
                 tracing::warn!("{}: {stop:?}", due.reason);
                 // A job that has ended meanwhile needs no stop.
-                let _ = self.core.ask(stop, None).await;
+                let _ = self.core.ask(stop.clone(), None).await;
+            }
+            if !due.met.is_empty() {
+                self.note(due).await?;
             }
         }
         Ok(())
@@ -69,7 +77,7 @@ impl Budgets {
         for budget in budgets.into_iter().filter(|budget| budget.is_valid(now_ms)) {
             let period = budget.period(now_ms);
             let spending = budget.spending(&jobs, &self.catalog, &period, now_ms);
-            let is_new = |(at, one): (usize, &super::StoredNotification)| {
+            let is_new = |(at, one): (usize, &StoredNotification)| {
                 let is_new = one.met_in_ms != Some(period.start) && one.notification.notification.is_met(&spending);
                 is_new.then_some(at)
             };
@@ -78,7 +86,7 @@ impl Budgets {
             let stops = if is_spent { self.stops(&budget, &jobs)? } else { Vec::new() };
             let reason = budget.spent(&spending);
             if !met.is_empty() || !stops.is_empty() {
-                all.push(Due { name: budget.budget.budget_name.clone(), period: period.start, met, stops, reason });
+                all.push(Due { budget, spending, period_ms: period.start, met, stops, reason });
             }
         }
         Ok(all)
@@ -88,7 +96,7 @@ impl Budgets {
     fn stops(&self, budget: &StoredBudget, jobs: &[Arc<LedgerJob>]) -> Result<Vec<Command>, Error> {
         let running = ResourceFilter {
             status: Some("InProgress".to_owned()),
-            limit: usize::MAX,
+            limit: MOST_AT_ONCE,
             ..ResourceFilter::new(ResourceKind::TUNING_JOB)
         };
         let tunings = self.rows.list(&running).map_err(|error| internal(&error))?.rows;
@@ -106,21 +114,26 @@ impl Budgets {
         Ok(tunings.map(stop_tuning).chain(jobs.map(stop_training)).collect())
     }
 
-    /// Notes that notifications are met, so that they are sent once.
-    async fn note(&self, due: &Due) -> Result<(), Error> {
-        let (period, met) = (due.period, due.met.clone());
-        let edit = move |row: Option<ResourceRow>| {
-            let Some(mut row) = row else { return Ok(None) };
+    /// Notes that notifications are met, together with what their subscribers are sent.
+    async fn note(&self, due: Due) -> Result<(), Error> {
+        let identity = self.identity.clone();
+        let change = move |present: &Present<'_>| {
+            let Some(mut row) = present.row(BUDGET, &due.budget.budget.budget_name)? else { return Ok(Vec::new()) };
             let mut stored = StoredBudget::read(&row)?.notifications;
-            for at in met {
-                if let Some(one) = stored.get_mut(at) {
-                    one.met_in_ms = Some(period);
+            let mut changes = Vec::new();
+            for notification in due.met.iter().filter_map(|at| due.budget.notifications.get(*at)) {
+                // One that has changed meanwhile is judged again.
+                if let Some(same) = stored.iter_mut().find(|one| *one == notification) {
+                    same.met_in_ms = Some(due.period_ms);
+                    let (budget, spending, period_ms) = (&due.budget.budget, &due.spending, due.period_ms);
+                    changes.extend(Met { budget, notification, spending, period_ms }.rows(&identity, now_ms()));
                 }
             }
             row.view = serde_json::to_vec(&stored).map_err(|error| internal(&error))?;
-            Ok(Some(row))
+            changes.push(RowChange::Put(Box::new(row)));
+            Ok(changes)
         };
-        self.core.edit(BUDGET, &due.name, edit).await.map_err(|refusal| refused(&refusal))
+        self.core.edit_rows("notifications of a budget".to_owned(), change).await.map_err(|refusal| refused(&refusal))
     }
 }
 

@@ -14,7 +14,7 @@ use shoal_wire::{Error, ErrorCode};
 use tokio::sync::oneshot;
 
 use super::{Core, Loop, Message, Refusal};
-use crate::admission::internal;
+use crate::internal::internal;
 
 /// Makes of the rows as they are now the ones that are put or deleted; of jobs only rows that have
 /// left the core's state may be deleted, and the core's part stays. Runs on the loop, so it must be

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use shoal_plane::{Action, Form, GangSpec, Node, Packing, State, StopCause, apply};
+use shoal_plane::{Action, Form, GangSpec, Node, Packing, Rejection, State, StopCause, apply};
 use shoal_store::{ResourceKind, ResourceRow, SqliteJournal};
 
 use super::*;

@@ -22,6 +22,8 @@ const NOT_RUN: &str = "a model is a record: it is kept and shown, and nothing he
 const IMAGES: &str = "images come from this machine's container engine, by its own network";
 const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
 const ACCOUNTS: &str = "there is one account";
+const BILLING: &str = "what training costs here has no taxes, credits or subscriptions";
+const OUTPUT: &str = "it is the answer's: what a request says of it is not read";
 
 const fn sagemaker(
     operations: &'static [&'static str],
@@ -44,6 +46,10 @@ const fn simulate(field: &'static str) -> FieldWithoutEffect {
         values: Any,
         reason: SIMULATION,
     }
+}
+
+const fn budgets(operations: &'static [&'static str], field: &'static str, reason: &'static str) -> FieldWithoutEffect {
+    FieldWithoutEffect { service: Service::Budgets, operations, field, values: Any, reason }
 }
 
 /// All fields that are accepted without effect, by service and operation.
@@ -236,4 +242,13 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         values: Any,
         reason: "alarms have no tags here that actions could be given",
     },
+    budgets(&["CreateBudget"], "Budget.CostTypes", BILLING),
+    budgets(&["CreateBudget"], "Budget.CalculatedSpend", OUTPUT),
+    budgets(&["CreateBudget"], "Budget.LastUpdatedTime", OUTPUT),
+    budgets(&["CreateBudget"], "Budget.HealthStatus", OUTPUT),
+    budgets(&["UpdateBudget"], "NewBudget.CostTypes", BILLING),
+    budgets(&["UpdateBudget"], "NewBudget.CalculatedSpend", OUTPUT),
+    budgets(&["UpdateBudget"], "NewBudget.LastUpdatedTime", OUTPUT),
+    budgets(&["UpdateBudget"], "NewBudget.HealthStatus", OUTPUT),
+    budgets(&["CreateBudget"], "NotificationsWithSubscribers[].Notification.NotificationState", OUTPUT),
 ];

@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::*;
 use crate::{operations, parse};
-use with_effect::WITH_EFFECT;
 
 mod with_effect;
+mod with_effect_elsewhere;
 
 /// The paths of all members that have no members. A structure within itself (a search's
 /// expressions) is a leaf.
@@ -39,7 +39,8 @@ fn every_row_is_a_member_of_the_service_model() {
 
 /// Services may have operations of one name.
 fn with_effect(operation: &str) -> impl Iterator<Item = &'static str> {
-    WITH_EFFECT.iter().filter(move |(name, _)| *name == operation).flat_map(|(_, members)| members.iter().copied())
+    let all = with_effect::WITH_EFFECT.iter().chain(with_effect_elsewhere::WITH_EFFECT);
+    all.filter(move |(name, _)| *name == operation).flat_map(|(_, members)| members.iter().copied())
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn each_member_of_the_model_has_an_effect_or_a_row() {
 
 #[test]
 fn members_with_an_effect_are_in_the_model() {
-    for (name, members) in WITH_EFFECT {
+    for (name, members) in with_effect::WITH_EFFECT.iter().chain(with_effect_elsewhere::WITH_EFFECT) {
         let has = |it: &&crate::Operation| it.input.is_some_and(|shape| has_member(shape, members[0]));
         let operation = operations().find(|it| it.name == *name && has(it)).expect("served");
         for member in *members {

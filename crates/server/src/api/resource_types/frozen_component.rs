@@ -5,9 +5,10 @@ use shoal_wire::Error;
 
 use super::{Lookup, job_component::component_of, kinds::TRIAL_COMPONENT, of_kind, registry::description};
 use crate::{
-    admission::internal,
-    api::{Api, blocking, training::refused},
+    api::{Api, blocking},
     clock::now_ms,
+    core::refused,
+    internal::internal,
 };
 
 impl Api {

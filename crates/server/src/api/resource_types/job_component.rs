@@ -13,7 +13,7 @@ use super::{
     links::link,
     of_kind, request,
 };
-use crate::{admission::internal, api::training, clock::now_ms, core::Present};
+use crate::{api::training, clock::now_ms, core::Present, internal::internal};
 
 /// What a component has behind its job's name.
 const SUFFIX: &str = "-aws-training-job";

@@ -14,10 +14,10 @@ use super::{
     request,
 };
 use crate::{
-    admission::internal,
     api::listing::{Listing, members},
     clock::now_ms,
     core::Present,
+    internal::internal,
 };
 
 /// What can be associated.

@@ -8,8 +8,8 @@ use shoal_wire::{Call, Error, Reply, arn, timestamp};
 
 use super::{Lookup, Members, Registry, kind, kinds::ASSOCIATION, lineage::Entity, links::links, request};
 use crate::{
-    admission::internal,
     api::{listing::members, token},
+    internal::internal,
 };
 
 /// Associations between the start and what is found, at most and by default.

@@ -5,7 +5,7 @@ use shoal_store::{LinkEnd, ResourceFilter, ResourceKind, ResourceRow};
 use shoal_wire::Error;
 
 use super::{Lookup, kinds::TRIAL_LINK, request};
-use crate::{admission::internal, clock::now_ms};
+use crate::{clock::now_ms, internal::internal};
 
 /// Most trials of a component that it is shown with, and components that a trial is.
 pub(super) const MOST_SHOWN: usize = 1000;

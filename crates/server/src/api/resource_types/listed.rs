@@ -12,11 +12,11 @@ use super::{
     registry::{Registry, description},
 };
 use crate::{
-    admission::internal,
     api::{
         blocking,
         listing::{DefaultOrder, Listing},
     },
+    internal::internal,
 };
 
 /// Descending, whatever the order is by.

@@ -10,12 +10,13 @@ use super::{
     Lookup, Members, NamedBy, ResourceType, TRIAL_COMPONENT, Verb, artifact, component_series, of_kind, request,
 };
 use crate::{
-    admission::internal,
-    api::{blocking, training::refused},
     clock::now_ms,
+    core::refused,
     core::{Core, Present},
     hex::random_hex,
     identity::Identity,
+    internal::blocking,
+    internal::internal,
 };
 
 /// The plain resources of all types.

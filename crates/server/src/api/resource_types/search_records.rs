@@ -14,8 +14,8 @@ use super::{
     request,
 };
 use crate::{
-    admission::internal,
     api::{Records, training},
+    internal::internal,
 };
 
 /// Members of a description that a record of Search does not have.

@@ -9,7 +9,7 @@ use super::{
     Filter, Holder, Lookup, Members, PLAIN, Refusal, ResourceType, Selects, default_display_name, job_component, kinds,
     no_user,
 };
-use crate::admission::internal;
+use crate::internal::internal;
 
 pub(super) static TRIAL_COMPONENT: ResourceType = ResourceType {
     kind: kinds::TRIAL_COMPONENT,
