@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 10] = [
+static OURS: [Operation; 11] = [
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
     ours(
