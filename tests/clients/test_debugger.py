@@ -289,7 +289,7 @@ def test_rules_of_a_profiler_that_is_switched_off_are_stopped(house, jobs):
     assert status()["RuleEvaluationStatus"] == "Stopped", status()
 
 
-#: Waits for its data, and in each 30th step for something else.
+#: Waits for its data, and in each 10th step for something else.
 STEPS = """
 import sys, time
 import torch
@@ -311,7 +311,7 @@ end = time.time() + seconds
 for step, (x, y) in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=8)):
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(x), y).backward()
-    time.sleep(slow if step % 30 == 29 else 0)
+    time.sleep(slow if step % 10 == 9 else 0)
     optimizer.step()
     if time.time() > end:
         break
@@ -320,7 +320,7 @@ REPORT = "ProfilerReport-1700000000"
 
 
 def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
-    patient = {"stddev": "100", "n_outliers": "3"}
+    patient = {"stddev": "20", "n_outliers": "8"}
     start = lambda slow, seconds: create(
         jobs,
         {"train.py": STEPS},
@@ -334,7 +334,7 @@ def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
             rule(REPORT, "ProfilerReport", **{f"StepOutlier_{name}": value for name, value in patient.items()}),
         ],
     )
-    faulty, healthy = start(1, 10), start(0, 6)
+    faulty, healthy = start(0.5, 10), start(0, 6)
     eventually(lambda: jobs.describe(faulty)["SecondaryStatus"] == "Training")
     page = tmp_path / "profile.html"
     shown = house.shoal("jobs", "profile", faulty, "--stacks", "3s", "--html", str(page)).stdout
@@ -352,16 +352,16 @@ def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
             it["Key"] for it in jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
         ]
         report = f"{folder}/{REPORT}/profiler-output"
-        eventually(lambda report=report, keys=keys: f"{report}/profiler-report.html" in keys(report))
+        eventually(lambda report=report, keys=keys: f"{report}/profiler-reports/StepOutlier.json" in keys(report))
         text = found(f"{report}/profiler-report.html")
         assert "<b>Steps wait for data</b>" in text and "Step times" in text and "http:" not in text
         triggered = int(status == "IssuesFound")
         for key in (f"{folder}/outliers/StepOutlier.json", f"{report}/profiler-reports/StepOutlier.json"):
             read = json.loads(found(key))
-            assert read["RuleTriggered"] == triggered and "n_outliers:3" in read["RuleParameters"], read
+            assert read["RuleTriggered"] == triggered and "n_outliers:8" in read["RuleParameters"], read
             assert read["Datapoints"] > 50, read
     shown = house.shoal("jobs", "profile", faulty, "--html", str(page)).stdout
-    assert "Some steps take much longer than usual" in shown and "They come every 30 steps." in shown, shown
+    assert "Some steps take much longer than usual" in shown and "They come every 10 steps." in shown, shown
     assert "step 29 of rank 0 (algo-1)" in page.read_text()
 
 

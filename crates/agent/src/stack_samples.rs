@@ -250,6 +250,9 @@ mod tests {
             .env("RANK", "3")
             .spawn()
             .unwrap();
+        while descendants(busy.id()).is_empty() {
+            thread::sleep(Duration::from_millis(5));
+        }
         let before = Instant::now();
         let text = sampled_stacks(busy.id(), 1, 20);
         let took = before.elapsed();
