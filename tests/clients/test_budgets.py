@@ -77,8 +77,8 @@ def test_budgets_are_created_changed_and_deleted(budgets):
 
 
 def test_notifications_and_their_subscribers(budgets):
-    named = {"AccountId": ACCOUNT, "BudgetName": "told"}
-    budgets.create_budget(AccountId=ACCOUNT, Budget=budget("told", "none"))
+    named = {"AccountId": ACCOUNT, "BudgetName": "mails"}
+    budgets.create_budget(AccountId=ACCOUNT, Budget=budget("mails", "none"))
     of = {**named, "Notification": NOTIFICATION}
     budgets.create_notification(**of, Subscribers=[MAIL])
     assert refused(budgets.create_notification, **of, Subscribers=[MAIL])[0] == "DuplicateRecordException"
@@ -95,14 +95,14 @@ def test_notifications_and_their_subscribers(budgets):
     budgets.update_notification(**named, OldNotification=NOTIFICATION, NewNotification=later)
     assert refused(budgets.describe_subscribers_for_notification, **of)[0] == "NotFoundException"
     (account,) = budgets.describe_budget_notifications_for_account(AccountId=ACCOUNT)["BudgetNotificationsForAccount"]
-    assert (account["BudgetName"], account["Notifications"][0]["Threshold"]) == ("told", 90.0)
+    assert (account["BudgetName"], account["Notifications"][0]["Threshold"]) == ("mails", 90.0)
     budgets.delete_notification(**named, Notification=later)
     assert budgets.describe_notifications_for_budget(**named)["Notifications"] == []
     budgets.delete_budget(**named)
 
 
 @pytest.mark.parametrize(
-    "changes, says",
+    "changes, hint",
     [
         ({"BudgetLimit": {"Amount": "0", "Unit": "USD"}}, "greater than 0"),
         ({"BudgetLimit": {"Amount": "1", "Unit": "EUR"}}, "USD"),
@@ -114,9 +114,9 @@ def test_notifications_and_their_subscribers(budgets):
         ({"TimePeriod": {"Start": 2000000000, "End": 1900000000}}, "earlier"),
     ],
 )
-def test_what_cannot_be_is_refused(budgets, changes, says):
+def test_what_cannot_be_is_refused(budgets, changes, hint):
     code, message = refused(budgets.create_budget, AccountId=ACCOUNT, Budget=budget("bad", "none", **changes))
-    assert code == "InvalidParameterException" and says in message
+    assert code == "InvalidParameterException" and hint in message
 
 
 def test_of_another_account(budgets):
@@ -145,8 +145,8 @@ def test_a_spent_budget_stops_jobs_and_refuses_new_ones(jobs, budgets):
     refusal = error.value.response["Error"]
     assert refusal["Code"] == "ResourceLimitExceeded"
     assert 'budget "vision" of 0.0003 Hrs per month is spent' in refusal["Message"]
-    (told,) = budgets.describe_notifications_for_budget(**named)["Notifications"]
-    assert told["NotificationState"] == "ALARM"
+    (listed,) = budgets.describe_notifications_for_budget(**named)["Notifications"]
+    assert listed["NotificationState"] == "ALARM"
     shown = budgets.describe_budget(**named)["Budget"]["CalculatedSpend"]
     assert float(shown["ActualSpend"]["Amount"]) > 0
     budgets.update_budget(AccountId=ACCOUNT, NewBudget=budget("vision", "vision", "10", "Hrs"))
@@ -168,8 +168,8 @@ def test_the_command_line(jobs, budgets):
     assert shoal(*words, "--at-limit", "refuse", "--notify-at", "50").returncode == 0
     listed = shoal("list").stdout.splitlines()[1].split()
     assert listed[:4] == ["cli", "monthly", "10.00", "USD"] and listed[-1] == "team=none"
-    (told,) = budgets.describe_notifications_for_budget(AccountId=ACCOUNT, BudgetName="cli")["Notifications"]
-    assert told["Threshold"] == 50
+    (listed,) = budgets.describe_notifications_for_budget(AccountId=ACCOUNT, BudgetName="cli")["Notifications"]
+    assert listed["Threshold"] == 50
     wrong = shoal("set", "wrong", "--limit", "-1")
     assert wrong.returncode != 0
     assert shoal("delete", "cli").returncode == 0

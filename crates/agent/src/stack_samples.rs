@@ -1,5 +1,5 @@
 //! Stacks of an instance's processes, sampled from outside for a while, folded: `frame;frame;frame
-//! count` a line, outermost first. Python's frames are read while the program goes on; of other
+//! count` a line, outermost first. Python's frames are read while the program runs; of other
 //! processes there is the name, and only while they compute.
 
 use std::collections::HashMap;

@@ -76,6 +76,8 @@ mod tests {
             rule: named("CreateXgboostReport"),
             parameters: BTreeMap::new(),
             stops: false,
+            source: None,
+            other_runs: Vec::new(),
         };
         let concluded_with = |text: String| {
             let report = Some(("xgboost_report.html", text));

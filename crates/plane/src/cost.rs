@@ -43,7 +43,7 @@ impl Billed {
     pub fn within(&self, within: &Range<Time>) -> Option<Cost> {
         let share = share(&self.span, within);
         let Cost { instance_s, usd, unpriced_s, saved_s, saved_usd } = self.cost;
-        (share > 0.0).then(|| Cost {
+        (share > 0.0).then_some(Cost {
             instance_s: instance_s * share,
             usd: usd * share,
             unpriced_s: unpriced_s * share,

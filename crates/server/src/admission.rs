@@ -37,8 +37,8 @@ impl Admission {
     /// Refuses what could only fail later. Blocks on the store.
     ///
     /// # Errors
-    /// `ValidationException` that names the field and says what to do; `ResourceLimitExceeded` while
-    /// a budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
+    /// `ValidationException` that names the field and what to do; `ResourceLimitExceeded` while a
+    /// budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
     pub(crate) fn check(&self, request: &CreateTrainingJob) -> Result<(), Error> {
         self.data_dir.ensure_room().map_err(|error| {
             Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))

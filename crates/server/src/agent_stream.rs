@@ -27,7 +27,7 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<UnixListener> {
 
 /// Lets the loop that listens there see that it is to end.
 pub(crate) fn wake(socket: &Path) {
-    // If nobody listens any more, the loop has ended already.
+    // Without a listener the loop has ended already.
     let _ = UnixStream::connect(socket);
 }
 

@@ -1,6 +1,6 @@
 //! Notifications: topics, who subscribes to them, and the deliveries of what is published.
 //!
-//! A message is a row, written in the transaction of what it tells of. Another transaction replaces
+//! A message is a row, written in the transaction of what it is about. Another transaction replaces
 //! it by one delivery for each confirmed subscription, and each delivery is attempted until its row
 //! has its end. So a server that is killed at any moment loses no message and makes none
 //! twice; a receiver may get one twice, if the server is killed between the receiver's answer and

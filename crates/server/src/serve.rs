@@ -6,7 +6,6 @@ mod limits;
 mod notifying;
 
 use std::{
-    io,
     path::PathBuf,
     sync::{
         Arc, Mutex,

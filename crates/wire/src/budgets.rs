@@ -1,4 +1,4 @@
-//! AWS Budgets: limits on what training jobs cost or use in each period, and who is told of it.
+//! AWS Budgets: limits on what training jobs cost or use in each period, and who is notified.
 
 mod check;
 mod period;
@@ -15,7 +15,7 @@ pub use check::{NotificationChange, at_limit, not_found, subscribers};
 pub use period::{Period, TimeUnit};
 pub use reply::{AmountsOfPeriod, Spending};
 
-/// By which a budget says what happens when its limit is reached: an [`AtLimit`].
+/// The tag of a budget that decides what happens when its limit is reached: an [`AtLimit`].
 pub const AT_LIMIT_TAG: &str = "shoal:at-limit";
 /// Filter of ours beside AWS's: roles' ARNs.
 pub const ROLE_FILTER: &str = "Role";
@@ -95,7 +95,7 @@ pub struct TimePeriod {
 pub enum NotificationType {
     /// What the period has cost until now.
     Actual,
-    /// What it will have cost if it goes on like this.
+    /// What it will have cost if it continues like this.
     Forecasted,
 }
 

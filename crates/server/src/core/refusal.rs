@@ -6,7 +6,7 @@ use shoal_wire::{Error, ErrorCode};
 /// Why a command had no effect.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The core says no.
+    /// The core refuses.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The journal could not be written: nothing has happened.
@@ -15,7 +15,7 @@ pub(crate) enum Refusal {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// A row's edit says no.
+    /// A row's edit refuses.
     #[error(transparent)]
     Edit(#[from] Error),
 }

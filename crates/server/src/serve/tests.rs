@@ -1,5 +1,7 @@
 //! What ends a server besides its owner.
 
+use std::path::Path;
+
 use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
 use shoal_plane::{Capacity, Catalog, Command, Form, GangSpec, JobView, Node, Packing, SecondaryStatus};
 use shoal_store::Rows;

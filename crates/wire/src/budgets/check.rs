@@ -151,7 +151,7 @@ fn tag_of(value: &str) -> Option<(&str, &str)> {
     value.strip_prefix("user:").unwrap_or(value).split_once('$')
 }
 
-/// What a budget's tags say; [`AtLimit::Notify`] if they say nothing.
+/// What happens at a budget's limit by its tags; [`AtLimit::Notify`] without the tag.
 ///
 /// # Errors
 /// The tag has another value.
@@ -224,8 +224,8 @@ impl OfNotification {
     /// Makes the change.
     ///
     /// # Errors
-    /// `NotFoundException`, `DuplicateRecordException`, `CreationLimitExceededException`, or what is
-    /// wrong with an address.
+    /// The notification or subscriber is missing, or there already; there are too many; an address
+    /// is unfit.
     pub fn apply(self, change: NotificationChange, all: &mut Vec<NotificationWithSubscribers>) -> Result<(), Error> {
         let duplicate = || Error::new(ErrorCode::ResourceInUse, "The budget has this notification already.");
         let place = all.iter().position(|one| one.notification == self.notification);

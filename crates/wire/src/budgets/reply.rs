@@ -1,4 +1,4 @@
-//! What is told of budgets.
+//! Answers about budgets.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub struct Spending {
     pub limit: f64,
     /// What it is until now.
     pub actual: f64,
-    /// What it will be at the end of the period if it goes on like this.
+    /// What it will be at the end of the period if it continues like this.
     pub forecast: f64,
 }
 

@@ -23,7 +23,7 @@ const IMAGES: &str = "images come from this machine's container engine, by its o
 const LOGINS: &str = "images come from this machine's container engine, with its logins (`docker login`)";
 const ACCOUNTS: &str = "there is one account";
 const BILLING: &str = "what training costs here has no taxes, credits or subscriptions";
-const OUTPUT: &str = "it is the answer's: what a request says of it is not read";
+const OUTPUT: &str = "it belongs to answers; in a request it is not read";
 
 const fn sagemaker(
     operations: &'static [&'static str],

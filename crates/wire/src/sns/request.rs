@@ -202,9 +202,8 @@ impl Input for Publish {
         if request.message_deduplication_id.is_some() || request.message_group_id.is_some() {
             return Err(invalid("MessageGroupId", "it is for FIFO topics, which Shoal does not have"));
         }
-        let topic_arn = match (request.topic_arn, request.target_arn) {
-            (Some(arn), None) | (None, Some(arn)) => arn,
-            _ => return Err(invalid("TopicArn or TargetArn", "give exactly one of them")),
+        let ((Some(topic_arn), None) | (None, Some(topic_arn))) = (request.topic_arn, request.target_arn) else {
+            return Err(invalid("TopicArn or TargetArn", "give exactly one of them"));
         };
         let sizes = request.message_attributes.iter().map(|(name, it)| {
             let value = it.string_value.as_ref().or(it.binary_value.as_ref());

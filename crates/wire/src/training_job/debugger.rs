@@ -171,6 +171,7 @@ mod tests {
             rule: "SimilarAcrossRuns".to_owned(),
             parameters: parameters.into(),
             actions: Vec::new(),
+            output: None,
         };
         assert_eq!(rule.other_runs(), ["s3://b/one", "s3://b/two", "s3://b/three", "s3://b/eleven"]);
         assert_eq!(rule.source(), None);
