@@ -11,6 +11,7 @@ point), and with `synchronous=False` (batches in the background).
 import argparse
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -141,8 +142,9 @@ def main() -> None:
                     # The first turn opens files and fills caches.
                     rates[kind] += [rate] * (turn > 0)
         finally:
-            for server, _, _ in (servers["shoal"], servers["mlflow"]):
-                server.terminate()
+            servers["shoal"][0].terminate()
+            # Its workers are processes of their own.
+            os.killpg(servers["mlflow"][0].pid, signal.SIGTERM)
     for kind, found in rates.items():
         print(f"{kind}: {statistics.median(found):.0f} points/s ({min(found):.0f} to {max(found):.0f})")
     base = statistics.median(rates["shoal"])

@@ -39,7 +39,7 @@ def place(make_house):
         data = [{"MetricName": m, "Timestamp": str(int(start + s)), "Step": s, "Value": v} for m, s, v in points]
         metrics.batch_put_metrics(TrialComponentName=name, MetricData=data)
     jobs = Jobs(house)
-    program = "i=0; while true; do i=$((i + 1)); echo \"loss=$i;\"; sleep 0.1; done"
+    program = 'i=0; while true; do i=$((i + 1)); echo "loss=$i;"; sleep 0.1; done'
     going = jobs.script(
         program,
         instances=2,

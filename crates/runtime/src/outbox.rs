@@ -142,7 +142,7 @@ impl Outbox {
     pub fn handle(&mut self, event: Event, now: Now) -> Vec<Io> {
         let mut io = Vec::new();
         match event {
-            Event::Queued { id, endpoint, attempts } => self.on_queued(id, endpoint, attempts, now.mono),
+            Event::Queued { id, endpoint, attempts } => self.on_queued(id, &endpoint, attempts, now.mono),
             Event::Attempted { id, outcome } => io.extend(self.on_attempted(id, outcome)),
             Event::Recorded { id } => self.on_recorded(&id, now.mono),
             Event::Withdrawn { id } => self.on_withdrawn(&id),
@@ -170,15 +170,15 @@ impl Outbox {
         self.deliveries.is_empty()
     }
 
-    fn on_queued(&mut self, id: String, endpoint: String, attempts: u32, now: Mono) {
+    fn on_queued(&mut self, id: String, endpoint: &str, attempts: u32, now: Mono) {
         if self.deliveries.contains_key(&id) {
             return;
         }
         let order = self.queued;
         self.queued += 1;
-        let delivery = Delivery { endpoint: endpoint.clone(), order, attempts, state: State::Waiting(now) };
+        let delivery = Delivery { endpoint: endpoint.to_owned(), order, attempts, state: State::Waiting(now) };
         self.deliveries.insert(id.clone(), delivery);
-        self.change(&endpoint, |it| drop(it.waiting.insert((now, order), id)));
+        self.change(endpoint, |it| drop(it.waiting.insert((now, order), id)));
     }
 
     fn on_attempted(&mut self, id: String, outcome: Outcome) -> Option<Io> {

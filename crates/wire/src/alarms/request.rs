@@ -318,8 +318,9 @@ mod tests {
             "EvaluationPeriods": 3, "Threshold": 1, "ComparisonOperator": "GreaterThanThreshold",
             "Tags": [{"Key": "k", "Value": "v"}],
         });
-        for (name, value) in changes.as_object().expect("an object") {
-            input[name] = value.clone();
+        let Value::Object(changes) = changes else { panic!("an object") };
+        for (name, value) in changes {
+            input[name] = value;
         }
         let members = input.as_object_mut().expect("an object");
         members.retain(|_, value| !value.is_null());

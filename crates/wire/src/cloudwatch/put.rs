@@ -239,7 +239,9 @@ mod tests {
     use super::*;
 
     fn data(data: Value) -> Result<Vec<MetricDatum>, ErrorCode> {
-        put(json!({"Namespace": "Mine", "MetricData": data})).map(|put| put.data)
+        let mut input = json!({"Namespace": "Mine"});
+        input["MetricData"] = data;
+        put(input).map(|put| put.data)
     }
 
     fn put(input: Value) -> Result<PutMetricData, ErrorCode> {

@@ -43,6 +43,4 @@ def attach(module) -> None:
         if found is not None:
             importlib.import_module(found).attach(module)
     except Exception as error:
-        get_logger().warning(
-            f"the profiler sees no steps of {module.__name__}, the training continues: {place(error)}"
-        )
+        get_logger().warning(f"the profiler sees no steps of {module.__name__}, the training continues: {place(error)}")
