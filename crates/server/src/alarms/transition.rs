@@ -87,7 +87,7 @@ pub(crate) fn change(
 }
 
 /// Rows of an alarm that is put, or put anew: its state stays as it is.
-pub(crate) fn configured(row: ResourceRow, mut view: View, is_new: bool, now_ms: u64) -> Vec<RowChange> {
+pub(crate) fn configured(row: &ResourceRow, mut view: View, is_new: bool, now_ms: u64) -> Vec<RowChange> {
     view.items += 1;
     let verb = if is_new { "created" } else { "updated" };
     let request: Value = serde_json::from_slice(&row.request).unwrap_or_default();
@@ -100,7 +100,7 @@ pub(crate) fn configured(row: ResourceRow, mut view: View, is_new: bool, now_ms:
             .to_string(),
     };
     let history = history_row(&row.uid, view.items, &item);
-    vec![RowChange::Put(Box::new(with_view(&row, &view))), RowChange::Put(Box::new(history))]
+    vec![RowChange::Put(Box::new(with_view(row, &view))), RowChange::Put(Box::new(history))]
 }
 
 fn state_data(view: &View) -> Value {

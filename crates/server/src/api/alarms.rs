@@ -66,7 +66,7 @@ impl Api {
             };
             // A time of its own, so that evaluations of what was before are void.
             let configured_ms = now_ms.max(view.configured_ms + u64::from(!is_new));
-            Ok(configured(row, View { configured_ms, actions_enabled, ..view }, is_new, now_ms))
+            Ok(configured(&row, View { configured_ms, actions_enabled, ..view }, is_new, now_ms))
         };
         self.core.edit_rows(subject, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
@@ -177,7 +177,7 @@ impl Api {
                 let Some(row) = present.row(ALARM, &name)? else { continue };
                 let view = Alarm::read(&row).map_err(Error::validation)?.view;
                 if view.actions_enabled != is_enabled {
-                    changes.extend(configured(row, View { actions_enabled: is_enabled, ..view }, false, now_ms()));
+                    changes.extend(configured(&row, View { actions_enabled: is_enabled, ..view }, false, now_ms()));
                 }
             }
             Ok(changes)

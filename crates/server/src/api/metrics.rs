@@ -86,7 +86,7 @@ impl Api {
                 Some(given) => Place::parse(&token::open(&question, given)?),
                 None => Place::Jobs(None),
             };
-            let (found, next) = list(&telemetry, &request, place)?;
+            let (found, next) = list(&telemetry, &request, &place)?;
             let next = next.map(|place| token::seal(&question, &place.to_string()));
             Ok(Reply::list_metrics(&found, next.as_deref()))
         })
@@ -132,7 +132,7 @@ impl std::fmt::Display for Place {
 }
 
 /// A page of metrics, and where the next one begins.
-fn list(telemetry: &Telemetry, request: &ListMetrics, place: Place) -> Result<(Vec<Metric>, Option<Place>), Error> {
+fn list(telemetry: &Telemetry, request: &ListMetrics, place: &Place) -> Result<(Vec<Metric>, Option<Place>), Error> {
     let active = u64::try_from(ACTIVE.as_millis()).unwrap_or(u64::MAX);
     let since_ms = request.recently_active.then(|| now_ms().saturating_sub(active));
     let mut found = Vec::new();
@@ -168,7 +168,7 @@ fn list(telemetry: &Telemetry, request: &ListMetrics, place: Place) -> Result<(V
             return Ok((found, Some(Place::Hosts(last.or(after)))));
         }
     }
-    let after = if let Place::Own(after) = place { after } else { 0 };
+    let after = if let Place::Own(after) = place { *after } else { 0 };
     let room = MAX_METRICS.saturating_sub(found.len());
     let (own, last) = own_metrics::list(telemetry, request, since_ms, after, room)?;
     found.extend(own);

@@ -138,7 +138,7 @@ routes! { |api, caller|
         DescribeBudgetPerformanceHistory(request) => api.budgets(move |it| it.history(&request)).await,
         DescribeNotificationsForBudget(request) => api.budgets(move |it| it.notifications(&request)).await,
         DescribeBudgetNotificationsForAccount(request) => api.budgets(move |it| it.all_notifications(&request)).await,
-        DescribeSubscribersForNotification(request) => api.budgets(move |it| it.subscribers(request)).await,
+        DescribeSubscribersForNotification(request) => api.budgets(move |it| it.subscribers(&request)).await,
         CreateNotification(request) => api.budgets.change_notifications(request, NotificationChange::Create).await,
         UpdateNotification(request) => api.budgets.change_notifications(request, NotificationChange::Update).await,
         DeleteNotification(request) => api.budgets.change_notifications(request, NotificationChange::Delete).await,

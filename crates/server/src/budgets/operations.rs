@@ -126,7 +126,7 @@ impl Budgets {
         Ok(Reply::account_notifications(&all, next.as_deref()))
     }
 
-    pub(crate) fn subscribers(&self, request: OfNotification) -> Result<Reply, Error> {
+    pub(crate) fn subscribers(&self, request: &OfNotification) -> Result<Reply, Error> {
         let stored = self.named(&request.account_id, &request.budget_name)?;
         let mut all = stored.notifications.into_iter().map(|one| one.notification);
         let found =
