@@ -173,3 +173,44 @@ def test_notes_tags_and_what_is_done_with_runs(window, place):
     page.get_by_role("link", name="Training job", exact=True).click()
     expect(page.get_by_role("link", name=place.going, exact=True)).to_be_visible()
     seen.is_sound()
+
+
+def test_what_watches_by_itself(window, place):
+    seen = window(place)
+    page = seen.go("/console/alarms")
+    expect(page.get_by_role("heading", name="Nothing is watched yet")).to_be_visible()
+    place.client("cloudwatch").put_metric_alarm(
+        AlarmName=EVIL,
+        Namespace="Heat",
+        MetricName="loss",
+        Statistic="Average",
+        Period=60,
+        EvaluationPeriods=1,
+        Threshold=0.5,
+        ComparisonOperator="GreaterThanThreshold",
+    )
+    place.client("cloudwatch").set_alarm_state(AlarmName=EVIL, StateValue="ALARM", StateReason="by hand")
+    mail = {"SubscriptionType": "EMAIL", "Address": "owner@example.org"}
+    crossed = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "Threshold": 80.0}
+    place.client("budgets").create_budget(
+        AccountId="123456789012",
+        Budget={
+            "BudgetName": "hours",
+            "BudgetLimit": {"Amount": "0.0001", "Unit": "Hrs"},
+            "TimeUnit": "MONTHLY",
+            "BudgetType": "USAGE",
+        },
+        NotificationsWithSubscribers=[{"Notification": crossed, "Subscribers": [mail]}],
+    )
+    line = page.locator("#alarms tbody tr")
+    expect(line).to_contain_text("Average of loss > 0.5 in 1 m 00 s")
+    expect(line).to_contain_text(EVIL)
+    expect(line.locator(".badge").first).to_have_text("Alarm")
+    expect(page.locator("#budgets tbody tr .badge")).to_have_text("Spent")
+    # No mail server is configured.
+    sent = page.locator("#notifications tbody tr")
+    expect(sent).to_contain_text("email owner@example.org", timeout=20_000)
+    expect(sent).to_contain_text("notifications_smtp")
+    seen.is_accessible()
+    seen.fits()
+    seen.is_sound()

@@ -6,6 +6,7 @@
 //! anywhere else. Stopping a job is the API's own call.
 
 mod about;
+mod alarms;
 mod amounts;
 mod ansi;
 mod assets;
@@ -163,6 +164,7 @@ impl Console {
             ["tuning", name, "stop"] if post => self.stop_tuning(name).await,
             ["compare"] if get => self.compare_page(visit).await,
             ["compare", "series"] if get => self.compared_series(visit).await,
+            ["alarms"] if get => self.alarms_page(visit).await,
             ["cost"] if get => self.costs_page(visit).await,
             ["tuning", name, "study"] if get => self.study(name).await,
             ["experiments"] if get => self.experiments_page(visit).await,

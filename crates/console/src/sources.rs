@@ -27,6 +27,8 @@ pub struct Sources {
     pub job_changes: Arc<JobChanges>,
     /// What only the server knows.
     pub server: Arc<dyn Server>,
+    /// The account of the server's resources.
+    pub account: String,
     /// The owner's keys.
     pub owner: Credentials,
     /// The id of the data directory.

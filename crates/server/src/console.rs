@@ -52,7 +52,8 @@ impl shoal_console::Server for Server {
         Box::pin(async move {
             let request = http::Request::post("/").header("x-amz-target", target).body(());
             let (head, ()) = request.map_err(|error| internal(&error))?.into_parts();
-            let call = parse(Service::SageMaker, &head, input.to_string().as_bytes())?;
+            let service = Service::of_target(target).unwrap_or(Service::SageMaker);
+            let call = parse(service, &head, input.to_string().as_bytes())?;
             let caller = Caller { user_agent: "shoal-console".to_owned(), holder: Holder::Owner };
             Ok(api.answer(read(call)?, &caller).await?.into_body())
         })

@@ -171,8 +171,7 @@ impl Server {
         let pools = WarmPools { telemetry: telemetry.clone() };
         let socket = data_dir.socket_path();
         let Options { launcher, images, capacity, catalog, network, grace_s, .. } = options;
-        let silence = Duration::from_secs(options.silence_s);
-        let log_quota = options.telemetry.job_bytes;
+        let (silence, log_quota) = (Duration::from_secs(options.silence_s), options.telemetry.job_bytes);
 
         let allocations = Arc::new(Allocations {
             launcher: launcher.clone(),
@@ -371,7 +370,7 @@ impl Server {
             job_changes: job_changes.clone(),
             keys: keys.clone(),
             data_dir: data_dir.clone(),
-            identity,
+            identity: identity.clone(),
             capacity,
             catalog: catalog.clone(),
             grace_s,
@@ -389,6 +388,7 @@ impl Server {
             version: core.version(),
             job_changes,
             server: Arc::new(asked),
+            account: identity.account.clone(),
             owner: keys.credentials(),
             data_id: data_dir.id().to_owned(),
             data_dir: data_dir.root().to_owned(),

@@ -41,6 +41,13 @@ impl Service {
         }
     }
 
+    /// The service whose operations are called by such an `X-Amz-Target`.
+    pub fn of_target(target: &str) -> Option<Self> {
+        [Self::SageMaker, Self::Logs, Self::CloudWatch, Self::Budgets]
+            .into_iter()
+            .find(|service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix)))
+    }
+
     fn from_scope(scope: &str) -> Option<Self> {
         [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch, Self::Budgets, Self::Sns]
             .into_iter()
@@ -133,11 +140,7 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
     // signature is missing.
     if head.headers.contains_key("x-amz-target") {
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
-        let named =
-            |service: &Service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix));
-        let service =
-            [Service::SageMaker, Service::Logs, Service::CloudWatch, Service::Budgets].into_iter().find(named);
-        return Ok(Route::Api(service.unwrap_or(Service::SageMaker)));
+        return Ok(Route::Api(Service::of_target(target).unwrap_or(Service::SageMaker)));
     }
     let form = head
         .headers
