@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from botocore.exceptions import ClientError
 from house import SHOAL, eventually
+from jobs import Jobs
+from receivers import Mailbox
 
 ACCOUNT = "123456789012"
 NOTIFICATION = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "Threshold": 80.0}
@@ -29,6 +31,19 @@ def budget(name, team, amount="100", unit="USD", **changes):
         "BudgetType": "COST" if unit == "USD" else "USAGE",
         **changes,
     }
+
+
+@pytest.fixture(scope="module")
+def mailbox():
+    return Mailbox()
+
+
+@pytest.fixture(scope="module")
+def jobs(make_house, mailbox, tmp_path_factory):
+    data = tmp_path_factory.mktemp("budgets") / "data"
+    data.mkdir()
+    (data / "shoal.toml").write_text(f'[notifications]\nsmtp = "{mailbox.url}"\nfrom = "shoal@example.org"\n')
+    return Jobs(make_house(data=data))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +139,34 @@ def test_of_another_account(budgets):
     assert code == "AccessDeniedException" and ACCOUNT in message
 
 
-def test_a_spent_budget_stops_jobs_and_refuses_new_ones(jobs, budgets):
+def tuning_job(jobs, tags):
+    request = jobs.request("tuned")
+    definition = {
+        "AlgorithmSpecification": {
+            "TrainingImage": "shoal/host",
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        },
+        "StaticHyperParameters": {
+            "sagemaker_program": "train.py",
+            "sagemaker_submit_directory": jobs.put("tuned/source.tar.gz", "it never runs"),
+        },
+        **{name: request[name] for name in ("RoleArn", "OutputDataConfig", "ResourceConfig", "StoppingCondition")},
+    }
+    return {
+        "HyperParameterTuningJobName": "tuned",
+        "HyperParameterTuningJobConfig": {
+            "Strategy": "Random",
+            "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+            "ResourceLimits": {"MaxNumberOfTrainingJobs": 1, "MaxParallelTrainingJobs": 1},
+            "ParameterRanges": {"ContinuousParameterRanges": [{"Name": "rate", "MinValue": "0", "MaxValue": "1"}]},
+        },
+        "TrainingJobDefinition": definition,
+        "Tags": tags,
+    }
+
+
+def test_a_spent_budget_stops_jobs_and_refuses_new_ones(jobs, budgets, mailbox):
     named = {"AccountId": ACCOUNT, "BudgetName": "vision"}
     tags = [{"Key": "team", "Value": "vision"}]
     budgets.create_budget(
@@ -147,6 +189,14 @@ def test_a_spent_budget_stops_jobs_and_refuses_new_ones(jobs, budgets):
     assert 'budget "vision" of 0.0003 Hrs per month is spent' in refusal["Message"]
     (listed,) = budgets.describe_notifications_for_budget(**named)["Notifications"]
     assert listed["NotificationState"] == "ALARM"
+    mails = lambda: [it for it in mailbox.mails if "vision" in str(it)]
+    assert len(eventually(mails, 20)) == 1
+    with pytest.raises(ClientError) as error:
+        jobs.sagemaker.create_hyper_parameter_tuning_job(**tuning_job(jobs, tags))
+    assert error.value.response["Error"]["Code"] == "ResourceLimitExceeded", str(error.value)
+    jobs.sagemaker.delete_training_job(TrainingJobName=job)
+    with pytest.raises(ClientError, match="is spent"):
+        jobs.command("true", Tags=tags)
     shown = budgets.describe_budget(**named)["Budget"]["CalculatedSpend"]
     assert float(shown["ActualSpend"]["Amount"]) > 0
     budgets.update_budget(AccountId=ACCOUNT, NewBudget=budget("vision", "vision", "10", "Hrs"))

@@ -340,7 +340,10 @@ def test_job_states_are_events(server, sns):
 
     def by_status():
         events = [json.loads(it["Message"]) for it in noted(server) if it["TopicArn"] == topic]
-        return {it["detail"]["TrainingJobStatus"]: it for it in events if it["detail"]["TrainingJobName"] == name}
+        mine = [it for it in events if it["detail"]["TrainingJobName"] == name]
+        by_status = {it["detail"]["TrainingJobStatus"]: it for it in mine}
+        assert len(by_status) == len(mine), "an event came twice"
+        return by_status
 
     events = eventually(lambda: by_status() if "Completed" in by_status() else None)
     assert set(events) == {"InProgress", "Completed"}

@@ -40,6 +40,12 @@ impl Admission {
     /// `ValidationException` that names the field and what to do; `ResourceLimitExceeded` while a
     /// budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
     pub(crate) fn check(&self, request: &CreateTrainingJob) -> Result<(), Error> {
+        self.check_job(request)?;
+        self.budgets.check(&request.tags, &request.role_arn)
+    }
+
+    /// The same, whatever is spent.
+    fn check_job(&self, request: &CreateTrainingJob) -> Result<(), Error> {
         self.data_dir.ensure_room().map_err(|error| {
             Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
         })?;
@@ -61,8 +67,7 @@ impl Admission {
             self.input(channel, index, &request.role_arn)?;
         }
         debugger::check(&self.objects, &request.debugger)?;
-        output(&self.objects, &request.output.s3_output_path)?;
-        self.budgets.check(&request.tags, &request.role_arn)
+        output(&self.objects, &request.output.s3_output_path)
     }
 
     /// The same for a tuning job: for the training jobs of each definition, and what it starts
@@ -73,7 +78,9 @@ impl Admission {
     pub(crate) fn check_tuning(&self, request: &CreateTuningJob) -> Result<(), Error> {
         self.network.check(&request.tags)?;
         for definition in &request.definitions {
-            self.check(&definition.training).map_err(|error| relocated(error, &definition.path))?;
+            self.check_job(&definition.training).map_err(|error| relocated(error, &definition.path))?;
+            // Its trials get the tuning job's tags.
+            self.budgets.check(&request.tags, &definition.training.role_arn)?;
             check_definition(&*self.images, request, definition)?;
         }
         let Some(warm_start) = &request.warm_start else { return Ok(()) };

@@ -129,12 +129,14 @@ impl Alarms {
     /// Returns the alarms whose state could not be changed.
     async fn evaluate(self: &Arc<Self>, due: Vec<Alarm>, now_ms: u64) -> Vec<String> {
         let mut failed = Vec::new();
+        let names: Vec<String> = due.iter().map(|alarm| alarm.spec.name.clone()).collect();
         let judge = move |alarms: &Self| {
             let judged =
                 due.into_iter().map(|alarm| evaluation::judge(&alarms.telemetry, alarms.read_series, alarm, now_ms));
             judged.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()
         };
-        for judged in self.blocking(judge).await.unwrap_or_default() {
+        let Some(all) = self.blocking(judge).await else { return names };
+        for judged in all {
             let (name, identity) = (judged.alarm.spec.name.clone(), self.identity.clone());
             let edited = self.core.edit_rows(format!("alarm {name}"), move |present| {
                 let Some(row) = present.row(ALARM, &judged.alarm.spec.name)? else { return Ok(Vec::new()) };
@@ -159,13 +161,19 @@ impl Alarms {
             };
             Ok(alarms.rows.list(&filter).map_err(|error| internal(&error))?.rows)
         };
-        let rows = self.blocking(old).await.unwrap_or_default();
-        if rows.is_empty() {
-            return;
-        }
-        let changes = rows.into_iter().map(|row| RowChange::Delete(row.kind, row.name)).collect();
-        if let Err(refusal) = self.core.edit_rows("alarms' old history".to_owned(), move |_| Ok(changes)).await {
-            tracing::warn!("old history of alarms is not removed: {refusal}");
+        loop {
+            let rows = self.blocking(old).await.unwrap_or_default();
+            let is_last = rows.len() < REMOVED_TOGETHER;
+            let changes: Vec<_> = rows.into_iter().map(|row| RowChange::Delete(row.kind, row.name)).collect();
+            if changes.is_empty() {
+                return;
+            }
+            if let Err(refusal) = self.core.edit_rows("alarms' old history".to_owned(), move |_| Ok(changes)).await {
+                return tracing::warn!("old history of alarms is not removed: {refusal}");
+            }
+            if is_last {
+                return;
+            }
         }
     }
 }

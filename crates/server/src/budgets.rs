@@ -38,6 +38,8 @@ pub(crate) struct Budgets {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) catalog: Catalog,
     pub(crate) identity: Identity,
+    /// There is a mail server.
+    pub(crate) sends_mails: bool,
 }
 
 /// A budget as it is stored.
@@ -155,8 +157,12 @@ impl Budgets {
 
     /// All, by name.
     fn all(&self) -> Result<Vec<StoredBudget>, Error> {
+        Self::all_of(&*self.rows)
+    }
+
+    fn all_of(rows: &dyn Rows) -> Result<Vec<StoredBudget>, Error> {
         let filter = ResourceFilter { sort: ResourceSort::Name, limit: MOST_BUDGETS, ..ResourceFilter::new(BUDGET) };
-        let rows = self.rows.list(&filter).map_err(|error| internal(&error))?.rows;
+        let rows = rows.list(&filter).map_err(|error| internal(&error))?.rows;
         rows.iter().map(StoredBudget::read).collect()
     }
 }

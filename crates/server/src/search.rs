@@ -24,7 +24,7 @@ use shoal_wire::{Condition, Error, SortOrder, properties};
 
 use crate::{
     api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link},
-    ledger::Ledger,
+    ledger::{DELETED_JOB, Ledger},
     stale::Stale,
 };
 use document::{Document, Key, Property, Texts, Writer};
@@ -71,7 +71,7 @@ impl Indexes {
             }
             _ => {}
         }
-        if kind == ResourceKind::TRAINING_JOB {
+        if [ResourceKind::TRAINING_JOB, DELETED_JOB].contains(&kind) {
             self.ledger.note(name);
         }
         if let Some(index) = self.of(kind) {

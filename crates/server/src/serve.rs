@@ -107,7 +107,6 @@ impl Server {
             DataDir::write_private(&token, keys.metrics_token().as_bytes())?;
         }
         let listeners = Listeners::open(&data_dir, options.listen, options.tls.as_ref()).await?;
-
         let remote = match &options.agents {
             Some(agents) => Some(RemoteListener::open(&data_dir, agents).await?),
             None => None,
@@ -339,6 +338,7 @@ impl Server {
             ledger: ledger.clone(),
             catalog: catalog.clone(),
             identity: identity.clone(),
+            sends_mails: has_mail,
         });
         background.spawn(budgets.clone().run());
         let admission = Admission {

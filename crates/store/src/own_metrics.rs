@@ -212,9 +212,18 @@ impl Telemetry {
     pub(crate) fn remove_own(&self, before_ms: Option<u64>) -> Result<bool, StoreError> {
         let before = before_ms.map_or(i64::MAX, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         self.database.write(|tx| {
-            let delete = "DELETE FROM own_set WHERE (series, at_ms, unit, low, high) IN
-                (SELECT series, at_ms, unit, low, high FROM own_set WHERE at_ms < ? ORDER BY at_ms LIMIT ?)";
-            let removed = tx.prepare_cached(delete)?.execute(params![before, MAX_CHANGED])?;
+            // The index has the age within each class.
+            let of_class = |class: usize| {
+                format!(
+                    "SELECT * FROM (SELECT series, at_ms, unit, low, high FROM own_set WHERE is_short = {class} \
+                     AND at_ms < ?1 ORDER BY at_ms LIMIT ?2)"
+                )
+            };
+            let oldest = Vec::from_iter((0..=STEPS.len()).map(of_class)).join(" UNION ALL ");
+            let delete = format!(
+                "DELETE FROM own_set WHERE (series, at_ms, unit, low, high) IN ({oldest} ORDER BY at_ms LIMIT ?2)"
+            );
+            let removed = tx.prepare_cached(&delete)?.execute(params![before, MAX_CHANGED])?;
             if removed > 0 {
                 let empty = "DELETE FROM own_series WHERE NOT EXISTS (SELECT 1 FROM own_set WHERE series = id)";
                 tx.prepare_cached(empty)?.execute([])?;
@@ -246,18 +255,25 @@ fn point(row: &rusqlite::Row<'_>) -> rusqlite::Result<OwnPoint> {
     Ok(OwnPoint { at_ms: row.get(0)?, unit: row.get(1)?, set, is_thinned: row.get::<_, i64>(6)? > 0 })
 }
 
-/// Joins the sets of one stretch that are before a time and not as coarse yet. A stretch that has
-/// one set only keeps it as it is.
+/// Joins the sets of one stretch that are before a time and not as coarse yet, at its start.
 fn shorten(tx: &Connection, step: i64, before_ms: u64, length_ms: u64) -> Result<(), StoreError> {
     // Whole stretches only: a part would be joined twice, which loses nothing but costs a write.
     let before_ms = before_ms / length_ms * length_ms;
-    let first = "SELECT series, at_ms FROM own_set WHERE is_short < ? AND at_ms < ? ORDER BY is_short, at_ms LIMIT 1";
+    let first = "SELECT series, at_ms FROM own_set WHERE is_short = ? AND at_ms < ? ORDER BY at_ms LIMIT 1";
     let mut changed = 0;
     while changed < MAX_CHANGED {
-        let found = tx
-            .prepare_cached(first)?
-            .query_row(params![step, before_ms], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)));
-        let Some((series, at_ms)) = found.optional()? else { break };
+        let mut found = None;
+        // One class at a time: the index has the age within each.
+        for class in 0..step {
+            let mut first = tx.prepare_cached(first)?;
+            let row =
+                first.query_row(params![class, before_ms], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u64>(1)?)));
+            found = row.optional()?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some((series, at_ms)) = found else { break };
         let (from, to) = (at_ms / length_ms * length_ms, at_ms / length_ms * length_ms + length_ms);
         let delete = "DELETE FROM own_set WHERE series = ? AND at_ms >= ? AND at_ms < ? RETURNING at_ms, unit, count, \
                       sum, low, high, is_short";

@@ -92,7 +92,7 @@ impl ErrorCode {
             ) => "InvalidParameter",
             (Service::Sns, Self::ResourceNotFound) => "NotFound",
             (Service::Sns, Self::AccessDenied) => "AuthorizationError",
-            (Service::Sns, Self::ResourceLimitExceeded) => "TopicLimitExceeded",
+            (Service::Sns, Self::ResourceLimitExceeded) => "SubscriptionLimitExceeded",
             (Service::Sns, Self::InternalFailure) => "InternalError",
             _ => self.names().1,
         }

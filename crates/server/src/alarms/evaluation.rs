@@ -61,9 +61,9 @@ fn reason(alarm: &Alarm, evaluation: &Evaluation, judged: &[(u64, Datapoint)]) -
     }
     if judged.is_empty() {
         let treated = if evaluation.state == AlarmState::Alarm { "[Breaching]" } else { "[NonBreaching]" };
-        let verb = if filled == 1 { "datapoint was" } else { "datapoints were" };
+        let (periods, verb) = (if filled == 1 { "period" } else { "periods" }, plural(filled));
         return format!(
-            "Threshold Crossed: no datapoints were received for {filled} periods and {filled} missing {verb} treated as {treated}."
+            "Threshold Crossed: no datapoints were received for {filled} {periods} and {filled} missing {verb} treated as {treated}."
         );
     }
     let is_alarm = evaluation.state == AlarmState::Alarm;

@@ -171,6 +171,32 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_changes_no_cost() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = SqliteJournal::open(&directory.path().join("shoal.db")).unwrap();
+        let catalog = Catalog::parse("ml.a.large 2 8 0 - 1.0\n").unwrap();
+        let job = row("trial", "ml.a.large", 3600, r#"[{"Key": "team", "Value": "x"}]"#);
+        let mut shown = |rows: Vec<RowChange>| {
+            journal.append(&Batch { events: Vec::new(), rows }).unwrap();
+            let jobs = Ledger::new().jobs(&journal.rows()).unwrap();
+            [CostGroup::Job, CostGroup::Tag, CostGroup::Role, CostGroup::Experiment, CostGroup::TuningJob].map(
+                |group_by| {
+                    let request = ListCosts { group_by, tag_key: None, after: None, before: None, days: false };
+                    format!("{:?}", costs(&jobs, &catalog, &request, Time(9_000_000)).groups)
+                },
+            )
+        };
+        let before = shown(vec![RowChange::Put(Box::new(job.clone()))]);
+        assert!(before[0].contains("trial"), "{before:?}");
+        let kept = crate::ledger::deleted(&job, 9_000_000).unwrap();
+        let after = shown(vec![
+            RowChange::Put(Box::new(kept)),
+            RowChange::Delete(ResourceKind::TRAINING_JOB, "trial".to_owned()),
+        ]);
+        assert_eq!(before, after);
+    }
+
+    #[test]
     fn a_job_costs_on_each_day_on_which_it_ran() {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = SqliteJournal::open(&directory.path().join("shoal.db")).unwrap();

@@ -32,8 +32,9 @@ use crate::{
 
 /// Items of a page, as AWS has it.
 const PAGE: usize = 100;
-/// Subscriptions of one topic. They are looked through when one is added or confirmed.
-const MAX_SUBSCRIPTIONS: usize = 10_000;
+/// Subscriptions of one topic. They are looked through when one is added or confirmed, and a
+/// message becomes its deliveries in one turn of the core.
+const MAX_SUBSCRIPTIONS: usize = 200;
 
 /// What answers SNS's operations.
 pub(crate) struct Topics {
@@ -145,7 +146,9 @@ impl Topics {
             Some(row) if row.status == UNCONFIRMED => {
                 let asked = confirmation(&row, &request.topic_arn, target, now_ms);
                 let id = message_id(&["confirm", &row.name, &now_ms.to_string()]);
-                let changes = vec![RowChange::Put(Box::new(asked.into_row(&id, &name, now_ms)))];
+                let again = ResourceRow { modified_ms: now_ms, ..row.clone() };
+                let changes =
+                    vec![RowChange::Put(Box::new(asked.into_row(&id, &name, now_ms))), RowChange::Put(Box::new(again))];
                 (row, changes)
             }
             Some(row) => (row, Vec::new()),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use shoal_link::PythonEnvironment;
 use shoal_plane::{Command, JobView, Rejection, SecondaryStatus, StopCause};
 use shoal_runtime::warm_pool;
-use shoal_store::{ResourceKind, ResourceRow, ResourceSort, SortOrder};
+use shoal_store::{ResourceKind, ResourceRow, ResourceSort, RowChange, SortOrder};
 use shoal_wire::{
     Call, CreateTrainingJob, Debugger, Error, ErrorCode, FinalMetric, InterruptTrainingJob, MetricDefinition,
     NamedTrainingJob, Output, OutputCompression, Reply, StatusTransition, Stored as _, TrainingJobDescription,
@@ -28,7 +28,7 @@ use crate::{
     gang_spec::gang_spec,
     hex::random_hex,
     internal::internal,
-    requests,
+    ledger, requests,
     warm_status::{AVAILABLE, IN_USE, WarmPools},
 };
 
@@ -229,8 +229,13 @@ impl Api {
         })
         .await?;
         let gone = missing(ResourceKind::TRAINING_JOB, &name);
-        let edit = |row: Option<ResourceRow>| deletable(&row.ok_or(gone)?).map(|()| None);
-        self.core.edit(ResourceKind::TRAINING_JOB, &name, edit).await.map_err(|refusal| refused(&refusal))?;
+        let edit = move |present: &Present<'_>| {
+            let row = present.row(ResourceKind::TRAINING_JOB, &name)?.ok_or(gone)?;
+            deletable(&row)?;
+            let cost = ledger::deleted(&row, now_ms()).map(|row| RowChange::Put(Box::new(row)));
+            Ok(cost.into_iter().chain([RowChange::Delete(ResourceKind::TRAINING_JOB, name)]).collect())
+        };
+        self.core.edit_rows("a deleted training job".to_owned(), edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
     }
 

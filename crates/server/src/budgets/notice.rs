@@ -24,6 +24,8 @@ pub(super) struct Met<'a> {
     pub(super) notification: &'a StoredNotification,
     pub(super) spending: &'a Spending,
     pub(super) period_ms: u64,
+    /// Of the budget's last change: what is met again after one is another message.
+    pub(super) changed: &'a str,
 }
 
 impl Met<'_> {
@@ -32,7 +34,8 @@ impl Met<'_> {
         let stored = &self.notification.notification;
         let threshold = serde_json::to_string(&stored.notification).unwrap_or_default();
         let rows = stored.subscribers.iter().map(|subscriber| {
-            let parts = [MAILS, &self.budget.budget_name, &self.period_ms.to_string(), &threshold, &subscriber.address];
+            let period = self.period_ms.to_string();
+            let parts = [MAILS, &self.budget.budget_name, self.changed, &period, &threshold, &subscriber.address];
             let (id, message) = (message_id(&parts), self.message(&stored.notification));
             match subscriber.subscription_type {
                 SubscriptionType::Sns => {
@@ -63,8 +66,8 @@ impl Met<'_> {
         let Budget { budget_name, budget_limit, time_unit, .. } = self.budget;
         let (unit, period) = (&budget_limit.unit, time_unit.noun());
         let (what, amount) = match notification.notification_type {
-            NotificationType::Actual => ("is", self.spending.actual),
-            NotificationType::Forecasted => ("will be by its end, if it continues like this,", self.spending.forecast),
+            NotificationType::Actual => ("are spent in", self.spending.actual),
+            NotificationType::Forecasted => ("are the forecast for", self.spending.forecast),
         };
         let than = match notification.comparison_operator {
             ComparisonOperator::GreaterThan => "more than",
@@ -73,8 +76,8 @@ impl Met<'_> {
         };
         let threshold = notification.amount(self.spending.limit);
         let text = format!(
-            "Budget \"{budget_name}\": what training jobs cost or use in this {period} {what} {amount:.2} {unit}, \
-             {than} {threshold:.2} {unit}. The budget's limit is {} {unit} per {period}.",
+            "Budget \"{budget_name}\": {amount:.2} {unit} {what} this {period}, {than} {threshold:.2} {unit}. Its limit is \
+             {} {unit} per {period}.",
             budget_limit.amount
         );
         let subject = format!("Budget \"{budget_name}\": {amount:.2} {unit} of {} {unit}", budget_limit.amount);
@@ -104,7 +107,8 @@ mod tests {
         .unwrap();
         let spending = Spending { limit: 10.0, actual: 8.5, forecast: 12.0 };
         let rows = |period_ms| {
-            let met = Met { budget: &budget, notification: &notification, spending: &spending, period_ms };
+            let (notification, spending, changed) = (&notification, &spending, "u 1");
+            let met = Met { budget: &budget, notification, spending, period_ms, changed };
             let identity = Identity { region: "r".to_owned(), account: "1".to_owned() };
             let put = |change| if let RowChange::Put(row) = change { *row } else { panic!("a row") };
             met.rows(&identity, 7).into_iter().map(put).collect::<Vec<_>>()
@@ -119,8 +123,7 @@ mod tests {
         let mail: Delivery = restored(&first[0].spec).unwrap();
         assert_eq!(
             mail.message.text,
-            "Budget \"vision\": what training jobs cost or use in this month is 8.50 USD, more than 8.00 USD. The \
-             budget's limit is 10 USD per month."
+            "Budget \"vision\": 8.50 USD are spent in this month, more than 8.00 USD. Its limit is 10 USD per month."
         );
         assert_eq!(mail.message.subject.as_deref(), Some("Budget \"vision\": 8.50 USD of 10 USD"));
     }

@@ -5,13 +5,19 @@ use shoal_wire::{
     Error, ErrorCode, Reply, Tag,
     budgets::{
         AmountsOfPeriod, NotificationChange, NotificationWithSubscribers, OfBudget, OfNotification, PutBudget,
-        TagBudget, at_limit, not_found,
+        Subscriber, SubscriptionType, TagBudget, at_limit, not_found,
     },
     tags,
 };
 
 use super::{BUDGET, Budgets, MOST_BUDGETS, StoredBudget, StoredNotification};
-use crate::{clock::now_ms, core::refused, hex::random_hex, internal::internal};
+use crate::{
+    clock::now_ms,
+    core::refused,
+    hex::random_hex,
+    internal::{blocking, internal},
+    notifications::TopicArn,
+};
 
 /// Milliseconds of the history that is shown by default.
 const HISTORY_MS: u64 = 366 * 24 * 3600 * 1000;
@@ -24,7 +30,9 @@ impl Budgets {
         if budget.time_period.start == 0.0 {
             budget.time_period.start = budget.time_unit.period(now).start as f64 / 1000.0;
         }
-        if self.all()?.len() >= MOST_BUDGETS {
+        self.reachable(notifications.iter().flat_map(|one| &one.subscribers))?;
+        let rows = self.rows.clone();
+        if blocking(move || Budgets::all_of(&*rows)).await?.len() >= MOST_BUDGETS {
             return Err(Error::new(ErrorCode::ResourceLimitExceeded, format!("There are {MOST_BUDGETS} budgets.")));
         }
         let notifications: Vec<_> = notifications.into_iter().map(stored).collect();
@@ -141,6 +149,8 @@ impl Budgets {
         change: NotificationChange,
     ) -> Result<Reply, Error> {
         let (account, name) = (request.account_id.clone(), request.budget_name.clone());
+        let added = request.subscriber.as_ref().filter(|_| change == NotificationChange::Subscribe);
+        self.reachable(request.subscribers.iter().chain(added).chain(&request.new_subscriber))?;
         self.change(&account, &name, move |row| {
             let before = StoredBudget::read(row)?.notifications;
             let mut all: Vec<_> = before.iter().map(|one| one.notification.clone()).collect();
@@ -203,11 +213,29 @@ impl Budgets {
         let edit = move |row: Option<ResourceRow>| {
             let mut row = row.ok_or_else(|| not_found("budget"))?;
             change(&mut row)?;
-            row.modified_ms = now_ms().max(row.modified_ms);
+            // Each change has a time of its own: messages are named by it.
+            row.modified_ms = now_ms().max(row.modified_ms + 1);
             Ok(Some(row))
         };
         self.core.edit(BUDGET, name, edit).await.map_err(|refusal| refused(&refusal))?;
         Ok(Reply::done())
+    }
+
+    /// Refuses topics of elsewhere, and addresses where no mails are sent.
+    fn reachable<'a>(&self, subscribers: impl Iterator<Item = &'a Subscriber>) -> Result<(), Error> {
+        for subscriber in subscribers {
+            match subscriber.subscription_type {
+                SubscriptionType::Sns => drop(TopicArn::parse(&subscriber.address, &self.identity)?),
+                SubscriptionType::Email if !self.sends_mails => {
+                    return Err(Error::validation(
+                        "Subscriber: this server sends no mails: set notifications_smtp and notifications_from in \
+                         shoal.toml, or use an SNS topic.",
+                    ));
+                }
+                SubscriptionType::Email => {}
+            }
+        }
+        Ok(())
     }
 
     fn named(&self, account: &str, name: &str) -> Result<StoredBudget, Error> {

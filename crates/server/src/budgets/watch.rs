@@ -16,7 +16,7 @@ use crate::{
     clock::now_ms,
     core::{Present, refused},
     internal::{blocking, internal},
-    ledger::LedgerJob,
+    ledger::{self, LedgerJob},
 };
 
 /// Between two passes.
@@ -52,6 +52,13 @@ impl Budgets {
     }
 
     async fn pass(self: Arc<Self>) -> Result<(), Error> {
+        let rows = self.rows.clone();
+        let old = blocking(move || ledger::forgotten(&*rows, now_ms()).map_err(|error| internal(&error))).await?;
+        if !old.is_empty() {
+            let changes = old.into_iter().map(|row| RowChange::Delete(row.kind, row.name)).collect();
+            let edited = self.core.edit_rows("costs of deleted jobs".to_owned(), move |_| Ok(changes)).await;
+            edited.map_err(|refusal| refused(&refusal))?;
+        }
         let budgets = self.clone();
         for due in blocking(move || budgets.due(now_ms())).await? {
             for stop in &due.stops {
@@ -120,13 +127,15 @@ impl Budgets {
         let change = move |present: &Present<'_>| {
             let Some(mut row) = present.row(BUDGET, &due.budget.budget.budget_name)? else { return Ok(Vec::new()) };
             let mut stored = StoredBudget::read(&row)?.notifications;
+            let changed = format!("{} {}", row.uid, row.modified_ms);
             let mut changes = Vec::new();
             for notification in due.met.iter().filter_map(|at| due.budget.notifications.get(*at)) {
                 // One that has changed meanwhile is judged again.
                 if let Some(same) = stored.iter_mut().find(|one| *one == notification) {
                     same.met_in_ms = Some(due.period_ms);
                     let (budget, spending, period_ms) = (&due.budget.budget, &due.spending, due.period_ms);
-                    changes.extend(Met { budget, notification, spending, period_ms }.rows(&identity, now_ms()));
+                    let met = Met { budget, notification, spending, period_ms, changed: &changed };
+                    changes.extend(met.rows(&identity, now_ms()));
                 }
             }
             row.view = serde_json::to_vec(&stored).map_err(|error| internal(&error))?;

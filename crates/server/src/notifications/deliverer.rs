@@ -17,11 +17,14 @@ use tokio::sync::{Notify, mpsc};
 use super::{
     Transport,
     fan_out::fan_out,
-    rows::{Attempts, DELIVERED, DELIVERY, Delivery, FAILED, MESSAGE, PENDING, SUBSCRIPTION, TOPIC, restored, stored},
+    rows::{
+        Attempts, DELIVERED, DELIVERY, Delivery, FAILED, MESSAGE, PENDING, SUBSCRIPTION, TOPIC, UNCONFIRMED, restored,
+        stored,
+    },
 };
 use crate::{
     clock::{now, now_ms, until},
-    core::Core,
+    core::{Core, Present},
     exporter::Counts,
     identity::Identity,
 };
@@ -33,6 +36,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Deliveries at their end that are kept, to be seen, and for how long.
 const MAX_ENDED: usize = 1000;
 const KEPT_MS: u64 = 14 * 24 * 3600 * 1000;
+/// How long a subscription waits to be confirmed, as at AWS.
+const CONFIRMABLE_MS: u64 = 3 * 24 * 3600 * 1000;
 /// Between two removals of those.
 const TIDY: Duration = Duration::from_secs(60);
 
@@ -194,6 +199,10 @@ impl Deliverer {
     }
 
     fn attempt(&self, delivery: &Delivery) -> Outcome {
+        if delivery.subscription_arn.is_empty() {
+            // A budget's owner has named the address.
+            return self.transport.attempt(delivery);
+        }
         let subscription = delivery.subscription_arn.rsplit(':').next().unwrap_or_default();
         match self.rows.resource(SUBSCRIPTION, subscription) {
             Ok(Some(_)) => self.transport.attempt(delivery),
@@ -237,8 +246,16 @@ impl Deliverer {
         }
     }
 
-    /// Removes deliveries at their end that are old or too many.
+    /// Removes deliveries at their end that are old or too many, and subscriptions that were not
+    /// confirmed in time.
     async fn forget_old(&self) {
+        let unconfirmed = ResourceFilter {
+            status: Some(UNCONFIRMED.to_owned()),
+            modified_before_ms: Some(now_ms().saturating_sub(CONFIRMABLE_MS)),
+            limit: PAGE,
+            ..ResourceFilter::new(SUBSCRIPTION)
+        };
+        self.remove(self.list(unconfirmed).await.rows).await;
         for status in [DELIVERED, FAILED] {
             let of = |limit| ResourceFilter {
                 status: Some(status.to_owned()),
@@ -253,13 +270,26 @@ impl Deliverer {
             if let Some(next) = newest.next {
                 removed.extend(self.list(ResourceFilter { after: Some(next), ..of(MAX_ENDED) }).await.rows);
             }
-            if removed.is_empty() {
-                continue;
+            self.remove(removed).await;
+        }
+    }
+
+    async fn remove(&self, rows: Vec<ResourceRow>) {
+        if rows.is_empty() {
+            return;
+        }
+        // What has changed since it was listed is looked at again the next time.
+        let change = move |present: &Present<'_>| {
+            let mut changes = Vec::new();
+            for row in rows {
+                if present.row(row.kind, &row.name)?.is_some_and(|now| now.modified_ms == row.modified_ms) {
+                    changes.push(RowChange::Delete(row.kind, row.name));
+                }
             }
-            let changes = removed.into_iter().map(|row| RowChange::Delete(DELIVERY, row.name)).collect();
-            if let Err(refusal) = self.core.edit_rows("old deliveries".to_owned(), move |_| Ok(changes)).await {
-                tracing::warn!("old deliveries are not removed: {refusal}");
-            }
+            Ok(changes)
+        };
+        if let Err(refusal) = self.core.edit_rows("old deliveries".to_owned(), change).await {
+            tracing::warn!("old deliveries are not removed: {refusal}");
         }
     }
 

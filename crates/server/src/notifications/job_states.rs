@@ -259,6 +259,11 @@ fn training_detail(now: &Now<'_>, row: &ResourceRow) -> Value {
 fn tuning_detail(now: &Now<'_>, row: &ResourceRow) -> Value {
     let mut detail =
         request_of(row, &["HyperParameterTuningJobConfig", "TrainingJobDefinition", "TrainingJobDefinitions"]);
+    // It may have secrets.
+    let forget = |definition: &mut Value| drop(definition.as_object_mut().map(|it| it.remove("Environment")));
+    detail.get_mut("TrainingJobDefinition").into_iter().for_each(forget);
+    let all = detail.get_mut("TrainingJobDefinitions").and_then(Value::as_array_mut);
+    all.into_iter().flatten().for_each(forget);
     let mut add = |name: &str, value: Value| drop(detail.insert(name.to_owned(), value));
     add("HyperParameterTuningJobName", json!(now.name));
     add("HyperParameterTuningJobArn", json!(row.arn));

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::{
     JobStates,
-    rows::{DELIVERY, MESSAGE, PENDING},
+    rows::{Attempts, DELIVERY, MESSAGE, PENDING, stored},
 };
 use crate::clock::now_ms;
 
@@ -39,7 +39,11 @@ impl Journal for Watched {
         };
         self.states.note(&batch.rows);
         let is_ours = |change: &RowChange| match change {
-            RowChange::Put(row) => row.status == PENDING && [MESSAGE, DELIVERY].contains(&row.kind),
+            // What is attempted again is the outbox's already.
+            RowChange::Put(row) => {
+                row.kind == MESSAGE
+                    || row.kind == DELIVERY && row.status == PENDING && row.view == stored(&Attempts::default())
+            }
             _ => false,
         };
         if batch.rows.iter().any(is_ours) {
