@@ -188,8 +188,8 @@ def test_what_watches_by_itself(window, place):
         EvaluationPeriods=1,
         Threshold=0.5,
         ComparisonOperator="GreaterThanThreshold",
+        TreatMissingData="breaching",
     )
-    place.client("cloudwatch").set_alarm_state(AlarmName=EVIL, StateValue="ALARM", StateReason="by hand")
     place.client("budgets").create_budget(
         AccountId="123456789012",
         Budget={

@@ -126,8 +126,8 @@ fn budget(budget: &Value) -> BudgetLine {
         badge: Badge { kind, word },
         name: text(budget, "BudgetName"),
         period: text(budget, "TimeUnit").to_lowercase(),
-        spent: format!("{spent:.2} {unit}"),
-        limit: format!("{limit:.2} {unit}"),
+        spent: if spent > 0.0 && spent < 0.005 { format!("< 0.01 {unit}") } else { format!("{spent:.2} {unit}") },
+        limit: format!("{} {unit}", text(&budget["BudgetLimit"], "Amount")),
         share: format!("{:.1}", (100.0 * spent / limit.max(f64::MIN_POSITIVE)).min(100.0)),
         counts: if counts.is_empty() { "all jobs".to_owned() } else { counts.join(", ") },
     }
