@@ -13,7 +13,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 8)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -293,8 +293,8 @@ fn format_7_of_telemetry_is_read() {
 
 /// Earlier series get the summaries that they would have had.
 #[test]
-fn formats_6_to_8_of_telemetry_have_summaries() {
-    for format in [6, 7, 8] {
+fn formats_6_to_9_of_telemetry_have_summaries() {
+    for format in [6, 7, 8, 9] {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("telemetry.db");
         Connection::open(&path).unwrap().execute_batch(&golden("telemetry", format)).unwrap();

@@ -159,7 +159,7 @@ impl SystemRule for StepOutlier {
         durations.unreported = durations.unreported.saturating_add(step.spent.steps.saturating_sub(1));
         (is_outlier && durations.outliers > self.ignored).then(|| {
             let text = format!(
-                "step {} of {} took {} ms on {}, and is the {}th outlier of {} steps: {} ms are usual. Check what \
+                "step {} of {} took {} ms on {}, and is outlier {} of {} steps: {} ms are usual. Check what \
                  happens in these steps (checkpoints, evaluation, data that comes late, another rank).",
                 step.step,
                 step.mode.name(),
@@ -285,7 +285,7 @@ mod tests {
         };
         let found = run(300.0, &[]).finding.unwrap();
         assert_eq!((found.step, found.value), (549, 300.0));
-        assert!(found.text.contains("is the 11th outlier of 550 steps: 103 ms are usual"), "{}", found.text);
+        assert!(found.text.contains("is outlier 11 of 550 steps: 103 ms are usual"), "{}", found.text);
         assert_eq!(run(108.0, &[]).finding, None);
         assert_eq!(run(300.0, &[("n_outliers", "30")]).finding, None);
         assert!(run(300.0, &[("mode", "EVAL")]).details.contains("no step times came"));
@@ -293,11 +293,11 @@ mod tests {
 
     #[test]
     fn a_first_step_that_compiles_hides_no_outlier() {
-        let mut evaluation = evaluation("StepOutlier", &[("n_outliers", "0"), ("stddev", "50")]);
+        let mut evaluation = evaluation("StepOutlier", &[("n_outliers", "1"), ("stddev", "50")]);
         let found = (0..100).find_map(|step| {
             let duration_ms = if step == 0 {
                 9000.0
-            } else if step == 60 {
+            } else if [60, 80].contains(&step) {
                 500.0
             } else {
                 20.0 + (step % 3) as f64
@@ -306,8 +306,8 @@ mod tests {
             evaluation.observe_step(&StepTime { host: "algo-1".into(), step, mode: Mode::Train, duration_ms, spent })
         });
         let found = found.expect("a finding").finding.unwrap();
-        assert_eq!(found.step, 60);
-        assert!(found.text.contains("is the 1th outlier of 61 steps: 21 ms are usual"), "{}", found.text);
+        assert_eq!(found.step, 80);
+        assert!(found.text.contains("is outlier 2 of 81 steps: 21.01 ms are usual"), "{}", found.text);
     }
 
     #[test]

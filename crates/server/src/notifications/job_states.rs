@@ -345,20 +345,22 @@ mod tests {
     fn a_rule_that_finds_something_sends_its_mail_once() {
         let raw = json!({
             "TrainingJobName": "job", "RoleArn": "arn:aws:iam::123456789012:role/a",
-            "AlgorithmSpecification": {"TrainingImage": "shoal/host", "TrainingInputMode": "File"},
-            "OutputDataConfig": {"S3OutputPath": "s3://b/out"},
+            "AlgorithmSpecification":
+                {"TrainingImage": "shoal/host", "TrainingInputMode": "File", "ContainerEntrypoint": ["train"]},
+            "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
             "StoppingCondition": {"MaxRuntimeInSeconds": 60},
-            "DebugHookConfig": {"S3OutputPath": "s3://b/tensors"},
+            "DebugHookConfig": {"S3OutputPath": "s3://bucket/tensors"},
             "DebugRuleConfigurations": [{
                 "RuleConfigurationName": "zeros", "RuleEvaluatorImage": "i",
                 "RuleParameters": {
                     "rule_to_invoke": "AllZero",
-                    "action_json": "[{\"name\": \"email\", \"parameters\": {\"endpoint\": \"me@x.org\"}}]",
+                    "action_json": "[{\"name\": \"email\", \"endpoint\": \"me@x.org\"}]",
                 },
             }],
         });
-        let request = CreateTrainingJob::from_raw(raw.clone()).unwrap();
+        let operation = shoal_wire::operations().find(|it| it.name == "CreateTrainingJob").unwrap();
+        let request: CreateTrainingJob = shoal_wire::Call { operation, input: raw.clone() }.read().unwrap();
         let view = |rules: Value| {
             let view = json!({
                 "status": "InProgress", "secondary": "Training", "transitions": [], "failure_reason": null, "created": 1,
