@@ -201,7 +201,7 @@ def test_what_watches_by_itself(window, place):
     )
     sns = place.client("sns")
     topic = sns.create_topic(Name="owners")["TopicArn"]
-    # Nobody listens there, so the question whether it wants messages is not delivered.
+    # No server listens there, so the question whether it wants messages is not delivered.
     sns.subscribe(TopicArn=topic, Protocol="http", Endpoint="http://127.0.0.1:9/hook")
     line = page.locator("#alarms tbody tr")
     expect(line).to_contain_text("Average of loss > 0.5 in 1 m 00 s")

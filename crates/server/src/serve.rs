@@ -388,7 +388,7 @@ impl Server {
             version: core.version(),
             job_changes,
             server: Arc::new(asked),
-            account: identity.account.clone(),
+            account: identity.account,
             owner: keys.credentials(),
             data_id: data_dir.id().to_owned(),
             data_dir: data_dir.root().to_owned(),

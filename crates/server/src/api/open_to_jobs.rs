@@ -9,8 +9,8 @@ use shoal_wire::{Call, Error, ErrorCode, ExperimentConfig};
 use super::{Api, TRIAL, TRIAL_LINK, blocking, component_of, resources::found};
 use crate::{internal::internal, key_ring::Holder, requests};
 
-/// For all jobs. `BatchPutMetrics` checks whose series it is; `PutMetricData` takes any namespace, as
-/// roles usually may at AWS.
+/// For all jobs. `BatchPutMetrics` checks whose series it is; `PutMetricData` takes any namespace,
+/// as roles usually may at AWS.
 const ALWAYS: [&str; 3] = ["GetCallerIdentity", "BatchPutMetrics", "PutMetricData"];
 /// For jobs with an `ExperimentConfig`.
 const READS: [&str; 6] = [

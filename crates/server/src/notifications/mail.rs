@@ -56,7 +56,7 @@ fn text(envelope: &Envelope<'_>) -> String {
         (_, EnvelopeKind::SubscriptionConfirmation) => {
             format!("{message}\n\nSubscribeURL: {}\n\nDo nothing if you do not want it.\n", envelope.subscribe_url())
         }
-        // Nobody has subscribed it: a budget's owner has named the address.
+        // There is no subscription: a budget's owner has named the address.
         (_, EnvelopeKind::Notification) if envelope.subscription_arn.is_empty() => format!("{message}\n"),
         (_, EnvelopeKind::Notification) => format!(
             "{message}\n\n--\nTo stop receiving notifications of this topic, visit\n{}\n",
