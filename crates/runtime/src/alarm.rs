@@ -1,7 +1,7 @@
 //! Which state the data of a metric put an alarm into, as CloudWatch documents it: M of the last N
 //! periods breach a threshold, and periods without data are treated as the alarm requires.
 //!
-//! More periods are looked at than the alarm has ([`EXTRA_PERIODS`]), so that data that are late or
+//! More periods are looked at than the alarm has (`EXTRA_PERIODS`), so that data that are late or
 //! sparse are found: only if fewer of them than N have data, the rest of the N is filled up with
 //! what missing data are taken for.
 

@@ -120,9 +120,10 @@ impl Callers {
     }
 }
 
-/// Accepts agents until `stopping`, which [`wake`] makes it see. The socket lies in the data
-/// directory, which no other user may enter and no program in a sandbox sees; programs that run as
-/// plain processes of the server's user reach it, and get no further than the first message.
+/// Accepts agents until `stopping`, which [`crate::agent_stream::wake`] makes it see. The socket
+/// lies in the data directory, which no other user may enter and no program in a sandbox sees;
+/// programs that run as plain processes of the server's user reach it, and get no further than the
+/// first message.
 pub(crate) fn serve(agents: &Arc<Agents>, callers: &Callers, listener: &UnixListener, stopping: &AtomicBool) {
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
