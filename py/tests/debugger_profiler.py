@@ -1,8 +1,6 @@
 """Checks of step times: what becomes of a step, the files, and scripts that know nothing of it."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -88,36 +86,8 @@ def torch_script():
     events, text = _profiled("debugger_script_steps.py", "30", "40", RANK="2")
     assert text == "", text
     assert sum(event["args"].get("steps", 1) for event in events) == 40, events
-    slowest = max(events, key=lambda event: event["dur"])
-    assert slowest["args"]["step_num"] == 30 and slowest["args"]["data_us"] >= 200_000, slowest
+    waits = [event["args"]["data_us"] for event in events if event["args"]["step_num"] == 30]
+    assert len(waits) == 1 and waits[0] >= 200_000, events
     assert {event["args"]["rank"] for event in events} == {2}
     assert all(event["args"]["backward_us"] > 0 and event["args"]["optimizer_us"] > 0 for event in events[5:]), events
     assert _profiled("debugger_script_steps.py", "3", "4", config=False)[0] == []
-
-
-def steps_cost_little():
-    """A step's calls take microseconds."""
-    folder = tempfile.mkdtemp()
-    path = Path(folder, "profilerconfig.json")
-    path.write_text(json.dumps({"LocalPath": folder}))
-    code = f"""
-import os, time
-os.environ["SMPROFILER_CONFIG_PATH"] = {str(path)!r}
-from smdebug.profiler.steps import OBSERVER
-OBSERVER.start()
-begin = time.perf_counter()
-for step in range(20000):
-    now = time.perf_counter()
-    OBSERVER.spent("data", now)
-    OBSERVER.spent("backward", now)
-    OBSERVER.spent("optimizer", now)
-    OBSERVER.call("end", now)
-print(1e6 * (time.perf_counter() - begin) / 20000)
-"""
-    cost = min(
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    )
-    print(f"a step's calls take {cost:.1f} us")
-    # 2 % of an MNIST step of 5 ms are 100 us.
-    assert cost < 100, cost

@@ -45,7 +45,6 @@ PROFILER = [
     "fast_steps_are_counted_and_slow_ones_are_seen",
     "files_are_complete_and_few",
     "torch_script",
-    "steps_cost_little",
 ]
 
 
