@@ -50,7 +50,7 @@ def test_names_that_are_missing_or_taken(jobs, group):
         (sagemaker.update_trial, dict(TrialName="absent", DisplayName="x")),
         (sagemaker.delete_trial, dict(TrialName="absent")),
         (sagemaker.list_trials, dict(ExperimentName="absent")),
-        (sagemaker.create_trial, dict(TrialName="t", ExperimentName="absent")),
+        (sagemaker.create_trial, dict(TrialName="of-nothing", ExperimentName="absent")),
         (sagemaker.describe_trial_component, dict(TrialComponentName="absent")),
         (sagemaker.update_trial_component, dict(TrialComponentName="absent", DisplayName="x")),
         (sagemaker.delete_trial_component, dict(TrialComponentName="absent")),
