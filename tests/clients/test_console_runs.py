@@ -19,7 +19,7 @@ def window():
 
 @pytest.fixture(scope="module")
 def place(make_house):
-    """An experiment with runs of a program, and a training job on two hosts that goes on."""
+    """An experiment with three runs of a program, and a training job that runs on two hosts."""
     house = make_house()
     sagemaker, metrics = house.client("sagemaker"), house.client("sagemaker-metrics")
     sagemaker.create_experiment(ExperimentName="digits", Description=EVIL)

@@ -4,7 +4,7 @@ writes them, and read from the files of either.
 AWS's own package (1.0.34 is its last) no longer runs beside current versions of numpy, protobuf,
 PyTorch and TensorFlow. This one needs numpy alone. Files and names are those of AWS:
 `smdebug.pytorch`, `smdebug.tensorflow`, `smdebug.keras` and `smdebug.xgboost` have the hooks,
-`smdebug.trials` reads, `smdebug.rules` is the base of one's own rules, `smdebug.profiler` times steps.
+`smdebug.trials` reads, `smdebug.rules` has the base class of users' rules, `smdebug.profiler` times steps.
 Not here: the profiler's readers, MXNet, and hooks for sessions of TensorFlow 1.
 """
 

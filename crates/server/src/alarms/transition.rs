@@ -86,7 +86,7 @@ pub(crate) fn change(
     Ok(changes)
 }
 
-/// Rows of an alarm that is put, or put anew: its state stays as it is.
+/// Rows of an alarm that is created or updated; an update keeps its state.
 pub(crate) fn configured(row: &ResourceRow, mut view: View, is_new: bool, now_ms: u64) -> Vec<RowChange> {
     view.items += 1;
     let verb = if is_new { "created" } else { "updated" };

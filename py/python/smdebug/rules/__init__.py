@@ -1,4 +1,4 @@
-"""The base of one's own rules, and what invokes them."""
+"""The base class of users' rules, and what invokes them."""
 
 from smdebug.rules.req_tensors import RequiredTensors, RequiredTensorsForTrial
 from smdebug.rules.rule import Rule
