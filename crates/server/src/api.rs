@@ -24,7 +24,6 @@ mod search;
 mod study;
 mod system_metrics;
 mod tags;
-mod token;
 mod topics;
 mod training;
 mod trial_metrics;
@@ -55,6 +54,7 @@ use crate::{
     profile::Profiles,
     sampling::Sampling,
     search::Indexes,
+    token,
     tuning::Looks,
     visits::Visits,
 };

@@ -72,6 +72,7 @@ mod statistics;
 mod storing;
 mod sweeps;
 mod tls;
+mod token;
 mod tuning;
 mod visits;
 mod warm;

@@ -17,6 +17,7 @@ use crate::{
     hex::random_hex,
     internal::{blocking, internal},
     notifications::TopicArn,
+    token,
 };
 
 /// Milliseconds of the history that is shown by default.
@@ -89,7 +90,7 @@ impl Budgets {
 
     pub(crate) fn list(&self, request: &OfBudget) -> Result<Reply, Error> {
         self.account(&request.account_id)?;
-        let (page, next) = page(self.all()?, request.max_results, request.next_token.as_deref())?;
+        let (page, next) = page("budgets", self.all()?, request.max_results, request.next_token.as_deref())?;
         let (jobs, now) = (self.jobs()?, now_ms());
         let shown: Vec<_> = page
             .into_iter()
@@ -117,19 +118,19 @@ impl Budgets {
             at = period.end;
             periods.push(AmountsOfPeriod { period, actual });
         }
-        let (page, next) = page(periods, request.max_results, request.next_token.as_deref())?;
+        let (page, next) = page("periods", periods, request.max_results, request.next_token.as_deref())?;
         Ok(Reply::budget_history(&stored.budget, &page, next.as_deref()))
     }
 
     pub(crate) fn notifications(&self, request: &OfBudget) -> Result<Reply, Error> {
         let stored = self.named(&request.account_id, &request.budget_name)?;
-        let (page, next) = page(shown(&stored), request.max_results, request.next_token.as_deref())?;
+        let (page, next) = page("notifications", shown(&stored), request.max_results, request.next_token.as_deref())?;
         Ok(Reply::budget_notifications(&page, next.as_deref()))
     }
 
     pub(crate) fn all_notifications(&self, request: &OfBudget) -> Result<Reply, Error> {
         self.account(&request.account_id)?;
-        let (page, next) = page(self.all()?, request.max_results, request.next_token.as_deref())?;
+        let (page, next) = page("budgets", self.all()?, request.max_results, request.next_token.as_deref())?;
         let all: Vec<_> = page.iter().map(|one| (one.budget.budget_name.clone(), shown(one))).collect();
         Ok(Reply::account_notifications(&all, next.as_deref()))
     }
@@ -139,7 +140,7 @@ impl Budgets {
         let mut all = stored.notifications.into_iter().map(|one| one.notification);
         let found =
             all.find(|one| one.notification == request.notification).ok_or_else(|| not_found("notification"))?;
-        let (page, next) = page(found.subscribers, request.max_results, request.next_token.as_deref())?;
+        let (page, next) = page("subscribers", found.subscribers, request.max_results, request.next_token.as_deref())?;
         Ok(Reply::subscribers(&page, next.as_deref()))
     }
 
@@ -282,15 +283,17 @@ fn set_notifications(row: &mut ResourceRow, all: impl IntoIterator<Item = Stored
     Ok(())
 }
 
-/// A page of what is listed, and the token of the next one: its place.
-fn page<T>(all: Vec<T>, length: Option<usize>, token: Option<&str>) -> Result<(Vec<T>, Option<String>), Error> {
-    let place: usize = match token {
-        None => 0,
-        Some(token) => token.parse().map_err(|_| {
-            Error::validation("NextToken is none that was given out; leave it out to begin from the start.")
-        })?,
-    };
+/// A page of `list`, and the token of the next one.
+fn page<T>(
+    list: &str,
+    all: Vec<T>,
+    length: Option<usize>,
+    token: Option<&str>,
+) -> Result<(Vec<T>, Option<String>), Error> {
+    let place = token.map(|token| token::open(list, token)).transpose()?;
+    let place: usize = place.map_or(Ok(0), |place| place.parse()).map_err(|error| internal(&error))?;
     let (length, total) = (length.unwrap_or(100), all.len());
     let next = place.saturating_add(length);
-    Ok((all.into_iter().skip(place).take(length).collect(), (next < total).then(|| next.to_string())))
+    let token = (next < total).then(|| token::seal(list, &next.to_string()));
+    Ok((all.into_iter().skip(place).take(length).collect(), token))
 }

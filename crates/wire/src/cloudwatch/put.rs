@@ -94,8 +94,8 @@ impl Input for PutMetricData {
         let request: PutMetricDataRequest = read(call.input)?;
         if let Some(reserved) = RESERVED.iter().find(|reserved| request.namespace.starts_with(**reserved)) {
             return Err(value(format!(
-                "The value {reserved} for parameter Namespace is invalid: namespaces that begin with it are not for \
-                 metrics of one's own."
+                "The value {reserved} for parameter Namespace is invalid: namespaces that begin with it are AWS's; \
+                 use another one."
             )));
         }
         if request.entity_metric_data.is_some() {
