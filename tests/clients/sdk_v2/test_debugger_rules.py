@@ -5,6 +5,7 @@ user's, and `Rule.custom`.
 import data
 import pytest
 import sagemaker
+from house import eventually
 from jobs import ROLE, XGBOOST
 from sagemaker.debugger import CollectionConfig, DebuggerHookConfig, Rule, rule_configs
 from sagemaker.estimator import Estimator
@@ -127,3 +128,7 @@ def test_rules_of_trees_judge_the_built_in_algorithm(session, channels, tmp_path
     prefix = f"debugger/{estimator.latest_training_job.name}/debug-output/"
     keys = [key.removeprefix(prefix) for key in session.list_s3_files(bucket, prefix)]
     assert sum(key.startswith("index/") for key in keys) == 12, keys
+    # Reports are written when the instances of the ended job are released.
+    folder = f"models/{estimator.latest_training_job.name}/rule-output/{built_in['report'].name}/"
+    page = eventually(lambda: [key for key in session.list_s3_files(bucket, folder) if key.endswith("report.html")])
+    assert "<svg" in session.read_s3_file(bucket, page[0]) and page == [f"{folder}xgboost_report.html"], page
