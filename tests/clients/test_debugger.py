@@ -334,7 +334,7 @@ def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
             rule(REPORT, "ProfilerReport", **{f"StepOutlier_{name}": value for name, value in patient.items()}),
         ],
     )
-    faulty, healthy = start(0.5, 16), start(0, 6)
+    faulty, healthy = start(1, 22), start(0, 6)
     eventually(lambda: jobs.describe(faulty)["SecondaryStatus"] == "Training")
     page = tmp_path / "profile.html"
     shown = house.shoal("jobs", "profile", faulty, "--stacks", "3s", "--html", str(page)).stdout

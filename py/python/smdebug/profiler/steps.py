@@ -35,8 +35,8 @@ class Steps:
         self._begin = None
         self._number, self._usual = 0, 0.0
         self._parts = dict.fromkeys(PARTS, 0.0)
-        #: Steps since the last event, this one included, and their times.
-        self._count, self._total = 0, 0.0
+        #: Steps since the last event, their times, and the last one's begin and duration.
+        self._count, self._total, self._last = 0, 0.0, (now, 0.0)
         self._second, self._written = 0, 0
 
     def begin(self, now: float) -> None:
@@ -59,6 +59,7 @@ class Steps:
         self._number += 1
         self._count += 1
         self._total += duration
+        self._last = begin, duration
         second = int(now)
         if second != self._second:
             self._second, self._written = second, 0
@@ -69,9 +70,10 @@ class Steps:
         limit = MAX_PER_SECOND * (5 if is_long else 1)
         if self._written < limit and (is_long or self._written < MAX_PER_SECOND):
             self._written += 1
-            self._write(begin, duration)
+            self._write()
 
-    def _write(self, begin: float, duration: float) -> None:
+    def _write(self) -> None:
+        begin, duration = self._last
         arguments = {"step_num": self._number - 1}
         if self._count > 1:
             arguments["steps"] = self._count
@@ -86,6 +88,8 @@ class Steps:
 
     def close(self, now: float) -> None:
         """No step follows: what waits is written."""
+        if self._count:
+            self._write()
         self._timeline.write(self._epoch_us + round(1e6 * (now - self._origin)))
 
 
