@@ -38,6 +38,29 @@ def parts_are_of_their_step():
     ], kept.events
 
 
+def waits_of_backward_passes_are_communication():
+    """What a pass took after it had launched its last reduction, and what it waited before."""
+    kept = Kept()
+    steps = Steps(kept, 0.0, 0)
+    steps.begin(0.0)
+    # Nothing is launched; then the tail; then a wait in Python that is a part of the tail; then one
+    # before the launch.
+    steps.backward(0.0, 0.5, steps.communicated(), 0.0)
+    steps.end(1.0)
+    steps.backward(1.0, 1.5, steps.communicated(), 1.25)
+    steps.end(2.0)
+    communicated = steps.communicated()
+    steps.spent("communication", 2.375, 2.5)
+    steps.backward(2.0, 2.5, communicated, 2.25)
+    steps.end(3.0)
+    communicated = steps.communicated()
+    steps.spent("communication", 3.0, 3.25)
+    steps.backward(3.0, 3.5, communicated, 3.5)
+    steps.end(4.0)
+    told = [(event[3]["backward_us"], event[3].get("communication_us")) for event in kept.events]
+    assert told == [(500_000, None), (250_000, 250_000), (250_000, 250_000), (250_000, 250_000)], told
+
+
 def fast_steps_are_counted_and_slow_ones_are_seen():
     """Events are bounded, sums are exact, and no slow step is lost."""
     kept, now = Kept(), 0.0
@@ -95,3 +118,20 @@ def torch_script():
     assert {event["args"]["rank"] for event in events} == {2}
     assert all(event["args"]["backward_us"] > 0 and event["args"]["optimizer_us"] > 0 for event in events[5:]), events
     assert _profiled("debugger_script_steps.py", "3", "4", config=False)[0] == []
+
+
+def _steps(script, *arguments, **more):
+    events, text = _profiled(script, *arguments, **more)
+    assert {event["args"]["rank"] for event in events} == {0}, text
+    return sum(event["args"].get("steps", 1) for event in events)
+
+
+def xgboost_script():
+    """Rounds are steps."""
+    assert _steps("debugger_script_xgboost.py", "train") == 12
+    assert _steps("debugger_script_xgboost.py", "estimator") == 12
+
+
+def keras_script():
+    """Batches are steps."""
+    assert _steps("debugger_script_keras.py", TF_CPP_MIN_LOG_LEVEL="3") == 20

@@ -44,6 +44,7 @@ PROFILER = [
     "parts_are_of_their_step",
     "fast_steps_are_counted_and_slow_ones_are_seen",
     "files_are_complete_and_few",
+    "waits_of_backward_passes_are_communication",
     "torch_script",
 ]
 
@@ -104,17 +105,31 @@ XGBOOST = _python("SHOAL_XGBOOST_PYTHON", "xgboost-" + "?" * 16, "xgboost")
 
 
 @pytest.mark.skipif(XGBOOST is None, reason="needs XGBoost's environment: shoal env-cache prepare xgboost")
-@pytest.mark.parametrize("name", ["xgboost_script", "sklearn_script"])
-def test_xgboost(name):
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("debugger_automatic", "xgboost_script"),
+        ("debugger_automatic", "sklearn_script"),
+        ("debugger_profiler", "xgboost_script"),
+    ],
+)
+def test_xgboost(module, name):
     for processes in _processes(XGBOOST):
-        processes(1).check("debugger_automatic", name)
+        processes(1).check(module, name)
 
 
 @pytest.mark.skipif(test_tensorflow.PYTHON is None, reason=test_tensorflow.WITHOUT)
-@pytest.mark.parametrize("name", ["keras_script", "keras_tape"])
-def test_keras(name):
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("debugger_automatic", "keras_script"),
+        ("debugger_automatic", "keras_tape"),
+        ("debugger_profiler", "keras_script"),
+    ],
+)
+def test_keras(module, name):
     for processes in _processes(test_tensorflow.PYTHON):
-        processes(1).check("debugger_automatic", name)
+        processes(1).check(module, name)
 
 
 #: An interpreter with AWS's smdebug and TensorBoard; `cargo xtask test` makes it of debugger_oracles.lock.

@@ -365,6 +365,38 @@ def test_step_times_are_judged_and_make_a_report(house, jobs, tmp_path):
     assert "step 29 of rank 0 (algo-1)" in page.read_text()
 
 
+WAITING = """
+import time
+import torch
+import torch.distributed as dist
+import shoal.torch
+
+dist.init_process_group("shoal")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(100):
+    time.sleep(0.03 * dist.get_rank())
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_rank_that_others_wait_for_is_told(house, jobs, package, tmp_path):
+    name = create(
+        jobs,
+        {"train.py": WAITING},
+        image=PYTORCH,
+        instances=2,
+        hyperparameters={"sagemaker_pytorch_ddp_enabled": "true"},
+        ProfilerConfig={"S3OutputPath": f"s3://{BUCKET}/profile"},
+    )
+    jobs.completed(name)
+    shown = house.shoal("jobs", "profile", name, "--html", str(tmp_path / "profile.html")).stdout
+    assert "Rank 1 is slower than the others" in shown, shown
+    assert "rank 0 (algo-1) waits longest" in shown, shown
+
+
 def test_mistakes_in_rules_are_refused_at_creation(jobs):
     for given, hint in [
         (rule("r", "VanishingGradients"), "did you mean VanishingGradient?"),

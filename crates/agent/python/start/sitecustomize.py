@@ -11,7 +11,15 @@ _PROFILER = os.environ.get("SMPROFILER_CONFIG_PATH", "/opt/ml/input/config/profi
 #: The keys of `smdebug.automatic.FRAMEWORKS`, which is not imported before one of them is.
 _DEBUGGED = {"keras", "sklearn", "tf_keras", "torch", "xgboost"}
 #: The keys of `smdebug.profiler.FRAMEWORKS`.
-_PROFILED = {"horovod.torch.handles", "keras", "shoal.torch.work", "tf_keras", "torch", "xgboost"}
+_PROFILED = {
+    "horovod.torch.handles",
+    "keras",
+    "shoal.torch.collectives",
+    "shoal.torch.work",
+    "tf_keras",
+    "torch",
+    "xgboost",
+}
 #: What attaches to which modules that are not imported yet.
 _FRAMEWORKS = {}
 

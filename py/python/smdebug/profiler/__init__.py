@@ -16,6 +16,7 @@ __all__ = ["FRAMEWORKS", "attach", "directory"]
 FRAMEWORKS = {
     "horovod.torch.handles": "smdebug.profiler.communication",
     "keras": "smdebug.profiler.keras",
+    "shoal.torch.collectives": "smdebug.profiler.communication",
     "shoal.torch.work": "smdebug.profiler.communication",
     "tf_keras": "smdebug.profiler.keras",
     "torch": "smdebug.profiler.pytorch",

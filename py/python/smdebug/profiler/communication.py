@@ -1,5 +1,8 @@
 """What a step waits for other ranks: in the operations of `shoal.torch` (torch's backend, DDP) and of
 Horovod. Those of NCCL and Gloo do not pass through Python and are not seen.
+
+DDP waits in C++ for the reductions that it began while gradients were computed: the wait is what a
+backward pass still takes after it has begun the last one.
 """
 
 import functools
@@ -7,18 +10,27 @@ import time
 
 from smdebug.profiler.steps import OBSERVER
 
-#: Modules, and what waits in them: a class and its method, or a function.
-_WAITS = {"shoal.torch.work": "Work.wait", "horovod.torch.handles": "synchronize"}
+#: By module: a class, and those of its methods that wait and that begin an operation.
+_OPERATIONS = {
+    "shoal.torch.work": ("Work", ["wait"], []),
+    "shoal.torch.collectives": ("Collectives", ["_run"], ["_start"]),
+    "horovod.torch.handles": ("Pending", ["wait"], []),
+}
 
 
 def attach(module) -> None:
-    """Sees the waits of this module."""
+    """Sees the operations of this module."""
     if not OBSERVER.start():
         return
-    *owner, name = _WAITS[module.__name__].split(".")
-    owner = getattr(module, owner[0]) if owner else module
-    original = getattr(owner, name)
+    name, waits, begins = _OPERATIONS[module.__name__]
+    owner = getattr(module, name)
+    for method in waits:
+        setattr(owner, method, _waits(getattr(owner, method)))
+    for method in begins:
+        setattr(owner, method, _begins(getattr(owner, method)))
 
+
+def _waits(original):
     @functools.wraps(original)
     def wait(*args, **kwargs):
         begin = time.perf_counter()
@@ -27,4 +39,13 @@ def attach(module) -> None:
         finally:
             OBSERVER.spent("communication", begin)
 
-    setattr(owner, name, wait)
+    return wait
+
+
+def _begins(original):
+    @functools.wraps(original)
+    def start(*args, **kwargs):
+        OBSERVER.launched = time.perf_counter()
+        return original(*args, **kwargs)
+
+    return start

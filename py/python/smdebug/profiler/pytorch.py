@@ -25,17 +25,19 @@ def _observe_optimizers(torch) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     is_compiling = torch.compiler.is_compiling
-    leader, begun = [None], [0.0]
+    leader, begun = [None], [None]
 
     def before(optimizer, _args, _kwargs):
         if not is_compiling():
             begun[0] = _now()
 
     def after(optimizer, _args, _kwargs):
-        if is_compiling():
+        # The step of a wrapper (Horovod's) ends with the step that it has called.
+        if is_compiling() or begun[0] is None:
             return
         OBSERVER.follow_thread()
         OBSERVER.spent("optimizer", begun[0])
+        begun[0] = None
         first = leader[0]() if leader[0] is not None else None
         if first is None:
             leader[0] = weakref.ref(optimizer)
@@ -54,11 +56,7 @@ def _observe_backward(torch) -> None:
     def backward(self, *args, **kwargs):
         if is_compiling():
             return original(self, *args, **kwargs)
-        begin = _now()
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            OBSERVER.spent("backward", begin)
+        return OBSERVER.backward(original, self, *args, **kwargs)
 
     torch.Tensor.backward = backward
 

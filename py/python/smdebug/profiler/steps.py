@@ -49,6 +49,20 @@ class Steps:
         self.begin(begin)
         self._parts[part] += end - begin
 
+    def communicated(self) -> float:
+        """Seconds that the present step has waited for other ranks."""
+        return self._parts["communication"]
+
+    def backward(self, begin: float, end: float, communicated: float, launched: float) -> None:
+        """A backward pass of the present step, at whose begin it had `communicated`; `launched` is
+        when the last operation with other ranks began.
+        """
+        waited = self.communicated() - communicated
+        tail = end - launched if begin < launched else 0.0
+        if tail > waited:
+            self.spent("communication", begin, begin + tail - waited)
+        self.spent("backward", begin, end - max(tail, waited))
+
     def end(self, now: float) -> None:
         """The present step ends, and the next one begins."""
         begin = self._begin
@@ -100,6 +114,8 @@ class Observer:
 
     def __init__(self):
         self.steps, self._thread = None, None
+        #: When the last operation with other ranks began, in any thread.
+        self.launched = 0.0
 
     def start(self) -> bool:
         """Begins; whether there is anything to observe."""
@@ -132,6 +148,17 @@ class Observer:
         """A part of a step, in the thread that trains."""
         if self.steps is not None and threading.get_ident() == self._thread:
             self.call("spent", part, begin, time.perf_counter())
+
+    def backward(self, original, *arguments, **options):
+        """Does a backward pass, in the thread that trains."""
+        steps = self.steps
+        if steps is None or threading.get_ident() != self._thread:
+            return original(*arguments, **options)
+        begin, communicated = time.perf_counter(), steps.communicated()
+        try:
+            return original(*arguments, **options)
+        finally:
+            self.call("backward", begin, time.perf_counter(), communicated, self.launched)
 
     def follow_thread(self) -> None:
         """The calling thread is the one that trains."""
