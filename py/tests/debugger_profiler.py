@@ -57,8 +57,8 @@ def waits_of_backward_passes_are_communication():
     steps.spent("communication", 3.0, 3.25)
     steps.backward(3.0, 3.5, communicated, 3.5)
     steps.end(4.0)
-    told = [(event[3]["backward_us"], event[3].get("communication_us")) for event in kept.events]
-    assert told == [(500_000, None), (250_000, 250_000), (250_000, 250_000), (250_000, 250_000)], told
+    reported = [(event[3]["backward_us"], event[3].get("communication_us")) for event in kept.events]
+    assert reported == [(500_000, None), (250_000, 250_000), (250_000, 250_000), (250_000, 250_000)], reported
 
 
 def fast_steps_are_counted_and_slow_ones_are_seen():

@@ -382,7 +382,7 @@ for step in range(100):
 """
 
 
-def test_the_rank_that_others_wait_for_is_told(house, jobs, package, tmp_path):
+def test_the_rank_that_others_wait_for_is_reported(house, jobs, package, tmp_path):
     name = create(
         jobs,
         {"train.py": WAITING},
