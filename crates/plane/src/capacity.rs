@@ -24,11 +24,17 @@
 //!   `ml.m5.xlarge` on 24 GiB waits until the first is over, with the reason in its status.
 //! - **GPUs are neither shared nor capped.** A job that wants more than the machine has is refused
 //!   at creation.
+//! - **A compute target with a scheduler of its own** (Slurm, Kubernetes) is a node as large as
+//!   wanted ([`Node::of_scheduler`]): its scheduler decides where and when instances run, and only
+//!   how many are submitted at once is counted here. Gangs name it ([`crate::GangSpec::target`]);
+//!   those that name none are on the other nodes. Each target has a queue of its own.
 
 mod cut;
 mod fit;
 mod placement;
 mod resources;
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +83,14 @@ pub struct Node {
     pub gpus: u32,
     /// Most instances at once.
     pub instances: u32,
+    /// A scheduler of its own decides where and when they run: a compute target, which holds what
+    /// names it and nothing else.
+    pub has_scheduler: bool,
 }
+
+/// What a node with a scheduler has of everything: more than any gang wants, and little enough to
+/// be added up.
+const PLENTY: u32 = 1 << 24;
 
 impl Node {
     /// The name of the node where the configuration names none.
@@ -85,7 +98,18 @@ impl Node {
 
     /// One of this name, which has nothing yet.
     pub fn local() -> Node {
-        Node { name: Node::LOCAL.to_owned(), cpus: 0, memory_bytes: 0, gpus: 0, instances: 0 }
+        Node { name: Node::LOCAL.to_owned(), cpus: 0, memory_bytes: 0, gpus: 0, instances: 0, has_scheduler: false }
+    }
+
+    /// A compute target with a scheduler of its own, to which `instances` are submitted at once.
+    pub fn of_scheduler(name: impl Into<String>, instances: u32) -> Node {
+        let memory_bytes = u64::from(PLENTY) << 30;
+        Node { name: name.into(), cpus: PLENTY, memory_bytes, gpus: PLENTY, instances, has_scheduler: true }
+    }
+
+    /// Whether gangs with this target may be on it.
+    fn is_of(&self, target: Option<&str>) -> bool {
+        target.map_or(!self.has_scheduler, |target| self.has_scheduler && self.name == target)
     }
 
     pub(crate) fn resources(&self) -> Resources {
@@ -104,9 +128,33 @@ impl Capacity {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// A node's name, for texts: they name it only where there are several.
+    /// The part of it that gangs with this target may have.
+    pub(crate) fn of_target(&self, target: Option<&str>) -> Cow<'_, Capacity> {
+        if self.nodes.iter().all(|node| node.is_of(target)) {
+            return Cow::Borrowed(self);
+        }
+        let nodes = self.nodes.iter().filter(|node| node.is_of(target)).cloned().collect();
+        Cow::Owned(Capacity { nodes, ..*self })
+    }
+
+    /// These amounts, and nothing on nodes that gangs with this target may not have.
+    pub(crate) fn only(&self, target: Option<&str>, mut amounts: PerNode) -> PerNode {
+        for (_, amount) in self.nodes.iter().zip(&mut amounts.0).filter(|(node, _)| !node.is_of(target)) {
+            *amount = Resources::default();
+        }
+        amounts
+    }
+
+    /// A node's name, for texts: they name it only where there are several, and targets where there
+    /// is one.
     pub(crate) fn name_of(&self, node: usize) -> Option<&str> {
-        self.nodes.get(node).filter(|_| self.nodes.len() > 1).map(|node| node.name.as_str())
+        let node = self.nodes.get(node)?;
+        (node.has_scheduler || self.has_several_nodes()).then_some(node.name.as_str())
+    }
+
+    /// Nodes, not compute targets.
+    pub(crate) fn has_several_nodes(&self) -> bool {
+        self.nodes.iter().filter(|node| !node.has_scheduler).nth(1).is_some()
     }
 
     /// All that there is, on each node.

@@ -104,6 +104,7 @@ mod tests {
             grace_s: 1,
             retries: 0,
             min_instances: None,
+            target: None,
         };
         TrainingJob::new(&name.into(), name, spec, 0, Time(0), "")
     }

@@ -14,6 +14,8 @@
 //! what there is, however many trials one of them has queued first, and a training job waits for no
 //! tuning job's whole queue.
 //!
+//! Each compute target has a queue of its own: the head of one reserves nothing of another.
+//!
 //! A job that can live with fewer instances gives some to the head of the queue, down to its least
 //! number, the youngest such job first. It gets instances again when no job waits for what is free.
 //!
@@ -37,6 +39,7 @@ use crate::{
         Gang,
         instances::{Attempt, Instance, Stage},
     },
+    state::Lines,
     training::{TrainingJob, follow::failed, messages},
 };
 
@@ -145,12 +148,12 @@ struct Line<'a> {
     share: u64,
 }
 
-/// The larger of the shares of each resource, in millionths.
-fn share(state: &State, held: &PerNode) -> u64 {
+/// The larger of the shares of each resource of all that there is, in millionths.
+fn share(held: &PerNode, all: &PerNode) -> u64 {
     let held = held.total();
     let part =
         |held: u64, all: u64| u64::try_from(u128::from(held) * 1_000_000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
-    let Resources { memory_bytes, gpus, instances } = state.capacity.all().total();
+    let Resources { memory_bytes, gpus, instances } = all.total();
     let parts = [
         part(held.memory_bytes, memory_bytes),
         part(held.gpus.into(), gpus.into()),
@@ -159,14 +162,14 @@ fn share(state: &State, held: &PerNode) -> u64 {
     parts.into_iter().max().unwrap_or(0)
 }
 
-fn lines(state: &State) -> Vec<Line<'_>> {
+fn lines<'a>(state: &'a State, lines: &'a Lines) -> Vec<Line<'a>> {
     let line = |(tuning, waiting)| {
         let (tuning, waiting): (&Option<TuningName>, &BTreeSet<(u64, JobName)>) = (tuning, waiting);
         let jobs: Box<dyn Iterator<Item = &TrainingJob>> =
             Box::new(waiting.iter().filter_map(|(_, name)| state.jobs.get(name)));
         Line { tuning: tuning.as_deref(), jobs: jobs.peekable(), share: 0 }
     };
-    state.index.lines.iter().map(line).collect()
+    lines.iter().map(line).collect()
 }
 
 /// Whose turn it is: who holds least, of equals who came first.
@@ -181,11 +184,23 @@ fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
 
 /// Starts what may start.
 pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
-    let mut lines = lines(state);
+    let nothing = Lines::new();
+    let on_nodes = state.index.lines.get(&None).unwrap_or(&nothing);
+    let on_targets = state.index.lines.iter().filter(|(target, _)| target.is_some());
+    let targets = std::iter::once((None, on_nodes)).chain(on_targets.map(|(target, lines)| (target.as_deref(), lines)));
+    let mut events = Vec::from_iter(targets.flat_map(|(target, lines)| schedule_on(state, target, lines, now)));
+    share_cores(state, &mut events);
+    events
+}
+
+/// Starts what waits for a compute target and may start.
+fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) -> Vec<Event> {
+    let mut lines = lines(state, waiting);
     if lines.is_empty() && state.index.elastic.is_empty() {
         return Vec::new();
     }
-    let mut free_gpus = Vec::from_iter(state.capacity.nodes.iter().map(|node| Vec::from_iter(0..node.gpus)));
+    let [free, all] = [state.free(), state.capacity.all()].map(|amounts| state.capacity.only(target, amounts));
+    let mut free_gpus = Vec::from_iter(state.capacity.nodes.iter().map(gpus_of));
     // Where one owner waits it is its turn, whatever it holds; so nodes without GPUs are not looked
     // over for each trial of a lone tuning job.
     if lines.len() > 1 || free_gpus.iter().any(|gpus| !gpus.is_empty()) {
@@ -193,11 +208,11 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
             take_gpus(state, attempt, &mut free_gpus);
             let owner = job.tuning();
             if let Some(line) = owner.and_then(|owner| lines.iter_mut().find(|line| line.tuning == Some(owner))) {
-                line.share += share(state, &state.held(&job.gang, attempt));
+                line.share += share(&state.held(&job.gang, attempt), &all);
             }
         }
     }
-    let mut round = Round { state, now, free: state.free(), all: state.capacity.all(), ends: Vec::new(), head: None };
+    let mut round = Round { state, now, free, all, ends: Vec::new(), head: None };
     let mut events = Vec::new();
     for _ in 0..LOOK_AHEAD {
         let Some((line, job)) = turn(&mut lines).filter(|_| round.free.total().instances > 0) else { break };
@@ -214,10 +229,10 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
                 if let Some(fit) = round.admit(&job.gang, &demand) {
                     happens(launch(state, job, cut, &fit, &mut free_gpus));
                     if lines[line].tuning.is_some() {
-                        lines[line].share += share(state, &fit.taken);
+                        lines[line].share += share(&fit.taken, &round.all);
                     }
                 } else if !has_head {
-                    let room = make_room(state, &round.free, &demand, now);
+                    let room = make_room(state, &round, &demand);
                     events.extend(room.events);
                     if room.is_from_others {
                         // What is free now is a part of it.
@@ -228,10 +243,14 @@ pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
         }
     }
     if round.head.is_none() {
-        events.append(&mut grow(state, &mut round.free, &mut free_gpus, now));
+        events.append(&mut grow(state, target, &mut round.free, &mut free_gpus, now));
     }
-    share_cores(state, &mut events);
     events
+}
+
+/// The GPUs of a node that are given by their indexes.
+fn gpus_of(node: &Node) -> Vec<u32> {
+    if node.has_scheduler { Vec::new() } else { Vec::from_iter(0..node.gpus) }
 }
 
 /// Takes the GPUs of an attempt from those that are free, by node.
@@ -244,10 +263,10 @@ fn take_gpus(state: &State, attempt: &Attempt, free_gpus: &mut [Vec<u32>]) {
     }
 }
 
-/// Fills empty places of jobs that lost instances, in order of creation.
-fn grow(state: &State, free: &mut PerNode, free_gpus: &mut [Vec<u32>], now: Time) -> Vec<Event> {
+/// Fills empty places of a target's jobs that lost instances, in order of creation.
+fn grow(state: &State, target: Option<&str>, free: &mut PerNode, free_gpus: &mut [Vec<u32>], now: Time) -> Vec<Event> {
     let mut events = Vec::new();
-    for (gang, attempt) in elastic(state) {
+    for (gang, attempt) in elastic(state).filter(|(gang, _)| gang.spec.target.as_deref() == target) {
         let each = attempt.of_each();
         let (mut hosts, mut gpus, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         for host in gang.vacancies(attempt) {
@@ -328,7 +347,8 @@ fn share_cores(state: &State, events: &mut [Event]) {
 /// Ends trials that rest frozen, then takes instances from jobs that can live with fewer, if that
 /// makes room for the head of the queue and what is leaving already does not; only on nodes where
 /// the head then is.
-fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room {
+fn make_room(state: &State, round: &Round<'_>, demand: &Demand) -> Room {
+    let Round { now, free, all, .. } = round;
     let is_leaving = |attempt: &Attempt| attempt.failed.is_some() || attempt.stage == Stage::Releasing;
     let leaving = state.holders().filter(|(_, attempt)| is_leaving(attempt));
     let mut room = leaving.fold(free.clone(), |room, (job, attempt)| room.plus(&state.held(&job.gang, attempt)));
@@ -338,8 +358,8 @@ fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room 
         let leaves = |instance: &Instance| matches!(instance, Instance::Leaving { .. } | Instance::Clearing { .. });
         room = room.plus(&of_hosts(attempt, &attempt.hosts(leaves)));
     }
-    let (left, all) = (room.clone(), state.capacity.all());
-    let fit = |room: &PerNode| demand.fit(room, &all);
+    let left = room.clone();
+    let fit = |room: &PerNode| demand.fit(room, all);
     let mut frozen: Vec<_> = state.holders().filter(|(job, _)| job.gang.is_frozen()).collect();
     // Those that nobody wants go first; a wanted one waits in the queue behind the head, and would
     // keep from it what it waits for.
@@ -375,7 +395,7 @@ fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room 
     for (job, attempt, _) in parked.into_iter().filter(|(.., held)| is_there(held)) {
         let message = messages::PARKED_FOR_QUEUE.to_owned();
         let fact = Fact::TrialParked { attempt: attempt.id.clone(), message, stores: true, rested: true };
-        events.push(Event { at: now, name: job.gang.name.clone().into(), fact });
+        events.push(Event { at: *now, name: job.gang.name.clone().into(), fact });
     }
     for (gang, attempt, mut hosts) in given_up {
         hosts.retain(|host| is_there(&of_hosts(attempt, &[*host])));
@@ -383,7 +403,7 @@ fn make_room(state: &State, free: &PerNode, demand: &Demand, now: Time) -> Room 
             is_from_others = true;
             let message = messages::continues_without(attempt, &hosts, messages::GIVEN_UP);
             let fact = Fact::InstancesInterrupted { attempt: attempt.id.clone(), hosts, message };
-            events.push(Event { at: now, name: gang.name.clone().into(), fact });
+            events.push(Event { at: *now, name: gang.name.clone().into(), fact });
         }
     }
     Room { events, is_from_others }
@@ -406,7 +426,8 @@ pub(crate) fn pending(state: &State, joined: Vec<JobName>, now: Time) -> Vec<Eve
     let reason = |name: JobName| {
         let job = state.jobs.get(&name).filter(|job| job.gang.waits() && job.gang.attempt.is_none())?;
         let cut = cut_of(state, job).ok()?;
-        let message = why(state, &free, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
+        let message =
+            why(state, &free, &job.gang, &cut.demand(), place(state.index.before(job.gang.order))).to_string();
         Some(Event {
             at: now,
             name: name.into(),
@@ -434,7 +455,10 @@ fn launch(state: &State, job: &TrainingJob, cut: Cut<'_>, fit: &Fit, free_gpus: 
     let notice = tuning.and_then(|tuning| {
         parallel_notice(&tuning.spec.definitions, tuning.max_parallel, &state.capacity, &state.catalog)
     });
-    let where_it_is = (state.capacity.nodes.len() > 1).then(|| placement.whereabouts());
+    let where_it_is = match &job.gang.spec.target {
+        Some(target) => Some(format!("on compute target {target}")),
+        None => state.capacity.has_several_nodes().then(|| placement.whereabouts()),
+    };
     let notes = Vec::from_iter(where_it_is.into_iter().chain(placement.capped.clone()).chain(notice));
     let message = messages::launched(job, &notes);
     Fact::AttemptLaunched { attempt: job.gang.next_attempt(), placement, lease_s: job.gang.lease_s(), message }
@@ -444,10 +468,12 @@ fn place(before: usize) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-fn why(state: &State, free: &PerNode, demand: &Demand, place: u32) -> PendingReason {
+fn why(state: &State, free: &PerNode, gang: &Gang, demand: &Demand, place: u32) -> PendingReason {
+    let target = gang.spec.target.as_deref();
+    let [free, all] = [free.clone(), state.capacity.all()].map(|amounts| state.capacity.only(target, amounts));
     let turn =
         || Lacking { what: "turn", needs: demand.total().memory_bytes, free: free.total().memory_bytes, node: None };
-    let Lacking { what, needs, free, node } = demand.lacking(free, &state.capacity.all()).unwrap_or_else(turn);
+    let Lacking { what, needs, free, node } = demand.lacking(&free, &all).unwrap_or_else(turn);
     let node = node.and_then(|node| state.capacity.name_of(node)).map(str::to_owned);
     PendingReason { place, lacking: what.to_owned(), needs, free, node, queued: None }
 }
@@ -467,7 +493,7 @@ pub(crate) fn reason(state: &State, job: &TrainingJob) -> Option<PendingReason> 
     }
     let cut = cut_of(state, job).ok()?;
     let demand = demand(state, &job.gang, &cut);
-    Some(why(state, &state.free(), &demand, place(state.index.before(job.gang.order))))
+    Some(why(state, &state.free(), &job.gang, &demand, place(state.index.before(job.gang.order))))
 }
 
 /// Why each waiting job waits, from the head on.
@@ -475,6 +501,6 @@ pub(crate) fn reasons(state: &State) -> impl Iterator<Item = (&JobName, PendingR
     let free = state.free();
     waiting(state).enumerate().filter_map(move |(before, job)| {
         let cut = cut_of(state, job).ok()?;
-        Some((&job.gang.name, why(state, &free, &demand(state, &job.gang, &cut), place(before))))
+        Some((&job.gang.name, why(state, &free, &job.gang, &demand(state, &job.gang, &cut), place(before))))
     })
 }

@@ -93,7 +93,8 @@ impl State {
                 check_attempt(job, attempt).map_err(of_job)?;
                 for (host, of_host) in Host::numbered().zip(&attempt.placement.gpus) {
                     let node = attempt.placement.node(host);
-                    for gpu in of_host {
+                    let is_numbered_here = self.capacity.node(node).is_none_or(|node| !node.has_scheduler);
+                    for gpu in of_host.iter().filter(|_| is_numbered_here) {
                         let is_new = gpus.insert((node, *gpu));
                         ensure(is_new, &format!("GPU {gpu} of node {node} is held twice")).map_err(of_job)?;
                     }

@@ -2,7 +2,7 @@
 //! when their capacity is free.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     sync::Arc,
 };
 
@@ -55,14 +55,18 @@ impl PartialEq for Measured {
     }
 }
 
+/// Waiting jobs by owner, in order of creation.
+pub(crate) type Lines = BTreeMap<Option<TuningName>, BTreeSet<(u64, JobName)>>;
+
 /// What follows from the jobs alone, kept so that no decision looks at all of them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Index {
     /// Waiting jobs in order of creation; a sorted list, since a job's place in it is asked for
     /// more often than it changes.
     pub(crate) queue: VecDeque<(u64, JobName)>,
-    /// The same by tuning job, and those that are nobody's trials. No list is empty.
-    pub(crate) lines: BTreeMap<Option<TuningName>, BTreeSet<(u64, JobName)>>,
+    /// The same by compute target, and there by tuning job and those that are nobody's trials. No
+    /// list is empty.
+    pub(crate) lines: BTreeMap<Option<String>, Lines>,
     /// Jobs that hold capacity, by attempt.
     pub(crate) attempts: BTreeMap<AttemptId, JobName>,
     /// What they hold together of each node.
@@ -90,7 +94,8 @@ impl Index {
         let gang = &job.gang;
         if gang.waits() {
             self.queue.insert(self.before(gang.order), (gang.order, gang.name.clone()));
-            self.lines.entry(job.tuning().cloned()).or_default().insert((gang.order, gang.name.clone()));
+            let lines = self.lines.entry(gang.spec.target.clone()).or_default();
+            lines.entry(job.tuning().cloned()).or_default().insert((gang.order, gang.name.clone()));
         }
         if let Some(attempt) = &gang.attempt {
             self.attempts.insert(attempt.id.clone(), gang.name.clone());
@@ -109,11 +114,16 @@ impl Index {
         let place = self.before(gang.order);
         if self.queue.get(place).is_some_and(|(order, _)| *order == gang.order) {
             self.queue.remove(place);
-            let owner = job.tuning().cloned();
-            if let Some(line) = self.lines.get_mut(&owner) {
+            let (target, owner) = (gang.spec.target.clone(), job.tuning().cloned());
+            if let Entry::Occupied(mut lines) = self.lines.entry(target)
+                && let Some(line) = lines.get_mut().get_mut(&owner)
+            {
                 line.remove(&(gang.order, gang.name.clone()));
                 if line.is_empty() {
-                    self.lines.remove(&owner);
+                    lines.get_mut().remove(&owner);
+                }
+                if lines.get().is_empty() {
+                    lines.remove();
                 }
             }
         }

@@ -18,5 +18,6 @@ pub(crate) fn gang_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
         grace_s,
         retries: request.retries,
         min_instances: request.min_instances,
+        target: None,
     }
 }

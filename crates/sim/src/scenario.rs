@@ -17,6 +17,7 @@ pub(crate) fn capacity(seed: u64) -> Capacity {
         memory_bytes: gib * GIB,
         gpus,
         instances,
+        has_scheduler: false,
     };
     let nodes = match seed / 2 % 3 {
         0 => vec![node(Node::LOCAL, 8, 16, 1, 8)],
@@ -137,6 +138,7 @@ fn service(seed: u64, index: usize) -> Job {
             grace_s: 20,
             retries: 3,
             min_instances: None,
+            target: None,
         },
         kind: Kind::Serves,
         hosts,
@@ -176,6 +178,7 @@ fn elastic(random: &mut Random, index: usize) -> Job {
             grace_s: 20,
             retries: random.pick(&[0, 0, 1, 3]),
             min_instances: Some(u32::try_from(random.between(1, u64::from(instances) - 1)).expect("few")),
+            target: None,
         },
         kind,
         hosts,
@@ -221,6 +224,7 @@ fn job(random: &mut Random, index: usize, kind: Kind, starving: usize) -> Job {
             grace_s: 20,
             retries: random.pick(&[0, 0, 1, 3]),
             min_instances: None,
+            target: None,
         },
         kind,
         hosts,

@@ -93,6 +93,7 @@ fn node(table: &toml::Table, most_instances: u32, place: &str) -> Result<Node> {
             .ok_or_else(|| not("memory", "a size such as \"8GiB\", at least 64MiB"))?,
         gpus: number("gpus", Some(0), 0, "a number of GPUs")?,
         instances: number("instances", Some(most_instances), 1, "a number of instances, at least 1")?,
+        has_scheduler: false,
     })
 }
 

@@ -63,6 +63,15 @@ pub(crate) fn cut_after<'a>(
     if spec.instances == 0 {
         return Err(Rejection::NeverFits("InstanceCount must be at least 1".to_owned()));
     }
+    let capacity = &*capacity.of_target(spec.target.as_deref());
+    if let Some(target) = &spec.target
+        && capacity.nodes.is_empty()
+    {
+        return Err(Rejection::NeverFits(format!(
+            "this server has no compute target {target}: choose one that `shoal targets` lists, or add [target.{target}] \
+             to shoal.toml and start the server again"
+        )));
+    }
     // What a gang can have at most.
     let most = if capacity.spans { capacity.all().total() } else { roomiest(capacity) };
     let is_bound_to_one = !capacity.spans && capacity.nodes.len() > 1;
@@ -70,10 +79,12 @@ pub(crate) fn cut_after<'a>(
         return Err(Rejection::NeverFits(format!(
             "InstanceCount is {} and {} at most {} instances at once: ask for fewer instances",
             spec.instances,
-            if is_bound_to_one {
-                "all instances of a training job run on one node, and each node runs"
-            } else {
-                "this server runs"
+            match &spec.target {
+                Some(target) => format!("the compute target {target} gets"),
+                None if is_bound_to_one => {
+                    "all instances of a training job run on one node, and each node runs".to_owned()
+                }
+                None => "this server runs".to_owned(),
             },
             most.instances,
         )));
@@ -221,10 +232,14 @@ impl Cut<'_> {
 
     /// Takes GPUs from the front of each node's `free_gpus`, which hold enough of them.
     pub(crate) fn place(self, fit: &Fit, capacity: &Capacity, free_gpus: &mut [Vec<u32>]) -> Placement {
-        let gpus_each = self.groups.iter().flat_map(|group| (0..group.instances).map(|_| group.kind.gpus as usize));
-        let take = |(wanted, node): (usize, &usize)| {
+        let gpus_each = self.groups.iter().flat_map(|group| (0..group.instances).map(|_| group.kind.gpus));
+        let take = |(wanted, node): (u32, &usize)| {
+            // Its scheduler chooses them, and numbers those of an instance from 0.
+            if capacity.nodes[*node].has_scheduler {
+                return (0..wanted).collect();
+            }
             let free = &mut free_gpus[*node];
-            free.drain(..wanted.min(free.len())).collect()
+            free.drain(..(wanted as usize).min(free.len())).collect()
         };
         let gpus: Vec<Vec<u32>> = gpus_each.zip(&fit.nodes).map(take).collect();
         let mut nodes = &fit.nodes[..];

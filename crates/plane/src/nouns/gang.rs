@@ -31,6 +31,9 @@ pub struct GangSpec {
     /// none: it needs all. The first instance is never among the others, and there is one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_instances: Option<u32>,
+    /// The compute target whose scheduler places its instances; none: they are placed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 /// Whether a gang ends by itself.
@@ -101,6 +104,7 @@ impl GangSpec {
             grace_s,
             retries: 0,
             min_instances: None,
+            target: None,
         }
     }
 

@@ -232,6 +232,7 @@ fn reason(end: RankEnd) -> String {
         grace_s: 120,
         retries: 0,
         min_instances: None,
+        target: None,
     };
     let create = Command::CreateTrainingJob { name: "a".into(), uid: "u".into(), spec, name_taken: false };
     let report = InstanceReport::RankEnded { end, final_metrics: Vec::new() };

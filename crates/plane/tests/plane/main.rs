@@ -17,6 +17,7 @@ mod samples;
 mod script;
 mod serving;
 mod stops;
+mod targets;
 mod tuning;
 mod tuning_ends;
 mod tuning_rest;

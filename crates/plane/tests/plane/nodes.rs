@@ -5,7 +5,7 @@ use shoal_plane::{Capacity, Node, Packing};
 use crate::script::{GIB, check};
 
 fn node(name: &str, cpus: u32, gib: u64, gpus: u32, instances: u32) -> Node {
-    Node { name: name.to_owned(), cpus, memory_bytes: gib * GIB, gpus, instances }
+    Node { name: name.to_owned(), cpus, memory_bytes: gib * GIB, gpus, instances, has_scheduler: false }
 }
 
 fn two(packing: Packing) -> Capacity {

@@ -64,6 +64,7 @@ fn nodes(spans: bool) -> Capacity {
         memory_bytes: gib * GIB,
         gpus,
         instances,
+        has_scheduler: false,
     };
     let nodes = vec![node("small", 2, 6, 0, 2), node("large", 8, 24, 1, 4), node("gpus", 4, 20, 2, 3)];
     Capacity { nodes, spans, packing: Packing::Promise }
@@ -229,6 +230,7 @@ impl World {
             grace_s: 20,
             retries: [0, 0, 1, 3][self.random.below(4) as usize],
             min_instances,
+            target: None,
         };
         let name = format!("job-{}", self.created - u32::from(self.random.one_in(10)));
         let (uid, name_taken) = (format!("u{}", self.created), self.random.one_in(20));

@@ -121,6 +121,7 @@ impl Simulation {
             grace_s: GRACE_S,
             retries: 0,
             min_instances: None,
+            target: None,
         };
         let name = format!("job-{number}");
         self.specs.insert(name.clone(), spec.clone());

@@ -20,6 +20,7 @@ pub(crate) fn training() -> GangSpec {
         grace_s: 9,
         retries: 3,
         min_instances: None,
+        target: None,
     }
 }
 

@@ -101,7 +101,8 @@ fn step(state: &mut State, command: &Command, at: Time, journal: &mut Vec<Vec<u8
     }
 }
 
-/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [taken]`,
+/// `create NAME TYPE COUNT [max_runtime=S] [max_pending=S] [max_wait=S] [retries=N] [min=N] [on=TARGET]
+/// [taken]`,
 /// `serve` likewise without `max_runtime`, `stop NAME [ended]`,
 /// `interrupt NAME [INSTANCES] [ended]`, `cleared ATTEMPT HOST ..`, `tick`,
 /// `measured GIB-LACKING ATTEMPT=GIB ..`, `stored ATTEMPT`, `unstored ATTEMPT REASON`,
@@ -128,6 +129,7 @@ fn command(words: &[&str]) -> Command {
                 grace_s: 120,
                 retries: option("retries=").map_or(0, |retries| u32::try_from(retries).expect("few")),
                 min_instances: option("min=").map(|min| u32::try_from(min).expect("few")),
+                target: options.iter().find_map(|option| option.strip_prefix("on=")).map(str::to_owned),
             };
             let (name, uid, name_taken) = ((*name).to_owned(), format!("u{name}"), options.contains(&"taken"));
             Command::CreateTrainingJob { name: name.into(), uid, spec, name_taken }

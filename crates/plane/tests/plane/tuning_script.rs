@@ -153,6 +153,7 @@ pub(crate) fn spec(options: &[&str]) -> TuningSpec {
             grace_s: 120,
             retries: 1,
             min_instances: None,
+            target: None,
         },
         checkpoints: options.contains(&"checkpoints"),
         pause: if options.contains(&"parks") { Pause::Park } else { Pause::Freeze },

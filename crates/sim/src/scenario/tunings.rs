@@ -72,6 +72,7 @@ fn tuning(random: &mut Random, seed: u64, index: u64) -> Tuning {
         grace_s: 20,
         retries: random.pick(&[0, 1, 3]),
         min_instances: None,
+        target: None,
     };
     let objective = Objective { metric: "loss-1".to_owned(), direction: Direction::Minimize };
     let definition = DefinitionSpec {
