@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, OnEnd, Watch};
+use crate::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, OnEnd, Wants, Watch};
 
 /// Longest time that anything in this suite may take; reached only by a launcher that fails it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +26,7 @@ pub fn program(id: &str, instances: u32, dir: &Path) -> AllocationSpec {
         args: vec!["-c".into(), script, id.into()],
         env: vec![("GREETING".into(), "hello".into())],
         nodes: Vec::new(),
+        wants: Wants { cpus: 1, label: "a test".into(), ..Wants::default() },
         dir: dir.into(),
     }
 }
@@ -82,7 +83,7 @@ fn nothing_is_known_of_what_was_never_submitted(launcher: &dyn Launcher, spec: &
 fn every_instance_starts_once(launcher: &dyn Launcher, spec: &AllocationSpec) {
     for _ in 0..3 {
         launcher.submit(spec).expect("submit");
-        assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
+        assert_eq!(begun(launcher, spec), AllocationStatus::Running { lost: vec![] });
     }
     for host in 1..=3 {
         assert_eq!(started(spec, host), format!("{} {host} hello none\n", spec.id));
@@ -106,10 +107,8 @@ fn nothing_is_lost_that_is_yet_to_start(launcher: &dyn Launcher, spec: &Allocati
         let submission = scope.spawn(|| launcher.submit(many).expect("submit"));
         while !submission.is_finished() {
             let status = status(launcher, many);
-            assert!(
-                status == AllocationStatus::Unknown || status == AllocationStatus::Running { lost: vec![] },
-                "{status:?}"
-            );
+            let is_queued = matches!(status, AllocationStatus::Unknown | AllocationStatus::Queued { .. });
+            assert!(is_queued || status == AllocationStatus::Running { lost: vec![] }, "{status:?}");
         }
     });
     launcher.stop(many).expect("stop");
@@ -126,7 +125,7 @@ fn instances_are_replaced_one_by_one(launcher: &dyn Launcher, spec: &AllocationS
         launcher.add(spec, &[2]).expect("add");
         until("the second start", || started(spec, 2).lines().count() == 2);
     }
-    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
+    assert_eq!(begun(launcher, spec), AllocationStatus::Running { lost: vec![] });
     assert_eq!(
         [started(spec, 1), started(spec, 3)].map(|text| text.lines().count()),
         [1, 1],
@@ -151,19 +150,20 @@ fn all_or_none(launcher: &dyn Launcher, spec: &AllocationSpec) {
     match launcher.submit(&wrong) {
         Err(_) => {}
         // Whether there is such a program is found out where it is started.
-        Ok(()) if launcher.is_remote() => {
+        Ok(()) if launcher.is_remote(&[]) => {
             return until("the end", || status(launcher, &wrong) == AllocationStatus::Ended);
         }
         Ok(()) => panic!("there is no such program"),
     }
     assert_eq!(living(&spec.dir), [0; 0]);
     launcher.submit(spec).expect("what never started can be started");
-    assert_eq!(status(launcher, spec), AllocationStatus::Running { lost: vec![] });
+    assert_eq!(begun(launcher, spec), AllocationStatus::Running { lost: vec![] });
 }
 
 fn many_are_told_apart(launcher: &dyn Launcher, spec: &AllocationSpec) {
     assert!(launcher.status(&[]).is_empty());
     launcher.submit(spec).expect("submit");
+    begun(launcher, spec);
     let other = AllocationSpec { id: format!("{}-other", spec.id), dir: spec.dir.join("other"), ..spec.clone() };
     fs::create_dir(&other.dir).expect("the suite's directory is writable");
     let both = || launcher.status(&[&other, spec, &other]).into_iter().collect::<Result<Vec<_>, _>>().expect("status");
@@ -174,6 +174,9 @@ fn many_are_told_apart(launcher: &dyn Launcher, spec: &AllocationSpec) {
 }
 
 fn ends_are_reported(launcher: &dyn Launcher, spec: &AllocationSpec) {
+    if !launcher.reports_ends() {
+        return;
+    }
     let nothing = watch(launcher, spec);
     assert_eq!(nothing.1.recv(), Err(mpsc::RecvError), "nothing is watched of what was never submitted");
     launcher.submit(spec).expect("submit");
@@ -212,6 +215,12 @@ fn watch(launcher: &dyn Launcher, spec: &AllocationSpec) -> (Watch, mpsc::Receiv
 
 fn status(launcher: &dyn Launcher, spec: &AllocationSpec) -> AllocationStatus {
     launcher.status_of(spec).expect("status")
+}
+
+/// The status when it is not queued any more.
+fn begun(launcher: &dyn Launcher, spec: &AllocationSpec) -> AllocationStatus {
+    until("the start of all", || !matches!(status(launcher, spec), AllocationStatus::Queued { .. }));
+    status(launcher, spec)
 }
 
 /// What instance `host` wrote when it started.

@@ -13,9 +13,11 @@ pub mod conformance;
 mod local;
 mod memory;
 mod process;
+mod slurm;
 mod watch;
 
 pub use local::Local;
+pub use slurm::{Ending, Slurm, SlurmOptions, SlurmType};
 pub use watch::{OnEnd, Watch};
 
 use std::path::PathBuf;
@@ -37,9 +39,28 @@ pub struct AllocationSpec {
     /// The node of each process, by host number - 1, where the launcher is to choose among several;
     /// none: it has one.
     pub nodes: Vec<String>,
+    /// What each process is to get, for launchers that reserve it elsewhere.
+    pub wants: Wants,
     /// An existing directory that belongs to this allocation: pid files and the processes' own
     /// stderr (`agent-K.log`) go there.
     pub dir: PathBuf,
+}
+
+/// What a scheduler reserves for each process of an allocation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// A name for the kind of machine that it is to be on: an instance type.
+    pub kind: String,
+    /// Cores; 0: as the scheduler has it.
+    pub cpus: u32,
+    /// Memory; 0: as the scheduler has it.
+    pub memory_bytes: u64,
+    /// GPUs.
+    pub gpus: u32,
+    /// The longest time that it runs.
+    pub seconds: Option<u64>,
+    /// For people who look at the scheduler's queue.
+    pub label: String,
 }
 
 impl AllocationSpec {
@@ -80,6 +101,22 @@ pub enum LaunchError {
         #[source]
         source: std::io::Error,
     },
+    /// A scheduler does not answer, or takes nothing now: the same may succeed later.
+    #[error("the compute target {target} does not answer: {what}")]
+    Unavailable {
+        /// The compute target.
+        target: String,
+        /// What its commands say.
+        what: String,
+    },
+    /// A scheduler refused what it was asked for.
+    #[error("Slurm refused the job on compute target {target}: {what}")]
+    Refused {
+        /// The compute target.
+        target: String,
+        /// Why.
+        what: String,
+    },
     /// Killed processes do not go away (they hang in the kernel), or a starting one does not get
     /// on.
     #[error("a process of instance {host} of {id} {what}; see {log}")]
@@ -113,8 +150,14 @@ impl<L: Launcher + ?Sized> LauncherExt for L {}
 
 /// Starts, watches and ends allocations.
 pub trait Launcher: Send + Sync {
-    /// Whether what it starts may have another file system and another network than its caller.
-    fn is_remote(&self) -> bool {
+    /// Whether what it starts on these nodes may have another file system and another network than
+    /// its caller.
+    fn is_remote(&self, _nodes: &[String]) -> bool {
+        false
+    }
+
+    /// Whether [`Launcher::watch`] reports ends.
+    fn reports_ends(&self) -> bool {
         false
     }
 

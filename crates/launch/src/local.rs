@@ -52,8 +52,12 @@ impl Local {
 }
 
 impl Launcher for Local {
-    fn is_remote(&self) -> bool {
+    fn is_remote(&self, _: &[String]) -> bool {
         !self.command.is_empty()
+    }
+
+    fn reports_ends(&self) -> bool {
+        true
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

@@ -25,7 +25,7 @@ fn conforms() {
 fn a_command_that_starts_agents_conforms() {
     let dir = tempfile::tempdir().unwrap();
     let launcher = Local::by_command(["/bin/sh", "-c", "exec \"$@\"", "launch"].map(str::to_owned).into());
-    assert!(launcher.is_remote() && !Local::default().is_remote());
+    assert!(launcher.is_remote(&[]) && !Local::default().is_remote(&[]));
     conformance::check(&launcher, dir.path());
 }
 

@@ -1,0 +1,130 @@
+//! What `squeue` says of all jobs at once.
+
+use std::collections::BTreeMap;
+
+/// Fields of a line, in this order; the comment, which has the separator in it, is the last.
+pub(super) const FORMAT: &str = "%i|%T|%r|%S|%j|%k";
+
+/// A job as Slurm has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) state: State,
+    /// Why it waits, or why it ended.
+    pub(super) reason: String,
+    /// When it began, or is expected to: Slurm's local time.
+    pub(super) start: Option<String>,
+    pub(super) name: String,
+    pub(super) comment: String,
+}
+
+/// What a state means to an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Waits for nodes.
+    Waits,
+    /// Has nodes.
+    Runs,
+    /// Has ended, and something of it may still be on its nodes.
+    Ends,
+    /// Is over.
+    Over(Ending),
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, or by a signal that it was sent.
+    Itself,
+    /// A node was lost.
+    NodeFailed,
+    /// For a job of a higher priority.
+    Preempted,
+    /// At its time limit.
+    TimeLimit,
+    /// Its memory limit.
+    OutOfMemory,
+    /// It was cancelled by somebody.
+    Cancelled,
+}
+
+/// Jobs by number.
+pub(super) fn jobs(text: &str) -> BTreeMap<u64, Job> {
+    text.lines().filter_map(job).collect()
+}
+
+fn job(line: &str) -> Option<(u64, Job)> {
+    let mut fields = line.splitn(6, '|');
+    let mut next = || fields.next().map(str::trim);
+    let (id, state, reason, start, name) = (next()?.parse().ok()?, next()?, next()?, next()?, next()?);
+    let known = |text: &&str| !matches!(*text, "" | "(null)" | "N/A" | "None");
+    Some((
+        id,
+        Job {
+            state: state_of(state),
+            reason: reason.to_owned(),
+            start: Some(start).filter(known).map(str::to_owned),
+            name: name.to_owned(),
+            comment: next().filter(known).unwrap_or_default().to_owned(),
+        },
+    ))
+}
+
+fn state_of(word: &str) -> State {
+    match word {
+        "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => State::Waits,
+        "COMPLETING" | "STAGE_OUT" | "SIGNALING" => State::Ends,
+        "COMPLETED" | "FAILED" => State::Over(Ending::Itself),
+        "NODE_FAIL" | "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => State::Over(Ending::NodeFailed),
+        "PREEMPTED" | "REVOKED" => State::Over(Ending::Preempted),
+        "TIMEOUT" | "DEADLINE" => State::Over(Ending::TimeLimit),
+        "OUT_OF_MEMORY" => State::Over(Ending::OutOfMemory),
+        "CANCELLED" => State::Over(Ending::Cancelled),
+        // RUNNING, CONFIGURING, SUSPENDED, STOPPED, RESIZING
+        _ => State::Runs,
+    }
+}
+
+/// Why a job waits, for people: Slurm's word, and what it means where that helps.
+pub(super) fn why(reason: &str) -> String {
+    let meaning = match reason {
+        "None" | "" => return "it was just submitted".to_owned(),
+        "Priority" => "jobs of a higher priority are before it",
+        "Resources" => "it is the next one, and waits for resources",
+        "ReqNodeNotAvail" | "ReqNodeNotAvail, May be reserved for other job" => "nodes that it needs are not available",
+        "PartitionDown" | "PartitionInactive" => "the partition is down",
+        "PartitionNodeLimit" => "the partition has or allows fewer nodes",
+        "PartitionTimeLimit" => "the partition allows a shorter time",
+        "JobHeldUser" | "JobHeldAdmin" => "it is held; `scontrol release` lets it go on",
+        "BeginTime" => "its earliest start has not come",
+        "Licenses" => "it waits for a licence",
+        limit if limit.starts_with("QOS") || limit.starts_with("Assoc") => {
+            "a limit of the account or the QOS is reached"
+        }
+        _ => return reason.to_owned(),
+    };
+    format!("{reason} ({meaning})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_jobs() {
+        let text = "12|RUNNING|None|2026-11-27T08:00:00|shoal-a|arn:x|2:no | space\n\
+                    13|PENDING|Resources|N/A|shoal-b|(null)\nnonsense\n14|NODE_FAIL|NodeDown|2026-11-27T08:00:00|c|\n";
+        let jobs = jobs(text);
+        assert_eq!(jobs.keys().copied().collect::<Vec<_>>(), [12, 13, 14]);
+        assert_eq!((jobs[&12].state, &*jobs[&12].comment), (State::Runs, "arn:x|2:no | space"));
+        assert_eq!((jobs[&13].state, &jobs[&13].start, &*jobs[&13].comment), (State::Waits, &None, ""));
+        assert_eq!((jobs[&14].state, &*jobs[&14].name), (State::Over(Ending::NodeFailed), "c"));
+    }
+
+    #[test]
+    fn reasons_are_explained_where_that_helps() {
+        assert_eq!(why("Priority"), "Priority (jobs of a higher priority are before it)");
+        assert_eq!(why("QOSMaxGRESPerUser"), "QOSMaxGRESPerUser (a limit of the account or the QOS is reached)");
+        assert_eq!(why("BadConstraints"), "BadConstraints");
+        assert_eq!(why("None"), "it was just submitted");
+    }
+}

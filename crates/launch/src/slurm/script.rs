@@ -1,0 +1,87 @@
+//! The batch script of an allocation: one step of Slurm's for each agent, so that each can be ended
+//! by itself. Which agents have ended, and what they said last, stands in the job's comment, where
+//! the server reads it with the job's state: it needs no shared file system.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::AllocationSpec;
+
+/// Name of the step of a host.
+pub(super) fn step_name(host: u32) -> String {
+    format!("host-{host}")
+}
+
+/// The script. `one_per_node`: each agent on a node of its own.
+pub(super) fn script(spec: &AllocationSpec, hosts: &BTreeSet<u32>, program: &str, one_per_node: bool) -> String {
+    let mut text = String::from("#!/bin/sh\n");
+    for (name, value) in &spec.env {
+        let _ = writeln!(text, "export {name}={}", quoted(value));
+    }
+    let words: Vec<String> = std::iter::once(program).chain(spec.args.iter().map(String::as_str)).map(quoted).collect();
+    let hosts: Vec<String> = hosts.iter().map(u32::to_string).collect();
+    let placed = if one_per_node { "--nodes=1 --nodelist=\"$node\" --exact --mem=0" } else { "--nodes=1 --exact" };
+    let _ = write!(
+        text,
+        r#"place=$(mktemp -d) || exit 1
+trap 'rm -rf "$place"' EXIT
+mkfifo "$place/ended" || exit 1
+exec 3<>"$place/ended"
+set -- $(scontrol show hostnames "$SLURM_JOB_NODELIST")
+left=0
+for host in {hosts}; do
+  node=${{1:-}}
+  [ $# -eq 0 ] || shift
+  left=$((left + 1))
+  (
+    exec 3>&-
+    srun --job-name="host-$host" --ntasks=1 {placed} --cpu-bind=none --export=ALL --input=none \
+      {command} --host "$host" >"$place/$host" 2>&1 </dev/null
+    last=$(grep -v '^srun: \|^slurmstepd: ' "$place/$host" | tail -n 1 | tr -d '|\n' | cut -c 1-300)
+    [ -n "$last" ] || last=$(tail -n 1 "$place/$host" | tr -d '|\n' | cut -c 1-300)
+    echo "$host:$last" >"$place/ended"
+  ) &
+done
+comment={label}
+while [ $left -gt 0 ]; do
+  read -r ended <&3
+  left=$((left - 1))
+  comment="$comment|$ended"
+  scontrol update JobId="$SLURM_JOB_ID" Comment="$comment"
+done
+wait
+"#,
+        hosts = hosts.join(" "),
+        command = words.join(" "),
+        label = quoted(&spec.wants.label),
+    );
+    text
+}
+
+/// A word of a shell's.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The hosts that a job's comment says have ended, with what they said last.
+pub(super) fn ended(comment: &str) -> Vec<(u32, &str)> {
+    let of_host = |part: &str| part.split_once(':').and_then(|(host, _)| host.parse().ok());
+    comment.split('|').skip(1).filter_map(|part| Some((of_host(part)?, part.split_once(':')?.1))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_words() {
+        assert_eq!(quoted("it's \"$HOME\""), r#"'it'\''s "$HOME"'"#);
+    }
+
+    #[test]
+    fn a_comment_says_who_has_ended() {
+        assert_eq!(ended("arn:aws:sagemaker:job/a"), []);
+        assert_eq!(ended("arn:a|2:no space left: /tmp|10:"), [(2, "no space left: /tmp"), (10, "")]);
+        assert_eq!(ended("arn:a|x:y|3"), [], "what is not ours is passed over");
+    }
+}
