@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use shoal_contract::{
@@ -18,6 +19,7 @@ use shoal_sandbox::{
 };
 
 use crate::inputs::InputError;
+use crate::machine_network;
 use crate::mirror::Place;
 use crate::script::{self, ScriptError};
 use crate::{Options, inputs, inside, leftovers, mpi};
@@ -30,6 +32,9 @@ const ROOT_LAYER: &str = "root-layer";
 /// Why there is no instance.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstanceError {
+    /// This machine has no address for the others.
+    #[error("could not find this machine's address, by which the other instances reach it")]
+    Address(#[source] io::Error),
     /// The operating system refused.
     #[error("could not {what}")]
     Io {
@@ -218,6 +223,15 @@ pub(crate) fn network(
     Ok(handle.map(|handle| Network::join(handle, support)).transpose()?)
 }
 
+/// The network of the machines on which the instances are, by their addresses.
+pub(crate) fn network_of_machines(
+    home: &Home,
+    addresses: Vec<Ipv4Addr>,
+    support: &Support,
+) -> Result<Network, InstanceError> {
+    Ok(Network::of_machines(&format!("{}-network", home.id), addresses, support)?)
+}
+
 /// Makes the tree of files that the program finds. Gives the instance's description, what the job's
 /// log is to say of how the program runs, and the number of processes that its distribution starts.
 pub(crate) fn prepare(
@@ -273,6 +287,7 @@ pub(crate) fn prepare(
         cpu_weight: assignment.limits.cpu_weight,
         pids: assignment.limits.pids,
         has_proxy: assignment.egress.is_some(),
+        addresses: network.machines().to_vec(),
     };
     Ok((spec, notes, processes_per_instance(&facts)))
 }
@@ -347,6 +362,12 @@ fn command(
 fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: &Support) -> Facts {
     let paths = Paths::new(support.path_of(mounts, Path::new(shoal_contract::BASE)));
     let is_isolated = matches!(support.isolation, Isolation::Full { .. });
+    // Not plain processes, and not on several machines.
+    let has_own_network = is_isolated && network.machines().is_empty();
+    let interface = match has_own_network {
+        true => Some("eth0".to_owned()),
+        false => network.machines().get(assignment.host as usize - 1).copied().and_then(machine_network::interface),
+    };
     let addresses = (1..).zip(&assignment.hosts).map(|(host, name)| (name.clone(), network.address(host).to_string()));
     let path_of = |path: &str| support.path_of(mounts, Path::new(path)).to_string_lossy().into_owned();
     Facts {
@@ -362,7 +383,8 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             instance_type: group.instance_type.clone(),
             hosts: group.hosts.clone(),
         })),
-        network_interface: if is_isolated { "eth0" } else { "lo" }.into(),
+        network_interface: interface.unwrap_or_else(|| "lo".to_owned()),
+        first_port: assignment.machine_network.map(|network| network.first_port),
         hyperparameters: assignment.hyperparameters.clone(),
         environment: assignment.environment.clone(),
         channels: Vec::from_iter(assignment.channels.iter().map(|channel| ChannelFacts {
@@ -383,7 +405,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
         cpus: assignment.limits.cpus,
         gpus: u32::try_from(assignment.limits.gpus.len()).unwrap_or(u32::MAX),
         endpoint: assignment.endpoint.as_ref().map(|endpoint| EndpointFacts {
-            url: match is_isolated {
+            url: match has_own_network {
                 true => format!("http://127.0.0.1:{FORWARDER_PORT}"),
                 false => format!("http://{}", endpoint.server_address.as_deref().unwrap_or_default()),
             },
@@ -395,7 +417,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
         proxy: assignment
             .egress
             .as_ref()
-            .filter(|_| is_isolated)
+            .filter(|_| has_own_network)
             .map(|_| ProxyFacts { url: format!("http://127.0.0.1:{PROXY_PORT}"), bypass: bypass(assignment, network) }),
         debug_hook: assignment.debug_hook.as_ref().map(|hook| DebugHookFacts {
             output_path: hook.output_path.clone(),

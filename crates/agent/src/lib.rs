@@ -27,6 +27,7 @@ mod instance;
 mod judging;
 mod leftovers;
 mod lines;
+mod machine_network;
 mod mirror;
 pub mod mpi;
 mod objects;

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use shoal_algos::{Algorithms, BUILT_IN};
-use shoal_launch::Local;
+use shoal_launch::{ByTarget, Launcher, Local, Slurm};
 use shoal_plane::{Capacity, Catalog, Node};
 use shoal_sandbox::Support;
 use shoal_server::{Options, Server, TelemetryLimits};
@@ -27,7 +27,7 @@ use crate::{
     images::OurImages,
     log,
     output::show,
-    settings::{ServerFlags, ServerUrl, Settings, size_of},
+    settings::{ServerFlags, ServerUrl, Settings, Target, size_of},
 };
 
 /// A user's own instance types, in the data directory.
@@ -138,11 +138,13 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         max_skew_s: settings.max_skew_s,
         strict: settings.strict,
         // Instances of one job reach each other on one machine only.
-        capacity: Capacity { nodes: settings.nodes.clone(), spans: false, packing: settings.packing },
+        capacity: Capacity { nodes: nodes_and_targets(settings), spans: false, packing: settings.packing },
         catalog: catalog(&settings.data_dir)?,
-        launcher: Arc::new(Local::by_command(settings.launch_command.clone())),
+        launcher: launcher(settings),
+        targets: settings.compute_targets.clone(),
         program: std::env::current_exe().context("could not find this executable")?,
         agent_env: agent_env(settings, support),
+        remote_agent_env: environments::variables_elsewhere(),
         grace_s: settings.grace_s,
         lease_s: settings.lease_s,
         silence_s: settings.silence_s,
@@ -158,6 +160,24 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,
     })
+}
+
+/// The nodes, and the compute targets.
+fn nodes_and_targets(settings: &Settings) -> Vec<Node> {
+    let targets = settings.targets.iter().map(|target| Node::of_scheduler(&target.name, target.instances));
+    settings.nodes.iter().cloned().chain(targets).collect()
+}
+
+/// What starts agents.
+fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
+    let here = Arc::new(Local::by_command(settings.launch_command.clone()));
+    let of_target = |target: &Target| -> (String, Arc<dyn Launcher>) {
+        (target.name.clone(), Arc::new(Slurm::new(target.slurm.clone())))
+    };
+    match &settings.targets[..] {
+        [] => here,
+        targets => Arc::new(ByTarget::new(here, targets.iter().map(of_target).collect())),
+    }
 }
 
 /// What is so on this machine helps no agent on another.

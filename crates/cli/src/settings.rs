@@ -10,6 +10,7 @@ mod machine;
 mod nodes;
 mod notifications;
 mod sizes;
+mod targets;
 mod typed;
 mod url;
 
@@ -21,7 +22,7 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
+use shoal_server::{ComputeTargets, NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -30,6 +31,7 @@ pub use flags::ServerFlags;
 pub(crate) use nodes::size_of;
 pub(crate) use sizes::bytes;
 pub use sizes::readable;
+pub(crate) use targets::Target;
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 
@@ -79,6 +81,10 @@ pub struct Settings {
     pub(crate) strict: bool,
     /// The nodes for instances; one at least.
     pub(crate) nodes: Vec<Node>,
+    /// Compute targets with schedulers of their own.
+    pub(crate) targets: Vec<Target>,
+    /// The same as jobs choose among them.
+    pub(crate) compute_targets: ComputeTargets,
     /// What instances hold of the memory.
     pub(crate) packing: Packing,
     /// A directory of wheels, from which alone Python environments are made; `None` is the package
@@ -113,6 +119,7 @@ impl Settings {
             return Err(wrong(typed, "default_bucket", "a bucket name: 3 to 63 of a-z, 0-9, '.' and '-'"));
         }
         let lease = typed.value("lease_s");
+        let targets = targets::targets(typed)?;
         Ok(Self {
             data_dir: typed.data_dir().to_owned(),
             data_dir_needs_no_flag: *typed.origin("data_dir") != Origin::Flag("--data-dir".to_owned()),
@@ -141,6 +148,8 @@ impl Settings {
             strict: parse(typed, "strict", "`true` or `false`")?,
             nodes: nodes::nodes(typed)?,
             packing: nodes::packing(typed)?,
+            compute_targets: targets::choice(typed, &targets)?,
+            targets,
             wheel_house: wheel_house(typed)?,
             python_package: python_package(typed)?,
             engine: match typed.value("engine") {

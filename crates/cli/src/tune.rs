@@ -148,6 +148,10 @@ pub(crate) struct TuneArgs {
     /// host (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     network: Option<String>,
+    /// Compute target that runs the trials: local or one of shoal.toml; `shoal targets` lists them
+    /// (the tag shoal:target).
+    #[arg(long, value_name = "NAME")]
+    compute_target: Option<String>,
     /// Directory that is uploaded with a script, without what its .gitignore and .shoalignore name
     /// [default: the script's].
     #[arg(long, value_name = "DIR")]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::Port;
 use crate::config::{input_data_config, resource_config};
 use crate::groups::Groups;
 use crate::hyperparameters::{DATAPARALLEL, Hyperparameters, arguments};
 use crate::python::repr_of_float;
-use crate::script::MASTER_PORT;
 use crate::tf_config::{self, tf_config};
 use crate::{Facts, Script, elastic, ranks};
 
@@ -79,6 +79,7 @@ pub fn environment(facts: &Facts) -> BTreeMap<String, String> {
 }
 
 fn platform(facts: &Facts) -> BTreeMap<String, String> {
+    let port = |port: Port| port.number(facts.first_port).to_string();
     let mut variables: BTreeMap<String, String> = [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
         ("HOME", &facts.home),
@@ -94,10 +95,15 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
         ("CURRENT_HOST", facts.current_host()),
         // Frameworks rendezvous at the first host; the port is the one that SageMaker's images use.
         ("MASTER_ADDR", facts.address(&first_rank(facts))),
-        ("MASTER_PORT", MASTER_PORT),
+        ("MASTER_PORT", &port(Port::Master)),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
+    if facts.first_port.is_some() {
+        // Programs of ours that have a port of their own.
+        variables.insert("SHOAL_MPI_PORT".to_owned(), port(Port::Mpi));
+        variables.insert("SHOAL_XGBOOST_PORT".to_owned(), port(Port::Xgboost));
+    }
     if let Some(endpoint) = &facts.endpoint {
         let of_endpoint = [
             ("AWS_ENDPOINT_URL", &endpoint.url),
@@ -155,9 +161,10 @@ fn for_scripts(facts: &Facts, variables: &mut BTreeMap<String, String>) {
     if let Some(told) = tf_config(facts, &hyperparameters) {
         variables.entry(tf_config::VARIABLE.into()).or_insert_with(|| told.to_string());
     }
-    for (name, value) in
-        [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_IB_DISABLE", "1"), ("NCCL_DEBUG", "WARN")]
-    {
+    // InfiniBand is in the network of machines, if it is anywhere.
+    let no_infiniband = facts.first_port.is_none().then_some(("NCCL_IB_DISABLE", "1"));
+    let of_nccl = [("NCCL_SOCKET_IFNAME", facts.network_interface.as_str()), ("NCCL_DEBUG", "WARN")];
+    for (name, value) in of_nccl.into_iter().chain(no_infiniband) {
         variables.entry(name.into()).or_insert_with(|| value.into());
     }
 }
@@ -217,7 +224,7 @@ fn toolkit(facts: &Facts, script: Option<&Script>) -> BTreeMap<String, String> {
         "host_count": hosts.len(),
         "current_host_rank": hosts.iter().position(|host| *host == facts.current_host()),
         "master_addr": facts.address(master),
-        "master_port": "7777",
+        "master_port": Port::Master.number(facts.first_port).to_string(),
         "input_data_dir": paths.data(),
         "output_failure": paths.failure(),
     });

@@ -25,6 +25,9 @@ pub struct Facts {
     pub groups: Vec<GroupFacts>,
     /// The interface that the instances talk over.
     pub network_interface: String,
+    /// The first of the ports that no other job uses, where instances have the network of their
+    /// machines. None: a job has all ports of a network of its own.
+    pub first_port: Option<u16>,
     /// As requested; every value a string.
     pub hyperparameters: BTreeMap<String, String>,
     /// The request's `Environment`; wins over every variable of ours.

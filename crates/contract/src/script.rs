@@ -10,13 +10,10 @@ use crate::hyperparameters::{
     DATAPARALLEL, Hyperparameters, MPI, PARAMETER_SERVER, PROGRAM, SUBMIT_DIRECTORY, arguments,
 };
 use crate::python::{self, decoded};
-use crate::{Facts, LAUNCHER, LaunchError, MAX_CHARACTERS, mpi, ranks, tf_config};
+use crate::{Facts, LAUNCHER, LaunchError, MAX_CHARACTERS, Port, mpi, ranks, tf_config};
 
 /// Python of the image.
 pub(crate) const PYTHON: &str = "python3";
-
-/// Where processes of a distributed program find the first of them.
-pub(crate) const MASTER_PORT: &str = "7777";
 
 /// Bytes of a line whose beginning there is no room for, which are left out with it.
 const MOST_DROPPED: usize = 200;
@@ -144,7 +141,12 @@ fn torchrun(facts: &Facts, hosts: &[&str]) -> Result<Vec<String>, LaunchError> {
     ];
     if hosts.len() > 1 {
         let [address, rank] = [facts.address(hosts[0]).to_owned(), rank.to_string()];
-        words.extend(["--master_addr".to_owned(), address, "--master_port".to_owned(), MASTER_PORT.to_owned()]);
+        words.extend([
+            "--master_addr".to_owned(),
+            address,
+            "--master_port".to_owned(),
+            Port::Master.number(facts.first_port).to_string(),
+        ]);
         words.extend(["--node_rank".to_owned(), rank]);
     }
     Ok(words)

@@ -6,18 +6,12 @@ use serde_json::{Value, json};
 
 use crate::groups::Groups;
 use crate::hyperparameters::{Hyperparameters, PARAMETER_SERVER};
-use crate::{Facts, LAUNCHER};
+use crate::{Facts, LAUNCHER, Port};
 
 /// The variable's name.
 pub(crate) const VARIABLE: &str = "TF_CONFIG";
 
 const MULTI_WORKER_MIRRORED: &str = "sagemaker_multi_worker_mirrored_strategy_enabled";
-
-/// Ports: of the master and the workers, of parameter servers, and of workers that mirror each
-/// other.
-const WORKER: u16 = 2222;
-const SERVER: u16 = 2223;
-const MIRRORED: u16 = 8890;
 
 /// What a script's process on this instance is told; `None` if the distribution is not
 /// TensorFlow's, or not for this instance.
@@ -25,18 +19,21 @@ pub(crate) fn tf_config(facts: &Facts, hyperparameters: &Hyperparameters) -> Opt
     let groups = Groups::of(facts, hyperparameters);
     let hosts = groups.hosts_of_distribution();
     let rank = hosts.iter().position(|host| *host == facts.current_host())?;
-    let at =
-        |hosts: &[&str], port: u16| Vec::from_iter(hosts.iter().map(|host| format!("{}:{port}", facts.address(host))));
+    let at = |hosts: &[&str], port: Port| {
+        let port = port.number(facts.first_port);
+        Vec::from_iter(hosts.iter().map(|host| format!("{}:{port}", facts.address(host))))
+    };
     // One instance alone needs none.
     if hyperparameters.is_on(PARAMETER_SERVER) && hosts.len() > 1 {
+        let (worker, server) = (Port::TensorFlowWorker, Port::TensorFlowServer);
         let cluster =
-            json!({ "master": at(&hosts[..1], WORKER), "ps": at(&hosts, SERVER), "worker": at(&hosts[1..], WORKER) });
+            json!({ "master": at(&hosts[..1], worker), "ps": at(&hosts, server), "worker": at(&hosts[1..], worker) });
         let (kind, index) = if rank == 0 { ("master", 0) } else { ("worker", rank - 1) };
         return Some(json!({ "cluster": cluster, "environment": "cloud", "task": { "index": index, "type": kind } }));
     }
     hyperparameters.is_on(MULTI_WORKER_MIRRORED).then(|| {
         let task = json!({ "index": rank, "type": "worker" });
-        json!({ "cluster": { "worker": at(&hosts, MIRRORED) }, "environment": "cloud", "task": task })
+        json!({ "cluster": { "worker": at(&hosts, Port::TensorFlowMirrored) }, "environment": "cloud", "task": task })
     })
 }
 

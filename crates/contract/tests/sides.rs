@@ -22,6 +22,7 @@ fn facts(host: u32, hosts: u32) -> Facts {
         instance_type: "ml.m5.large".into(),
         groups: Vec::new(),
         network_interface: "eth0".into(),
+        first_port: None,
         hyperparameters: map(&[
             ("epochs", "3"),
             ("batch-size", "32"),

@@ -22,6 +22,7 @@ fn facts(cpus: u32, gpus: u32, hyperparameters: &str, environment: &str) -> Fact
         instance_type: "ml.m5.large".into(),
         groups: Vec::new(),
         network_interface: "eth0".into(),
+        first_port: None,
         hyperparameters: map(hyperparameters),
         environment: map(environment),
         channels: Vec::new(),

@@ -14,10 +14,12 @@ mod local;
 mod memory;
 mod process;
 mod slurm;
+mod targets;
 mod watch;
 
 pub use local::Local;
 pub use slurm::{Ending, Slurm, SlurmOptions, SlurmType};
+pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
 use std::path::PathBuf;
@@ -158,6 +160,12 @@ pub trait Launcher: Send + Sync {
 
     /// Whether [`Launcher::watch`] reports ends.
     fn reports_ends(&self) -> bool {
+        false
+    }
+
+    /// Whether it has started this allocation, as far as the allocation's directory says: for
+    /// launchers beside others.
+    fn has_submitted(&self, _spec: &AllocationSpec) -> bool {
         false
     }
 

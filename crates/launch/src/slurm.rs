@@ -117,7 +117,9 @@ impl Slurm {
         if let Some(record) = self.records().get(&spec.dir) {
             return Ok(record.clone());
         }
-        Ok(Record::read(&spec.dir).map_err(of_file("read", &spec.dir))?.unwrap_or_default())
+        Ok(Record::read(&spec.dir)
+            .map_err(of_file("read", &spec.dir))?
+            .unwrap_or_else(|| Record { target: self.options.target.clone(), ..Record::default() }))
     }
 
     /// The same when nobody else submits: a job whose submission was cut short is found by its name.
@@ -333,6 +335,11 @@ fn of_file(what: &'static str, dir: &Path) -> impl FnOnce(io::Error) -> LaunchEr
 impl Launcher for Slurm {
     fn is_remote(&self, _: &[String]) -> bool {
         true
+    }
+
+    fn has_submitted(&self, spec: &AllocationSpec) -> bool {
+        let of_this = |record: &Record| record.target == self.options.target;
+        Record::read(&spec.dir).ok().flatten().is_some_and(|record| of_this(&record))
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

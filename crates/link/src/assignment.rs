@@ -98,6 +98,10 @@ pub struct Assignment {
     /// For `profilerconfig.json`, where the request has a `ProfilerConfig`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiler: Option<ProfilerFile>,
+    /// The instances are on several machines and have these machines' network. Servers before this
+    /// existed say nothing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_network: Option<MachineNetwork>,
 }
 
 /// What the program finds in `profilerconfig.json`.
@@ -175,6 +179,18 @@ pub struct InstanceGroup {
     pub instance_type: String,
     /// Names of its instances.
     pub hosts: Vec<String>,
+}
+
+/// The network of several machines, in which ports of one job must not be those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineNetwork {
+    /// The first of the job's ports, the same on all of its instances.
+    pub first_port: u16,
+}
+
+impl MachineNetwork {
+    /// How many they are.
+    pub const PORTS: u16 = 40;
 }
 
 /// A named input, ready on this machine.

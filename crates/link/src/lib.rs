@@ -27,8 +27,9 @@ mod samples;
 mod visit;
 
 pub use assignment::{
-    Assignment, Channel, Checkpoint, DebugHook, Elastic, Endpoint, InstanceGroup, Limits, MetricDefinition, Mirrored,
-    OutputCompression, PROFILER, ProfilerFile, Program, PythonEnvironment, Resource, Root, Rule, TensorBoard,
+    Assignment, Channel, Checkpoint, DebugHook, Elastic, Endpoint, InstanceGroup, Limits, MachineNetwork,
+    MetricDefinition, Mirrored, OutputCompression, PROFILER, ProfilerFile, Program, PythonEnvironment, Resource, Root,
+    Rule, TensorBoard,
 };
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};

@@ -44,6 +44,7 @@ fn one(id: &str, support: &Support) -> Result<Vec<Instant>, SandboxError> {
         together: None,
         cpu_weight: 100,
         pids: 100,
+        addresses: Vec::new(),
         has_proxy: false,
     };
     let mut sandbox = Sandbox::start(&spec, &network, support)?;

@@ -60,13 +60,19 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
 
 /// All but the user's and the control group's; the PID namespace is for the next child.
 fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxError> {
+    let own = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
+    if spec.addresses.is_empty() {
+        connect(spec, bridge, own | CloneFlags::CLONE_NEWNET)?;
+    } else {
+        unshare(own).map_err(SandboxError::io("make namespaces"))?;
+    }
+    nix::unistd::sethostname(&spec.hostname).map_err(SandboxError::io(format!("set the host name {}", spec.hostname)))
+}
+
+/// Makes the namespaces, the network's among them, and connects that to the job's.
+fn connect(spec: &SandboxSpec, bridge: &OwnedFd, all: CloneFlags) -> Result<(), SandboxError> {
     setns(bridge, CloneFlags::CLONE_NEWNET).map_err(SandboxError::io("enter the network"))?;
     let at_bridge = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
-    let all = CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWPID
-        | CloneFlags::CLONE_NEWUTS
-        | CloneFlags::CLONE_NEWIPC
-        | CloneFlags::CLONE_NEWNET;
     unshare(all).map_err(SandboxError::io("make namespaces"))?;
     let here = Netlink::open().map_err(SandboxError::io("open a netlink socket"))?;
     let address = private_address(spec.host);
@@ -83,7 +89,7 @@ fn make_namespaces(spec: &SandboxSpec, bridge: &OwnedFd) -> Result<(), SandboxEr
     connected.map_err(SandboxError::io(format!("connect {} to the network", spec.hostname)))?;
     // A system that refuses this has a slower network, and no other.
     let _slower = here.acknowledge_at_once(ETH0, address, PREFIX);
-    nix::unistd::sethostname(&spec.hostname).map_err(SandboxError::io(format!("set the host name {}", spec.hostname)))
+    Ok(())
 }
 
 /// `user` is the program's user namespace, `outer` the one around it.
@@ -98,9 +104,12 @@ fn first_process(
         let what = format!("listen on 127.0.0.1:{port} in the instance");
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(SandboxError::io(what))
     };
-    let mut listeners = vec![listen(FORWARDER_PORT)?];
-    if spec.has_proxy {
-        listeners.push(listen(PROXY_PORT)?);
+    let mut listeners = Vec::new();
+    if spec.addresses.is_empty() {
+        listeners.push(listen(FORWARDER_PORT)?);
+        if spec.has_proxy {
+            listeners.push(listen(PROXY_PORT)?);
+        }
     }
     let builder = match mode {
         Mode::Root => Builder { owner: UNPRIVILEGED_ID, show_as: Some(outer.as_fd()) },

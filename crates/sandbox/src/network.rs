@@ -22,6 +22,8 @@ const MOST_PLAIN_HOSTS: u32 = 254;
 #[derive(Debug)]
 pub struct Network {
     kind: Kind,
+    /// Where the machines of the instances have theirs in common.
+    machines: Option<Vec<Ipv4Addr>>,
 }
 
 #[derive(Debug)]
@@ -61,7 +63,9 @@ impl Network {
         if !(1..=most).contains(&hosts) {
             return Err(SandboxError::TooManyHosts { hosts, most });
         }
-        let Isolation::Full { rootless } = support.isolation else { return Ok(Network { kind: Kind::Loopback }) };
+        let Isolation::Full { rootless } = support.isolation else {
+            return Ok(Network { kind: Kind::Loopback, machines: None });
+        };
         let helper = spawn::start(spawn::NETWORK, id, None)?;
         let owner = Owner(helper);
         let Helper { name, stream, child } = &owner.0;
@@ -80,7 +84,19 @@ impl Network {
         let pid = child.id();
         let started = start_time(pid).ok_or_else(|| SandboxError::Silent { helper: name.clone() })?;
         let namespaces = Namespaces::of(pid)?;
-        Ok(Network { kind: Kind::Private { handle: format!("{pid}:{started}"), namespaces, _owner: Some(owner) } })
+        let kind = Kind::Private { handle: format!("{pid}:{started}"), namespaces, _owner: Some(owner) };
+        Ok(Network { kind, machines: None })
+    }
+
+    /// The network of the machines themselves, for instances on several of them: these are their
+    /// addresses, by host number - 1.
+    ///
+    /// # Errors
+    /// As [`Network::create`].
+    pub fn of_machines(id: &str, addresses: Vec<Ipv4Addr>, support: &Support) -> Result<Network, SandboxError> {
+        // The program has a user namespace all the same.
+        let own = Network::create(id, 1, support)?;
+        Ok(Network { machines: Some(addresses), ..own })
     }
 
     /// What another process of the same user on this machine needs to [`Network::join`].
@@ -99,7 +115,7 @@ impl Network {
     /// The maker is gone.
     pub fn join(handle: &str, support: &Support) -> Result<Network, SandboxError> {
         if support.mode() == Mode::Processes {
-            return Ok(Network { kind: Kind::Loopback });
+            return Ok(Network { kind: Kind::Loopback, machines: None });
         }
         let gone = || SandboxError::NetworkGone { handle: handle.to_owned() };
         let (pid, started) = handle.split_once(':').ok_or_else(gone)?;
@@ -110,7 +126,8 @@ impl Network {
         if start_time(pid) != Some(started) {
             return Err(gone());
         }
-        Ok(Network { kind: Kind::Private { handle: handle.to_owned(), namespaces, _owner: None } })
+        let kind = Kind::Private { handle: handle.to_owned(), namespaces, _owner: None };
+        Ok(Network { kind, machines: None })
     }
 
     /// The address of instance number `host` (from 1): what `algo-<host>` resolves to inside an
@@ -118,10 +135,19 @@ impl Network {
     /// for them.
     #[must_use]
     pub fn address(&self, host: u32) -> Ipv4Addr {
+        if let Some(address) = self.machines().get((host as usize).wrapping_sub(1)) {
+            return *address;
+        }
         match self.kind {
             Kind::Loopback => Ipv4Addr::new(127, 0, 1, host as u8),
             Kind::Private { .. } => private_address(host),
         }
+    }
+
+    /// The addresses of the instances' machines, where these are several; else none.
+    #[must_use]
+    pub fn machines(&self) -> &[Ipv4Addr] {
+        self.machines.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn namespaces(&self) -> Option<&Namespaces> {

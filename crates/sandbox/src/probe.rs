@@ -157,6 +157,7 @@ fn nothing(id: String, mounts: Vec<Mount>) -> SandboxSpec {
         together: None,
         cpu_weight: 100,
         pids: 16,
+        addresses: Vec::new(),
         has_proxy: false,
     }
 }

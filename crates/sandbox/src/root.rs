@@ -209,7 +209,8 @@ fn write_identity(spec: &SandboxSpec) -> io::Result<()> {
 fn hosts(spec: &SandboxSpec) -> String {
     let mut hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
     for (index, name) in spec.hosts.iter().enumerate() {
-        hosts.push_str(&format!("{} {name}\n", private_address(index as u32 + 1)));
+        let address = spec.addresses.get(index).copied().unwrap_or_else(|| private_address(index as u32 + 1));
+        hosts.push_str(&format!("{address} {name}\n"));
     }
     hosts
 }
@@ -260,7 +261,11 @@ fn kernel_file_systems() -> Result<Vec<String>, SandboxError> {
             }
         }
     }
-    let sysfs = file_system("sysfs", "sys", secure | MsFlags::MS_NODEV | MsFlags::MS_RDONLY, "");
+    let sysfs = file_system("sysfs", "sys", secure | MsFlags::MS_NODEV | MsFlags::MS_RDONLY, "").or_else(|refused| {
+        // Only the owner of a network may mount its own: the machine's is shown instead.
+        let shown = Piece::take(Path::new("/sys"), Access::ReadOnly).and_then(|piece| piece.put(&staged("sys")));
+        shown.map_err(|_| refused)
+    });
     Ok(sysfs.err().map(|error| format!("the instance has no /sys: {}", error.chain())).into_iter().collect())
 }
 

@@ -1,5 +1,6 @@
 //! What an instance is made of.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,10 @@ pub struct SandboxSpec {
     pub host: u32,
     /// All host names, in order; resolved by `/etc/hosts` inside.
     pub hosts: Vec<String>,
+    /// The addresses of their machines, where instances are on several of them: the instance has its
+    /// machine's network then, and no listeners. None: it has a network of its own.
+    #[serde(default)]
+    pub addresses: Vec<Ipv4Addr>,
     /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`,
     /// `/dev/shm`, `/proc`, `/sys`). What has the target `/` takes the place of the machine's own
     /// files in it: the tree of an image.

@@ -9,11 +9,11 @@ use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
     Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective,
-    S3Uri, TuningDefinition, check_warm_start,
+    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
-    Builtin, BuiltinObjective, Image, Images, NetworkOptions,
+    Builtin, BuiltinObjective, ComputeTargets, Image, Images, NetworkOptions,
     budgets::Budgets,
     channels::{self, ChannelError},
     internal::internal,
@@ -29,6 +29,7 @@ pub(crate) struct Admission {
     pub(crate) images: Arc<dyn Images>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) network: NetworkOptions,
+    pub(crate) targets: ComputeTargets,
     pub(crate) region: String,
     pub(crate) budgets: Arc<Budgets>,
 }
@@ -53,6 +54,21 @@ impl Admission {
         self.network.check(&request.tags)?;
         image(&*self.images, request)?;
         elastic(&*self.images, request)?;
+        let target = self.targets.of(&request.tags, &request.resources)?;
+        if let Some(target) = target.as_ref().filter(|_| request.enable_network_isolation)
+            && request.resources.instance_count > 1
+        {
+            return Err(Error::validation(format!(
+                "EnableNetworkIsolation with several instances is not possible on the compute target {target}, where they \
+                 have the network of its nodes: ask for one instance, or choose the target local by the tag '{TARGET_TAG}'."
+            )));
+        }
+        if let Some(target) = target.filter(|_| request.min_instances.is_some()) {
+            return Err(Error::validation(format!(
+                "A job that continues with fewer instances (the tag '{MIN_INSTANCES_TAG}') runs on this machine alone, not \
+                 on the compute target {target}: remove the tag, or choose the target local by the tag '{TARGET_TAG}'."
+            )));
+        }
         source(&self.objects, request)?;
         if let Some(config) = &request.checkpoint {
             checkpoints(&self.objects, &config.uri)?;

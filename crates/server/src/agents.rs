@@ -24,6 +24,7 @@ use std::{
 };
 
 use shoal_console::JobChanges;
+use shoal_launch::Launcher;
 use shoal_link::{Artifact, Decoder, Endpoint, Frame, Hello, MirrorKind, PROTOCOL, ToAgent, ToServer};
 use shoal_plane::{Command, Host, InstanceReport};
 use shoal_runtime::{
@@ -69,8 +70,7 @@ pub(crate) struct Agents {
     pub(crate) visits: Arc<Visits>,
     pub(crate) idle: Idle,
     pub(crate) server_address: String,
-    /// Whether agents share no files with this server.
-    pub(crate) is_remote: bool,
+    pub(crate) launcher: Arc<dyn Launcher>,
     /// How long an agent may be silent.
     pub(crate) silence: Duration,
     /// Bytes of log lines, and of metric points, that a training job may store.
@@ -82,7 +82,7 @@ impl Agents {
     fn endpoint(&self, attempt: &Attempt) -> Option<Endpoint> {
         let keys = attempt.keys.clone();
         (!attempt.plan.isolated).then(|| Endpoint {
-            server_address: (!self.is_remote).then(|| self.server_address.clone()),
+            server_address: (!self.launcher.is_remote(&attempt.plan.nodes)).then(|| self.server_address.clone()),
             access_key_id: keys.access_key_id,
             secret_access_key: keys.secret_access_key,
             session_token: keys.session_token.unwrap_or_default(),
@@ -202,7 +202,7 @@ fn converse(agents: &Agents, mut stream: UnixStream, conn: ConnId, stranger: Str
         // It has an assignment already, which may have been another server's.
         orders.into_iter().for_each(|order| link.handle(Event::Order(order)));
     }
-    if hello.host > 1
+    if (hello.host > 1 || link.attempt.plan.has_machine_network())
         && let Some(handle) = link.attempt.network()?
     {
         sender.send(ToAgent::Network { handle })?;
@@ -300,7 +300,7 @@ impl Connection<'_> {
                         Some(ingestion::Event::Done)
                     }
                     Io::Network(handle) => {
-                        self.link.attempt.set_network(&handle)?;
+                        self.link.attempt.set_network(self.link.host, &handle)?;
                         Some(ingestion::Event::Done)
                     }
                     Io::RuleFile { rule, name, text } => {

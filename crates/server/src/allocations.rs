@@ -3,7 +3,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
+use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, Wants};
+use shoal_link::Limits;
 use shoal_plane::AttemptId;
 use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
 
@@ -28,6 +29,7 @@ pub(crate) struct Allocations {
     pub(crate) data_id: String,
     pub(crate) program: PathBuf,
     pub(crate) agent_env: Vec<(String, String)>,
+    pub(crate) remote_agent_env: Vec<(String, String)>,
     pub(crate) socket: PathBuf,
     /// How agents connect that share no files with this server.
     pub(crate) route: Option<Route>,
@@ -36,15 +38,23 @@ pub(crate) struct Allocations {
 impl Allocations {
     /// The agents that serve an attempt.
     pub(crate) fn allocation_of(&self, plan: &Plan) -> AllocationSpec {
-        self.allocation(plan.allocation_id(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX))
+        let instances = u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX);
+        self.on_nodes(plan.allocation_id(), instances, plan.nodes.clone())
+    }
+
+    /// The same where it is not known on which nodes they are: what was started is found by its
+    /// directory.
+    pub(crate) fn allocation(&self, attempt: &AttemptId, instances: u32) -> AllocationSpec {
+        self.on_nodes(attempt, instances, Vec::new())
     }
 
     /// The same for the same attempt, whenever it is asked for.
-    pub(crate) fn allocation(&self, attempt: &AttemptId, instances: u32) -> AllocationSpec {
+    fn on_nodes(&self, attempt: &AttemptId, instances: u32, nodes: Vec<String>) -> AllocationSpec {
+        let is_remote = self.launcher.is_remote(&nodes);
         let dir = run_dir(&self.runs, attempt);
         let arg = |text: &str| text.to_owned();
         // An agent that shares no files with this machine has directories of its own.
-        let mut args = match &self.route {
+        let mut args = match self.route.as_ref().filter(|_| is_remote) {
             Some(route) => {
                 vec![
                     arg("agent"),
@@ -68,15 +78,16 @@ impl Allocations {
             instances,
             program: self.program.clone(),
             args,
-            env: self.agent_env.clone(),
-            nodes: Vec::new(),
+            env: if is_remote { &self.remote_agent_env } else { &self.agent_env }.clone(),
+            nodes,
+            wants: Wants::default(),
             dir,
         }
     }
 
-    /// The same with the secret by which its agents are known.
+    /// The same with the secret by which its agents are known, and what they are to get.
     pub(crate) fn with_token(&self, plan: &Plan) -> AllocationSpec {
-        let mut spec = AllocationSpec { nodes: plan.nodes.clone(), ..self.allocation_of(plan) };
+        let mut spec = AllocationSpec { wants: wants(plan), ..self.allocation_of(plan) };
         spec.env.push(("SHOAL_AGENT_TOKEN".to_owned(), self.keys.agent_token(&plan.attempt)));
         spec
     }
@@ -115,5 +126,21 @@ impl Allocations {
             }
             warm::release_claims(&self.trees, &AllocationId(id.clone()));
         }
+    }
+}
+
+/// What the instances of a plan are to get. A scheduler reserves the same for each of them, so of
+/// several groups the most.
+fn wants(plan: &Plan) -> Wants {
+    let Some(first) = plan.assignments.first() else { return Wants::default() };
+    let most = |of: fn(&Limits) -> u64| plan.assignments.iter().map(|it| of(&it.limits)).max().unwrap_or(0);
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Wants {
+        kind: first.instance_type.clone(),
+        cpus: small(most(|limits| limits.cpus.into())),
+        memory_bytes: most(|limits| limits.memory_bytes),
+        gpus: small(most(|limits| limits.gpus.len() as u64)),
+        seconds: Some(first.lease_s),
+        label: first.job_arn.clone(),
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::{AllocationSpec, Watch};
-use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
+use shoal_link::{Assignment, Input, MachineNetwork, Order, Program, ToAgent, Visit};
 use shoal_plane::{AttemptId, Host, JobName};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
@@ -32,6 +32,17 @@ use crate::{agent_stream::AgentSender, clock, keys::AccessKeys};
 const LAST_STORED: Duration = Duration::from_secs(10);
 /// In an attempt's directory: what its hosts join their network by.
 pub(crate) const NETWORK_FILE: &str = "network";
+
+/// Blocks of ports in the network of machines: below those that Linux gives by itself.
+const FIRST_PORT: u16 = 16_384;
+const BLOCKS: u16 = (32_768 - FIRST_PORT) / MachineNetwork::PORTS;
+
+/// The first port of a block that is not used, and differs from one server to the next.
+fn free_ports(attempt: &AttemptId, used: &[u16]) -> u16 {
+    let seed = attempt.bytes().fold(0_u16, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    let block = |number: u16| FIRST_PORT + seed.wrapping_add(number) % BLOCKS * MachineNetwork::PORTS;
+    (0..BLOCKS).map(block).find(|first| !used.contains(first)).unwrap_or_else(|| block(0))
+}
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,6 +87,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether the instances have the network of their machines.
+    pub(crate) fn has_machine_network(&self) -> bool {
+        self.assignments.iter().any(|assignment| assignment.machine_network.is_some())
+    }
+
+    /// The first of its ports in that network.
+    fn first_port(&self) -> Option<u16> {
+        self.assignments.first()?.machine_network.map(|network| network.first_port)
+    }
+
     /// Version of the file's form.
     pub(crate) const VERSION: u32 = 1;
     /// Its name.
@@ -290,12 +311,27 @@ impl Attempt {
     }
 
     /// The first host's agent has made the job's network: its handle goes to those of the others.
-    /// The next server must know it, too, as it is reported once.
-    pub(crate) fn set_network(&self, handle: &str) -> io::Result<()> {
-        let (path, draft) = (self.run_dir().join(NETWORK_FILE), self.run_dir().join("network.new"));
-        fs::write(&draft, handle)?;
-        fs::rename(&draft, &path)?;
-        for number in 2..=u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
+    /// Where the hosts have the network of their machines, each reports an address, and gets those of
+    /// all. The next server must know it, too, as it is reported once.
+    pub(crate) fn set_network(&self, reporting: Host, handle: &str) -> io::Result<()> {
+        let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        let write = |name: &str, text: &str| {
+            let (path, draft) = (self.run_dir().join(name), self.run_dir().join(format!("{name}.new")));
+            fs::write(&draft, text)?;
+            fs::rename(&draft, &path)
+        };
+        let address = |host: Host| format!("{NETWORK_FILE}-{}", host.0);
+        let (first, handle) = if self.plan.has_machine_network() {
+            write(&address(reporting), handle)?;
+            let addresses = Host::all(hosts).map(|host| fs::read_to_string(self.run_dir().join(address(host))));
+            // The last one to report has all.
+            let Ok(addresses) = addresses.collect::<io::Result<Vec<_>>>() else { return Ok(()) };
+            (1, addresses.join(","))
+        } else {
+            (2, handle.to_owned())
+        };
+        write(NETWORK_FILE, &handle)?;
+        for number in first..=hosts {
             let sender = {
                 let host = self.host(Host(number));
                 host.link
@@ -304,7 +340,7 @@ impl Attempt {
                     .map(|connection| connection.sender.clone())
             };
             // One that is not reached gets it after its next hello.
-            let _ = sender.map(|sender| sender.send(ToAgent::Network { handle: handle.to_owned() }));
+            let _ = sender.map(|sender| sender.send(ToAgent::Network { handle: handle.clone() }));
         }
         Ok(())
     }
@@ -427,6 +463,13 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
+    /// Ports for an attempt in the network of its machines: of no other live attempt, where there are
+    /// enough.
+    pub(crate) fn free_ports(&self, attempt: &AttemptId) -> u16 {
+        let used = Vec::from_iter(self.all().iter().filter_map(|it| it.plan.first_port()));
+        free_ports(attempt, &used)
+    }
+
     pub(crate) fn get(&self, attempt: &str) -> Option<Arc<Attempt>> {
         self.lock().get(attempt).cloned()
     }

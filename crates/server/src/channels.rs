@@ -132,26 +132,27 @@ fn of_newest<T>(mut make: impl FnMut() -> Result<T, ChannelError>) -> Result<T, 
 }
 
 /// Trees of links below the data directory, one for each set of objects, kept while a live attempt
-/// reads it.
+/// reads it. Clones are the same trees.
+#[derive(Clone)]
 pub(crate) struct Trees {
     root: PathBuf,
     objects: Arc<Objects>,
     /// Agents get objects from the server: trees hold them by id, with a manifest.
     is_remote: bool,
-    claims: Mutex<InputClaims>,
+    claims: Arc<Mutex<InputClaims>>,
     /// Attempts for which no more trees are made; apart from the claims, which are locked while a
     /// tree is removed.
-    cancelled: Mutex<HashSet<AttemptId>>,
+    cancelled: Arc<Mutex<HashSet<AttemptId>>>,
 }
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, is_remote: false, claims: Mutex::default(), cancelled: Mutex::default() }
+        Self { root, objects, is_remote: false, claims: Arc::default(), cancelled: Arc::default() }
     }
 
-    /// Trees for agents that share no files with this server.
-    pub(crate) fn of_remote_agents(self) -> Self {
-        Self { is_remote: true, ..self }
+    /// As agents that share no files with this server get them, or as those that do.
+    pub(crate) fn for_agents(&self, is_remote: bool) -> Self {
+        Self { is_remote, ..self.clone() }
     }
 
     /// A tree as assignments name it.

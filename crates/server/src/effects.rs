@@ -10,8 +10,8 @@ use std::{
 
 use serde_json::Value;
 use shoal_console::JobChanges;
-use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt};
-use shoal_link::Order;
+use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, LauncherExt};
+use shoal_link::{MachineNetwork, Order};
 use shoal_plane::{Action, AttemptId, Host};
 use shoal_runtime::{
     host_link, lanes,
@@ -110,9 +110,7 @@ impl Performer {
                     return Err("cancelled".to_owned());
                 }
                 if let Some(running) = running {
-                    self.launcher
-                        .submit(&self.allocations.with_token(&running.plan))
-                        .map_err(|error| describe(&error))?;
+                    return started(self.launcher.submit(&self.allocations.with_token(&running.plan)));
                 }
             }
             Step::Join(hosts) => running.map_or(Ok(()), |running| running.add_hosts(&hosts)).map_err(in_dir)?,
@@ -124,7 +122,7 @@ impl Performer {
             Step::Add { hosts, nodes } => {
                 if let Some(running) = running {
                     let spec = AllocationSpec { nodes, ..self.allocations.with_token(&running.plan) };
-                    self.launcher.add(&spec, &numbers(&hosts)).map_err(|error| describe(&error))?;
+                    return started(self.launcher.add(&spec, &numbers(&hosts)));
                 }
             }
             Step::Connect(grant) => {
@@ -213,7 +211,11 @@ impl Performer {
         let request = requests::of_training_job(&*self.rows, &launch.job)?;
         let dir = run_dir(&self.runs, &launch.attempt);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let plan = self.plans.plan(&request, launch)?;
+        let mut plan = self.plans.plan(&request, launch)?;
+        if self.plans.has_machine_network(launch) {
+            let first_port = self.attempts.free_ports(&launch.attempt);
+            plan.assignments.iter_mut().for_each(|it| it.machine_network = Some(MachineNetwork { first_port }));
+        }
         let mut notes = Vec::from_iter(launch.placement.capped.clone());
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
@@ -340,6 +342,18 @@ impl Performer {
 fn logged(dir: &Path, removed: io::Result<()>) {
     if let Err(error) = removed {
         tracing::error!("{}: {error}", dir.display());
+    }
+}
+
+/// A scheduler that does not answer delays a launch, and fails none.
+fn started(result: Result<(), LaunchError>) -> Result<Outcome, String> {
+    match result {
+        Ok(()) => Ok(Outcome::Done),
+        Err(error @ LaunchError::Unavailable { .. }) => {
+            Ok(Outcome::NoSpace { reason: describe(&error), has_written: false })
+        }
+        Err(error @ LaunchError::Refused { .. }) => Err(format!("ClientError: {}", describe(&error))),
+        Err(error) => Err(describe(&error)),
     }
 }
 

@@ -3,8 +3,8 @@
 use shoal_plane::{Form, GangSpec};
 use shoal_wire::CreateTrainingJob;
 
-/// The core's part of a request.
-pub(crate) fn gang_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
+/// The core's part of a request for instances of this compute target.
+pub(crate) fn gang_spec(request: &CreateTrainingJob, target: Option<String>, grace_s: u32) -> GangSpec {
     let others = request.resources.types().into_iter().skip(1);
     let group =
         |(kind, instances): (&str, u32)| shoal_plane::InstanceGroup { instance_type: kind.to_owned(), instances };
@@ -18,6 +18,6 @@ pub(crate) fn gang_spec(request: &CreateTrainingJob, grace_s: u32) -> GangSpec {
         grace_s,
         retries: request.retries,
         min_instances: request.min_instances,
-        target: None,
+        target,
     }
 }

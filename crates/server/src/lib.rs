@@ -71,6 +71,7 @@ mod stale;
 mod statistics;
 mod storing;
 mod sweeps;
+mod targets;
 mod tls;
 mod token;
 mod tuning;
@@ -89,5 +90,6 @@ pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
 pub use serve::Server;
+pub use targets::{ComputeTarget, ComputeTargets};
 pub use tls::{TlsError, TlsOptions};
 pub use tuning::near_misses;

@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{NetworkOptions, NotificationOptions, TlsOptions};
+use crate::{ComputeTargets, NetworkOptions, NotificationOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -47,6 +47,8 @@ pub struct Options {
     /// Variables that agents get: what was found out once at the start, for instance what this
     /// machine allows.
     pub agent_env: Vec<(String, String)>,
+    /// The same for agents on other machines.
+    pub remote_agent_env: Vec<(String, String)>,
     /// Grace of a stop in seconds: between SIGTERM and SIGKILL.
     pub grace_s: u32,
     /// How long an agent may be silent, in seconds, before its instance is given up.
@@ -60,6 +62,8 @@ pub struct Options {
     pub lease_s: Option<u64>,
     /// How far the networks of jobs reach.
     pub network: NetworkOptions,
+    /// Where jobs may run beside this machine.
+    pub targets: ComputeTargets,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
     /// Resolves image names.

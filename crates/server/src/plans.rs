@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
+use shoal_launch::Launcher;
 use shoal_link::{
     Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, ProfilerFile, Program, Resource,
     Root,
@@ -30,8 +31,7 @@ pub(crate) struct Plans {
     pub(crate) account: String,
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
-    /// Whether agents share no files with this server.
-    pub(crate) is_remote: bool,
+    pub(crate) launcher: Arc<dyn Launcher>,
 }
 
 impl Plans {
@@ -42,13 +42,15 @@ impl Plans {
     pub(crate) fn plan(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Plan, String> {
         let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
         let instances = *instances;
+        let is_remote = self.launcher.is_remote(&placement.nodes);
+        let inputs = self.trees.for_agents(is_remote);
         let image = image_of(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
         let mut trees: Vec<BTreeMap<Host, PathBuf>> = Vec::with_capacity(request.channels.len());
         for channel in &request.channels {
             let hosts = Vec::from_iter(Host::all(instances).filter(|host| is_for(channel, &groups, *host)));
-            let made = self.trees.prepare(attempt, channel, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
+            let made = inputs.prepare(attempt, channel, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
             trees.push(hosts.into_iter().zip(made).collect());
         }
         let checkpoint = match &request.checkpoint {
@@ -57,8 +59,8 @@ impl Plans {
                 local_path: config.local_path.clone(),
                 uri: config.uri.to_string(),
                 tree: self
-                    .checkpoints_before(attempt, &config.uri, trial.as_ref())?
-                    .map(|tree| self.trees.input(&tree)),
+                    .checkpoints_before(&inputs, attempt, &config.uri, trial.as_ref())?
+                    .map(|tree| inputs.input(&tree)),
             }),
         };
         let hosts: Vec<String> = Host::all(instances).map(|host| host.to_string()).collect();
@@ -69,15 +71,14 @@ impl Plans {
                 return Ok(Program::Host { entrypoint, arguments });
             }
             let source = request.script.as_ref().and_then(|script| script.source.as_ref());
-            let source = source.map(|uri| self.trees.prepare_object(attempt, uri)).transpose()?;
-            Ok(Program::Script { source: source.map(|tree| self.trees.input(&tree)), arguments })
+            let source = source.map(|uri| inputs.prepare_object(attempt, uri)).transpose()?;
+            Ok(Program::Script { source: source.map(|tree| inputs.input(&tree)), arguments })
         };
         let program = match image {
             Image::Builtin(Builtin { name, library_dirs, variables, .. }) => {
                 let image = request.algorithm.training_image.clone().unwrap_or_default();
                 // On another machine they are somewhere else.
-                let (library_dirs, variables) =
-                    if self.is_remote { Default::default() } else { (library_dirs, variables) };
+                let (library_dirs, variables) = if is_remote { Default::default() } else { (library_dirs, variables) };
                 Program::Builtin { name, image, library_dirs, variables }
             }
             Image::Host => own()?,
@@ -93,7 +94,7 @@ impl Plans {
                 own()?
             }
         };
-        let rules = request.debugger.rules.iter().map(|it| self.debug_rule(attempt, it));
+        let rules = request.debugger.rules.iter().map(|it| debug_rule(&inputs, attempt, it));
         let rules = rules.collect::<Result<Vec<_>, _>>()?;
         let metric_definitions: Vec<_> = match &request.algorithm.metric_definitions[..] {
             [] => self.images.metric_definitions(request.algorithm.training_image.as_deref().unwrap_or_default()),
@@ -125,7 +126,7 @@ impl Plans {
                     .filter_map(|(channel, trees)| {
                         Some(shoal_link::Channel {
                             name: channel.name.clone(),
-                            tree: self.trees.input(trees.get(&host)?),
+                            tree: inputs.input(trees.get(&host)?),
                             content_type: channel.content_type.clone(),
                             distribution: channel.distribution.as_str().to_owned(),
                             record_wrapper: channel.record_wrapper.as_str().to_owned(),
@@ -174,6 +175,7 @@ impl Plans {
                 }),
                 elastic: request.min_instances.map(|min_instances| Elastic { min_instances, joins: false }),
                 warm: trial.is_some() || request.resources.keep_alive_s > 0,
+                machine_network: None,
                 // As it is when the agent connects.
                 sampling: None,
                 profiler: request.profiler.as_ref().map(|profiler| ProfilerFile {
@@ -211,44 +213,52 @@ impl Plans {
         Ok(plan)
     }
 
-    /// A rule over tensors, with its source and the tensors of other training jobs.
-    fn debug_rule(&self, attempt: &AttemptId, given: &RuleConfiguration) -> Result<shoal_link::Rule, String> {
-        let place = |uri: &str| uri.parse::<S3Uri>().map_err(|error| format!("ClientError: {uri}: {error}"));
-        let source = given.source().map(|uri| self.trees.prepare_source(attempt, &place(uri)?)).transpose()?;
-        let other_runs = given.other_runs().into_iter().map(|uri| {
-            let made = self.trees.prepare_folder(attempt, &place(uri)?)?;
-            made.ok_or_else(|| format!("ClientError: there are no tensors below {uri} any more"))
-        });
-        let other_runs = other_runs.collect::<Result<Vec<_>, String>>()?;
-        Ok(shoal_link::Rule {
-            source: source.map(|tree| self.trees.input(&tree)),
-            other_runs: other_runs.iter().map(|tree| self.trees.input(tree)).collect(),
-            ..rule(given)
-        })
+    /// Whether instances reach each other by the network of their machines: several of them on a
+    /// compute target, which chooses the machines.
+    pub(crate) fn has_machine_network(&self, launch: &Launch) -> bool {
+        let node = self.capacity.node(launch.placement.node(Host::FIRST));
+        launch.instances > 1 && node.is_some_and(|node| node.has_scheduler)
     }
 
     /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to
     /// begin with has.
     fn checkpoints_before(
         &self,
+        inputs: &Trees,
         attempt: &AttemptId,
         uri: &S3Uri,
         trial: Option<&TrialLaunch>,
     ) -> Result<Option<PathBuf>, String> {
-        let own = self.trees.prepare_checkpoints(attempt, uri)?;
+        let own = inputs.prepare_checkpoints(attempt, uri)?;
         let Some(origin) = trial.and_then(|trial| trial.origin.as_ref()).filter(|_| own.is_none()) else {
             return Ok(own);
         };
         match requests::of_training_job(&*self.rows, origin)?.checkpoint {
-            Some(config) => self.trees.prepare_checkpoints(attempt, &config.uri),
+            Some(config) => inputs.prepare_checkpoints(attempt, &config.uri),
             None => Ok(None),
         }
     }
 }
 
+/// A rule over tensors, with its source and the tensors of other training jobs.
+fn debug_rule(inputs: &Trees, attempt: &AttemptId, given: &RuleConfiguration) -> Result<shoal_link::Rule, String> {
+    let place = |uri: &str| uri.parse::<S3Uri>().map_err(|error| format!("ClientError: {uri}: {error}"));
+    let source = given.source().map(|uri| inputs.prepare_source(attempt, &place(uri)?)).transpose()?;
+    let other_runs = given.other_runs().into_iter().map(|uri| {
+        let made = inputs.prepare_folder(attempt, &place(uri)?)?;
+        made.ok_or_else(|| format!("ClientError: there are no tensors below {uri} any more"))
+    });
+    let other_runs = other_runs.collect::<Result<Vec<_>, String>>()?;
+    Ok(shoal_link::Rule {
+        source: source.map(|tree| inputs.input(&tree)),
+        other_runs: other_runs.iter().map(|tree| inputs.input(tree)).collect(),
+        ..rule(given)
+    })
+}
+
 /// The memory that all instances on a node have in common, where their limits may add up to more.
 fn together_bytes(capacity: &Capacity, node: &str) -> Option<u64> {
-    let node = capacity.node(node).filter(|_| capacity.packing == Packing::Use)?;
+    let node = capacity.node(node).filter(|node| capacity.packing == Packing::Use && !node.has_scheduler)?;
     Some(node.memory_bytes)
 }
 

@@ -158,9 +158,7 @@ impl Server {
         .map_err(io_error("start the core's thread"))?;
 
         let data_dir = Arc::new(data_dir);
-        let is_remote = remote.is_some() && options.launcher.is_remote();
-        let trees = Trees::new(data_dir.channels_path(), objects.clone());
-        let trees = Arc::new(if is_remote { trees.of_remote_agents() } else { trees });
+        let trees = Arc::new(Trees::new(data_dir.channels_path(), objects.clone()));
         let (machines, events) = Machines::new();
         let attempts = Arc::new(Attempts::default());
         let visits = Arc::new(Visits::default());
@@ -182,8 +180,9 @@ impl Server {
             data_id: data_dir.id().to_owned(),
             program: options.program,
             agent_env: options.agent_env,
+            remote_agent_env: options.remote_agent_env,
             socket: socket.clone(),
-            route: remote.as_ref().filter(|_| is_remote).map(RemoteListener::route),
+            route: remote.as_ref().map(RemoteListener::route),
         });
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
@@ -200,7 +199,7 @@ impl Server {
                 account: identity.account.clone(),
                 lease_s: options.lease_s,
                 grace_s,
-                is_remote,
+                launcher: launcher.clone(),
             },
             artifacts: Storing {
                 rows: rows.clone(),
@@ -244,7 +243,7 @@ impl Server {
             visits: visits.clone(),
             idle: Idle { keys: keys.clone(), idle_agents: idle_agents.clone(), machines: machines.clone() },
             server_address: listeners.for_jobs().to_string(),
-            is_remote,
+            launcher: launcher.clone(),
             silence,
             log_quota,
         });
@@ -347,6 +346,7 @@ impl Server {
             images,
             data_dir: data_dir.clone(),
             network,
+            targets: options.targets,
             region: identity.region.clone(),
             budgets: budgets.clone(),
         };

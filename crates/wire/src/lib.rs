@@ -96,7 +96,7 @@ pub use study::{
     DESCRIBE_STUDY, DescribeStudy, StudyDefinition, StudyDescription, StudyImportance, StudyObjective, StudyParameter,
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
-pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, Tag};
+pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG, Tag};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
     ExperimentConfig, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,

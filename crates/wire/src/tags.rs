@@ -16,6 +16,9 @@ pub const MOST_TAGS: usize = 50;
 /// By which a job requests how far its network reaches: `none`, `allow-list` or `host`.
 pub const NETWORK_TAG: &str = "shoal:network";
 
+/// By which a job chooses the compute target that runs its instances.
+pub const TARGET_TAG: &str = "shoal:target";
+
 /// With how many instances a training job continues when it loses others: a number from 1 to
 /// `InstanceCount`.
 pub const MIN_INSTANCES_TAG: &str = "shoal:min-instances";

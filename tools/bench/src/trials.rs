@@ -236,6 +236,7 @@ fn busy(dir: &Path, number: usize, support: &Support) -> Result<(Network, Sandbo
         together: None,
         cpu_weight: 100,
         pids: 16,
+        addresses: Vec::new(),
         has_proxy: false,
     };
     let sandbox = Sandbox::start(&spec, &network, support)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sha2::{Digest, Sha256};
 
-use super::PORT;
+use super::port;
 
 /// Variable with the attempt's secret among its instances.
 pub(crate) const SECRET: &str = "SHOAL_MPI_SECRET";
@@ -55,7 +55,7 @@ pub(super) struct Line(BufReader<TcpStream>);
 impl Line {
     /// To the instance that waits at `host`.
     pub(super) fn open(host: &str, secret: &str, wish: &Wish) -> io::Result<Self> {
-        let stream = TcpStream::connect((host, PORT))?;
+        let stream = TcpStream::connect((host, port()))?;
         stream.set_nodelay(true)?;
         let mut line = Self(BufReader::new(stream));
         match wish {

@@ -32,11 +32,15 @@ pub use run::run;
 pub use sdk_v3::drive;
 pub(crate) use sdk_v3::{OURS, driver};
 pub use shoal_contract::Places;
+use shoal_contract::Port;
 pub use start::start;
 pub use wait::wait;
 
 /// Where every instance but the first listens.
-const PORT: u16 = 7722;
+fn port() -> u16 {
+    let of_job = std::env::var("SHOAL_MPI_PORT").ok().and_then(|port| port.parse().ok());
+    of_job.unwrap_or_else(|| Port::Mpi.number(None))
+}
 
 /// How often an instance, or a rank, is looked for that is not there yet.
 const POLL: Duration = Duration::from_millis(20);

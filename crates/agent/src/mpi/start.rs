@@ -50,7 +50,7 @@ fn wish(command: &[String]) -> io::Result<Wish> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PORT;
+    use super::super::port;
     use super::*;
     use std::net::TcpListener;
 
@@ -61,7 +61,7 @@ mod tests {
         thread::scope(|scope| {
             let opened = scope.spawn(|| open(host, "secret", &Wish::Start("true".to_owned())));
             thread::sleep(5 * POLL);
-            let listener = TcpListener::bind((host, PORT)).unwrap();
+            let listener = TcpListener::bind((host, port())).unwrap();
             let accepted = Line::accept(listener.accept().unwrap().0, "secret").unwrap();
             assert_eq!(accepted.map(|(_, wish)| wish), Some(Wish::Start("true".to_owned())));
             opened.join().unwrap().unwrap();

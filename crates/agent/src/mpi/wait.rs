@@ -16,7 +16,7 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use super::line::{Line, SECRET, Wish};
-use super::{PORT, TERMINATED, failure, ranks, say};
+use super::{TERMINATED, failure, port, ranks, say};
 use crate::outcome::code;
 use crate::signalled::Signalled;
 
@@ -34,14 +34,14 @@ const LAST_DAEMON: Duration = Duration::from_secs(5);
 /// it, too, and no instance waits for another.
 pub fn wait(is_elastic: bool) -> i32 {
     serve(is_elastic).unwrap_or_else(|error| {
-        say(format_args!("port {PORT} of this instance is needed to be told what to start: {error}"));
+        say(format_args!("port {} of this instance is needed to be told what to start: {error}", port()));
         FAILURE
     })
 }
 
 fn serve(is_elastic: bool) -> io::Result<i32> {
     let secret = std::env::var(SECRET).unwrap_or_default();
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port()))?;
     let mut signals = Signals::new([SIGTERM])?;
     let (ends, end) = channel();
     let of_signals = ends.clone();

@@ -93,6 +93,7 @@ impl Surroundings {
             together: program.together.clone(),
             cpu_weight: 1,
             pids: PIDS,
+            addresses: Vec::new(),
             has_proxy: false,
         }
     }
@@ -353,6 +354,7 @@ mod tests {
             together: None,
             cpu_weight: 400,
             pids: 4096,
+            addresses: Vec::new(),
             has_proxy: true,
         };
         let surroundings = Surroundings {

@@ -7,11 +7,15 @@ use shoal_sandbox::Support;
 use super::Agent;
 use crate::events::next_event;
 use crate::instance::{self, InstanceError};
+use crate::machine_network;
 
 impl Agent<'_> {
     /// Makes the network or waits for it; `false` if the job is to stop before there is one. An
     /// instance that is kept has it.
     pub(super) fn join_network(&mut self, assignment: &Assignment, support: &Support) -> Result<bool, InstanceError> {
+        if assignment.machine_network.is_some() {
+            return self.join_machines(assignment, support);
+        }
         while self.network.is_none() {
             if self.is_to_stop() {
                 return Ok(false);
@@ -30,6 +34,29 @@ impl Agent<'_> {
                 }
             }
         }
+        Ok(true)
+    }
+    /// The same where the instances are on several machines: each reports its machine's address, and
+    /// gets those of all when the last one is there.
+    fn join_machines(&mut self, assignment: &Assignment, support: &Support) -> Result<bool, InstanceError> {
+        if self.network.is_some() {
+            return Ok(true);
+        }
+        let own = machine_network::address(&self.options.server).map_err(InstanceError::Address)?;
+        let _ = self.outbox.report(ReportBody::Network { handle: own.to_string() });
+        let addresses = loop {
+            if self.is_to_stop() {
+                return Ok(false);
+            }
+            match self.wishes.network.as_deref().map(machine_network::parse) {
+                Some(addresses) if addresses.len() == assignment.hosts.len() => break addresses,
+                _ => {}
+            }
+            if let Some(event) = next_event(&self.arriving, None) {
+                self.wishes.note(event);
+            }
+        };
+        self.network = Some(instance::network_of_machines(self.home, addresses, support)?);
         Ok(true)
     }
 }

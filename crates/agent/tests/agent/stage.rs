@@ -117,6 +117,7 @@ impl Stage {
             resource: None,
             elastic: None,
             warm: false,
+            machine_network: None,
             sampling: None,
             profiler: None,
         }

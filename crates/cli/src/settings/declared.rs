@@ -118,6 +118,15 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| "none".to_owned(),
     },
     Setting {
+        name: "default_target",
+        value: "NAME",
+        help: "Compute target of jobs that choose none and whose instance type no target names: local, or one of \
+               [target.NAME] in shoal.toml",
+        client: false,
+        is_switch: false,
+        default: |_| "local".to_owned(),
+    },
+    Setting {
         name: "region",
         value: "REGION",
         help: "Region that clients believe in",

@@ -18,6 +18,8 @@ pub(crate) struct Typed {
     values: Vec<(&'static str, String, Origin)>,
     /// What `shoal.toml` lists as `[[node]]`.
     nodes: Option<(Origin, Vec<toml::Table>)>,
+    /// What it lists as `[target.NAME]`.
+    targets: Option<(Origin, BTreeMap<String, toml::Table>)>,
 }
 
 /// Where a value was typed.
@@ -55,7 +57,7 @@ impl Typed {
         variable: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<Option<String>>,
     ) -> Result<Self> {
-        let mut typed = Self { values: Vec::new(), nodes: None };
+        let mut typed = Self { values: Vec::new(), nodes: None, targets: None };
         let mut file = (PathBuf::new(), toml::Table::new());
         for setting in SETTINGS {
             let name = setting.name;
@@ -73,9 +75,11 @@ impl Typed {
             };
             typed.values.push((name, value, origin));
             if name == "data_dir" {
-                let nodes;
-                (file, nodes) = read_file(typed.data_dir(), read)?;
-                typed.nodes = nodes.map(|nodes| (Origin::File(file.0.clone()), nodes));
+                let (nodes, targets);
+                (file, nodes, targets) = read_file(typed.data_dir(), read)?;
+                let origin = Origin::File(file.0.clone());
+                typed.nodes = nodes.map(|nodes| (origin.clone(), nodes));
+                typed.targets = targets.map(|targets| (origin, targets));
             }
         }
         Ok(typed)
@@ -107,6 +111,11 @@ impl Typed {
     /// The tables of the nodes that `shoal.toml` lists, if it lists any, and where that is.
     pub(crate) fn nodes(&self) -> Option<(&Origin, &[toml::Table])> {
         self.nodes.as_ref().map(|(origin, tables)| (origin, &tables[..]))
+    }
+
+    /// The tables of the compute targets that `shoal.toml` lists, by name, and where that is.
+    pub(crate) fn targets(&self) -> Option<(&Origin, &BTreeMap<String, toml::Table>)> {
+        self.targets.as_ref().map(|(origin, tables)| (origin, tables))
     }
 
     /// Where it was typed.
@@ -161,8 +170,19 @@ fn nodes(table: &mut toml::Table, path: &Path) -> Result<Option<Vec<toml::Table>
     if tables.is_empty() { Err(wrong().into()) } else { Ok(Some(tables)) }
 }
 
-/// `shoal.toml`: its path and settings, and the nodes that it lists.
-type File = ((PathBuf, toml::Table), Option<Vec<toml::Table>>);
+/// Takes the compute targets out of it.
+fn targets(table: &mut toml::Table, path: &Path) -> Result<Option<BTreeMap<String, toml::Table>>> {
+    let wrong = || {
+        UsageError(format!("{}: compute targets are tables: write [target.NAME] above each of them", path.display()))
+    };
+    let Some(value) = table.remove("target") else { return Ok(None) };
+    let tables = value.as_table().ok_or_else(wrong)?.iter();
+    let tables = tables.map(|(name, target)| Ok((name.clone(), target.as_table().ok_or_else(wrong)?.clone())));
+    Ok(Some(tables.collect::<Result<_>>()?))
+}
+
+/// `shoal.toml`: its path and settings, and the nodes and compute targets that it lists.
+type File = ((PathBuf, toml::Table), Option<Vec<toml::Table>>, Option<BTreeMap<String, toml::Table>>);
 
 fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>) -> Result<File> {
     let path = data_dir.join("shoal.toml");
@@ -170,6 +190,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
     let mut table: toml::Table =
         toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let nodes = nodes(&mut table, &path)?;
+    let targets = targets(&mut table, &path)?;
     let table = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {
@@ -181,7 +202,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         ))
         .into());
     }
-    Ok(((path, table), nodes))
+    Ok(((path, table), nodes, targets))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use shoal_wire::{MIN_INSTANCES_TAG, NETWORK_TAG};
+use shoal_wire::{MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG};
 
 use super::TrainArgs;
 use crate::settings::Settings;
@@ -65,6 +65,9 @@ pub(crate) fn build(
     set_default(resources, "VolumeSizeInGB", || json!(1));
     if let Some(mode) = &args.network {
         set_tag(&mut request, NETWORK_TAG, mode)?;
+    }
+    if let Some(target) = &args.target {
+        set_tag(&mut request, TARGET_TAG, target)?;
     }
     if let Some(least) = args.min_instances {
         set_tag(&mut request, MIN_INSTANCES_TAG, &least.to_string())?;

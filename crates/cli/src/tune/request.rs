@@ -1,7 +1,7 @@
 //! The CreateHyperParameterTuningJob request that flags and file make together.
 
 use serde_json::{Map, Value, json};
-use shoal_wire::{NETWORK_TAG, Service};
+use shoal_wire::{NETWORK_TAG, Service, TARGET_TAG};
 
 use super::{
     TuneArgs,
@@ -82,6 +82,9 @@ pub(super) fn build(
     if let Some(mode) = &args.network {
         // Trials have the tag of their tuning job.
         set_tag(&mut request, NETWORK_TAG, mode)?;
+    }
+    if let Some(target) = &args.compute_target {
+        set_tag(&mut request, TARGET_TAG, target)?;
     }
     if !args.warm_start.is_empty() {
         let parents: Vec<Value> = args.warm_start.iter().map(|name| json!({ NAME: name })).collect();

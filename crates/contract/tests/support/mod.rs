@@ -33,6 +33,7 @@ pub(crate) fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
         instance_type: "ml.m5.large".into(),
         groups: Vec::new(),
         network_interface: "eth0".into(),
+        first_port: None,
         hyperparameters: map(&[&sdk, more].concat()),
         environment: BTreeMap::new(),
         channels: vec![ChannelFacts {

@@ -13,6 +13,8 @@ const FILE: &str = "slurm.json";
 /// The jobs of an allocation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
+    /// The compute target's name.
+    pub(super) target: String,
     /// In order of submission.
     #[serde(default)]
     pub(super) jobs: Vec<Submitted>,

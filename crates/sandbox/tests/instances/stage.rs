@@ -71,6 +71,7 @@ impl Stage {
             together: None,
             cpu_weight: 100,
             pids: 200,
+            addresses: Vec::new(),
             has_proxy: false,
         };
         let network = Network::create(&format!("{id}-net"), 2, &self.support).unwrap();

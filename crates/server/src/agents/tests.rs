@@ -46,6 +46,7 @@ fn assignment(host: u32) -> Assignment {
         resource: None,
         elastic: None,
         warm: false,
+        machine_network: None,
         sampling: None,
         profiler: None,
     }

@@ -51,7 +51,7 @@ impl Api {
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*images)?;
             admission::check_objectives(&*images, &request, &designs)?;
             admission::check_end(&request, &designs)?;
-            let spec = tuning::tuning_spec(&request, &designs, grace_s);
+            let spec = tuning::tuning_spec(&request, &designs, &admission.targets, grace_s)?;
             let taken = is_taken(&request.name)?;
             Ok((request, uid, spec, taken))
         })

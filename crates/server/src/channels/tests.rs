@@ -95,7 +95,7 @@ fn partitions_are_disjoint_and_whole() {
 fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
     let (_temp, dir, objects) = house(&["d/a.csv", "d/sub/b.csv"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
-    let trees = Trees::new(dir.channels_path(), objects.clone()).of_remote_agents();
+    let trees = Trees::new(dir.channels_path(), objects.clone()).for_agents(true);
     let made = trees.prepare(&"a-1".into(), &channel, 1).unwrap().remove(0);
     let Input::Objects(ObjectTree { tree }) = trees.input(&made) else { panic!("no path is for other machines") };
     assert_eq!(trees.path_of(&trees.input(&made)), made);

@@ -1,0 +1,106 @@
+//! Several launchers as one: each compute target has its own, this machine another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse, OnEnd, Watch};
+
+/// Passes each allocation to the launcher of its node: a compute target's by the target's name, this
+/// machine's otherwise.
+pub struct ByTarget {
+    here: Arc<dyn Launcher>,
+    targets: BTreeMap<String, Arc<dyn Launcher>>,
+}
+
+impl ByTarget {
+    /// `here` is this machine's; the others are by the names of targets.
+    #[must_use]
+    pub fn new(here: Arc<dyn Launcher>, targets: BTreeMap<String, Arc<dyn Launcher>>) -> Self {
+        Self { here, targets }
+    }
+
+    fn on(&self, nodes: &[String]) -> &dyn Launcher {
+        let target = nodes.first().and_then(|node| self.targets.get(node));
+        &**target.unwrap_or(&self.here)
+    }
+
+    /// The nodes of what was started are not always known, but its directory is.
+    fn of(&self, spec: &AllocationSpec) -> &dyn Launcher {
+        let started = || self.targets.values().find(|it| it.has_submitted(spec));
+        match spec.nodes.is_empty().then(started).flatten() {
+            Some(target) => &**target,
+            None => self.on(&spec.nodes),
+        }
+    }
+
+    /// The allocations of each launcher, with their places among all.
+    fn parts<'a>(&self, specs: &[&'a AllocationSpec]) -> Vec<(&dyn Launcher, Vec<(usize, &'a AllocationSpec)>)> {
+        let mut parts: Vec<(&dyn Launcher, Vec<(usize, &AllocationSpec)>)> = Vec::new();
+        for (place, spec) in specs.iter().enumerate() {
+            let launcher = self.of(spec);
+            match parts.iter_mut().find(|(other, _)| std::ptr::addr_eq(*other, launcher)) {
+                Some((_, part)) => part.push((place, spec)),
+                None => parts.push((launcher, vec![(place, spec)])),
+            }
+        }
+        parts
+    }
+}
+
+impl Launcher for ByTarget {
+    fn is_remote(&self, nodes: &[String]) -> bool {
+        self.on(nodes).is_remote(nodes)
+    }
+
+    fn reports_ends(&self) -> bool {
+        self.here.reports_ends()
+    }
+
+    fn has_submitted(&self, spec: &AllocationSpec) -> bool {
+        self.of(spec).has_submitted(spec)
+    }
+
+    fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        self.of(spec).submit(spec)
+    }
+
+    fn add(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
+        self.of(spec).add(spec, hosts)
+    }
+
+    fn remove(&self, spec: &AllocationSpec, hosts: &[u32]) -> Result<(), LaunchError> {
+        self.of(spec).remove(spec, hosts)
+    }
+
+    fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
+        let mut all = Vec::from_iter(specs.iter().map(|_| Ok(AllocationStatus::Unknown)));
+        for (launcher, part) in self.parts(specs) {
+            let of_part = launcher.status(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)));
+            for ((place, _), status) in part.into_iter().zip(of_part) {
+                all[place] = status;
+            }
+        }
+        all
+    }
+
+    fn watch(&self, spec: &AllocationSpec, on_end: OnEnd) -> Result<Watch, LaunchError> {
+        self.of(spec).watch(spec, on_end)
+    }
+
+    fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
+        let of_part = |(launcher, part): (&dyn Launcher, Vec<(usize, &AllocationSpec)>)| {
+            launcher.memory(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)))
+        };
+        self.parts(specs).into_iter().flat_map(of_part).collect()
+    }
+
+    fn end_first(&self, specs: &[&AllocationSpec]) {
+        for (launcher, part) in self.parts(specs) {
+            launcher.end_first(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)));
+        }
+    }
+
+    fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
+        self.of(spec).stop(spec)
+    }
+}
