@@ -7,6 +7,7 @@ import os
 import shutil
 
 import pytest
+import slurm_cluster
 from house import SHOAL, House
 from jobs import Jobs
 
@@ -15,8 +16,28 @@ ORDINARY_USER = 65534
 
 
 @pytest.fixture(scope="session")
-def house():
-    house = House()
+def target(tmp_path_factory):
+    """The settings of the compute target that runs the jobs of tests: SHOAL_TEST_TARGET, or this
+    machine.
+    """
+    match os.environ.get("SHOAL_TEST_TARGET", "local"):
+        case "local":
+            yield ""
+        case "slurm":
+            if problem := slurm_cluster.missing():
+                pytest.skip(problem)
+            cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"))
+            try:
+                yield cluster.up().settings()
+            finally:
+                cluster.down()
+        case other:
+            pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local and slurm")
+
+
+@pytest.fixture(scope="session")
+def house(target):
+    house = House(settings=target)
     yield house
     house.close()
 

@@ -26,7 +26,9 @@ BUCKET = "tests"
 class House:
     """A server, its data directory, and clients of it."""
 
-    def __init__(self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0, open_files=None):
+    def __init__(
+        self, *flags, user=None, variables=None, data=None, address="127.0.0.1", port=0, open_files=None, settings=""
+    ):
         # Short times, so that jobs of a test that failed do not stay for long.
         defaults = {"--grace-s": "5", "--lease-s": "30"}
         self.flags = [
@@ -39,6 +41,8 @@ class House:
         self.data.mkdir(exist_ok=True)
         self.address, self.port = address, port
         (self.data / "instance-types.txt").write_text(INSTANCE_TYPES)
+        if settings:
+            (self.data / "shoal.toml").write_text(settings)
         self.binary = SHOAL
         self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         if open_files:

@@ -32,6 +32,8 @@ const PREFIX: &str = "shoal-";
 pub struct SlurmOptions {
     /// The compute target's name, for messages.
     pub target: String,
+    /// The cluster's configuration file, where Slurm's commands do not find it by themselves.
+    pub conf: Option<PathBuf>,
     /// The program on the cluster's nodes; none: at the server's own path.
     pub program: Option<PathBuf>,
     /// Arguments of each `sbatch`.
@@ -87,7 +89,7 @@ impl Slurm {
 
     fn run(&self, program: &str, args: &[&str], input: Option<&str>) -> Result<String, LaunchError> {
         let args = Vec::from_iter(args.iter().map(|arg| (*arg).to_owned()));
-        run(&self.options.target, program, &args, input)
+        run(&self.options, program, &args, input)
     }
 
     /// All jobs, as they were after this moment.
@@ -150,7 +152,7 @@ impl Slurm {
         record.submitting = Some(hosts.clone());
         self.keep(spec, &record)?;
         let (args, text) = self.job(spec, &hosts);
-        let printed = run(&self.options.target, "sbatch", &args, Some(&text));
+        let printed = run(&self.options, "sbatch", &args, Some(&text));
         if matches!(printed, Err(LaunchError::Refused { .. })) {
             record.submitting = None;
             self.keep(spec, &record)?;
@@ -255,7 +257,7 @@ impl Slurm {
         let all = |first: &[&'static str]| Vec::from_iter(first.iter().copied().chain(words()).map(str::to_owned));
         // Steps first and at once; then what is queued, or is between two steps.
         for first in [&["--quiet", "--full", "--signal=KILL"][..], &["--quiet"]] {
-            match run(&self.options.target, "scancel", &all(first), None) {
+            match run(&self.options, "scancel", &all(first), None) {
                 // Jobs that are over already.
                 Ok(_) | Err(LaunchError::Refused { .. }) => {}
                 Err(error) => return Err(error),
@@ -298,7 +300,7 @@ impl Slurm {
             }
             let mut args = vec!["--quiet".to_owned(), "--signal=KILL".to_owned()];
             args.extend(ours);
-            match run(&self.options.target, "scancel", &args, None) {
+            match run(&self.options, "scancel", &args, None) {
                 Ok(_) | Err(LaunchError::Refused { .. }) => thread::sleep(POLL),
                 Err(error) => return Err(error),
             }

@@ -1,22 +1,45 @@
-//! [`Slurm`] on a real cluster: the one that Slurm's commands find (`SLURM_CONF`).
+//! [`Slurm`] on a real cluster, which this test starts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use shoal_launch::{Slurm, SlurmOptions, conformance};
 
-/// Says where a cluster is, whose nodes share the directory for temporary files with this machine.
-const CLUSTER: &str = "SHOAL_TEST_SLURM";
+/// Goes down with the test.
+struct Cluster(PathBuf);
+
+fn cluster(verb: &str, dir: &Path) -> Result<String, String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/slurm_cluster.py");
+    let output = Command::new("python3").arg(script).arg(verb).arg(dir).output().map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(error) = cluster("down", &self.0) {
+            eprintln!("the cluster is not down: {error}");
+        }
+    }
+}
 
 #[test]
 fn conforms() {
-    if std::env::var_os(CLUSTER).is_none() {
-        eprintln!("skipped: needs a Slurm cluster: {CLUSTER}=1 SLURM_CONF=.. (cargo xtask test starts one)");
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
-    let options =
-        SlurmOptions { target: "cluster".into(), interval: Duration::from_millis(100), ..SlurmOptions::default() };
+    let _cluster = Cluster(dir.path().join("cluster"));
+    let conf = match cluster("up", &dir.path().join("cluster")) {
+        Ok(conf) => conf,
+        Err(problem) if problem.starts_with("needs ") => return eprintln!("skipped: {problem}"),
+        Err(problem) => panic!("{problem}"),
+    };
+    let options = SlurmOptions {
+        target: "tests".into(),
+        conf: Some(conf.into()),
+        interval: Duration::from_millis(100),
+        ..SlurmOptions::default()
+    };
     conformance::check(&Slurm::new(options), dir.path());
 }

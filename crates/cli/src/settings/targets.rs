@@ -62,7 +62,7 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
              machine"
         )));
     }
-    known(table, &["kind", "instances", "program", "args", "types"], place)?;
+    known(table, &["kind", "conf", "instances", "program", "args", "types"], place)?;
     match text(table, "kind", place)?.as_deref() {
         Some("slurm") => {}
         Some(other) => {
@@ -78,10 +78,12 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
             .filter(|number| *number > 0)
             .ok_or_else(|| UsageError(format!("{place}: instances = {value} is not a number, at least 1")))?,
     };
-    let program = text(table, "program", place)?.map(PathBuf::from);
-    if program.as_ref().is_some_and(|program| program.is_relative()) {
-        return Err(UsageError(format!("{place}: program is the path of shoal on the nodes: it starts with /")));
-    }
+    let path = |name: &str, what: &str| match text(table, name, place)?.map(PathBuf::from) {
+        Some(path) if path.is_relative() => Err(UsageError(format!("{place}: {name} is {what}: it starts with /"))),
+        path => Ok(path),
+    };
+    let program = path("program", "the path of shoal on the nodes")?;
+    let conf = path("conf", "the path of the cluster's slurm.conf on this machine")?;
     let args = arguments(table, place)?;
     let none = toml::Table::new();
     let types = match table.get("types") {
@@ -104,7 +106,7 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
         Ok((kind.clone(), SlurmType { args: arguments(table, &place)?, exclusive }))
     });
     let types = types.collect::<Result<BTreeMap<_, _>, UsageError>>()?;
-    let slurm = SlurmOptions { target: name.to_owned(), program, args, types, interval: INTERVAL };
+    let slurm = SlurmOptions { target: name.to_owned(), conf, program, args, types, interval: INTERVAL };
     Ok(Target { name: name.to_owned(), instances, slurm })
 }
 

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::SlurmOptions;
 use crate::LaunchError;
 
 /// Longest time that a command may take. Slurm's own limit is 10 to 100 s; a command that takes
@@ -33,9 +34,16 @@ const PASSING: [&str; 12] = [
 ///
 /// # Errors
 /// [`LaunchError::Unavailable`] if it may succeed later, [`LaunchError::Refused`] if not.
-pub(super) fn run(target: &str, program: &str, args: &[String], input: Option<&str>) -> Result<String, LaunchError> {
-    let unavailable = |what: String| LaunchError::Unavailable { target: target.to_owned(), what };
+pub(super) fn run(
+    options: &SlurmOptions,
+    program: &str,
+    args: &[String],
+    input: Option<&str>,
+) -> Result<String, LaunchError> {
+    let target = &options.target;
+    let unavailable = |what: String| LaunchError::Unavailable { target: target.clone(), what };
     let mut command = Command::new(program);
+    command.envs(options.conf.iter().map(|conf| ("SLURM_CONF", conf)));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| unavailable(format!("{program}: {error}")))?;
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -93,7 +101,11 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, input: Option<&str>) -> Result<String, LaunchError> {
-        run("gpu", "/bin/sh", &["-c".to_owned(), script.to_owned()], input)
+        run(&gpu(), "/bin/sh", &["-c".to_owned(), script.to_owned()], input)
+    }
+
+    fn gpu() -> SlurmOptions {
+        SlurmOptions { target: "gpu".to_owned(), ..SlurmOptions::default() }
     }
 
     #[test]
@@ -110,7 +122,7 @@ mod tests {
              failure)"
         );
         assert!(matches!(
-            run("gpu", "/nonexistent/squeue", &[], None),
+            run(&gpu(), "/nonexistent/squeue", &[], None),
             Err(LaunchError::Unavailable { what, .. }) if what.starts_with("/nonexistent/squeue: ")
         ));
     }

@@ -37,8 +37,10 @@ for host in {hosts}; do
     exec 3>&-
     srun --job-name="host-$host" --ntasks=1 {placed} --cpu-bind=none --export=ALL --input=none \
       {command} --host "$host" >"$place/$host" 2>&1 </dev/null
+    code=$?
     last=$(grep -v '^srun: \|^slurmstepd: ' "$place/$host" | tail -n 1 | tr -d '|\n' | cut -c 1-300)
-    [ -n "$last" ] || last=$(tail -n 1 "$place/$host" | tr -d '|\n' | cut -c 1-300)
+    # What Slurm says is the reason only where an agent said nothing.
+    [ -n "$last" ] || [ $code -eq 0 ] || last=$(tail -n 1 "$place/$host" | tr -d '|\n' | cut -c 1-300)
     echo "$host:$last" >"$place/ended"
   ) &
 done

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""A real Slurm cluster on this machine, for tests: munged, slurmctld, and nodes that are network, PID
+and host name namespaces with a slurmd each. Needs root and Debian's packages slurmctld, slurmd,
+slurm-client and munge.
+
+    slurm_cluster.py up DIRECTORY [NODES]      slurm_cluster.py down DIRECTORY
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "ip", "unshare"]
+CONFIGURATION = """
+ClusterName=tests
+SlurmctldHost={host}({server})
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge/socket
+CredType=cred/munge
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool/%n
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd.%n.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU=100
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2,sched_min_interval=0
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+ReturnToService=2
+SlurmdTimeout=5
+SlurmctldTimeout=6
+MessageTimeout=4
+KillWait=2
+MinJobAge=300
+MpiDefault=none
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/none
+"""
+PARTITIONS = """
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
+PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=100
+PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=10 OverTimeLimit=0
+"""
+
+
+def missing():
+    """What keeps a cluster from being started here, if something does."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    lacks = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
+    if lacks:
+        return f"needs {', '.join(lacks)} (Debian: munge slurmctld slurmd slurm-client iproute2)"
+    return None if os.getuid() == 0 else "needs root"
+
+
+def run(*words, check=True):
+    return subprocess.run(list(map(str, words)), check=check, capture_output=True, text=True)
+
+
+class Cluster:
+    """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. `number` keeps clusters
+    of one machine apart.
+    """
+
+    def __init__(self, root, nodes=3, number=None):
+        self.root, self.nodes = pathlib.Path(root), nodes
+        self.number = os.getpid() % 250 if number is None else number
+        self.tag = f"slm{self.number}"
+        self.network = f"10.214.{self.number}"
+        self.server = f"{self.network}.254"
+        self.conf = self.root / "slurm.conf"
+        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+
+    def up(self):
+        for name in ("state", "spool", "munge"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self.root.chmod(0o755)
+        (self.root / "munge").chmod(0o700)
+        key = self.root / "munge/key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        host = socket.gethostname().split(".")[0]
+        text = CONFIGURATION.format(root=self.root, host=host, server=self.server, port=port)
+        for node in self.numbers():
+            text += (
+                f"NodeName=n{node} NodeHostname={host} NodeAddr={self.network}.{node} Port={port - 1} CPUs=8 "
+                "RealMemory=65536 State=UNKNOWN\n"
+            )
+        self.conf.write_text(text + PARTITIONS)
+        # slurmd looks for control groups, which nothing here uses, and takes this for an answer.
+        (self.root / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
+        hosts = [f"{self.network}.{node} n{node}" for node in self.numbers()]
+        (self.root / "hosts").write_text("\n".join(["127.0.0.1 localhost", f"{self.server} {host}", *hosts, ""]))
+        run("ip", "link", "add", self.tag, "type", "bridge")
+        run("ip", "address", "add", f"{self.server}/24", "dev", self.tag)
+        run("ip", "link", "set", self.tag, "up")
+        self.call(
+            "munged",
+            "--force",
+            f"--key-file={key}",
+            *(f"--{name}={self.root}/munge/{file}" for name, file in [("socket", "socket"), ("pid-file", "pid")]),
+            *(f"--{name}={self.root}/munge/{file}" for name, file in [("log-file", "log"), ("seed-file", "seed")]),
+        )
+        (self.root / "munge").chmod(0o711)
+        self.start_controller()
+        for node in self.numbers():
+            self.start_node(node)
+        until(
+            "all nodes are idle",
+            lambda: len(self.call("sinfo", "-hN", "-p", "main", "-t", "idle").splitlines()) == self.nodes,
+        )
+        return self
+
+    def settings(self):
+        """For shoal.toml: all jobs run here."""
+        return f"""
+default_target = "cluster"
+agents_listen = "0.0.0.0:0"
+agents_address = "{self.server}"
+[target.cluster]
+kind = "slurm"
+conf = "{self.conf}"
+"""
+
+    def numbers(self):
+        return range(1, self.nodes + 1)
+
+    def call(self, *words):
+        """A command of Slurm's."""
+        done = subprocess.run(list(map(str, words)), env=self.environment, capture_output=True, text=True, check=False)
+        return done.stdout if done.returncode == 0 else ""
+
+    def start_controller(self):
+        subprocess.run(["slurmctld", "-f", self.conf], env=self.environment, check=True, capture_output=True)
+        until("the controller answers", lambda: "UP" in self.call("scontrol", "ping"))
+
+    def kill_controller(self):
+        pid = int((self.root / "slurmctld.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        until("the controller is gone", lambda: not pathlib.Path(f"/proc/{pid}").exists())
+
+    def start_node(self, node):
+        netns, inside = f"{self.tag}-{node}", f"{self.tag}v{node}"
+        if not pathlib.Path("/run/netns", netns).exists():
+            run("ip", "netns", "add", netns)
+            run("ip", "link", "add", inside, "type", "veth", "peer", "name", "eth0", "netns", netns)
+            run("ip", "link", "set", inside, "master", self.tag, "up")
+            run("ip", "-n", netns, "address", "add", f"{self.network}.{node}/24", "dev", "eth0")
+            for name in ("eth0", "lo"):
+                run("ip", "-n", netns, "link", "set", name, "up")
+        (self.root / f"spool/n{node}").mkdir(exist_ok=True)
+        # slurmd is the only child of a PID namespace: who kills that namespace's parent takes all of
+        # the node's processes along, as when a machine dies.
+        script = 'hostname "$1"; mount --bind "$2" /etc/hosts; exec slurmd -D -f "$3" -N "$1"'
+        alone = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "--kill-child=KILL", "/bin/sh", "-c", script]
+        command = ["ip", "netns", "exec", netns, *alone, "node", f"n{node}", self.root / "hosts", self.conf]
+        with open(self.root / f"node.{node}.out", "ab") as out:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        (self.root / f"node.{node}.pid").write_text(str(process.pid))
+
+    def kill_node(self, node):
+        """As when a machine dies."""
+        pid = self.root / f"node.{node}.pid"
+        try:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        pid.unlink()
+
+    def down(self):
+        for job in self.call("squeue", "-h", "-o", "%A").split():
+            self.call("scancel", "--full", "--signal=KILL", job)
+        for node in self.numbers():
+            self.kill_node(node)
+        for pid in (self.root / "slurmctld.pid", self.root / "munge/pid"):
+            if pid.exists():
+                try:
+                    os.kill(int(pid.read_text()), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        for node in self.numbers():
+            run("ip", "netns", "delete", f"{self.tag}-{node}", check=False)
+        run("ip", "link", "delete", self.tag, check=False)
+
+
+def until(what, is_so, seconds=30):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.05)
+
+
+def main():
+    verb, root, *nodes = sys.argv[1:]
+    # Another call finds the same cluster.
+    number = sum(root.encode()) % 250
+    cluster = Cluster(root, *map(int, nodes), number=number)
+    if verb == "up":
+        problem = missing()
+        if problem:
+            sys.exit(problem)
+        cluster.up()
+        print(cluster.conf)
+    else:
+        cluster.down()
+
+
+if __name__ == "__main__":
+    main()
