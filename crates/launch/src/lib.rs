@@ -18,7 +18,7 @@ mod targets;
 mod watch;
 
 pub use local::Local;
-pub use slurm::{Ending, Slurm, SlurmOptions, SlurmType};
+pub use slurm::{Slurm, SlurmOptions, SlurmType};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
@@ -89,6 +89,32 @@ pub enum AllocationStatus {
     },
     /// No process is left.
     Ended,
+}
+
+/// How a scheduler ended a process, or the process itself did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended by itself.
+    Itself,
+    /// Its node was lost.
+    NodeFailed,
+    /// Its node was taken for something of a higher priority.
+    Preempted,
+    /// The scheduler's time limit.
+    TimeLimit,
+    /// The scheduler's memory limit.
+    OutOfMemory,
+    /// Somebody ended it by the scheduler's own commands.
+    Cancelled,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostEnd {
+    /// How.
+    pub ending: Ending,
+    /// For people: what the scheduler says, or what the process said last; may be empty.
+    pub text: String,
 }
 
 /// Why a launcher could not do as told.
@@ -206,6 +232,11 @@ pub trait Launcher: Send + Sync {
     /// The system has no resources to watch; ends are to be found by the status.
     fn watch(&self, _spec: &AllocationSpec, _on_end: OnEnd) -> Result<Watch, LaunchError> {
         Ok(Watch::default())
+    }
+
+    /// How an instance that is lost ended, where its launcher knows more than its log says.
+    fn end_of(&self, _spec: &AllocationSpec, _host: u32) -> Option<HostEnd> {
+        None
     }
 
     /// Memory that the processes of each allocation and all their descendants use now, in bytes:

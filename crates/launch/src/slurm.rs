@@ -15,11 +15,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use self::commands::run;
-pub use self::queue::Ending;
-use self::queue::{FORMAT, Job, State, jobs, why};
+use self::queue::{FORMAT, Job, State, how, jobs, why};
 use self::record::{Record, Submitted};
 use self::script::{ended, script, step_name};
-use crate::{AllocationSpec, AllocationStatus, LaunchError, Launcher, MemoryUse};
+use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse};
 
 /// How long Slurm may take to end a job's processes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -312,8 +311,9 @@ impl Slurm {
 fn lost_of(submitted: &Submitted, job: Option<&Job>) -> BTreeSet<u32> {
     match job {
         None => submitted.hosts.clone(),
-        Some(Job { state: State::Over(_) | State::Ends, .. }) => submitted.hosts.clone(),
+        Some(Job { state: State::Over(_), .. }) => submitted.hosts.clone(),
         Some(Job { state: State::Waits, .. }) => BTreeSet::new(),
+        // Of a job that ends, how it ends is not known yet.
         Some(job) => ended(&job.comment).into_iter().map(|(host, _)| host).collect(),
     }
 }
@@ -391,6 +391,19 @@ impl Launcher for Slurm {
 
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
         specs.iter().map(|spec| self.status_now(spec)).collect()
+    }
+
+    fn end_of(&self, spec: &AllocationSpec, host: u32) -> Option<HostEnd> {
+        let record = self.record(spec).ok()?;
+        let id = record.job_of(host)?.id;
+        let jobs = self.jobs().ok()?;
+        let job = jobs.get(&id)?;
+        let said = ended(&job.comment).into_iter().find(|(other, _)| *other == host).map(|(_, said)| said);
+        let ending = match job.state {
+            State::Over(ending) => ending,
+            _ => Ending::Itself,
+        };
+        Some(HostEnd { ending, text: how(id, ending, said.unwrap_or_default()) })
     }
 
     fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {

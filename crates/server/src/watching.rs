@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use shoal_launch::{AllocationSpec, AllocationStatus, LaunchError, Launcher, Watch};
-use shoal_plane::{AttemptId, Command, Host, InstanceReport};
+use shoal_launch::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, Watch};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport, StopCause};
 use shoal_runtime::{Loss, losses};
 use tokio::{
     sync::mpsc,
@@ -161,10 +161,31 @@ impl Watcher {
     }
 
     fn lose_ended(&self, attempt: &Attempt, host: Host) {
-        let log = attempt.allocation.dir.join(format!("agent-{}.log", host.0));
-        let output = fs::read(log).unwrap_or_default();
-        let last = last_line(&output).map_or_else(String::new, |line| format!(": {line}"));
-        self.lose(attempt, host, format!("the agent of {host} ended without a report{last}"));
+        let Some(HostEnd { ending, text }) = self.launcher.end_of(&attempt.allocation, host.0) else {
+            let log = attempt.allocation.dir.join(format!("agent-{}.log", host.0));
+            let output = fs::read(log).unwrap_or_default();
+            return self.lose(attempt, host, ended_without_report(host, last_line(&output).as_deref()));
+        };
+        let reason = match ending {
+            Ending::Itself => ended_without_report(host, Some(&*text).filter(|text| !text.is_empty())),
+            _ => text,
+        };
+        self.end_by_scheduler(attempt, ending);
+        self.lose(attempt, host, reason);
+    }
+
+    /// What a scheduler has done, as AWS calls it: a job that is not in the state for that fails, as
+    /// its instances are lost.
+    fn end_by_scheduler(&self, attempt: &Attempt, ending: Ending) {
+        let name = attempt.plan.job.clone();
+        let command = match ending {
+            Ending::Preempted => Command::InterruptTrainingJob { name, instances: None, ended: None },
+            Ending::TimeLimit => Command::StopTrainingJob { name, cause: StopCause::MaxRuntime, ended: None },
+            Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled => return,
+        };
+        if let Err(refusal) = self.core.tell(command) {
+            tracing::debug!("{refusal}");
+        }
     }
 
     /// Returns whether the core took it; if not, the next look reports it.
@@ -188,6 +209,11 @@ impl Watcher {
             tracing::warn!("{refusal}");
         }
     }
+}
+
+fn ended_without_report(host: Host, last: Option<&str>) -> String {
+    let last = last.map_or_else(String::new, |line| format!(": {line}"));
+    format!("the agent of {host} ended without a report{last}")
 }
 
 /// What an agent has printed last, if anything.

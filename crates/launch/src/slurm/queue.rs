@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::Ending;
+
 /// Fields of a line, in this order; the comment, which has the separator in it, is the last.
 pub(super) const FORMAT: &str = "%i|%T|%r|%S|%j|%k";
 
@@ -28,23 +30,6 @@ pub(super) enum State {
     Ends,
     /// Is over.
     Over(Ending),
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// By itself, or by a signal that it was sent.
-    Itself,
-    /// A node was lost.
-    NodeFailed,
-    /// For a job of a higher priority.
-    Preempted,
-    /// At its time limit.
-    TimeLimit,
-    /// Its memory limit.
-    OutOfMemory,
-    /// It was cancelled by somebody.
-    Cancelled,
 }
 
 /// Jobs by number.
@@ -81,6 +66,23 @@ fn state_of(word: &str) -> State {
         "CANCELLED" => State::Over(Ending::Cancelled),
         // RUNNING, CONFIGURING, SUSPENDED, STOPPED, RESIZING
         _ => State::Runs,
+    }
+}
+
+/// How a job ended, for people.
+pub(super) fn how(id: u64, ending: Ending, said: &str) -> String {
+    match ending {
+        Ending::Itself => said.to_owned(),
+        Ending::NodeFailed => format!("a node of Slurm job {id} failed (NODE_FAIL)"),
+        Ending::Preempted => format!(
+            "Slurm took the nodes of job {id} for a job of a higher priority (PREEMPTED); with managed spot training and \
+             checkpoints the training job is resumed"
+        ),
+        Ending::TimeLimit => format!("Slurm job {id} reached its time limit (TIMEOUT)"),
+        Ending::OutOfMemory => format!(
+            "Slurm ended job {id} for want of memory (OUT_OF_MEMORY): choose an instance type that has more of it"
+        ),
+        Ending::Cancelled => format!("Slurm job {id} was cancelled on the cluster (CANCELLED)"),
     }
 }
 
