@@ -75,7 +75,7 @@ class Cluster:
     of one machine apart.
     """
 
-    def __init__(self, root, nodes=3, number=None):
+    def __init__(self, root, nodes=4, number=None):
         self.root, self.nodes = pathlib.Path(root), nodes
         self.number = os.getpid() % 250 if number is None else number
         self.tag = f"slm{self.number}"
@@ -121,11 +121,12 @@ class Cluster:
         self.start_controller()
         for node in self.numbers():
             self.start_node(node)
-        until(
-            "all nodes are idle",
-            lambda: len(self.call("sinfo", "-hN", "-p", "main", "-t", "idle").splitlines()) == self.nodes,
-        )
+        self.until_idle()
         return self
+
+    def until_idle(self):
+        idle = lambda: self.call("sinfo", "-hN", "-p", "main", "-t", "idle").splitlines()
+        until("all nodes are idle", lambda: len(idle()) == self.nodes)
 
     def settings(self):
         """For shoal.toml: all jobs run here."""
@@ -151,6 +152,9 @@ conf = "{self.conf}"
         until("the controller answers", lambda: "UP" in self.call("scontrol", "ping"))
 
     def kill_controller(self):
+        """When it has saved its state, which it does some seconds after each change."""
+        before = time.time()
+        until("its state is saved", lambda: (self.root / "state/job_state").stat().st_mtime > before)
         pid = int((self.root / "slurmctld.pid").read_text())
         os.kill(pid, signal.SIGKILL)
         until("the controller is gone", lambda: not pathlib.Path(f"/proc/{pid}").exists())

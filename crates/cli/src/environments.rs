@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use shoal_environments::{Cache, Images, Source, is_for_installers};
 
-use crate::settings::Settings;
+use crate::settings::{Settings, Target};
 
 /// The user's rows of the table of images, in the data directory.
 const TABLE: &str = "environments.txt";
@@ -58,6 +58,18 @@ pub(crate) fn variables_elsewhere() -> Vec<(String, String)> {
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     all.filter(|(name, _)| is_for_installers(name)).collect()
+}
+
+/// The same for agents of a compute target. One that runs the program at the path of this machine's
+/// has its file system, too.
+pub(crate) fn variables_of_target(settings: &Settings, target: &Target) -> Vec<(String, String)> {
+    let shared = target.slurm.program.is_none();
+    let mut all = if shared { variables(settings) } else { Vec::new() };
+    if let Some(cache) = target.cache.as_ref().and_then(|cache| cache.to_str()) {
+        all.retain(|(name, _)| name != CACHE_VARIABLE);
+        all.push((CACHE_VARIABLE.to_owned(), cache.to_owned()));
+    }
+    all
 }
 
 /// Trees of images.

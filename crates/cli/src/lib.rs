@@ -39,6 +39,7 @@ pub mod serve;
 pub mod settings;
 pub mod setup;
 mod stacks;
+mod targets;
 mod tensorboard;
 mod timeline;
 mod top;
@@ -133,6 +134,8 @@ enum Command {
     Runs(runs::RunsCommand),
     /// What became of notifications: delivered, on their way, given up.
     Notifications(notifications::NotificationsArgs),
+    /// Compute targets: where jobs may run, how much is free there, and what is wrong.
+    Targets(targets::TargetsArgs),
     /// What training jobs cost: instance hours and money, by tag, tuning job, experiment.
     Cost(cost::CostArgs),
     /// Limits on what training jobs cost or use: who is notified, what is refused or stopped.
@@ -223,6 +226,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Top(args) => top::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Notifications(args) => notifications::run(&args),
+        Command::Targets(args) => targets::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Budget(command) => budget::run(&command),
         Command::Tensorboard(args) => tensorboard::run(&args),

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use shoal_algos::{Algorithms, BUILT_IN};
-use shoal_launch::{ByTarget, Launcher, Local, Slurm};
+use shoal_launch::{ByTarget, Launcher, Local, Slurm, SlurmOptions};
 use shoal_plane::{Capacity, Catalog, Node};
 use shoal_sandbox::Support;
 use shoal_server::{Options, Server, TelemetryLimits};
@@ -172,7 +172,8 @@ fn nodes_and_targets(settings: &Settings) -> Vec<Node> {
 fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
     let here = Arc::new(Local::by_command(settings.launch_command.clone()));
     let of_target = |target: &Target| -> (String, Arc<dyn Launcher>) {
-        (target.name.clone(), Arc::new(Slurm::new(target.slurm.clone())))
+        let env = environments::variables_of_target(settings, target);
+        (target.name.clone(), Arc::new(Slurm::new(SlurmOptions { env, ..target.slurm.clone() })))
     };
     match &settings.targets[..] {
         [] => here,

@@ -18,7 +18,7 @@ mod targets;
 mod watch;
 
 pub use local::Local;
-pub use slurm::{Slurm, SlurmOptions, SlurmType};
+pub use slurm::{Nodes, Slurm, SlurmOptions, SlurmType};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
@@ -115,6 +115,17 @@ pub struct HostEnd {
     pub ending: Ending,
     /// For people: what the scheduler says, or what the process said last; may be empty.
     pub text: String,
+}
+
+/// How a compute target stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetReport {
+    /// Its name.
+    pub name: String,
+    /// Its scheduler.
+    pub kind: String,
+    /// What the scheduler says of its nodes and its queue, in sentences; or what is wrong.
+    pub details: Result<Vec<String>, String>,
 }
 
 /// Why a launcher could not do as told.
@@ -232,6 +243,11 @@ pub trait Launcher: Send + Sync {
     /// The system has no resources to watch; ends are to be found by the status.
     fn watch(&self, _spec: &AllocationSpec, _on_end: OnEnd) -> Result<Watch, LaunchError> {
         Ok(Watch::default())
+    }
+
+    /// How compute targets stand; asks their schedulers.
+    fn reports(&self) -> Vec<TargetReport> {
+        Vec::new()
     }
 
     /// How an instance that is lost ended, where its launcher knows more than its log says.

@@ -3,6 +3,7 @@
 //! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script.
 
 mod commands;
+mod partitions;
 mod queue;
 mod record;
 mod script;
@@ -18,7 +19,7 @@ use self::commands::run;
 use self::queue::{FORMAT, Job, State, how, jobs, why};
 use self::record::{Record, Submitted};
 use self::script::{ended, script, step_name};
-use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse};
+use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse, TargetReport};
 
 /// How long Slurm may take to end a job's processes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,8 +36,12 @@ pub struct SlurmOptions {
     pub conf: Option<PathBuf>,
     /// The program on the cluster's nodes; none: at the server's own path.
     pub program: Option<PathBuf>,
+    /// Variables that agents get there, besides those of the allocation.
+    pub env: Vec<(String, String)>,
     /// Arguments of each `sbatch`.
     pub args: Vec<String>,
+    /// How the instances of a job are on nodes, where their type names nothing else.
+    pub nodes: Nodes,
     /// What differs by instance type.
     pub types: BTreeMap<String, SlurmType>,
     /// Between two questions to the controller.
@@ -48,8 +53,20 @@ pub struct SlurmOptions {
 pub struct SlurmType {
     /// Arguments of `sbatch`: a partition, generic resources, a constraint.
     pub args: Vec<String>,
-    /// Each instance has a node of its own and all of it.
-    pub exclusive: bool,
+    /// How the instances of a job are on nodes; none: as the target has it.
+    pub nodes: Option<Nodes>,
+}
+
+/// How the instances of a job are on nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Nodes {
+    /// Each on another node, which other jobs may share.
+    #[default]
+    Spread,
+    /// Each on another node, which no other job shares.
+    Exclusive,
+    /// As many on a node as there is room for.
+    Packed,
 }
 
 /// Starts agents by Slurm.
@@ -127,12 +144,12 @@ impl Slurm {
     fn settled(&self, spec: &AllocationSpec) -> Result<Record, LaunchError> {
         let mut record = self.record(spec)?;
         if let Some(hosts) = record.submitting.clone() {
-            let name = job_name(spec, &hosts);
+            let name = job_name(spec, record.jobs.len());
             let known = |id: &u64| record.jobs.iter().any(|job| job.id == *id);
             let jobs = self.jobs_since(Instant::now())?;
             let found = jobs.iter().filter(|(id, job)| job.name == name && !known(id)).map(|(id, _)| *id).max();
             match found {
-                Some(id) => record.submitted(id, hosts),
+                Some(id) => record.submitted(id, name, hosts),
                 None => record.submitting = None,
             }
             self.keep(spec, &record)?;
@@ -150,7 +167,8 @@ impl Slurm {
     fn start(&self, spec: &AllocationSpec, hosts: BTreeSet<u32>, mut record: Record) -> Result<(), LaunchError> {
         record.submitting = Some(hosts.clone());
         self.keep(spec, &record)?;
-        let (args, text) = self.job(spec, &hosts);
+        let name = job_name(spec, record.jobs.len());
+        let (args, text) = self.job(spec, &name, &hosts);
         let printed = run(&self.options, "sbatch", &args, Some(&text));
         if matches!(printed, Err(LaunchError::Refused { .. })) {
             record.submitting = None;
@@ -164,13 +182,13 @@ impl Slurm {
             target: self.options.target.clone(),
             what: format!("sbatch printed {printed:?} and no job's number"),
         })?;
-        record.submitted(id, hosts);
+        record.submitted(id, name, hosts);
         self.forget_snapshot();
         self.keep(spec, &record)
     }
 
     /// Arguments of `sbatch`, and the script.
-    fn job(&self, spec: &AllocationSpec, hosts: &BTreeSet<u32>) -> (Vec<String>, String) {
+    fn job(&self, spec: &AllocationSpec, name: &str, hosts: &BTreeSet<u32>) -> (Vec<String>, String) {
         let (options, wants) = (&self.options, &spec.wants);
         let of_type = options.types.get(&wants.kind).cloned().unwrap_or_default();
         let mut args: Vec<String> = [
@@ -182,16 +200,21 @@ impl Slurm {
         ]
         .map(str::to_owned)
         .to_vec();
-        args.push(format!("--job-name={}", job_name(spec, hosts)));
+        args.push(format!("--job-name={name}"));
         args.push(format!("--comment={}", wants.label));
         let (count, megabytes) = (hosts.len() as u64, wants.memory_bytes.div_ceil(1 << 20));
-        match of_type.exclusive {
-            true => {
-                args.push("--exclusive".to_owned());
-                args.push("--mem=0".to_owned());
-                args.extend([format!("--nodes={count}-{count}"), "--ntasks-per-node=1".to_owned()]);
+        let nodes = of_type.nodes.unwrap_or(options.nodes);
+        if nodes != Nodes::Packed {
+            args.extend([format!("--nodes={count}-{count}"), "--ntasks-per-node=1".to_owned()]);
+        }
+        match nodes {
+            Nodes::Exclusive => args.extend(["--exclusive".to_owned(), "--mem=0".to_owned()]),
+            Nodes::Spread => {
+                args.extend((wants.cpus > 0).then(|| format!("--cpus-per-task={}", wants.cpus)));
+                args.extend((megabytes > 0).then(|| format!("--mem={megabytes}M")));
+                args.extend((wants.gpus > 0).then(|| format!("--gpus-per-node={}", wants.gpus)));
             }
-            false => {
+            Nodes::Packed => {
                 args.push(format!("--ntasks={count}"));
                 args.extend((wants.cpus > 0).then(|| format!("--cpus-per-task={}", wants.cpus)));
                 let per_cpu = megabytes.div_ceil(wants.cpus.max(1).into());
@@ -202,7 +225,8 @@ impl Slurm {
         args.extend(wants.seconds.map(|seconds| format!("--time={}", seconds.div_ceil(60).max(1))));
         args.extend(options.args.iter().chain(&of_type.args).cloned());
         let program = options.program.as_ref().unwrap_or(&spec.program).to_string_lossy().into_owned();
-        (args, script(spec, hosts, &program, of_type.exclusive))
+        let spec = &AllocationSpec { env: [&spec.env[..], &options.env].concat(), ..spec.clone() };
+        (args, script(spec, hosts, &program, nodes != Nodes::Packed))
     }
 
     fn status_now(&self, spec: &AllocationSpec) -> Result<AllocationStatus, LaunchError> {
@@ -217,11 +241,11 @@ impl Slurm {
         let mut lost = BTreeSet::new();
         let mut is_over = true;
         for submitted in &record.jobs {
-            let job = jobs.get(&submitted.id);
-            is_over &= job.is_none_or(|job| matches!(job.state, State::Over(_)));
+            let job = job_of(submitted, &jobs);
+            is_over &= job.is_some_and(|job| matches!(job.state, State::Over(_)));
             lost.extend(lost_of(submitted, job));
         }
-        if let Some(job) = jobs.get(&first.id).filter(|job| job.state == State::Waits) {
+        if let Some(job) = job_of(first, &jobs).filter(|job| job.state == State::Waits) {
             return Ok(AllocationStatus::Queued { reason: self.queued(first.id, job) });
         }
         if is_over {
@@ -230,9 +254,20 @@ impl Slurm {
         // A host that was started again is in the later job.
         let is_lost = |host: &u32| {
             !record.removed.contains(host)
-                && record.job_of(*host).is_some_and(|job| lost_of(job, jobs.get(&job.id)).contains(host))
+                && record.job_of(*host).is_some_and(|job| lost_of(job, job_of(job, &jobs)).contains(host))
         };
         Ok(AllocationStatus::Running { lost: lost.into_iter().filter(is_lost).collect() })
+    }
+
+    /// Partitions, and the jobs of all servers.
+    fn details(&self) -> Result<Vec<String>, LaunchError> {
+        let text = self.run("sinfo", &["--noheader", "--format", partitions::FORMAT], None)?;
+        let mut details = partitions::sentences(&text);
+        let jobs = self.jobs_since(Instant::now())?;
+        let ours = || jobs.values().filter(|job| job.name.starts_with(PREFIX));
+        let count = |state: State| ours().filter(|job| job.state == state).count();
+        details.push(format!("jobs of Shoal: {} run, {} wait", count(State::Runs), count(State::Waits)));
+        Ok(details)
     }
 
     fn queued(&self, id: u64, job: &Job) -> String {
@@ -246,8 +281,17 @@ impl Slurm {
         text
     }
 
-    /// Ends these jobs; returns when nothing of them is left.
-    fn end(&self, ids: &[u64]) -> Result<(), LaunchError> {
+    /// Ends these jobs of an allocation; returns when nothing of them is left.
+    fn end(&self, all: &[Submitted]) -> Result<(), LaunchError> {
+        let left = || -> Result<Vec<u64>, LaunchError> {
+            let jobs = self.jobs_since(Instant::now())?;
+            let is_left = |it: &&Submitted| job_of(it, &jobs).is_some_and(|job| !matches!(job.state, State::Over(_)));
+            Ok(all.iter().filter(is_left).map(|it| it.id).collect())
+        };
+        if all.is_empty() {
+            return Ok(());
+        }
+        let ids = left()?;
         if ids.is_empty() {
             return Ok(());
         }
@@ -264,9 +308,7 @@ impl Slurm {
         }
         let until = Instant::now() + PATIENCE;
         loop {
-            let jobs = self.jobs_since(Instant::now())?;
-            let left = ids.iter().find(|id| jobs.get(id).is_some_and(|job| !matches!(job.state, State::Over(_))));
-            match left {
+            match left()?.first() {
                 None => return Ok(()),
                 Some(id) if Instant::now() >= until => {
                     return Err(LaunchError::Unavailable {
@@ -307,10 +349,18 @@ impl Slurm {
     }
 }
 
+/// The job that was submitted, if the controller has it: one that lost its state may give a number
+/// again, and then the name is another one's.
+fn job_of<'a>(submitted: &Submitted, jobs: &'a BTreeMap<u64, Job>) -> Option<&'a Job> {
+    jobs.get(&submitted.id).filter(|job| job.name == submitted.name)
+}
+
 /// Hosts of a job that have ended.
 fn lost_of(submitted: &Submitted, job: Option<&Job>) -> BTreeSet<u32> {
     match job {
-        None => submitted.hosts.clone(),
+        // The controller has lost it, or it ended long ago: whether its agents live, they themselves
+        // show.
+        None => BTreeSet::new(),
         Some(Job { state: State::Over(_), .. }) => submitted.hosts.clone(),
         Some(Job { state: State::Waits, .. }) => BTreeSet::new(),
         // Of a job that ends, how it ends is not known yet.
@@ -318,14 +368,11 @@ fn lost_of(submitted: &Submitted, job: Option<&Job>) -> BTreeSet<u32> {
     }
 }
 
-/// Says which allocation a job is of, and which of its hosts, where these are not all.
-fn job_name(spec: &AllocationSpec, hosts: &BTreeSet<u32>) -> String {
-    match hosts.iter().copied().eq(1..=spec.instances) {
-        true => format!("{PREFIX}{}", spec.id),
-        false => {
-            let hosts = Vec::from_iter(hosts.iter().map(u32::to_string)).join(".");
-            format!("{PREFIX}{}+{hosts}", spec.id)
-        }
+/// Says which allocation a job is of; later jobs of one have a number.
+fn job_name(spec: &AllocationSpec, jobs_before: usize) -> String {
+    match jobs_before {
+        0 => format!("{PREFIX}{}", spec.id),
+        before => format!("{PREFIX}{}+{before}", spec.id),
     }
 }
 
@@ -361,7 +408,7 @@ impl Launcher for Slurm {
         let jobs = self.jobs_since(Instant::now())?;
         let runs = |host: &u32| {
             !record.removed.contains(host)
-                && record.job_of(*host).is_some_and(|job| !lost_of(job, jobs.get(&job.id)).contains(host))
+                && record.job_of(*host).is_some_and(|job| !lost_of(job, job_of(job, &jobs)).contains(host))
         };
         let hosts: BTreeSet<u32> = hosts.iter().copied().filter(|host| !runs(host)).collect();
         match hosts.is_empty() {
@@ -380,7 +427,7 @@ impl Launcher for Slurm {
             let (leave, stay): (BTreeSet<u32>, BTreeSet<u32>) = present.partition(|host| hosts.contains(host));
             match (leave.is_empty(), stay.is_empty()) {
                 (true, _) => {}
-                (false, true) => self.end(&[job.id])?,
+                (false, true) => self.end(std::slice::from_ref(job))?,
                 (false, false) => self.end_steps(job.id, &leave)?,
             }
         }
@@ -393,11 +440,16 @@ impl Launcher for Slurm {
         specs.iter().map(|spec| self.status_now(spec)).collect()
     }
 
+    fn reports(&self) -> Vec<TargetReport> {
+        let details = self.details().map_err(|error| error.to_string());
+        vec![TargetReport { name: self.options.target.clone(), kind: "slurm".to_owned(), details }]
+    }
+
     fn end_of(&self, spec: &AllocationSpec, host: u32) -> Option<HostEnd> {
         let record = self.record(spec).ok()?;
-        let id = record.job_of(host)?.id;
+        let submitted = record.job_of(host)?;
         let jobs = self.jobs().ok()?;
-        let job = jobs.get(&id)?;
+        let (id, job) = (submitted.id, job_of(submitted, &jobs)?);
         let said = ended(&job.comment).into_iter().find(|(other, _)| *other == host).map(|(_, said)| said);
         let ending = match job.state {
             State::Over(ending) => ending,
@@ -415,7 +467,7 @@ impl Launcher for Slurm {
         let turn = self.turn(spec);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.settled(spec)?;
-        self.end(&Vec::from_iter(record.jobs.iter().map(|job| job.id)))?;
+        self.end(&record.jobs)?;
         self.records().remove(&spec.dir);
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(&spec.dir);
         Ok(())

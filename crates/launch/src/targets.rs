@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{AllocationSpec, AllocationStatus, HostEnd, LaunchError, Launcher, MemoryUse, OnEnd, Watch};
+use crate::{AllocationSpec, AllocationStatus, HostEnd, LaunchError, Launcher, MemoryUse, OnEnd, TargetReport, Watch};
 
 /// Passes each allocation to the launcher of its node: a compute target's by the target's name, this
 /// machine's otherwise.
@@ -85,6 +85,10 @@ impl Launcher for ByTarget {
 
     fn watch(&self, spec: &AllocationSpec, on_end: OnEnd) -> Result<Watch, LaunchError> {
         self.of(spec).watch(spec, on_end)
+    }
+
+    fn reports(&self) -> Vec<TargetReport> {
+        self.targets.values().flat_map(|target| target.reports()).collect()
     }
 
     fn end_of(&self, spec: &AllocationSpec, host: u32) -> Option<HostEnd> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use shoal_launch::{Slurm, SlurmOptions, conformance};
+use shoal_launch::{Nodes, Slurm, SlurmOptions, conformance};
 
 /// Goes down with the test.
 struct Cluster(PathBuf);
@@ -37,6 +37,7 @@ fn conforms() {
     };
     let options = SlurmOptions {
         target: "tests".into(),
+        nodes: Nodes::Packed,
         conf: Some(conf.into()),
         interval: Duration::from_millis(100),
         ..SlurmOptions::default()

@@ -3,6 +3,7 @@
 mod alarms;
 pub(crate) mod best_model;
 mod checkpoints;
+mod compute_targets;
 mod costs;
 mod filter_logs;
 mod hold;
@@ -34,6 +35,7 @@ mod visits;
 use std::sync::Arc;
 
 use shoal_console::JobChanges;
+use shoal_launch::Launcher;
 use shoal_plane::{Capacity, Catalog};
 use shoal_store::{DataDir, Rows, Telemetry};
 use shoal_wire::{Error, Reply};
@@ -93,6 +95,7 @@ pub(crate) struct Api {
     pub(crate) changed_metrics: Arc<ChangedMetrics>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
+    pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) visits: Arc<Visits>,
     pub(crate) machines: Machines,
     pub(crate) job_changes: Arc<JobChanges>,

@@ -18,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use shoal_launch::{AllocationSpec, Watch};
 use shoal_link::{Assignment, Input, MachineNetwork, Order, Program, ToAgent, Visit};
-use shoal_plane::{AttemptId, Host, JobName};
+use shoal_plane::{AttemptId, Host, JobName, Node};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
     host_link::{Event, Io},
@@ -87,6 +87,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The node or the compute target that has an instance.
+    pub(crate) fn node(&self, host: Host) -> &str {
+        let name = host.index().and_then(|index| self.nodes.get(index));
+        name.map_or(Node::LOCAL, String::as_str)
+    }
+
     /// Whether the instances have the network of their machines.
     pub(crate) fn has_machine_network(&self) -> bool {
         self.assignments.iter().any(|assignment| assignment.machine_network.is_some())

@@ -293,7 +293,8 @@ impl Server {
             machines: machines.clone(),
             capacity: capacity.clone(),
         };
-        let watcher = Watcher { attempts: attempts.clone(), launcher, core: core.clone(), memory, silence };
+        let watcher =
+            Watcher { attempts: attempts.clone(), launcher: launcher.clone(), core: core.clone(), memory, silence };
         background.spawn(Arc::new(watcher).watch());
         background.spawn(looks.clone().expire());
         background.extend(listeners.renewal());
@@ -365,6 +366,7 @@ impl Server {
             budgets,
             admission: Arc::new(admission),
             attempts: attempts.clone(),
+            launcher,
             visits,
             machines,
             job_changes: job_changes.clone(),

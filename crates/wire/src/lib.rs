@@ -15,6 +15,7 @@ mod call;
 mod checkpoints;
 pub mod client;
 mod cloudwatch;
+mod compute_targets;
 mod constraints;
 mod costs;
 mod error;
@@ -65,6 +66,7 @@ pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricDatum, MetricQuery, MetricResult,
     MetricSample, PutMetricData, Span, Statistic,
 };
+pub use compute_targets::{LIST_TARGETS, ListTargets, TargetLine};
 pub use constraints::{TextLimits, Unknown, text_limits, unknown_member};
 pub use costs::{CostDay, CostGroup, CostLine, LIST_COSTS, ListCosts};
 pub use error::{Error, ErrorCode};

@@ -6,12 +6,12 @@ use http::request::Parts;
 
 use crate::{
     DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB,
-    LIST_CHECKPOINTS, LIST_COSTS, LIST_NOTIFICATIONS, Operation, Protocol, READ_VISIT, START_VISIT, Service,
-    UPDATE_TUNING_JOB, constraints, query,
+    LIST_CHECKPOINTS, LIST_COSTS, LIST_NOTIFICATIONS, LIST_TARGETS, Operation, Protocol, READ_VISIT, START_VISIT,
+    Service, UPDATE_TUNING_JOB, constraints, query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 11] = [
+static OURS: [Operation; 12] = [
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
     ours(
@@ -32,6 +32,23 @@ static OURS: [Operation; 11] = [
             ("Total", &[]),
             ("Days", &["Start", "InstanceSeconds", "UsDollars"]),
         ],
+    ),
+    ours(
+        LIST_TARGETS,
+        &[(
+            "Targets",
+            &[
+                "Name",
+                "Kind",
+                "Status",
+                "IsDefault",
+                "MaxInstances",
+                "SubmittedInstances",
+                "InstanceTypes",
+                "Details",
+                "Problem",
+            ],
+        )],
     ),
     ours(
         LIST_NOTIFICATIONS,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use shoal_launch::{SlurmOptions, SlurmType};
+use shoal_launch::{Nodes, SlurmOptions, SlurmType};
 use shoal_plane::Node;
 use shoal_server::{ComputeTarget, ComputeTargets};
 
@@ -23,6 +23,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// Most instances that are submitted at once.
     pub(crate) instances: u32,
+    /// On its nodes, where agents keep environments and inputs; none: in the user's home.
+    pub(crate) cache: Option<PathBuf>,
     pub(crate) slurm: SlurmOptions,
 }
 
@@ -62,7 +64,7 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
              machine"
         )));
     }
-    known(table, &["kind", "conf", "instances", "program", "args", "types"], place)?;
+    known(table, &["kind", "conf", "instances", "program", "cache", "nodes", "args", "types"], place)?;
     match text(table, "kind", place)?.as_deref() {
         Some("slurm") => {}
         Some(other) => {
@@ -83,6 +85,7 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
         path => Ok(path),
     };
     let program = path("program", "the path of shoal on the nodes")?;
+    let cache = path("cache", "the directory on the nodes for environments and inputs")?;
     let conf = path("conf", "the path of the cluster's slurm.conf on this machine")?;
     let args = arguments(table, place)?;
     let none = toml::Table::new();
@@ -96,18 +99,21 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
         let place = format!("{place}: types.{kind:?}");
         let table = value.as_table().ok_or_else(|| UsageError(format!("{place} is not a table")))?;
         known(table, &["nodes", "args"], &place)?;
-        let exclusive = match text(table, "nodes", &place)?.as_deref() {
-            None | Some("shared") => false,
-            Some("exclusive") => true,
-            Some(other) => {
-                return Err(UsageError(format!("{place}: nodes = {other:?} is neither \"shared\" nor \"exclusive\"")));
-            }
-        };
-        Ok((kind.clone(), SlurmType { args: arguments(table, &place)?, exclusive }))
+        Ok((kind.clone(), SlurmType { args: arguments(table, &place)?, nodes: nodes(table, &place)? }))
     });
     let types = types.collect::<Result<BTreeMap<_, _>, UsageError>>()?;
-    let slurm = SlurmOptions { target: name.to_owned(), conf, program, args, types, interval: INTERVAL };
-    Ok(Target { name: name.to_owned(), instances, slurm })
+    let nodes = nodes(table, place)?.unwrap_or_default();
+    let slurm = SlurmOptions {
+        target: name.to_owned(),
+        conf,
+        program,
+        env: Vec::new(),
+        args,
+        nodes,
+        types,
+        interval: INTERVAL,
+    };
+    Ok(Target { name: name.to_owned(), instances, cache, slurm })
 }
 
 fn known(table: &toml::Table, members: &[&str], place: &str) -> Result<(), UsageError> {
@@ -120,6 +126,21 @@ fn known(table: &toml::Table, members: &[&str], place: &str) -> Result<(), Usage
             Err(UsageError(format!("{place}: there is no {unknown:?} here; there are: {there_are}")))
         }
     }
+}
+
+fn nodes(table: &toml::Table, place: &str) -> Result<Option<Nodes>, UsageError> {
+    Ok(match text(table, "nodes", place)?.as_deref() {
+        None => None,
+        Some("spread") => Some(Nodes::Spread),
+        Some("exclusive") => Some(Nodes::Exclusive),
+        Some("packed") => Some(Nodes::Packed),
+        Some(other) => {
+            return Err(UsageError(format!(
+                "{place}: nodes = {other:?} is none of \"spread\" (each instance of a job on another node), \"exclusive\" \
+                 (and alone there) and \"packed\" (as many on a node as fit)"
+            )));
+        }
+    })
 }
 
 /// Arguments of `sbatch`.
@@ -168,11 +189,11 @@ mod tests {
              args = [\"--exclude=n3\"]\ntypes.\"ml.p4d.24xlarge\" = { gres = \"gpu:8\", nodes = \"exclusive\" }\n",
         )
         .unwrap();
-        let [Target { name, instances, slurm }] = &settings.targets[..] else { panic!("one target") };
+        let [Target { name, instances, slurm, .. }] = &settings.targets[..] else { panic!("one target") };
         assert_eq!((&**name, *instances), ("lab", 8));
         assert_eq!(slurm.args, ["--partition=main", "--exclude=n3"]);
         let of_type = &slurm.types["ml.p4d.24xlarge"];
-        assert_eq!((&of_type.args[..], of_type.exclusive), (&["--gres=gpu:8".to_owned()][..], true));
+        assert_eq!((&of_type.args[..], of_type.nodes), (&["--gres=gpu:8".to_owned()][..], Some(Nodes::Exclusive)));
         assert_eq!(settings.compute_targets.default.as_deref(), Some("lab"));
         assert_eq!(settings.compute_targets.all[0].types, ["ml.p4d.24xlarge"]);
     }
@@ -192,7 +213,7 @@ mod tests {
             ("[target.a]\nkind = \"slurm\"\nprogram = \"shoal\"\n", "it starts with /"),
             (
                 "[target.a]\nkind = \"slurm\"\ntypes.\"ml.x\" = { nodes = \"some\" }\n",
-                "types.\"ml.x\": nodes = \"some\" is neither \"shared\" nor \"exclusive\"",
+                "types.\"ml.x\": nodes = \"some\" is none of \"spread\"",
             ),
             ("default_target = \"b\"\n[target.a]\nkind = \"slurm\"\n", "one of local, a"),
             ("target = 1\n", "compute targets are tables: write [target.NAME] above each of them"),

@@ -30,6 +30,7 @@ pub(super) struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Submitted {
     pub(super) id: u64,
+    pub(super) name: String,
     pub(super) hosts: BTreeSet<u32>,
 }
 
@@ -56,9 +57,9 @@ impl Record {
     }
 
     /// A job was submitted for these hosts.
-    pub(super) fn submitted(&mut self, id: u64, hosts: BTreeSet<u32>) {
+    pub(super) fn submitted(&mut self, id: u64, name: String, hosts: BTreeSet<u32>) {
         self.submitting = None;
         self.removed.retain(|host| !hosts.contains(host));
-        self.jobs.push(Submitted { id, hosts });
+        self.jobs.push(Submitted { id, name, hosts });
     }
 }

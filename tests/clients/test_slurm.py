@@ -1,0 +1,155 @@
+"""Jobs on a real Slurm cluster, beside this machine: how they get there, wait, fail and are found
+again. What they compute there is shown by the tests that run with SHOAL_TEST_TARGET=slurm.
+"""
+
+import signal
+
+import pytest
+import slurm_cluster
+from house import House, eventually
+from jobs import Jobs
+
+TAG = [{"Key": "shoal:target", "Value": "cluster"}]
+SPOT = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
+}
+WAITS = "echo ready; while true; do sleep 0.1; done"
+TYPES = """
+[target.cluster.types]
+"ml.m5.xlarge" = { nodes = "exclusive", partition = "high" }
+"ml.c5.xlarge" = {}
+"ml.c5.2xlarge" = { partition = "none-such" }
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if problem := slurm_cluster.missing():
+        pytest.skip(problem)
+    cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"), nodes=3)
+    try:
+        yield cluster.up()
+    finally:
+        cluster.down()
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster):
+    house = House(settings=cluster.settings().replace('default_target = "cluster"', "") + TYPES)
+    yield Jobs(house)
+    house.close()
+
+
+def slurm(jobs, line, instances=1, kind="ml.c5.xlarge", **more):
+    return jobs.command(line, instances=instances, instance_type=kind, **more)
+
+
+def message(jobs, name):
+    return jobs.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
+
+
+def queue(cluster):
+    lines = cluster.call("squeue", "-h", "-o", "%A %T").splitlines()
+    return dict(line.split() for line in lines)
+
+
+def test_types_and_tags_choose_the_target(jobs, cluster):
+    local = jobs.command("echo $SM_CURRENT_HOST")
+    by_type = slurm(jobs, 'echo "$(cat /proc/sys/kernel/hostname) $SM_HOSTS"', instances=2)
+    jobs.completed(local)
+    jobs.completed(by_type)
+    assert jobs.lines(by_type, "algo-2") == ['algo-2 ["algo-1","algo-2"]']
+    starts = [it["StatusMessage"] for it in jobs.describe(by_type)["SecondaryStatusTransitions"]]
+    assert any("on compute target cluster" in text for text in starts), starts
+    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="has no instance type ml.t3.medium"):
+        jobs.command("true", Tags=TAG)
+    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="are local, cluster"):
+        jobs.command("true", Tags=[{"Key": "shoal:target", "Value": "moon"}])
+    shown = jobs.house.shoal("targets").stdout
+    assert "jobs of Shoal: " in shown and "partition main (default): up, " in shown and "Unavailable" not in shown, shown
+
+
+def test_what_slurm_refuses_is_the_reason(jobs):
+    reason = jobs.failed(slurm(jobs, "true", kind="ml.c5.2xlarge"))
+    assert "Slurm refused the job on compute target cluster" in reason and "invalid partition" in reason, reason
+
+
+def test_a_job_waits_in_slurms_queue_and_says_why(jobs, cluster):
+    first = slurm(jobs, WAITS, instances=3, kind="ml.m5.xlarge")
+    jobs.saying(first, "ready")
+    second = slurm(jobs, "true", kind="ml.m5.xlarge")
+    said = lambda: "Waiting in the queue of compute target cluster" in (text := message(jobs, second)) and text
+    text = eventually(said)
+    eventually(lambda: "Resources (it is the next one, and waits for resources)" in message(jobs, second))
+    assert "job " in text
+    jobs.sagemaker.stop_training_job(TrainingJobName=first)
+    assert jobs.wait(first)["TrainingJobStatus"] == "Stopped"
+    jobs.completed(second)
+    eventually(lambda: queue(cluster) == {})
+
+
+def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
+    running = slurm(jobs, "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on", instances=2)
+    jobs.saying(running, "ready")
+    jobs.house.stop(signal.SIGKILL)
+    jobs.house.start()
+    jobs.connect()
+    for rank in ("0", "1"):
+        jobs.house.shoal("jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go")
+    jobs.completed(running)
+    assert jobs.lines(running) == ["ready", "gone on"]
+
+
+def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
+    running = slurm(jobs, WAITS)
+    jobs.saying(running, "ready")
+    cluster.kill_controller()
+    try:
+        late = slurm(jobs, "echo late")
+        eventually(lambda: "the compute target cluster does not answer" in message(jobs, late))
+        shown = jobs.house.shoal("targets", check=False)
+        assert shown.returncode == 1 and "Unavailable" in shown.stdout, shown.stdout
+        assert jobs.describe(running)["TrainingJobStatus"] == "InProgress"
+    finally:
+        cluster.start_controller()
+    jobs.completed(late)
+    jobs.sagemaker.stop_training_job(TrainingJobName=running)
+    assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_node_that_dies_is_retried(jobs, cluster):
+    line = "echo ready; if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again; sleep 1000"
+    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/slurm/node"}}
+    name = slurm(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
+    jobs.saying(name, "ready")
+    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="slurm/node").get("KeyCount"))
+    eventually(lambda: len(queue(cluster)) == 1)
+    node = int(cluster.call("squeue", "-h", "-o", "%N").strip()[1:])
+    cluster.kill_node(node)
+    try:
+        jobs.completed(name)
+        said = [it["StatusMessage"] for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+        assert any("NODE_FAIL" in text or "was silent" in text for text in said), said
+    finally:
+        cluster.start_node(node)
+
+
+def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
+    cluster.until_idle()
+    name = slurm(jobs, WAITS, instances=3, **SPOT)
+    jobs.saying(name, "ready")
+    outside = cluster.call("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "sleep 3").strip()
+    assert outside
+    eventually(lambda: "Interrupted" in [it["Status"] for it in jobs.describe(name)["SecondaryStatusTransitions"]])
+    eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+
+
+def test_somebody_cancels_a_job(jobs, cluster):
+    name = slurm(jobs, WAITS)
+    jobs.saying(name, "ready")
+    cluster.call("scancel", *queue(cluster))
+    reason = jobs.failed(name)
+    assert "was cancelled on the cluster" in reason or "ended without a report" in reason, reason
