@@ -170,7 +170,7 @@ conf = "{self.conf}"
                 run("ip", "-n", netns, "link", "set", name, "up")
         (self.root / f"spool/n{node}").mkdir(exist_ok=True)
         # slurmd is the only child of a PID namespace: who kills that namespace's parent takes all of
-        # the node's processes along, as when a machine dies.
+        # the node's processes along, as when a machine loses power.
         script = 'hostname "$1"; mount --bind "$2" /etc/hosts; exec slurmd -D -f "$3" -N "$1"'
         alone = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "--kill-child=KILL", "/bin/sh", "-c", script]
         command = ["ip", "netns", "exec", netns, *alone, "node", f"n{node}", self.root / "hosts", self.conf]
@@ -186,7 +186,7 @@ conf = "{self.conf}"
         (self.root / f"node.{node}.pid").write_text(str(process.pid))
 
     def kill_node(self, node):
-        """As when a machine dies."""
+        """As when a machine loses power."""
         pid = self.root / f"node.{node}.pid"
         try:
             os.kill(int(pid.read_text()), signal.SIGKILL)

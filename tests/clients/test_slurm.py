@@ -75,12 +75,12 @@ def test_what_slurm_refuses_is_the_reason(jobs):
     assert "Slurm refused the job on compute target cluster" in reason and "invalid partition" in reason, reason
 
 
-def test_a_job_waits_in_slurms_queue_and_says_why(jobs, cluster):
+def test_a_job_waits_in_slurms_queue_and_shows_why(jobs, cluster):
     first = slurm(jobs, WAITS, instances=3, kind="ml.m5.xlarge")
     jobs.saying(first, "ready")
     second = slurm(jobs, "true", kind="ml.m5.xlarge")
-    said = lambda: "Waiting in the queue of compute target cluster" in (text := message(jobs, second)) and text
-    text = eventually(said)
+    queued = lambda: "Waiting in the queue of compute target cluster" in (text := message(jobs, second)) and text
+    text = eventually(queued)
     eventually(lambda: "Resources (it is the next one, and waits for resources)" in message(jobs, second))
     assert "job " in text
     jobs.sagemaker.stop_training_job(TrainingJobName=first)
@@ -118,7 +118,7 @@ def test_a_controller_that_is_gone_delays_and_fails_nothing(jobs, cluster):
     assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
 
 
-def test_a_node_that_dies_is_retried(jobs, cluster):
+def test_a_node_that_fails_is_retried(jobs, cluster):
     line = "echo ready; if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again; sleep 1000"
     checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/slurm/node"}}
     name = slurm(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
@@ -129,8 +129,8 @@ def test_a_node_that_dies_is_retried(jobs, cluster):
     cluster.kill_node(node)
     try:
         jobs.completed(name)
-        said = [it["StatusMessage"] for it in jobs.describe(name)["SecondaryStatusTransitions"]]
-        assert any("NODE_FAIL" in text or "was silent" in text for text in said), said
+        messages = [it["StatusMessage"] for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+        assert any("NODE_FAIL" in text or "was silent" in text for text in messages), messages
     finally:
         cluster.start_node(node)
 
@@ -147,7 +147,7 @@ def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
 
 
-def test_somebody_cancels_a_job(jobs, cluster):
+def test_a_job_that_is_cancelled_on_the_cluster(jobs, cluster):
     name = slurm(jobs, WAITS)
     jobs.saying(name, "ready")
     cluster.call("scancel", *queue(cluster))

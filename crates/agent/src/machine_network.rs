@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_jobs_ports_are_enough_for_all_that_it_needs() {
-        assert!(Port::Xgboost.number(Some(0)) + 32 <= MachineNetwork::PORTS);
+        assert!(Port::Algorithm.number(Some(0)) + 32 <= MachineNetwork::PORTS);
     }
 
     #[test]

@@ -102,6 +102,7 @@ mod tests {
             together: None,
             cpu_weight: 100,
             pids: 1,
+            addresses: Vec::new(),
             has_proxy: false,
         };
         install_first(&mut spec, &Support::processes_only(), true);

@@ -101,8 +101,8 @@ pub(crate) struct TrainArgs {
     /// (the tag shoal:network).
     #[arg(long, value_name = "MODE")]
     pub(crate) network: Option<String>,
-    /// Compute target that runs the instances: local or one of shoal.toml; `shoal targets` lists them
-    /// (the tag shoal:target).
+    /// Compute target that runs the instances: local or one of shoal.toml; `shoal targets` lists
+    /// them (the tag shoal:target).
     #[arg(long, alias = "compute-target", value_name = "NAME")]
     pub(crate) target: Option<String>,
     /// Continue with this number of instances when others are lost or needed by other jobs, and use

@@ -102,7 +102,7 @@ fn platform(facts: &Facts) -> BTreeMap<String, String> {
     if facts.first_port.is_some() {
         // Programs of ours that have a port of their own.
         variables.insert("SHOAL_MPI_PORT".to_owned(), port(Port::Mpi));
-        variables.insert("SHOAL_XGBOOST_PORT".to_owned(), port(Port::Xgboost));
+        variables.insert("SHOAL_ALGORITHM_PORT".to_owned(), port(Port::Algorithm));
     }
     if let Some(endpoint) = &facts.endpoint {
         let of_endpoint = [

@@ -14,8 +14,8 @@ pub enum Port {
     TensorFlowServer,
     /// A worker of TensorFlow's that mirrors others.
     TensorFlowMirrored,
-    /// The first of 32 of the built-in XGBoost.
-    Xgboost,
+    /// The first of 32 of a built-in algorithm.
+    Algorithm,
 }
 
 impl Port {
@@ -27,7 +27,7 @@ impl Port {
             Port::TensorFlowWorker => (2, 2222),
             Port::TensorFlowServer => (3, 2223),
             Port::TensorFlowMirrored => (4, 8890),
-            Port::Xgboost => (8, 9099),
+            Port::Algorithm => (8, 9099),
         };
         first_port.map_or(usual, |first| first + in_block)
     }

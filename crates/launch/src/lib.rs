@@ -104,7 +104,7 @@ pub enum Ending {
     TimeLimit,
     /// The scheduler's memory limit.
     OutOfMemory,
-    /// Somebody ended it by the scheduler's own commands.
+    /// By the scheduler's own commands.
     Cancelled,
 }
 
@@ -113,7 +113,7 @@ pub enum Ending {
 pub struct HostEnd {
     /// How.
     pub ending: Ending,
-    /// For people: what the scheduler says, or what the process said last; may be empty.
+    /// For people: the scheduler's reason, or the process's last line; may be empty.
     pub text: String,
 }
 
@@ -124,7 +124,7 @@ pub struct TargetReport {
     pub name: String,
     /// Its scheduler.
     pub kind: String,
-    /// What the scheduler says of its nodes and its queue, in sentences; or what is wrong.
+    /// The state of its nodes and its queue, in sentences; or what is wrong.
     pub details: Result<Vec<String>, String>,
 }
 
@@ -200,8 +200,8 @@ pub trait Launcher: Send + Sync {
         false
     }
 
-    /// Whether it has started this allocation, as far as the allocation's directory says: for
-    /// launchers beside others.
+    /// Whether it has started this allocation, by the allocation's directory: for launchers beside
+    /// others.
     fn has_submitted(&self, _spec: &AllocationSpec) -> bool {
         false
     }
@@ -250,7 +250,7 @@ pub trait Launcher: Send + Sync {
         Vec::new()
     }
 
-    /// How an instance that is lost ended, where its launcher knows more than its log says.
+    /// How an instance that is lost ended, where its launcher knows more than its log.
     fn end_of(&self, _spec: &AllocationSpec, _host: u32) -> Option<HostEnd> {
         None
     }

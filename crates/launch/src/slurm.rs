@@ -21,8 +21,8 @@ use self::record::{Record, Submitted};
 use self::script::{ended, script, step_name};
 use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse, TargetReport};
 
-/// How long Slurm may take to end a job's processes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For Slurm to end a job's processes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 /// Names of jobs begin so.
 const PREFIX: &str = "shoal-";
@@ -80,7 +80,7 @@ pub struct Slurm {
     snapshot: Mutex<Option<Snapshot>>,
 }
 
-/// What the controller said of all jobs.
+/// All jobs, as the controller had them.
 #[derive(Debug, Clone)]
 struct Snapshot {
     at: Instant,
@@ -140,7 +140,8 @@ impl Slurm {
             .unwrap_or_else(|| Record { target: self.options.target.clone(), ..Record::default() }))
     }
 
-    /// The same when nobody else submits: a job whose submission was cut short is found by its name.
+    /// The same when nobody else submits: a job whose submission was cut short is found by its
+    /// name.
     fn settled(&self, spec: &AllocationSpec) -> Result<Record, LaunchError> {
         let mut record = self.record(spec)?;
         if let Some(hosts) = record.submitting.clone() {
@@ -306,14 +307,14 @@ impl Slurm {
                 Err(error) => return Err(error),
             }
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             match left()?.first() {
                 None => return Ok(()),
                 Some(id) if Instant::now() >= until => {
                     return Err(LaunchError::Unavailable {
                         target: self.options.target.clone(),
-                        what: format!("job {id} was cancelled {} s ago and has not ended", PATIENCE.as_secs()),
+                        what: format!("job {id} was cancelled {} s ago and has not ended", TIMEOUT.as_secs()),
                     });
                 }
                 Some(_) => thread::sleep(POLL),
@@ -323,7 +324,7 @@ impl Slurm {
 
     /// Ends the steps of these hosts in a job whose others go on.
     fn end_steps(&self, id: u64, hosts: &BTreeSet<u32>) -> Result<(), LaunchError> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let job = id.to_string();
         loop {
             let text = self.run("squeue", &["--steps", "--noheader", "--format", "%i|%j", "--job", &job], None)?;
@@ -336,7 +337,7 @@ impl Slurm {
             if Instant::now() >= until {
                 return Err(LaunchError::Unavailable {
                     target: self.options.target.clone(),
-                    what: format!("step {} was killed {} s ago and has not ended", ours[0], PATIENCE.as_secs()),
+                    what: format!("step {} was killed {} s ago and has not ended", ours[0], TIMEOUT.as_secs()),
                 });
             }
             let mut args = vec!["--quiet".to_owned(), "--signal=KILL".to_owned()];
@@ -358,8 +359,7 @@ fn job_of<'a>(submitted: &Submitted, jobs: &'a BTreeMap<u64, Job>) -> Option<&'a
 /// Hosts of a job that have ended.
 fn lost_of(submitted: &Submitted, job: Option<&Job>) -> BTreeSet<u32> {
     match job {
-        // The controller has lost it, or it ended long ago: whether its agents live, they themselves
-        // show.
+        // Lost by the controller, or ended long ago: agents show themselves whether they live.
         None => BTreeSet::new(),
         Some(Job { state: State::Over(_), .. }) => submitted.hosts.clone(),
         Some(Job { state: State::Waits, .. }) => BTreeSet::new(),
@@ -368,7 +368,7 @@ fn lost_of(submitted: &Submitted, job: Option<&Job>) -> BTreeSet<u32> {
     }
 }
 
-/// Says which allocation a job is of; later jobs of one have a number.
+/// Names the allocation that a job is of; later jobs of one have a number.
 fn job_name(spec: &AllocationSpec, jobs_before: usize) -> String {
     match jobs_before {
         0 => format!("{PREFIX}{}", spec.id),
@@ -450,12 +450,12 @@ impl Launcher for Slurm {
         let submitted = record.job_of(host)?;
         let jobs = self.jobs().ok()?;
         let (id, job) = (submitted.id, job_of(submitted, &jobs)?);
-        let said = ended(&job.comment).into_iter().find(|(other, _)| *other == host).map(|(_, said)| said);
+        let last = ended(&job.comment).into_iter().find(|(other, _)| *other == host).map(|(_, last)| last);
         let ending = match job.state {
             State::Over(ending) => ending,
             _ => Ending::Itself,
         };
-        Some(HostEnd { ending, text: how(id, ending, said.unwrap_or_default()) })
+        Some(HostEnd { ending, text: how(id, ending, last.unwrap_or_default()) })
     }
 
     fn memory(&self, _: &[&AllocationSpec]) -> MemoryUse {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::{AllocationSpec, AllocationStatus, HostEnd, LaunchError, Launcher, MemoryUse, OnEnd, TargetReport, Watch};
 
-/// Passes each allocation to the launcher of its node: a compute target's by the target's name, this
-/// machine's otherwise.
+/// Passes each allocation to the launcher of its node: a compute target's by the target's name,
+/// this machine's otherwise.
 pub struct ByTarget {
     here: Arc<dyn Launcher>,
     targets: BTreeMap<String, Arc<dyn Launcher>>,
@@ -33,18 +33,27 @@ impl ByTarget {
         }
     }
 
-    /// The allocations of each launcher, with their places among all.
-    fn parts<'a>(&self, specs: &[&'a AllocationSpec]) -> Vec<(&dyn Launcher, Vec<(usize, &'a AllocationSpec)>)> {
-        let mut parts: Vec<(&dyn Launcher, Vec<(usize, &AllocationSpec)>)> = Vec::new();
+    fn parts<'a>(&self, specs: &[&'a AllocationSpec]) -> Vec<Part<'_, 'a>> {
+        let mut parts: Vec<Part<'_, '_>> = Vec::new();
         for (place, spec) in specs.iter().enumerate() {
             let launcher = self.of(spec);
-            match parts.iter_mut().find(|(other, _)| std::ptr::addr_eq(*other, launcher)) {
-                Some((_, part)) => part.push((place, spec)),
-                None => parts.push((launcher, vec![(place, spec)])),
+            match parts.iter_mut().find(|part| std::ptr::addr_eq(part.launcher, launcher)) {
+                Some(part) => {
+                    part.places.push(place);
+                    part.specs.push(spec);
+                }
+                None => parts.push(Part { launcher, places: vec![place], specs: vec![spec] }),
             }
         }
         parts
     }
+}
+
+/// The allocations of a launcher, with their places among all.
+struct Part<'l, 'a> {
+    launcher: &'l dyn Launcher,
+    places: Vec<usize>,
+    specs: Vec<&'a AllocationSpec>,
 }
 
 impl Launcher for ByTarget {
@@ -74,9 +83,8 @@ impl Launcher for ByTarget {
 
     fn status(&self, specs: &[&AllocationSpec]) -> Vec<Result<AllocationStatus, LaunchError>> {
         let mut all = Vec::from_iter(specs.iter().map(|_| Ok(AllocationStatus::Unknown)));
-        for (launcher, part) in self.parts(specs) {
-            let of_part = launcher.status(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)));
-            for ((place, _), status) in part.into_iter().zip(of_part) {
+        for Part { launcher, places, specs } in self.parts(specs) {
+            for (place, status) in places.into_iter().zip(launcher.status(&specs)) {
                 all[place] = status;
             }
         }
@@ -96,15 +104,12 @@ impl Launcher for ByTarget {
     }
 
     fn memory(&self, specs: &[&AllocationSpec]) -> MemoryUse {
-        let of_part = |(launcher, part): (&dyn Launcher, Vec<(usize, &AllocationSpec)>)| {
-            launcher.memory(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)))
-        };
-        self.parts(specs).into_iter().flat_map(of_part).collect()
+        self.parts(specs).iter().flat_map(|part| part.launcher.memory(&part.specs)).collect()
     }
 
     fn end_first(&self, specs: &[&AllocationSpec]) {
-        for (launcher, part) in self.parts(specs) {
-            launcher.end_first(&Vec::from_iter(part.iter().map(|(_, spec)| *spec)));
+        for part in self.parts(specs) {
+            part.launcher.end_first(&part.specs);
         }
     }
 

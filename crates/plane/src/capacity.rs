@@ -107,6 +107,11 @@ impl Node {
         Node { name: name.into(), cpus: PLENTY, memory_bytes, gpus: PLENTY, instances, has_scheduler: true }
     }
 
+    /// Its GPUs, if this server chooses among them.
+    pub(crate) fn gpu_indexes(&self) -> Vec<u32> {
+        if self.has_scheduler { Vec::new() } else { Vec::from_iter(0..self.gpus) }
+    }
+
     /// Whether gangs with this target may be on it.
     fn is_of(&self, target: Option<&str>) -> bool {
         target.map_or(!self.has_scheduler, |target| self.has_scheduler && self.name == target)

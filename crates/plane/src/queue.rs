@@ -184,11 +184,11 @@ fn turn<'a>(lines: &mut [Line<'a>]) -> Option<(usize, &'a TrainingJob)> {
 
 /// Starts what may start.
 pub(crate) fn schedule(state: &State, now: Time) -> Vec<Event> {
-    let nothing = Lines::new();
-    let on_nodes = state.index.lines.get(&None).unwrap_or(&nothing);
-    let on_targets = state.index.lines.iter().filter(|(target, _)| target.is_some());
-    let targets = std::iter::once((None, on_nodes)).chain(on_targets.map(|(target, lines)| (target.as_deref(), lines)));
-    let mut events = Vec::from_iter(targets.flat_map(|(target, lines)| schedule_on(state, target, lines, now)));
+    let (nothing, all) = (Lines::new(), &state.index.lines);
+    let on_nodes = (None, all.get(&None).unwrap_or(&nothing));
+    let on_targets = all.iter().filter_map(|(target, lines)| Some((Some(target.as_deref()?), lines)));
+    let on = |(target, lines): (Option<&str>, &Lines)| schedule_on(state, target, lines, now);
+    let mut events = Vec::from_iter(std::iter::once(on_nodes).chain(on_targets).flat_map(on));
     share_cores(state, &mut events);
     events
 }
@@ -200,7 +200,7 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
         return Vec::new();
     }
     let [free, all] = [state.free(), state.capacity.all()].map(|amounts| state.capacity.only(target, amounts));
-    let mut free_gpus = Vec::from_iter(state.capacity.nodes.iter().map(gpus_of));
+    let mut free_gpus = Vec::from_iter(state.capacity.nodes.iter().map(Node::gpu_indexes));
     // Where one owner waits it is its turn, whatever it holds; so nodes without GPUs are not looked
     // over for each trial of a lone tuning job.
     if lines.len() > 1 || free_gpus.iter().any(|gpus| !gpus.is_empty()) {
@@ -224,8 +224,7 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
             }
             Err(_) => {}
             Ok(cut) => {
-                let demand = demand(state, &job.gang, &cut);
-                let has_head = round.head.is_some();
+                let (demand, has_head) = (demand(state, &job.gang, &cut), round.head.is_some());
                 if let Some(fit) = round.admit(&job.gang, &demand) {
                     happens(launch(state, job, cut, &fit, &mut free_gpus));
                     if lines[line].tuning.is_some() {
@@ -246,11 +245,6 @@ fn schedule_on(state: &State, target: Option<&str>, waiting: &Lines, now: Time) 
         events.append(&mut grow(state, target, &mut round.free, &mut free_gpus, now));
     }
     events
-}
-
-/// The GPUs of a node that are given by their indexes.
-fn gpus_of(node: &Node) -> Vec<u32> {
-    if node.has_scheduler { Vec::new() } else { Vec::from_iter(0..node.gpus) }
 }
 
 /// Takes the GPUs of an attempt from those that are free, by node.

@@ -16,8 +16,8 @@ pub struct SandboxSpec {
     pub host: u32,
     /// All host names, in order; resolved by `/etc/hosts` inside.
     pub hosts: Vec<String>,
-    /// The addresses of their machines, where instances are on several of them: the instance has its
-    /// machine's network then, and no listeners. None: it has a network of its own.
+    /// The addresses of their machines, where instances are on several of them: the instance has
+    /// its machine's network then, and no listeners. None: it has a network of its own.
     #[serde(default)]
     pub addresses: Vec<Ipv4Addr>,
     /// What is mounted on top of the minimal root (`/usr`, `/lib*`, chosen `/etc`, private `/tmp`,

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use shoal_launch::{AllocationSpec, Watch};
-use shoal_link::{Assignment, Input, MachineNetwork, Order, Program, ToAgent, Visit};
+use shoal_link::{Assignment, Input, Order, Program, ToAgent, Visit};
 use shoal_plane::{AttemptId, Host, JobName, Node};
 use shoal_runtime::{
     ConnId, HostLink, NoVisit,
@@ -32,17 +32,6 @@ use crate::{agent_stream::AgentSender, clock, keys::AccessKeys};
 const LAST_STORED: Duration = Duration::from_secs(10);
 /// In an attempt's directory: what its hosts join their network by.
 pub(crate) const NETWORK_FILE: &str = "network";
-
-/// Blocks of ports in the network of machines: below those that Linux gives by itself.
-const FIRST_PORT: u16 = 16_384;
-const BLOCKS: u16 = (32_768 - FIRST_PORT) / MachineNetwork::PORTS;
-
-/// The first port of a block that is not used, and differs from one server to the next.
-fn free_ports(attempt: &AttemptId, used: &[u16]) -> u16 {
-    let seed = attempt.bytes().fold(0_u16, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let block = |number: u16| FIRST_PORT + seed.wrapping_add(number) % BLOCKS * MachineNetwork::PORTS;
-    (0..BLOCKS).map(block).find(|first| !used.contains(first)).unwrap_or_else(|| block(0))
-}
 
 /// What is kept of an attempt on disk (`attempt.json`, version 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,7 +88,7 @@ impl Plan {
     }
 
     /// The first of its ports in that network.
-    fn first_port(&self) -> Option<u16> {
+    pub(crate) fn first_port(&self) -> Option<u16> {
         self.assignments.first()?.machine_network.map(|network| network.first_port)
     }
 
@@ -317,8 +306,8 @@ impl Attempt {
     }
 
     /// The first host's agent has made the job's network: its handle goes to those of the others.
-    /// Where the hosts have the network of their machines, each reports an address, and gets those of
-    /// all. The next server must know it, too, as it is reported once.
+    /// Where the hosts have the network of their machines, each reports an address, and gets those
+    /// of all. The next server must know it, too, as it is reported once.
     pub(crate) fn set_network(&self, reporting: Host, handle: &str) -> io::Result<()> {
         let hosts = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         let write = |name: &str, text: &str| {
@@ -469,13 +458,6 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Ports for an attempt in the network of its machines: of no other live attempt, where there are
-    /// enough.
-    pub(crate) fn free_ports(&self, attempt: &AttemptId) -> u16 {
-        let used = Vec::from_iter(self.all().iter().filter_map(|it| it.plan.first_port()));
-        free_ports(attempt, &used)
-    }
-
     pub(crate) fn get(&self, attempt: &str) -> Option<Arc<Attempt>> {
         self.lock().get(attempt).cloned()
     }

@@ -30,6 +30,7 @@ use crate::{
     channels::Trees,
     clock::now_ms,
     error_chain::{describe, without_paths},
+    job_ports,
     launches::Prepared,
     machines::Machines,
     parts,
@@ -213,7 +214,7 @@ impl Performer {
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let mut plan = self.plans.plan(&request, launch)?;
         if self.plans.has_machine_network(launch) {
-            let first_port = self.attempts.free_ports(&launch.attempt);
+            let first_port = job_ports::for_attempt(&launch.attempt, &self.attempts);
             plan.assignments.iter_mut().for_each(|it| it.machine_network = Some(MachineNetwork { first_port }));
         }
         let mut notes = Vec::from_iter(launch.placement.capped.clone());

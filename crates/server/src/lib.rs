@@ -38,6 +38,7 @@ mod http;
 mod identity;
 mod idle_agents;
 mod internal;
+mod job_ports;
 mod key_ring;
 mod keys;
 mod launches;

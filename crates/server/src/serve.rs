@@ -156,13 +156,11 @@ impl Server {
             Box::new(move |effects| drop(act.send(effects))),
         )
         .map_err(io_error("start the core's thread"))?;
-
         let data_dir = Arc::new(data_dir);
         let trees = Arc::new(Trees::new(data_dir.channels_path(), objects.clone()));
         let (machines, events) = Machines::new();
         let attempts = Arc::new(Attempts::default());
-        let visits = Arc::new(Visits::default());
-        let idle_agents = Arc::new(IdleAgents::default());
+        let (visits, idle_agents) = (Arc::new(Visits::default()), Arc::new(IdleAgents::default()));
         let looks = Arc::new(Looks::default());
         let job_changes = Arc::new(JobChanges::default());
         let pools = WarmPools { telemetry: telemetry.clone() };

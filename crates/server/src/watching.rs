@@ -174,8 +174,8 @@ impl Watcher {
         self.lose(attempt, host, reason);
     }
 
-    /// What a scheduler has done, as AWS calls it: a job that is not in the state for that fails, as
-    /// its instances are lost.
+    /// What a scheduler has done, as AWS calls it: a job that is not in the state for that fails,
+    /// as its instances are lost.
     fn end_by_scheduler(&self, attempt: &Attempt, ending: Ending) {
         let name = attempt.plan.job.clone();
         let command = match ending {

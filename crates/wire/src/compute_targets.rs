@@ -29,7 +29,7 @@ pub struct TargetLine {
     pub submitted: u32,
     /// Instance types that are its own; none: any.
     pub types: Vec<String>,
-    /// What its scheduler says of its nodes and its queue.
+    /// The state of its nodes and its queue.
     pub details: Vec<String>,
 }
 

@@ -36,8 +36,9 @@ impl Agent<'_> {
         }
         Ok(true)
     }
-    /// The same where the instances are on several machines: each reports its machine's address, and
-    /// gets those of all when the last one is there.
+
+    /// The same where the instances are on several machines: each reports its machine's address,
+    /// and gets those of all when the last one is there.
     fn join_machines(&mut self, assignment: &Assignment, support: &Support) -> Result<bool, InstanceError> {
         if self.network.is_some() {
             return Ok(true);

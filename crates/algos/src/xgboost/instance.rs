@@ -1,8 +1,8 @@
 //! What this process is told of its training job: the files under `/opt/ml/input/config` and the
 //! environment.
 //!
-//! Besides SageMaker's variables it reads three of its own: `SHOAL_XGBOOST_PORT` (the first host's
-//! port, 9099), `SHOAL_XGBOOST_SILENCE_SECONDS` (how long a host may say nothing, 60) and
+//! Besides SageMaker's variables it reads three of its own: `SHOAL_ALGORITHM_PORT` (the first
+//! host's port, 9099), `SHOAL_XGBOOST_SILENCE_SECONDS` (how long a host may say nothing, 60) and
 //! `SHOAL_HOST_ADDRESSES` (`algo-1=10.0.0.1,algo-2=10.0.0.2`, where names do not resolve).
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Instance {
             checkpoints,
             job_name: std::env::var("TRAINING_JOB_NAME").unwrap_or_default(),
             cpus,
-            port: number("SHOAL_XGBOOST_PORT").unwrap_or(PORT),
+            port: number("SHOAL_ALGORITHM_PORT").unwrap_or(PORT),
             silence: Duration::from_secs(number("SHOAL_XGBOOST_SILENCE_SECONDS").unwrap_or(60)),
             addresses: std::env::var("SHOAL_HOST_ADDRESSES")
                 .map_or_else(|_| BTreeMap::new(), |text| host_addresses(&text)),

@@ -164,7 +164,7 @@ pub(crate) fn start_trial(
             .env(INSTANCE, "1")
             .env("SAGEMAKER_BASE_DIR", &base)
             .env("SHOAL_HOST_ADDRESSES", addresses.join(","))
-            .env("SHOAL_XGBOOST_PORT", port.to_string())
+            .env("SHOAL_ALGORITHM_PORT", port.to_string())
             // The jobs of tests that run at once look for their first hosts on the same ports: the
             // name tells them apart.
             .env("TRAINING_JOB_NAME", root.path().file_name().unwrap())

@@ -190,7 +190,7 @@ fn jobs_without_networks_of_their_own_do_not_mix() {
             &[
                 ("SHOAL_INSTANCE", "x"),
                 ("SHOAL_HOST_ADDRESSES", ""),
-                ("SHOAL_XGBOOST_PORT", "19099"),
+                ("SHOAL_ALGORITHM_PORT", "19099"),
                 ("TRAINING_JOB_NAME", &name),
             ],
         )

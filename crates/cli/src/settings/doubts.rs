@@ -80,7 +80,7 @@ mod tests {
     fn what_is_surely_not_meant_is_told() {
         let none: [&str; 0] = [];
         assert_eq!(
-            doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_XGBOOST_PORT", "SHOAL_CACHE", "HOME"]),
+            doubts(&[], &["SHOAL_MEMORY", "SHOAL_COMM_HOST", "SHOAL_ALGORITHM_PORT", "SHOAL_CACHE", "HOME"]),
             none
         );
         let hosts = ("network_allow", "pypi.org");

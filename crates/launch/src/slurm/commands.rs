@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use super::SlurmOptions;
 use crate::LaunchError;
 
-/// Longest time that a command may take. Slurm's own limit is 10 to 100 s; a command that takes
-/// longer than this is repeated.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// For a command, whose own limit is 10 to 100 s; one that takes longer than this is repeated.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What Slurm's commands say when the controller cannot be reached, or takes nothing now. The same
@@ -49,18 +48,18 @@ pub(super) fn run(
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (out, err) = (reader(stdout), reader(stderr));
     if let (Some(stdin), Some(input)) = (&mut stdin, input) {
-        // A command that reads nothing says why.
+        // A command that reads nothing prints why.
         let _ = stdin.write_all(input.as_bytes());
     }
     drop(stdin);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let status = loop {
         match child.try_wait().map_err(|error| unavailable(format!("{program}: {error}")))? {
             Some(status) => break status,
             None if Instant::now() >= until => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(unavailable(format!("{program} has not answered for {} s", PATIENCE.as_secs())));
+                return Err(unavailable(format!("{program} has not answered for {} s", TIMEOUT.as_secs())));
             }
             None => thread::sleep(POLL),
         }
@@ -84,15 +83,15 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-fn refusal(target: &str, program: &str, said: &str) -> LaunchError {
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said = Vec::from_iter(lines).join("; ");
-    let lower = said.to_lowercase();
+fn refusal(target: &str, program: &str, errors: &str) -> LaunchError {
+    let lines = errors.lines().map(str::trim).filter(|line| !line.is_empty());
+    let errors = Vec::from_iter(lines).join("; ");
+    let lower = errors.to_lowercase();
     let target = target.to_owned();
     match PASSING.iter().any(|passing| lower.contains(passing)) {
-        true => LaunchError::Unavailable { target, what: said },
-        false if said.is_empty() => LaunchError::Refused { target, what: format!("{program} failed and said nothing") },
-        false => LaunchError::Refused { target, what: said },
+        true => LaunchError::Unavailable { target, what: errors },
+        false if errors.is_empty() => LaunchError::Refused { target, what: format!("{program} failed without a word") },
+        false => LaunchError::Refused { target, what: errors },
     }
 }
 
@@ -111,13 +110,13 @@ mod tests {
     #[test]
     fn what_passes_is_told_from_what_does_not() {
         assert_eq!(shell("cat", Some("in")).expect("cat"), "in");
-        let said = |script: &str| shell(script, None).expect_err("it fails").to_string();
+        let error = |script: &str| shell(script, None).expect_err("it fails").to_string();
         assert_eq!(
-            said("echo 'sbatch: error: invalid partition specified: foo' >&2; exit 1"),
+            error("echo 'sbatch: error: invalid partition specified: foo' >&2; exit 1"),
             "Slurm refused the job on compute target gpu: sbatch: error: invalid partition specified: foo"
         );
         assert_eq!(
-            said("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"),
+            error("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"),
             "the compute target gpu does not answer: slurm_load_jobs error: Unable to contact slurm controller (connect \
              failure)"
         );

@@ -1,4 +1,4 @@
-//! What `sinfo` says of partitions.
+//! Partitions, as `sinfo` prints them.
 
 /// Partition, whether it is up, its time limit, nodes allocated/idle/other/total, processors
 /// likewise, generic resources.

@@ -1,4 +1,4 @@
-//! What `squeue` says of all jobs at once.
+//! All jobs at once, as `squeue` prints them.
 
 use std::collections::BTreeMap;
 
@@ -70,9 +70,9 @@ fn state_of(word: &str) -> State {
 }
 
 /// How a job ended, for people.
-pub(super) fn how(id: u64, ending: Ending, said: &str) -> String {
+pub(super) fn how(id: u64, ending: Ending, last: &str) -> String {
     match ending {
-        Ending::Itself => said.to_owned(),
+        Ending::Itself => last.to_owned(),
         Ending::NodeFailed => format!("a node of Slurm job {id} failed (NODE_FAIL)"),
         Ending::Preempted => format!(
             "Slurm took the nodes of job {id} for a job of a higher priority (PREEMPTED); with managed spot training and \

@@ -1,5 +1,5 @@
 //! The batch script of an allocation: one step of Slurm's for each agent, so that each can be ended
-//! by itself. Which agents have ended, and what they said last, stands in the job's comment, where
+//! by itself. Which agents have ended, and their last lines, stand in the job's comment, where
 //! the server reads it with the job's state: it needs no shared file system.
 
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ for host in {hosts}; do
       {command} --host "$host" >"$place/$host" 2>&1 </dev/null
     code=$?
     last=$(grep -v '^srun: \|^slurmstepd: ' "$place/$host" | tail -n 1 | tr -d '|\n' | cut -c 1-300)
-    # What Slurm says is the reason only where an agent said nothing.
+    # Slurm's own lines are the reason only where an agent has printed none.
     [ -n "$last" ] || [ $code -eq 0 ] || last=$(tail -n 1 "$place/$host" | tr -d '|\n' | cut -c 1-300)
     echo "$host:$last" >"$place/ended"
   ) &
@@ -65,7 +65,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The hosts that a job's comment says have ended, with what they said last.
+/// The hosts that have ended by a job's comment, with their last lines.
 pub(super) fn ended(comment: &str) -> Vec<(u32, &str)> {
     let of_host = |part: &str| part.split_once(':').and_then(|(host, _)| host.parse().ok());
     comment.split('|').skip(1).filter_map(|part| Some((of_host(part)?, part.split_once(':')?.1))).collect()
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_says_who_has_ended() {
+    fn a_comment_has_the_hosts_that_have_ended() {
         assert_eq!(ended("arn:aws:sagemaker:job/a"), []);
         assert_eq!(ended("arn:a|2:no space left: /tmp|10:"), [(2, "no space left: /tmp"), (10, "")]);
         assert_eq!(ended("arn:a|x:y|3"), [], "what is not ours is passed over");

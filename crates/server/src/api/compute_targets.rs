@@ -7,7 +7,7 @@ use shoal_wire::{Error, ListTargets, Reply, TargetLine};
 use super::{Api, blocking};
 
 impl Api {
-    /// Each compute target, with what its scheduler says now.
+    /// Each compute target, with the state of its scheduler.
     pub(super) async fn list_targets(&self, _: ListTargets) -> Result<Reply, Error> {
         let launcher = self.launcher.clone();
         let reports = blocking(move || Ok(launcher.reports())).await?;
