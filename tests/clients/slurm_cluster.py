@@ -57,13 +57,27 @@ PartitionName=short Nodes=ALL MaxTime=1 State=UP PriorityTier=10 OverTimeLimit=0
 """
 
 
+PACKAGES = ["munge", "slurmctld", "slurmd", "slurm-client", "iproute2"]
+
+
 def missing():
-    """What keeps a cluster from being started here, if something does."""
+    """What keeps a cluster from being started here, if something does. Slurm is installed if this
+    machine lets us.
+    """
+    if os.getuid() != 0:
+        return "needs root"
+    if lacks() and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        # Another test may install something at the same time.
+        apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
+        for command in (["update"], ["install", "-y", "--no-install-recommends", *PACKAGES]):
+            subprocess.run([*apt, *command], check=False, env=environment, stdout=subprocess.DEVNULL)
+    return f"needs Slurm ({' '.join(PACKAGES)}): there is no {', '.join(lacks())}" if lacks() else None
+
+
+def lacks():
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    lacks = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
-    if lacks:
-        return f"needs {', '.join(lacks)} (Debian: munge slurmctld slurmd slurm-client iproute2)"
-    return None if os.getuid() == 0 else "needs root"
+    return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
 
 
 def run(*words, check=True):

@@ -67,7 +67,9 @@ def test_types_and_tags_choose_the_target(jobs, cluster):
     with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="are local, cluster"):
         jobs.command("true", Tags=[{"Key": "shoal:target", "Value": "moon"}])
     shown = jobs.house.shoal("targets").stdout
-    assert "jobs of Shoal: " in shown and "partition main (default): up, " in shown and "Unavailable" not in shown, shown
+    assert "jobs of Shoal: " in shown and "partition main (default): up, " in shown and "Unavailable" not in shown, (
+        shown
+    )
 
 
 def test_what_slurm_refuses_is_the_reason(jobs):

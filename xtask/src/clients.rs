@@ -23,6 +23,17 @@ use crate::{
 /// `shoal exec`'s; the second by SDK v3's interpreter.
 const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
+/// What is run on other compute targets, too: jobs of one and of several instances, MPI, tuning
+/// jobs with warm trials, checkpoints, interruptions and stops.
+const ON_TARGETS: [&str; 6] = [
+    "test_mpi.py",
+    "test_spot.py",
+    "test_stopping.py",
+    "test_tuning_job.py",
+    "test_xgboost.py",
+    "test_distributions.py::test_ddp_that_was_interrupted_is_as_accurate_as_the_undisturbed_one",
+];
+
 /// How many files run at a time.
 const SIDE_BY_SIDE: &str = "3";
 
@@ -40,11 +51,13 @@ pub(crate) fn run(
     shoal: &Path,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let pytest = Pytest { workspace, shoal, soak: None };
+    let pytest = Pytest { workspace, shoal, soak: None, target: None };
     let but_sdks = SDKS.map(|folder| format!("--ignore={folder}"));
     let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
     pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
     pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
+    let on_slurm = Pytest { workspace, shoal, soak: None, target: Some("slurm") };
+    on_slurm.run(python, &ON_TARGETS.map(str::to_owned), outcome)?;
     for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
         if let Some(interpreter) = interpreter {
             pytest.run(interpreter, &[folder.to_owned()], outcome)?;
@@ -61,7 +74,8 @@ const KILLING: [&str; 3] = ["test_killed.py", "test_killed_under_load.py", "test
 
 /// Runs the tests that kill, many times as long.
 pub(crate) fn soak(workspace: &Workspace, python: &Path, shoal: &Path, outcome: &mut Outcome) -> Result<()> {
-    let pytest = Pytest { workspace, shoal, soak: Some(env::var("SHOAL_SOAK").unwrap_or_else(|_| SOAK.to_owned())) };
+    let soak = Some(env::var("SHOAL_SOAK").unwrap_or_else(|_| SOAK.to_owned()));
+    let pytest = Pytest { workspace, shoal, soak, target: None };
     // Without a second try: what fails here once is what was looked for.
     let first = pytest.once(python, &KILLING.map(str::to_owned))?;
     outcome.add(Outcome::default(), first);
@@ -73,6 +87,8 @@ struct Pytest<'a> {
     shoal: &'a Path,
     /// `SHOAL_SOAK`, where it differs from ours.
     soak: Option<String>,
+    /// The compute target that runs the tests' jobs, if it is not this machine.
+    target: Option<&'a str>,
 }
 
 impl Pytest<'_> {
@@ -100,6 +116,7 @@ impl Pytest<'_> {
         let mut pytest = pytest(self.workspace, python, "tests/clients");
         pytest.arg("--durations=20").args(what);
         pytest.env("SHOAL_BIN", self.shoal).env("SHOAL_TEST_REPORT", &report);
+        pytest.envs(self.target.map(|target| ("SHOAL_TEST_TARGET", target)));
         if let Some(soak) = &self.soak {
             // A test then takes as many times as long, and none is ended.
             pytest.env("SHOAL_SOAK", soak).arg("--timeout=0");

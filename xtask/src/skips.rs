@@ -22,6 +22,8 @@ const REASONS: &[(&str, Lacks)] = &[
     // As root it is installed where it lacks.
     ("needs chromium", |_| !(runs("command -v chromium") || says("id -u", "0") && runs("command -v apt-get"))),
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
+    // Likewise.
+    ("needs Slurm", |_| !(runs("command -v slurmctld") || says("id -u", "0") && runs("command -v apt-get"))),
     ("needs openssl", |_| !runs("command -v openssl")),
     ("needs strace", |_| !runs("strace -o /dev/null true")),
     ("needs the right to mount", |_| !runs("unshare --mount mount -t tmpfs tmpfs /mnt")),
