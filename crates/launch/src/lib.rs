@@ -264,6 +264,16 @@ pub trait Launcher: Send + Sync {
     /// and the last one only when no other is left. A launcher that cannot does nothing.
     fn end_first(&self, _specs: &[&AllocationSpec]) {}
 
+    /// Ends allocations whose ids begin so and are not known when they have been found: what is left
+    /// where even their directories are gone. A launcher that finds its processes by directories
+    /// alone does nothing.
+    ///
+    /// # Errors
+    /// Something may be left.
+    fn end_others(&self, _id_prefix: &str, _is_known: &dyn Fn(&str) -> bool) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
     /// Ends every process at once (SIGKILL); returns when none is left. Unknown ids are fine.
     ///
     /// # Errors

@@ -463,6 +463,17 @@ impl Launcher for Slurm {
         MemoryUse::new()
     }
 
+    fn end_others(&self, id_prefix: &str, is_known: &dyn Fn(&str) -> bool) -> Result<(), LaunchError> {
+        let jobs = self.jobs_since(Instant::now())?;
+        let is_other = |job: &Job| {
+            let id = job.name.strip_prefix(PREFIX).map(|name| name.split_once('+').map_or(name, |(id, _)| id));
+            id.is_some_and(|id| id.starts_with(id_prefix) && !is_known(id))
+        };
+        let others = jobs.iter().filter(|(_, job)| !matches!(job.state, State::Over(_)) && is_other(job));
+        let submitted = |(id, job): (&u64, &Job)| Submitted { id: *id, name: job.name.clone(), hosts: BTreeSet::new() };
+        self.end(&Vec::from_iter(others.map(submitted)))
+    }
+
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         let turn = self.turn(spec);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);

@@ -113,6 +113,11 @@ impl Launcher for ByTarget {
         }
     }
 
+    fn end_others(&self, id_prefix: &str, is_known: &dyn Fn(&str) -> bool) -> Result<(), LaunchError> {
+        // One that does not answer keeps no other from it.
+        self.targets.values().map(|target| target.end_others(id_prefix, is_known)).fold(Ok(()), Result::and)
+    }
+
     fn stop(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {
         self.of(spec).stop(spec)
     }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use shoal_launch::{Nodes, Slurm, SlurmOptions, conformance};
+use shoal_launch::conformance::{self, program, started};
+use shoal_launch::{AllocationStatus, Launcher, LauncherExt, Nodes, Slurm, SlurmOptions};
 
 /// Goes down with the test.
 struct Cluster(PathBuf);
@@ -42,5 +43,19 @@ fn conforms() {
         interval: Duration::from_millis(100),
         ..SlurmOptions::default()
     };
-    conformance::check(&Slurm::new(options), dir.path());
+    let slurm = Slurm::new(options);
+    conformance::check(&slurm, dir.path());
+    only_others_are_ended(&slurm, &dir.path().join("others"));
+}
+
+fn only_others_are_ended(slurm: &Slurm, dir: &Path) {
+    std::fs::create_dir(dir).unwrap();
+    let spec = program("data-1", 1, dir);
+    slurm.submit(&spec).unwrap();
+    started(&spec, 1);
+    slurm.end_others("data-", &|id| id == "data-1").unwrap();
+    slurm.end_others("data2-", &|_| false).unwrap();
+    assert_eq!(slurm.status_of(&spec).unwrap(), AllocationStatus::Running { lost: vec![] });
+    slurm.end_others("data-", &|_| false).unwrap();
+    assert_eq!(slurm.status_of(&spec).unwrap(), AllocationStatus::Ended);
 }

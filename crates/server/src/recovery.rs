@@ -2,17 +2,34 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, thread,
 };
 
 use shoal_plane::{AttemptId, State};
 use shoal_runtime::recovery::{Found, recover};
 
-use crate::{attempts::Plan, effects::Performer};
+use crate::{attempts::Plan, effects::Performer, error_chain::describe};
 
 /// Attempts that the journal says are live.
 pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
     state.jobs().filter_map(|job| state.view(job)?.attempt).collect()
+}
+
+/// Ends what schedulers of compute targets have of this data directory and no attempt has: they are
+/// asked beside, as one that does not answer delays no start.
+fn end_others(performer: &Performer) {
+    let (launcher, attempts) = (performer.launcher.clone(), performer.attempts.clone());
+    let prefix = format!("{}-", performer.data_dir.id());
+    let end = move || {
+        // An attempt is admitted before its agents are submitted.
+        let is_known = |id: &str| attempts.all().iter().any(|attempt| attempt.allocation.id == id);
+        if let Err(error) = launcher.end_others(&prefix, &is_known) {
+            tracing::warn!("what may be left on compute targets was not ended: {}", describe(&error));
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("leftovers".to_owned()).spawn(end) {
+        tracing::warn!("what may be left on compute targets was not looked for: {error}");
+    }
 }
 
 /// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
@@ -50,6 +67,7 @@ pub(crate) fn restore(
         performer.perform(&attempt, steps);
     }
     performer.trees.sweep();
+    end_others(performer);
     if let Err(error) = performer.pools.end_those_of_before() {
         tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");
     }
