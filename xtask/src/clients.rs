@@ -25,9 +25,8 @@ const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
 /// What is run on other compute targets, too: jobs of one and of several instances, MPI, tuning
 /// jobs with warm trials, checkpoints, interruptions and stops.
-const ON_TARGETS: [&str; 6] = [
-    "test_mpi.py",
-    "test_spot.py",
+const ON_TARGETS: [&str; 5] = [
+    "test_mpi.py::test_sdk_v2_starts_ranks_on_two_instances",
     "test_stopping.py",
     "test_tuning_job.py",
     "test_xgboost.py",
@@ -56,8 +55,10 @@ pub(crate) fn run(
     let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
     pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
     pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
+    let on_targets = ["-n", "2", "--dist", "loadfile"].into_iter().chain(ON_TARGETS).map(str::to_owned);
+    let on_targets = Vec::from_iter(on_targets);
     let on_slurm = Pytest { workspace, shoal, soak: None, target: Some("slurm") };
-    on_slurm.run(python, &ON_TARGETS.map(str::to_owned), outcome)?;
+    on_slurm.run(python, &on_targets, outcome)?;
     for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
         if let Some(interpreter) = interpreter {
             pytest.run(interpreter, &[folder.to_owned()], outcome)?;

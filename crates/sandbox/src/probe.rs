@@ -1,8 +1,8 @@
 //! What this machine allows: tried, not guessed.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::unistd::Uid;
@@ -77,17 +77,24 @@ struct Trial {
 }
 
 /// A directory of this process alone, removed at the end.
-struct Scratch(PathBuf);
+struct Scratch {
+    path: PathBuf,
+    /// Held until then. A process id would not do: machines that share the directory for temporary
+    /// files do not see each other's.
+    _lock: Option<File>,
+}
+
+/// In such a directory.
+const LOCK: &str = "lock";
 
 impl Scratch {
     /// Beside it, what a process left that was killed while it probed.
     fn new(id: &str) -> Scratch {
         let parent = std::env::temp_dir();
         for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let pid =
-                name.to_str().and_then(|name| name.strip_prefix("shoal-probe-")?.split_once('-')).map(|(pid, _)| pid);
-            if pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists()) {
+            let is_scratch = entry.file_name().to_str().is_some_and(|name| name.starts_with("shoal-probe-"));
+            let lock = is_scratch.then(|| File::open(entry.path().join(LOCK)).ok()).flatten();
+            if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
                 // Another user's stays.
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -97,20 +104,24 @@ impl Scratch {
         let path = parent.join(format!("shoal-{id}-{}", unique.trim()));
         // Where it cannot be made, the trial fails and says why.
         let _ = DirBuilder::new().mode(0o700).create(&path);
-        Scratch(path)
+        // It gets its name when it is locked.
+        let (draft, named) = (path.join("draft"), path.join(LOCK));
+        let lock = File::create(&draft).ok().filter(|lock| lock.try_lock().is_ok());
+        let lock = lock.filter(|_| fs::rename(&draft, &named).is_ok());
+        Scratch { path, _lock: lock }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
 fn trial(support: &Support) -> Result<Trial, SandboxError> {
     let id = probe_id();
     let scratch = Scratch::new(&id);
-    let (lower, layer) = (scratch.0.join("lower"), scratch.0.join("layer"));
+    let (lower, layer) = (scratch.path.join("lower"), scratch.path.join("layer"));
     let made = fs::create_dir_all(&lower).and_then(|()| fs::create_dir_all(&layer));
     let mounts = match made {
         Ok(()) => vec![Mount::Overlay { lower, scratch: layer, target: "/opt/ml".into() }],
@@ -186,4 +197,20 @@ fn probe_cgroup(notes: &mut Vec<String>) -> Option<CgroupLayout> {
         "memory, processes and CPU time of instances are not limited: no control group can be made{why}"
     ));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_probe_uses_stays_and_what_a_killed_one_left_goes() {
+        let used = Scratch::new("probe-1-0");
+        let left = Scratch::new("probe-2-0");
+        let path = left.path.clone();
+        // As a killed process leaves it.
+        drop(std::mem::ManuallyDrop::new(left)._lock.take());
+        let _next = Scratch::new("probe-3-0");
+        assert!(used.path.exists() && !path.exists());
+    }
 }
