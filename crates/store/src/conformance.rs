@@ -20,6 +20,7 @@ pub fn check_journal(fresh: &dyn Fn() -> Reopen) {
     resources::rows_change_with_their_events(&fresh());
     resources::kinds_do_not_share_names(&fresh());
     resources::lists_are_filtered_ordered_and_paged(&fresh());
+    resources::resources_of_a_creator_are_listed(&fresh());
     resources::names_are_found_in_either_case(&fresh());
     resources::names_at_the_ends_of_links_are_listed(&fresh());
     resources::jobs_without_a_spec_are_found(&fresh());

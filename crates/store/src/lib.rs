@@ -12,6 +12,7 @@ mod buckets;
 mod chosen_parts;
 mod clock;
 mod completion;
+mod creator_rows;
 mod data_dir;
 mod deletions;
 mod error;
@@ -75,6 +76,7 @@ mod memory_resources;
 mod memory_trials;
 
 pub use buckets::BucketMeta;
+pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use deletions::DeleteCondition;
 pub use error::StoreError;

@@ -122,6 +122,7 @@ fn matches(filter: &ResourceFilter, row: &ResourceRow) -> bool {
             .is_none_or(|part| row.name.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         && filter.status.as_ref().is_none_or(|status| row.status == *status)
         && filter.parent.as_ref().is_none_or(|parent| row.parent.as_ref() == Some(parent))
+        && filter.creator.as_ref().is_none_or(|creator| row.creator.as_ref() == Some(creator))
         && filter.keys.iter().zip(&row.keys).all(passes)
         && filter.created_after_ms.is_none_or(|ms| row.created_ms > ms)
         && filter.created_before_ms.is_none_or(|ms| row.created_ms < ms)

@@ -68,6 +68,8 @@ pub struct ResourceRow {
     pub view: Vec<u8>,
     /// Tags, JSON.
     pub tags: Vec<u8>,
+    /// Name of the key that it was created with; `None` for the owner of the data directory.
+    pub creator: Option<String>,
 }
 
 impl ResourceRow {
@@ -89,6 +91,7 @@ impl ResourceRow {
             spec: Vec::new(),
             view: Vec::new(),
             tags: Vec::new(),
+            creator: None,
         }
     }
 
@@ -156,6 +159,8 @@ pub struct ResourceFilter {
     pub status: Option<String>,
     /// The parent is this.
     pub parent: Option<String>,
+    /// It was created with the key of this name.
+    pub creator: Option<String>,
     /// The name is among those that links have at one end.
     pub linked: Option<Linked>,
     /// Of each key, what it is compared with. A row without the key does not match.
@@ -188,6 +193,7 @@ impl ResourceFilter {
             name_resembles: None,
             status: None,
             parent: None,
+            creator: None,
             linked: None,
             keys: [None, None],
             created_after_ms: None,

@@ -36,6 +36,7 @@ const SCHEMA: Schema = Schema {
         trials::TABLES,
         resources::TABLE,
         resources::SPEC,
+        resources::CREATOR,
     ],
     gives_back_space: false,
 };

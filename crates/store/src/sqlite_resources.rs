@@ -43,9 +43,16 @@ pub(crate) const SPEC: &str = "
         WHERE spec = x'' AND kind IN ('training-job', 'hyper-parameter-tuning-job');
     ";
 
+/// Format 6: whose key a resource was created with. The owner of the data directory has all that
+/// was created before, and rows without a creator are in no index of creators.
+pub(crate) const CREATOR: &str = "
+    ALTER TABLE resource ADD COLUMN creator TEXT;
+    CREATE INDEX resource_of_creator_by_creation ON resource (kind, creator, created_ms, name) WHERE creator IS NOT NULL;
+    ";
+
 /// All but the kind, which the caller knows.
-pub(crate) const COLUMNS: &str =
-    "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, key_2, request, view, tags, spec";
+pub(crate) const COLUMNS: &str = "name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, parent, key_1, \
+                                  key_2, request, view, tags, spec, creator";
 
 impl ToSql for ResourceKind {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -84,11 +91,12 @@ impl From<Key> for Value {
 pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> {
     let upsert = "INSERT INTO resource (kind, name, uid, arn, created_ms, modified_ms, ended_ms, status, ended, \
                   parent, key_1, key_2,
-            request, view, tags, spec)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+            request, view, tags, spec, creator)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
         ON CONFLICT (kind, name) DO UPDATE SET uid = ?3, arn = ?4, created_ms = ?5, modified_ms = ?6, ended_ms = ?7, \
                   status = ?8, ended = ?9,
-            parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15, spec = ?16";
+            parent = ?10, key_1 = ?11, key_2 = ?12, request = ?13, view = ?14, tags = ?15, spec = ?16, creator \
+                  = ?17";
     let ResourceRow {
         kind,
         name,
@@ -105,6 +113,7 @@ pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> 
         view,
         tags,
         spec,
+        creator,
     } = row;
     let [first, second] = keys;
     tx.prepare_cached(upsert)?.execute(params![
@@ -123,7 +132,8 @@ pub(crate) fn put(tx: &Connection, row: &ResourceRow) -> Result<(), StoreError> 
         request,
         view,
         tags,
-        spec
+        spec,
+        creator
     ])?;
     Ok(())
 }
@@ -171,6 +181,7 @@ pub(crate) fn resource_of(kind: ResourceKind, row: &Row<'_>) -> rusqlite::Result
         view: row.get(12)?,
         tags: row.get(13)?,
         spec: row.get(14)?,
+        creator: row.get(15)?,
     })
 }
 
@@ -250,7 +261,9 @@ impl Conditions {
         if let Some(part) = &filter.name_resembles {
             all.require("instr(lower(name), ?) > 0", [part.to_ascii_lowercase().into()]);
         }
-        for (condition, wanted) in [("status = ?", &filter.status), ("parent = ?", &filter.parent)] {
+        for (condition, wanted) in
+            [("status = ?", &filter.status), ("parent = ?", &filter.parent), ("creator = ?", &filter.creator)]
+        {
             if let Some(text) = wanted {
                 all.require(condition, [text.clone().into()]);
             }
@@ -384,7 +397,8 @@ mod tests {
                 true,
             ),
             (ResourceFilter { status: failed, keys: not_first, ..of_jobs }, not_by_key.clone(), false),
-            (ResourceFilter { parent: some, ..all }, not_by_key, false),
+            (ResourceFilter { parent: some.clone(), ..all.clone() }, not_by_key.clone(), false),
+            (ResourceFilter { creator: some, ..all }, not_by_key, false),
         ] {
             let covering = if covered { "USING COVERING INDEX" } else { "USING" };
             for sort in sorts {

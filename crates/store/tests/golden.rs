@@ -13,7 +13,7 @@ use shoal_store::{
 };
 
 /// Each database and its present format.
-const DATABASES: [(&str, u32); 3] = [("shoal", 5), ("objects", 4), ("telemetry", 9)];
+const DATABASES: [(&str, u32); 3] = [("shoal", 6), ("objects", 4), ("telemetry", 9)];
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 fn golden(name: &str, format: u32) -> String {
@@ -100,25 +100,26 @@ fn titanic(parent: Option<&str>) -> ResourceRow {
 }
 
 /// Training jobs and tuning jobs of format 3 had a table each and are resources from format 4 on;
-/// from format 5 on they have specs.
+/// from format 5 on they have specs, from format 6 on creators.
 #[test]
-fn formats_3_to_5_of_the_journal_are_read() {
-    for (format, spec) in [(3, ""), (4, ""), (5, "{\"v\":1}")] {
+fn formats_3_to_6_of_the_journal_are_read() {
+    let with_spec = "{\"v\":1}";
+    for (format, spec, creator) in [(3, "", None), (4, "", None), (5, with_spec, None), (6, with_spec, Some("anna"))] {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("shoal.db");
         Connection::open(&path).unwrap().execute_batch(&golden("shoal", format)).unwrap();
         for _ in ["first", "again"] {
             let rows = SqliteJournal::open(&path).unwrap().rows();
-            read_tuned(&rows, spec.as_bytes());
+            read_tuned(&rows, spec.as_bytes(), creator);
             assert_eq!(rows.without_spec().unwrap().len(), if spec.is_empty() { 2 } else { 0 });
         }
     }
 }
 
 #[expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-fn read_tuned(rows: &SqliteRows, spec: &[u8]) {
+fn read_tuned(rows: &SqliteRows, spec: &[u8], creator: Option<&str>) {
     let tuning = ResourceKind::TUNING_JOB;
-    let job = ResourceRow { spec: spec.to_owned(), ..titanic(Some("tune")) };
+    let job = ResourceRow { spec: spec.to_owned(), creator: creator.map(str::to_owned), ..titanic(Some("tune")) };
     let expected = ResourceRow {
         uid: "4567cdef".to_owned(),
         arn: "arn:aws:sagemaker:us-east-1:123456789012:hyper-parameter-tuning-job/tune".to_owned(),

@@ -34,6 +34,7 @@ fn row(kind: ResourceKind, name: &str) -> ResourceRow {
         spec: b"{\"v\":1}".to_vec(),
         view: b"{}".to_vec(),
         tags: b"[]".to_vec(),
+        creator: Some("anna".to_owned()),
     }
 }
 
@@ -188,6 +189,25 @@ pub(super) fn lists_are_filtered_ordered_and_paged(reopen: &Reopen) {
         assert_eq!(listed(&*rows, &by_key), "a c B", "numbers before texts, no row without the key");
         assert_eq!(listed(&*rows, &ResourceFilter { order: SortOrder::Descending, ..by_key.clone() }), "B c a");
         assert_eq!(rows.count(&by_key).expect("count"), 4, "an order counts for nothing");
+    }
+}
+
+pub(super) fn resources_of_a_creator_are_listed(reopen: &Reopen) {
+    let (mut journal, rows) = reopen();
+    let of = |name: &str, created_ms, creator: Option<&str>| ResourceRow {
+        created_ms,
+        creator: creator.map(str::to_owned),
+        ..ResourceRow::new(KIND, name)
+    };
+    let all = [of("c", 1, Some("anna")), of("a", 2, Some("ben")), of("b", 3, None), of("d", 4, Some("anna"))];
+    change(&mut *journal, all.iter().map(put));
+    change(&mut *journal, [RowChange::Move(Box::new(progress(KIND, "c")))]);
+    for (creator, expected) in [("anna", "c d"), ("ben", "a"), ("Anna", ""), ("", "")] {
+        let filter = ResourceFilter { creator: Some(creator.to_owned()), ..ResourceFilter::new(KIND) };
+        assert_eq!(rows.count(&filter).expect("count"), expected.split_whitespace().count() as u64, "{creator}");
+        for (limit, sort) in [(1, ResourceSort::CreationTime), (9, ResourceSort::Name)] {
+            assert_eq!(listed(&*rows, &ResourceFilter { limit, sort, ..filter.clone() }), expected, "{creator}");
+        }
     }
 }
 
