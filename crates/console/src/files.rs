@@ -4,14 +4,14 @@ use std::{fs::File, io::Read, path::Path};
 
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderValue, Response, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use shoal_store::{Objects, StoreError};
 use shoal_wire::S3Uri;
 
 use super::{
-    Console, Visit, amounts, blocking,
+    Console, ObjectsOpen, Visit, amounts, blocking,
     frame::PageError,
     query::address,
     responses::{Body, answer},
@@ -68,6 +68,14 @@ impl Console {
     pub(super) async fn download(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let wanted = |name| visit.query.get(name).unwrap_or_default().to_owned();
         let (bucket, key) = (wanted("bucket"), wanted("key"));
+        let may_read = match &self.sources.objects_open {
+            ObjectsOpen::All => true,
+            ObjectsOpen::Some(is_open) => is_open(&bucket, &key),
+        };
+        if !may_read {
+            let text = format!("This key may not read s3://{bucket}/{key}.");
+            return Err(PageError::new(StatusCode::FORBIDDEN, "Not with this key", &text));
+        }
         let objects = self.sources.objects.clone();
         let name = Path::new(&key).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (meta, file) = blocking(move || match objects.read(&bucket, &key) {

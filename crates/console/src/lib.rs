@@ -51,6 +51,7 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
+use shoal_store::ResourceKind;
 use shoal_wire::ErrorCode;
 
 use self::{
@@ -66,7 +67,7 @@ pub use job_changes::{Growth, JobChanges};
 pub use responses::Body;
 pub use runs_query::{Cell, RunCells, RunProperty, RunsPage, RunsQuery};
 pub use session::sign_in_token;
-pub use sources::{ImageKind, Server, Sources, Stop, Study};
+pub use sources::{ImageKind, Keys, ObjectsOpen, Server, Sources, Stop, Study};
 
 /// Longest form that is read, in bytes.
 const MAX_FORM_BYTES: usize = 16 << 10;
@@ -101,11 +102,11 @@ impl Console {
     /// The console of a data directory.
     #[must_use]
     pub fn new(sources: Sources) -> Self {
-        let sessions = Arc::new(Sessions::open(sources.owner.clone(), &sources.data_id, &sources.data_dir));
+        let sessions = Arc::new(Sessions::open(sources.keys.clone(), &sources.data_id, &sources.data_dir));
         Self { sources: Arc::new(sources), sessions, counts: Arc::default() }
     }
 
-    /// Whether a request with these headers is the owner's.
+    /// Whether a request with these headers is that of a key's holder.
     #[must_use]
     pub fn is_signed_in(&self, headers: &HeaderMap) -> bool {
         self.sessions.of(headers, now_ms()).is_some()
@@ -153,8 +154,39 @@ impl Console {
             (_, ["sign-out"]) if post => return self.sign_out(visit).await,
             _ => {}
         }
-        let Some(until_s) = self.sessions.of(&visit.head.headers, now_ms()) else { return Ok(sign_in::wanted(visit)) };
-        match &path[..] {
+        let Some(session) = self.sessions.of(&visit.head.headers, now_ms()) else { return Ok(sign_in::wanted(visit)) };
+        let keys = &self.sources.keys;
+        if session.access_key_id == keys.owner().access_key_id {
+            return self.page(visit, &path, session.until_s, body).await;
+        }
+        // A key that was removed just now opens nothing.
+        let Some(seen) = keys.seen_by(&session.access_key_id, &self.sources) else { return Ok(sign_in::wanted(visit)) };
+        // Counts of pages are of what is seen, so they are not shared.
+        let console = Self { sources: Arc::new(seen), sessions: self.sessions.clone(), counts: Arc::default() };
+        console.check_seen(visit, &path).await?;
+        console.page(visit, &path, session.until_s, body).await
+    }
+
+    /// Refuses pages about what the visitor does not see: some read more than rows.
+    async fn check_seen(&self, visit: &Visit, path: &[&str]) -> Result<(), PageError> {
+        let named = match path {
+            ["jobs", name, ..] => Some((ResourceKind::TRAINING_JOB, (*name).to_owned())),
+            ["tuning", name, ..] => Some((ResourceKind::TUNING_JOB, (*name).to_owned())),
+            ["changes"] => visit.query.get("job").map(|job| (ResourceKind::TRAINING_JOB, job.to_owned())),
+            _ => None,
+        };
+        let Some((kind, name)) = named.filter(|_| matches!(self.sources.objects_open, ObjectsOpen::Some(_))) else {
+            return Ok(());
+        };
+        let sources = self.sources.clone();
+        let is_seen = blocking(move || Ok(sources.rows.resource(kind, &name)?.is_some())).await?;
+        if is_seen { Ok(()) } else { Err(PageError::not_found("There is no such job, or it is somebody else's.")) }
+    }
+
+    async fn page(&self, visit: &Visit, path: &[&str], until_s: u64, body: Body) -> Result<Response<Body>, PageError> {
+        let get = matches!(visit.head.method, Method::GET | Method::HEAD);
+        let post = visit.head.method == Method::POST;
+        match path {
             [] if get => self.jobs_page(visit).await,
             ["changes"] if get => Ok(self.changes(visit.query.get("job"), until_s)),
             ["object"] if get => self.download(visit).await,
@@ -270,6 +302,7 @@ impl From<shoal_wire::Error> for PageError {
             ErrorCode::ValidationException | ErrorCode::ResourceNotFound => {
                 Self::new(StatusCode::CONFLICT, "That is not possible", &error.message)
             }
+            ErrorCode::AccessDenied => Self::new(StatusCode::FORBIDDEN, "Not with this key", &error.message),
             _ => Self::ours(&error),
         }
     }

@@ -1,7 +1,8 @@
-//! Who may see the console: the owner, by keys or by a one-time link, and then by a cookie.
+//! Who may see the console: holders of keys, by them or by a one-time link, and then by a cookie.
 //!
-//! Nothing is stored for a session: link and cookie carry an end, a random number and an HMAC of
-//! both under the owner's secret key, so that a restart signs nobody out. What must not count a
+//! Nothing is stored for a session: link and cookie carry an end, a random number, the key's id and
+//! an HMAC of all under the key's secret, so that a restart signs nobody out, and the end of a key is
+//! the end of its sessions. What must not count a
 //! second time (a link that was used, a cookie that was signed out) is kept until its end by
 //! [`Spent`].
 
@@ -9,7 +10,7 @@ use std::{
     io,
     net::IpAddr,
     path::Path,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
 
@@ -18,7 +19,7 @@ use http::{HeaderMap, header};
 use shoal_store::StoreError;
 use shoal_wire::{proof, sigv4::Credentials};
 
-use super::{spent::Spent, throttle::Throttle};
+use super::{Keys, spent::Spent, throttle::Throttle};
 
 /// How long a link signs in, in seconds.
 const LINK_S: u64 = 10 * 60;
@@ -48,24 +49,36 @@ impl Purpose {
 ///
 /// # Errors
 /// The system gives no randomness.
-pub fn sign_in_token(owner: &Credentials, now_ms: u64) -> io::Result<String> {
-    ticket(owner, Purpose::SignIn, now_ms / 1000 + LINK_S)
+pub fn sign_in_token(keys: &Credentials, now_ms: u64) -> io::Result<String> {
+    ticket(&keys.access_key_id, &keys.secret_access_key, Purpose::SignIn, now_ms / 1000 + LINK_S)
 }
 
-/// `<end in seconds>.<random>.<HMAC>`.
-fn ticket(owner: &Credentials, purpose: Purpose, end_s: u64) -> io::Result<String> {
+/// `<end in seconds>.<random>.<key's id>.<HMAC>`.
+fn ticket(access_key_id: &str, secret: &str, purpose: Purpose, end_s: u64) -> io::Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
-    let body = format!("{end_s}.{}", hex_simd::encode_to_string(random, AsciiCase::Lower));
-    let mac = proof::of(&owner.secret_access_key, purpose.label(), &body);
+    let body = format!("{end_s}.{}.{access_key_id}", hex_simd::encode_to_string(random, AsciiCase::Lower));
+    let mac = proof::of(secret, purpose.label(), &body);
     Ok(format!("{body}.{mac}"))
 }
 
-/// The end of a ticket of ours that is not over, in seconds since the epoch.
-fn valid(owner: &Credentials, purpose: Purpose, ticket: &str, now_s: u64) -> Option<u64> {
+/// What a ticket of ours that is not over opens. Earlier ones name no key and are the owner's.
+fn valid(keys: &dyn Keys, purpose: Purpose, ticket: &str, now_s: u64) -> Option<Session> {
     let (body, mac) = ticket.rsplit_once('.')?;
-    let end_s: u64 = body.split('.').next()?.parse().ok()?;
-    (proof::holds(&owner.secret_access_key, purpose.label(), body, mac) && now_s < end_s).then_some(end_s)
+    let mut words = body.split('.');
+    let until_s: u64 = words.next()?.parse().ok()?;
+    let access_key_id = words.nth(1).map_or_else(|| keys.owner().access_key_id, str::to_owned);
+    let secret = keys.secret(&access_key_id)?;
+    (proof::holds(&secret, purpose.label(), body, mac) && now_s < until_s).then_some(Session { until_s, access_key_id })
+}
+
+/// A browser that is signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    /// Its end, in seconds since the epoch.
+    pub(crate) until_s: u64,
+    /// Of the key that it was signed in with.
+    pub(crate) access_key_id: String,
 }
 
 /// Why somebody is not let in.
@@ -79,7 +92,7 @@ pub(crate) enum Refused {
 
 /// All that opens the console.
 pub(crate) struct Sessions {
-    owner: Credentials,
+    keys: Arc<dyn Keys>,
     cookie: String,
     spent: Mutex<Spent>,
     throttle: Mutex<Throttle>,
@@ -88,19 +101,19 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Sessions of the data directory with this id. Browsers keep one set of cookies for all ports
     /// of a host, so its name carries the id.
-    pub(crate) fn open(owner: Credentials, data_id: &str, data_dir: &Path) -> Self {
+    pub(crate) fn open(keys: Arc<dyn Keys>, data_id: &str, data_dir: &Path) -> Self {
         let spent = Spent::open(&data_dir.join("console-spent"));
-        Self { owner, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
+        Self { keys, cookie: format!("shoal-{data_id}"), spent: Mutex::new(spent), throttle: Mutex::default() }
     }
 
-    /// The end of the session that these headers belong to, in seconds since the epoch.
-    pub(crate) fn of(&self, headers: &HeaderMap, now_ms: u64) -> Option<u64> {
+    /// The session that these headers belong to.
+    pub(crate) fn of(&self, headers: &HeaderMap, now_ms: u64) -> Option<Session> {
         let ticket = cookie(headers, &self.cookie)?;
-        let end_s = valid(&self.owner, Purpose::Session, ticket, now_ms / 1000)?;
-        (!self.spent().holds(ticket)).then_some(end_s)
+        let session = valid(&*self.keys, Purpose::Session, ticket, now_ms / 1000)?;
+        (!self.spent().holds(ticket)).then_some(session)
     }
 
-    /// The `Set-Cookie` of a new session for a client that has the owner's keys. Wrong tries slow
+    /// The `Set-Cookie` of a new session for a client that has a key and its secret. Wrong tries slow
     /// down their own source alone.
     pub(crate) fn by_keys(
         &self,
@@ -113,15 +126,17 @@ impl Sessions {
         if wait > 0 {
             return Err(Refused::Wait(wait));
         }
-        // Both are compared, whatever the first comparison says, and as HMACs: the time taken tells
+        // Something is compared, whether or not there is such a key, and as HMACs: the time taken tells
         // nothing.
-        let id = proof::equal(&self.owner.secret_access_key, access_key_id, &self.owner.access_key_id);
-        let secret = proof::equal(&self.owner.secret_access_key, secret_access_key, &self.owner.secret_access_key);
-        if !(id & secret) {
+        let owner = self.keys.owner();
+        let found = self.keys.secret(access_key_id);
+        let wanted = found.as_deref().unwrap_or(&owner.secret_access_key);
+        let is_secret = proof::equal(&owner.secret_access_key, secret_access_key, wanted);
+        if !(is_secret & found.is_some()) {
             self.throttle().failed(source, Instant::now());
             return Err(Refused::Wrong);
         }
-        self.begin(now_ms)
+        self.begin(access_key_id, now_ms)
     }
 
     /// The `Set-Cookie` of a new session for who brings a token of [`sign_in_token`] for the first
@@ -131,11 +146,11 @@ impl Sessions {
     /// # Errors
     /// That the token was used cannot be written down; it can be used later.
     pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<Result<String, Refused>, StoreError> {
-        let Some(end_s) = valid(&self.owner, Purpose::SignIn, token, now_ms / 1000) else {
+        let Some(link) = valid(&*self.keys, Purpose::SignIn, token, now_ms / 1000) else {
             return Ok(Err(Refused::Wrong));
         };
-        let is_first = self.spent().spend(token, end_s, now_ms / 1000)?;
-        Ok(if is_first { self.begin(now_ms) } else { Err(Refused::Wrong) })
+        let is_first = self.spent().spend(token, link.until_s, now_ms / 1000)?;
+        Ok(if is_first { self.begin(&link.access_key_id, now_ms) } else { Err(Refused::Wrong) })
     }
 
     /// Ends the session of these headers, if there is one, and gives the `Set-Cookie` that removes
@@ -144,14 +159,15 @@ impl Sessions {
     /// # Errors
     /// The end cannot be written down; the session goes on.
     pub(crate) fn end(&self, headers: &HeaderMap, now_ms: u64) -> Result<String, StoreError> {
-        if let (Some(ticket), Some(end_s)) = (cookie(headers, &self.cookie), self.of(headers, now_ms)) {
-            self.spent().spend(ticket, end_s, now_ms / 1000)?;
+        if let (Some(ticket), Some(session)) = (cookie(headers, &self.cookie), self.of(headers, now_ms)) {
+            self.spent().spend(ticket, session.until_s, now_ms / 1000)?;
         }
         Ok(self.set_cookie("", 0))
     }
 
-    fn begin(&self, now_ms: u64) -> Result<String, Refused> {
-        match ticket(&self.owner, Purpose::Session, now_ms / 1000 + SESSION_S) {
+    fn begin(&self, access_key_id: &str, now_ms: u64) -> Result<String, Refused> {
+        let secret = self.keys.secret(access_key_id).ok_or(Refused::Wrong)?;
+        match ticket(access_key_id, &secret, Purpose::Session, now_ms / 1000 + SESSION_S) {
             Ok(ticket) => Ok(self.set_cookie(&ticket, SESSION_S)),
             Err(error) => {
                 tracing::error!("no session without randomness: {error}");
@@ -192,8 +208,65 @@ mod tests {
         Credentials { access_key_id: "AKIA0".to_owned(), secret_access_key: secret.to_owned(), session_token: None }
     }
 
+    /// The owner's key, and perhaps another one.
+    struct Two(Option<&'static str>);
+
+    impl Keys for Two {
+        fn owner(&self) -> Credentials {
+            keys("secret")
+        }
+
+        fn secret(&self, access_key_id: &str) -> Option<String> {
+            match access_key_id {
+                "AKIA0" => Some("secret".to_owned()),
+                "AKIA1" => self.0.map(str::to_owned),
+                _ => None,
+            }
+        }
+
+        fn seen_by(&self, _: &str, _: &crate::Sources) -> Option<crate::Sources> {
+            None
+        }
+    }
+
     fn sessions(dir: &Path) -> Sessions {
-        Sessions::open(keys("secret"), "1f", dir)
+        with_other(dir, Some("anna's"))
+    }
+
+    fn with_other(dir: &Path, secret: Option<&'static str>) -> Sessions {
+        Sessions::open(Arc::new(Two(secret)), "1f", dir)
+    }
+
+    #[test]
+    fn a_session_is_that_of_its_key_and_ends_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let cookie = sessions(dir.path()).by_keys(HERE, "AKIA1", "anna's", NOW).unwrap();
+        let whose = |sessions: &Sessions| sessions.of(&headers(&cookie), NOW).map(|session| session.access_key_id);
+        assert_eq!(whose(&sessions(dir.path())).as_deref(), Some("AKIA1"));
+        assert_eq!(whose(&with_other(dir.path(), None)), None, "the key was removed");
+        let anna = Credentials { access_key_id: "AKIA1".to_owned(), ..keys("anna's") };
+        let link = sign_in_token(&anna, NOW).unwrap();
+        let forged = link.replace("AKIA1", "AKIA0");
+        let before = forged.replace(".AKIA0", "");
+        for wrong in [&forged, &before] {
+            assert_eq!(sessions(dir.path()).by_token(wrong, NOW).unwrap(), Err(Refused::Wrong), "{wrong}");
+        }
+        assert!(sessions(dir.path()).by_token(&link, NOW).unwrap().is_ok());
+        assert_eq!(
+            sessions(dir.path()).by_keys(HERE, "AKIA1", "secret", NOW),
+            Err(Refused::Wrong),
+            "the secret of another key"
+        );
+        assert_eq!(with_other(dir.path(), None).by_keys(HERE, "AKIA1", "secret", NOW), Err(Refused::Wrong));
+    }
+
+    #[test]
+    fn tickets_that_name_no_key_are_the_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        let body = format!("{}.{}", NOW / 1000 + 9, "0".repeat(32));
+        let old = format!("{body}.{}", proof::of("secret", Purpose::Session.label(), &body));
+        let session = sessions(dir.path()).of(&headers(&format!("shoal-1f={old}; x")), NOW).unwrap();
+        assert_eq!(session, Session { until_s: NOW / 1000 + 9, access_key_id: "AKIA0".to_owned() });
     }
 
     fn headers(set_cookie: &str) -> HeaderMap {
@@ -218,10 +291,11 @@ mod tests {
     fn what_is_not_ours_opens_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let sessions = sessions(dir.path());
-        let good = ticket(&keys("secret"), Purpose::Session, NOW / 1000 + 9).unwrap();
+        let of = |secret: &str| ticket("AKIA0", secret, Purpose::Session, NOW / 1000 + 9).unwrap();
+        let good = of("secret");
         let later = good.replacen(&(NOW / 1000 + 9).to_string(), &(NOW / 1000 + 99).to_string(), 1);
         let link = sign_in_token(&keys("secret"), NOW).unwrap();
-        let others = ticket(&keys("other"), Purpose::Session, NOW / 1000 + 9).unwrap();
+        let others = of("other");
         for (ticket, expected) in [
             (good.as_str(), true),
             (&later, false),

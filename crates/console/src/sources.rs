@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::{JobChanges, RunsPage, RunsQuery};
 
 /// All that the console shows, and what opens it.
+#[derive(Clone)]
 pub struct Sources {
     /// Training jobs, tuning jobs, trials and receipts of checkpoints.
     pub rows: Arc<dyn Rows>,
@@ -29,14 +30,38 @@ pub struct Sources {
     pub server: Arc<dyn Server>,
     /// The account of the server's resources.
     pub account: String,
-    /// The owner's keys.
-    pub owner: Credentials,
+    /// Which keys open it.
+    pub keys: Arc<dyn Keys>,
+    /// Which objects may be downloaded.
+    pub objects_open: ObjectsOpen,
     /// The id of the data directory.
     pub data_id: String,
     /// Where it is: what was used or signed out is written there.
     pub data_dir: PathBuf,
     /// Seconds between the two signals of a stop.
     pub grace_s: u32,
+}
+
+/// Which objects a visitor may download.
+#[derive(Clone)]
+pub enum ObjectsOpen {
+    /// All.
+    All,
+    /// Those of which this holds, by bucket and key; and only pages of what `rows` has.
+    Some(Arc<dyn Fn(&str, &str) -> bool + Send + Sync>),
+}
+
+/// The keys that open the console.
+pub trait Keys: Send + Sync {
+    /// The owner's: tickets that name no key are its own.
+    fn owner(&self) -> Credentials;
+
+    /// The secret of the key with this id, the owner's or another one's.
+    fn secret(&self, access_key_id: &str) -> Option<String>;
+
+    /// What the holder of this key, which is not the owner's, sees and may do of everything; `None` if
+    /// there is no such key.
+    fn seen_by(&self, access_key_id: &str, all: &Sources) -> Option<Sources>;
 }
 
 /// What the server around the console answers and does.

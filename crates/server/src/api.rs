@@ -8,6 +8,7 @@ mod costs;
 mod filter_logs;
 mod hold;
 mod identity;
+mod keys;
 mod listing;
 mod log_changes;
 mod logs;
@@ -15,6 +16,7 @@ mod metrics;
 mod near;
 mod open_to_jobs;
 mod own_metrics;
+mod permission;
 mod profile;
 mod records;
 mod resource_types;
@@ -37,7 +39,7 @@ use std::sync::Arc;
 use shoal_console::JobChanges;
 use shoal_launch::Launcher;
 use shoal_plane::{Capacity, Catalog};
-use shoal_store::{DataDir, Rows, Telemetry};
+use shoal_store::{CreatorRows, DataDir, Rows, Telemetry};
 use shoal_wire::{Error, Reply};
 
 use crate::{
@@ -56,6 +58,7 @@ use crate::{
     profile::Profiles,
     sampling::Sampling,
     search::Indexes,
+    team::{Member, Team},
     token,
     tuning::Looks,
     visits::Visits,
@@ -65,7 +68,8 @@ pub(crate) use hold::Holds;
 pub(crate) use metrics::read as read_series;
 pub(crate) use records::Records;
 pub(crate) use resource_types::{
-    EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
+    EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, artifact_named_by, component_of, component_series,
+    ends_of_trial_link, user_id,
 };
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;
@@ -77,6 +81,34 @@ pub(crate) struct Caller {
     pub(crate) user_agent: String,
     /// Whose keys the request is signed with.
     pub(crate) holder: Holder,
+    /// Whose rights bound it; `None` for the owner's.
+    pub(crate) member: Option<Arc<Member>>,
+}
+
+impl Caller {
+    /// The owner of the server.
+    #[cfg(test)]
+    pub(crate) fn owner() -> Self {
+        Self { user_agent: String::new(), holder: Holder::Owner, member: None }
+    }
+
+    /// Under which name the caller creates resources; `None` for the owner.
+    pub(crate) fn creator(&self) -> Option<String> {
+        self.member.as_ref().map(|member| member.name.clone())
+    }
+
+    /// Whose resources the caller sees; `None`: all.
+    pub(crate) fn sees(&self) -> Option<&str> {
+        self.member.as_ref().filter(|member| member.is_user()).map(|member| member.name.as_str())
+    }
+
+    /// The rows that the caller sees.
+    pub(crate) fn rows(&self, all: &Arc<dyn Rows>) -> Arc<dyn Rows> {
+        match self.sees() {
+            None => all.clone(),
+            Some(creator) => Arc::new(CreatorRows::new(all.clone(), creator)),
+        }
+    }
 }
 
 /// The API over everything it touches.
@@ -100,8 +132,10 @@ pub(crate) struct Api {
     pub(crate) machines: Machines,
     pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) keys: AccessKeys,
+    pub(crate) team: Arc<Team>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) identity: Identity,
+    pub(crate) default_bucket: String,
     pub(crate) capacity: Capacity,
     pub(crate) catalog: Catalog,
     pub(crate) grace_s: u32,

@@ -67,6 +67,9 @@ pub(crate) struct Plan {
     /// Names of the nodes on which the instances are, by host number - 1, where nodes are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<String>,
+    /// Name of the key that its training job was created with; `None` for the owner's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) creator: Option<String>,
     /// Which attempts may have its instance afterwards.
     #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
     pub(crate) reuse: Option<ReusePolicy>,

@@ -1,29 +1,84 @@
-//! What the web console asks of this server.
+//! What the web console asks of this server, and what of it the holder of a key sees.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
-use serde_json::Value;
-use shoal_console::{ImageKind, RunsPage, RunsQuery, Stop, Study};
+use serde_json::{Value, json};
+use shoal_console::{ImageKind, ObjectsOpen, RunsPage, RunsQuery, Sources, Stop, Study};
 use shoal_plane::{JobView, TuningView};
 use shoal_store::{ResourceRow, StoreError};
-use shoal_wire::{CreateTuningJob, Error, NamedTrainingJob, NamedTuningJob, Service, WarmPool, parse};
+use shoal_wire::{CreateTuningJob, Error, Service, WarmPool, parse, sigv4::Credentials};
 
 use crate::{
     Image,
     api::{Api, Caller, Records, best_model, read, spec_kind},
     core::Core,
     internal::internal,
-    key_ring::Holder,
+    key_ring::{Holder, KeyRing},
     requests,
+    team::Member,
     tuning::{self, Design},
 };
 
 /// What the console asks.
+#[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) core: Core,
     pub(crate) records: Arc<Records>,
     pub(crate) api: Arc<Api>,
+    /// Whose key signed in; `None` for the owner's.
+    pub(crate) member: Option<Arc<Member>>,
+}
+
+impl Server {
+    fn caller(&self) -> Caller {
+        let holder = if self.member.is_some() { Holder::Member } else { Holder::Owner };
+        Caller { user_agent: "shoal-console".to_owned(), holder, member: self.member.clone() }
+    }
+
+    /// What the API answers a call of this visitor's.
+    fn answer(&self, target: &'static str, input: Value) -> BoxFuture<'static, Result<Value, Error>> {
+        let (api, caller) = (self.api.clone(), self.caller());
+        Box::pin(async move {
+            let request = http::Request::post("/").header("x-amz-target", target).body(());
+            let (head, ()) = request.map_err(|error| internal(&error))?.into_parts();
+            let service = Service::of_target(target).unwrap_or(Service::SageMaker);
+            let call = parse(service, &head, input.to_string().as_bytes())?;
+            api.permit(&call, &caller).await?;
+            Ok(api.answer(read(call)?, &caller).await?.into_body())
+        })
+    }
+}
+
+/// The keys that open the console.
+pub(crate) struct ConsoleKeys {
+    pub(crate) ring: Arc<KeyRing>,
+    pub(crate) server: Server,
+}
+
+impl shoal_console::Keys for ConsoleKeys {
+    fn owner(&self) -> Credentials {
+        self.ring.owner.credentials()
+    }
+
+    fn secret(&self, access_key_id: &str) -> Option<String> {
+        if access_key_id == self.ring.owner.access_key_id {
+            return Some(self.ring.owner.secret_access_key.clone());
+        }
+        // Temporary keys open no console.
+        self.ring.team.by_key(access_key_id).map(|_| self.ring.team.secret(access_key_id))
+    }
+
+    fn seen_by(&self, access_key_id: &str, all: &Sources) -> Option<Sources> {
+        let member = self.ring.team.by_key(access_key_id)?;
+        let server = Server { member: Some(member.clone()), ..self.server.clone() };
+        let rows = server.caller().rows(&all.rows);
+        let objects_open = match member.is_user() {
+            false => ObjectsOpen::All,
+            true => ObjectsOpen::Some(Arc::new(move |bucket, key| member.may_read(bucket, key))),
+        };
+        Some(Sources { rows, objects_open, server: Arc::new(server), ..all.clone() })
+    }
 }
 
 impl shoal_console::Server for Server {
@@ -33,40 +88,28 @@ impl shoal_console::Server for Server {
     }
 
     fn stop(&self, stop: Stop) -> BoxFuture<'static, Result<(), Error>> {
-        let api = self.api.clone();
-        Box::pin(async move {
-            match stop {
-                Stop::TrainingJob(training_job_name) => {
-                    api.stop_training_job(NamedTrainingJob { training_job_name }).await?
-                }
-                Stop::TuningJob(hyper_parameter_tuning_job_name) => {
-                    api.stop_tuning_job(NamedTuningJob { hyper_parameter_tuning_job_name }).await?
-                }
-            };
-            Ok(())
-        })
+        let answer = match stop {
+            Stop::TrainingJob(name) => self.answer("SageMaker.StopTrainingJob", json!({"TrainingJobName": name})),
+            Stop::TuningJob(name) => {
+                let input = json!({"HyperParameterTuningJobName": name});
+                self.answer("SageMaker.StopHyperParameterTuningJob", input)
+            }
+        };
+        Box::pin(async move { answer.await.map(|_| ()) })
     }
 
     fn call(&self, target: &'static str, input: Value) -> BoxFuture<'static, Result<Value, Error>> {
-        let api = self.api.clone();
-        Box::pin(async move {
-            let request = http::Request::post("/").header("x-amz-target", target).body(());
-            let (head, ()) = request.map_err(|error| internal(&error))?.into_parts();
-            let service = Service::of_target(target).unwrap_or(Service::SageMaker);
-            let call = parse(service, &head, input.to_string().as_bytes())?;
-            let caller = Caller { user_agent: "shoal-console".to_owned(), holder: Holder::Owner };
-            Ok(api.answer(read(call)?, &caller).await?.into_body())
-        })
+        self.answer(target, input)
     }
 
     fn runs(&self, query: RunsQuery) -> BoxFuture<'static, Result<RunsPage, Error>> {
-        let api = self.api.clone();
-        Box::pin(async move { api.runs(move |index| index.table(query)).await })
+        let (api, caller) = (self.api.clone(), self.caller());
+        Box::pin(async move { api.runs(move |index| index.table(caller.sees(), query)).await })
     }
 
     fn runs_of_experiments(&self) -> BoxFuture<'static, Result<BTreeMap<String, usize>, Error>> {
-        let api = self.api.clone();
-        Box::pin(async move { api.runs(|index| index.counts("Parents.ExperimentName")).await })
+        let (api, caller) = (self.api.clone(), self.caller());
+        Box::pin(async move { api.runs(move |index| index.counts(caller.sees(), "Parents.ExperimentName")).await })
     }
 
     fn image(&self, name: &str) -> ImageKind {

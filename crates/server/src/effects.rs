@@ -209,10 +209,10 @@ impl Performer {
     }
 
     fn prepare(&self, launch: &Launch) -> Result<Outcome, String> {
-        let request = requests::of_training_job(&*self.rows, &launch.job)?;
+        let (request, creator) = requests::with_creator(&*self.rows, &launch.job)?;
         let dir = run_dir(&self.runs, &launch.attempt);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        let mut plan = self.plans.plan(&request, launch)?;
+        let mut plan = self.plans.plan(&request, creator, launch)?;
         if self.plans.has_machine_network(launch) {
             let first_port = job_ports::for_attempt(&launch.attempt, &self.attempts);
             plan.assignments.iter_mut().for_each(|it| it.machine_network = Some(MachineNetwork { first_port }));

@@ -95,7 +95,11 @@ impl Front {
                 let has_body = head.method != Method::HEAD;
                 let verified = origin.clone();
                 head.extensions.insert(OnVerified(Arc::new(move |scope| {
-                    verified.connection.signed(if *scope == Scope::All { Signer::Owner } else { Signer::Job });
+                    verified.connection.signed(if matches!(scope, Scope::Job { .. }) {
+                        Signer::Job
+                    } else {
+                        Signer::Owner
+                    });
                 })));
                 let mut response = if is_form(&head) {
                     let part = self.unverified.part();
@@ -264,12 +268,13 @@ impl Front {
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
         let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
-        self.api.permit(&call, &key.holder).await?;
+        let caller = Caller { user_agent, holder: key.holder, member: key.member };
+        self.api.permit(&call, &caller).await?;
         let answer = read(call)?;
         if self.strict {
             no_effect::refuse(&without_effect)?;
         }
-        let reply = self.api.answer(answer, &Caller { user_agent, holder: key.holder }).await?;
+        let reply = self.api.answer(answer, &caller).await?;
         Ok((operation, reply, without_effect))
     }
 }

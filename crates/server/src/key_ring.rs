@@ -1,4 +1,5 @@
-//! Whose keys open something: the owner's, those of assumed roles and of attempts that run.
+//! Whose keys open something: the owner's, those that the owner gave others, those of assumed roles
+//! and of attempts that run.
 
 use std::sync::Arc;
 
@@ -10,11 +11,13 @@ use crate::{
     clock::now_ms,
     keys::AccessKeys,
     sessions::{self, Session},
+    team::{Member, Team},
 };
 
-/// All keys that open something: the owner's, and those of running attempts.
+/// All keys that open something.
 pub(crate) struct KeyRing {
     pub(crate) owner: AccessKeys,
+    pub(crate) team: Arc<Team>,
     pub(crate) attempts: Arc<Attempts>,
 }
 
@@ -22,6 +25,8 @@ pub(crate) struct KeyRing {
 pub(crate) struct Known {
     pub(crate) keys: AccessKeys,
     pub(crate) holder: Holder,
+    /// Whose rights bound it; `None` for the owner's.
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 /// Who holds a key.
@@ -29,7 +34,9 @@ pub(crate) struct Known {
 pub(crate) enum Holder {
     /// The owner of the server.
     Owner,
-    /// Who assumed a role: has the owner's rights for a time.
+    /// A person or program with a key that the owner added.
+    Member,
+    /// Who assumed a role: has the rights of the key that did, for a time.
     Session(Session),
     /// A training job's program.
     Attempt {
@@ -44,20 +51,33 @@ impl KeyRing {
     /// The keys with this id and whose they are, if they open anything with this session token.
     pub(crate) fn find(&self, access_key_id: &str, token: Option<&str>) -> Result<Known, KeyFault> {
         if access_key_id == self.owner.access_key_id {
-            return Ok(Known { keys: self.owner.clone(), holder: Holder::Owner });
+            return Ok(Known { keys: self.owner.clone(), holder: Holder::Owner, member: None });
         }
         if let Some(attempt) = self.attempt(access_key_id) {
             let holder = Holder::Attempt { id: attempt.plan.attempt.clone(), job: attempt.plan.job.clone() };
-            return Ok(Known { keys: attempt.keys.clone(), holder });
+            return Ok(Known { keys: attempt.keys.clone(), holder, member: self.creator(&attempt) });
+        }
+        if let Some(member) = self.team.by_key(access_key_id) {
+            return Ok(Known { keys: self.team.keys(&member), holder: Holder::Member, member: Some(member) });
         }
         let secret_access_key = sessions::secret_of(&self.owner, access_key_id).ok_or(KeyFault::Unknown)?;
         let session = Session::of(&self.owner, access_key_id, token, now_ms())?;
+        // A session ends with the key that it was opened with.
+        let member = match &session.issuer {
+            None => None,
+            Some(issuer) => Some(self.team.by_key(issuer).ok_or(KeyFault::Unknown)?),
+        };
         let keys = AccessKeys {
             access_key_id: access_key_id.to_owned(),
             secret_access_key,
             session_token: token.map(str::to_owned),
         };
-        Ok(Known { keys, holder: Holder::Session(session) })
+        Ok(Known { keys, holder: Holder::Session(session), member })
+    }
+
+    /// Whose training job an attempt is; `None` for the owner's.
+    fn creator(&self, attempt: &Attempt) -> Option<Arc<Member>> {
+        attempt.plan.creator.as_deref().map(|creator| self.team.creator(creator))
     }
 
     fn attempt(&self, access_key_id: &str) -> Option<Arc<Attempt>> {
@@ -70,8 +90,11 @@ impl KeyStore for KeyRing {
         if access_key_id == self.owner.access_key_id {
             return Some(self.owner.secret_access_key.clone());
         }
-        let of_attempt = self.attempt(access_key_id).map(|attempt| attempt.keys.secret_access_key.clone());
-        of_attempt.or_else(|| sessions::secret_of(&self.owner, access_key_id))
+        if let Some(attempt) = self.attempt(access_key_id) {
+            return Some(attempt.keys.secret_access_key.clone());
+        }
+        let of_member = self.team.by_key(access_key_id).map(|_| self.team.secret(access_key_id));
+        of_member.or_else(|| sessions::secret_of(&self.owner, access_key_id))
     }
 
     fn scope(&self, access_key_id: &str, session_token: Option<&str>) -> Result<Scope, KeyFault> {
@@ -80,9 +103,16 @@ impl KeyStore for KeyRing {
             if !session_token.is_some_and(|given| self.owner.equal(given, wanted)) {
                 return Err(KeyFault::WrongToken);
             }
-            return Ok(Scope::Job { read: attempt.plan.reads.clone(), write: attempt.plan.writes.clone() });
+            let (mut read, mut write) = (attempt.plan.reads.clone(), attempt.plan.writes.clone());
+            // What its creator may not do any more, it may not do either.
+            if let Some(creator) = self.creator(&attempt) {
+                read.retain(|(bucket, prefix)| creator.may_read(bucket, prefix));
+                write.retain(|(bucket, prefix)| creator.may_write(bucket, prefix));
+            }
+            return Ok(Scope::Job { read, write });
         }
-        self.find(access_key_id, session_token).map(|_| Scope::All)
+        let known = self.find(access_key_id, session_token)?;
+        Ok(known.member.map_or(Scope::All, |member| member.scope()))
     }
 }
 
@@ -90,8 +120,11 @@ impl KeyStore for KeyRing {
 mod tests {
     use serde_json::json;
     use shoal_launch::AllocationSpec;
+    use shoal_store::{Batch, Journal as _, RowChange, SqliteJournal};
+    use shoal_wire::KeyRole;
 
     use super::*;
+    use crate::attempts::Plan;
 
     fn ring() -> KeyRing {
         let owner = AccessKeys {
@@ -112,8 +145,106 @@ mod tests {
             dir: "/".into(),
         };
         let attempts = Arc::new(Attempts::default());
-        attempts.insert(Attempt::new(serde_json::from_value(plan).unwrap(), allocation, &owner));
-        KeyRing { owner, attempts }
+        attempts.insert(Attempt::new(serde_json::from_value(plan.clone()).unwrap(), allocation.clone(), &owner));
+        let mut of_anna: Plan = serde_json::from_value(plan).unwrap();
+        (of_anna.attempt, of_anna.creator) = ("anna-1".into(), Some("anna".to_owned()));
+        of_anna.writes.push(("mine".to_owned(), "anna/job/".to_owned()));
+        attempts.insert(Attempt::new(of_anna, allocation, &owner));
+        let team = team(&owner, &[]);
+        KeyRing { owner, team, attempts }
+    }
+
+    /// The team that reads these keys of a journal.
+    fn team(owner: &AccessKeys, members: &[Member]) -> Arc<Team> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = SqliteJournal::open(&dir.path().join("shoal.db")).unwrap();
+        let rows = members.iter().map(|member| RowChange::Put(Box::new(member.to_row("123456789012")))).collect();
+        journal.append(&Batch { events: Vec::new(), rows }).unwrap();
+        Arc::new(Team::open(owner.clone(), Arc::new(journal.rows())).unwrap())
+    }
+
+    fn with_members(ring: &mut KeyRing, members: &[Member]) {
+        ring.team = team(&ring.owner, members);
+    }
+
+    fn member(name: &str, role: KeyRole, access_key_id: &str) -> Member {
+        Member {
+            name: name.to_owned(),
+            role,
+            access_key_id: access_key_id.to_owned(),
+            read: None,
+            write: vec![("mine".to_owned(), format!("{name}/"))],
+            created_ms: 1,
+            rotated_ms: 1,
+        }
+    }
+
+    #[test]
+    fn each_key_opens_what_its_role_may_do() {
+        let mut ring = ring();
+        let members = [
+            member("anna", KeyRole::User, "AKIA000000000000ANNA"),
+            member("rita", KeyRole::Reader, "AKIA000000000000RITA"),
+            member("otto", KeyRole::Owner, "AKIA000000000000OTTO"),
+        ];
+        with_members(&mut ring, &members);
+        let mut secrets = std::collections::BTreeSet::from([ring.owner.secret_access_key.clone()]);
+        for member in &members {
+            let known = ring.find(&member.access_key_id, None).unwrap();
+            assert_eq!((known.holder, known.member.as_deref()), (Holder::Member, Some(member)));
+            assert_eq!(ring.secret(&member.access_key_id), Some(known.keys.secret_access_key.clone()));
+            assert!(secrets.insert(known.keys.secret_access_key), "no secret is another one's");
+            assert_eq!(ring.scope(&member.access_key_id, None), Ok(member.scope()));
+        }
+        assert_eq!(members[2].scope(), Scope::All);
+        assert_eq!(members[1].scope(), Scope::Key { read: None, write: Vec::new() });
+    }
+
+    #[test]
+    fn a_role_has_the_rights_of_the_key_that_assumed_it_and_ends_with_it() {
+        let mut ring = ring();
+        let anna = member("anna", KeyRole::User, "AKIA000000000000ANNA");
+        with_members(&mut ring, std::slice::from_ref(&anna));
+        let session = Session {
+            issuer: Some(anna.access_key_id.clone()),
+            role: "Trainer".to_owned(),
+            name: "me".to_owned(),
+            expires_ms: now_ms() + 3_600_000,
+        };
+        let keys = session.open(&ring.owner).unwrap();
+        let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
+        assert_eq!(ring.find(id, token).unwrap().member.as_deref(), Some(&anna));
+        assert_eq!(ring.scope(id, token), Ok(anna.scope()));
+        // Rotated: another id.
+        with_members(&mut ring, &[member("anna", KeyRole::User, "AKIA000000000ROTATED")]);
+        assert_eq!(fault(ring.find(id, token)), Some(KeyFault::Unknown));
+        assert_eq!(fault(ring.find(&anna.access_key_id, None)), Some(KeyFault::Unknown));
+        assert_eq!(ring.secret(&anna.access_key_id), None);
+    }
+
+    #[test]
+    fn a_jobs_keys_open_no_more_than_its_creators() {
+        let mut ring = ring();
+        let keys = ring.owner.of_attempt(&"anna-1".into());
+        let token = keys.session_token.as_deref();
+        let pair = |bucket: &str, prefix: &str| (bucket.to_owned(), prefix.to_owned());
+        let narrow = |read: Option<Vec<(String, String)>>| Member { read, ..member("anna", KeyRole::User, "AKIA1") };
+        for (members, read, write) in [
+            (vec![narrow(None)], vec![pair("data", "train/")], vec![pair("mine", "anna/job/")]),
+            (vec![narrow(Some(vec![pair("data", "train/x")]))], vec![], vec![pair("mine", "anna/job/")]),
+            (vec![], vec![], vec![]),
+            (vec![member("anna", KeyRole::Reader, "AKIA1")], vec![pair("data", "train/")], vec![]),
+            (
+                vec![member("anna", KeyRole::Owner, "AKIA1")],
+                vec![pair("data", "train/")],
+                vec![pair("out", "job/"), pair("mine", "anna/job/")],
+            ),
+        ] {
+            with_members(&mut ring, &members);
+            assert_eq!(ring.scope(&keys.access_key_id, token), Ok(Scope::Job { read, write }), "{members:?}");
+            let known = ring.find(&keys.access_key_id, token).unwrap();
+            assert_eq!(known.member.map(|it| it.name.clone()).as_deref(), Some("anna"), "also of a removed key");
+        }
     }
 
     fn fault<T>(found: Result<T, KeyFault>) -> Option<KeyFault> {
@@ -157,7 +288,8 @@ mod tests {
     #[test]
     fn an_assumed_role_has_the_owners_rights_until_it_expires() {
         let ring = ring();
-        let session = |expires_ms| Session { role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms };
+        let session =
+            |expires_ms| Session { issuer: None, role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms };
         let keys = session(now_ms() + 3_600_000).open(&ring.owner).unwrap();
         let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
         assert!(matches!(ring.find(id, token).unwrap().holder, Holder::Session(it) if it.role == "Trainer"));

@@ -111,6 +111,7 @@ pub(crate) fn deleted(row: &ResourceRow, now_ms: u64) -> Option<ResourceRow> {
         spec: row.spec.clone(),
         view: serde_json::to_vec(&view).ok()?,
         tags: row.tags.clone(),
+        creator: row.creator.clone(),
         ..ResourceRow::new(DELETED_JOB, &format!("{}/{}", row.name, row.uid))
     })
 }

@@ -73,6 +73,7 @@ mod statistics;
 mod storing;
 mod sweeps;
 mod targets;
+mod team;
 mod tls;
 mod token;
 mod tuning;

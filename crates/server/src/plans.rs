@@ -39,7 +39,12 @@ impl Plans {
     ///
     /// # Errors
     /// Why the job fails.
-    pub(crate) fn plan(&self, request: &CreateTrainingJob, launch: &Launch) -> Result<Plan, String> {
+    pub(crate) fn plan(
+        &self,
+        request: &CreateTrainingJob,
+        creator: Option<String>,
+        launch: &Launch,
+    ) -> Result<Plan, String> {
         let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
         let instances = *instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
@@ -203,6 +208,7 @@ impl Plans {
             profiler: events.as_ref().map(folder),
             assignments,
             nodes: placement.nodes.clone(),
+            creator,
             reuse: None,
             allocation_id: None,
         };

@@ -22,11 +22,20 @@ pub(crate) fn training_job(row: &ResourceRow) -> Result<CreateTrainingJob, Error
 /// # Errors
 /// There is none, or it cannot be read.
 pub(crate) fn of_training_job(rows: &dyn Rows, job: &str) -> Result<CreateTrainingJob, String> {
+    with_creator(rows, job).map(|(request, _)| request)
+}
+
+/// The same with its creator.
+///
+/// # Errors
+/// As [`of_training_job`].
+pub(crate) fn with_creator(rows: &dyn Rows, job: &str) -> Result<(CreateTrainingJob, Option<String>), String> {
     let row = rows
         .resource(ResourceKind::TRAINING_JOB, job)
         .map_err(|error| error.to_string())?
         .ok_or_else(|| format!("no row of training job {job}"))?;
-    training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))
+    let request = training_job(&row).map_err(|error| format!("training job {job}: {}", error.message))?;
+    Ok((request, row.creator))
 }
 
 /// The request of a tuning job's row, with ranges for its parameters of Autotune.

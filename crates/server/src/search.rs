@@ -20,7 +20,7 @@ use shoal_store::{
     Batch, EachEvent, Journal, ResourceFilter, ResourceKind, ResourceRow, ResourceSort, RowChange, Rows, Snapshots,
     StoreError,
 };
-use shoal_wire::{Condition, Error, SortOrder, properties};
+use shoal_wire::{Condition, Error, PropertyValue, SortOrder, Test, Wanted, properties};
 
 use crate::{
     api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, ends_of_trial_link},
@@ -31,6 +31,8 @@ use document::{Document, Key, Property, Texts, Writer};
 
 /// Rows that are read at once when all are.
 const READ: usize = 1000;
+/// The property that has a row's creator; no path of a record has a slash.
+const CREATOR: &str = "/creator";
 
 /// The indexes of all kinds that can be searched, and the ledger of costs.
 pub(crate) struct Indexes {
@@ -197,10 +199,11 @@ impl SearchIndex {
         outcome
     }
 
-    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them. Jobs without
-    /// the property of the order come last; equal ones come by name.
+    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them; with a creator,
+    /// only of those. Jobs without the property of the order come last; equal ones come by name.
     pub(crate) fn find(
         &self,
+        creator: Option<&str>,
         condition: Condition<String>,
         sort_by: &str,
         order: SortOrder,
@@ -208,7 +211,7 @@ impl SearchIndex {
         limit: usize,
     ) -> Found {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        let condition = condition.rename(&mut |path| contents.numbers(&path));
+        let condition = created_by(creator, condition).rename(&mut |path| contents.numbers(&path));
         let sort_by = contents.properties.get(sort_by).copied();
         let texts = &contents.texts;
         let compare = |left: &(Key<&str>, &str), right: &(Key<&str>, &str)| directed(order, left, right);
@@ -242,6 +245,13 @@ impl SearchIndex {
             .map(|(key, name)| Place { key: Key::to_owned(*key), name: (*name).to_owned() });
         Found { names: found.into_iter().map(|(_, name)| name.to_owned()).collect(), next, total }
     }
+}
+
+/// The condition, and that a resource is this creator's.
+fn created_by(creator: Option<&str>, condition: Condition<String>) -> Condition<String> {
+    let Some(creator) = creator else { return condition };
+    let is_own = Test { negated: false, wanted: Wanted::Text(creator.to_owned()) };
+    Condition::All(vec![Condition::Property(CREATOR.to_owned(), is_own), condition])
 }
 
 fn directed(order: SortOrder, left: &(Key<&str>, &str), right: &(Key<&str>, &str)) -> Ordering {
@@ -295,12 +305,12 @@ impl Contents {
                 return;
             }
         };
-        self.put_record(&row.name, &record);
+        self.put_record(&row.name, row.creator.as_deref(), &record);
     }
 
-    fn put_record(&mut self, name: &str, record: &Value) {
+    fn put_record(&mut self, name: &str, creator: Option<&str>, record: &Value) {
         let mut document = Writer::default();
-        properties(record, &mut |path, item, value| {
+        let mut push = |path: &str, item: usize, value: PropertyValue<'_>| {
             let known = self.properties.get(path).copied();
             let number = known.unwrap_or_else(|| {
                 let number = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
@@ -308,7 +318,11 @@ impl Contents {
                 number
             });
             document.push(&mut self.texts, number, item, value);
-        });
+        };
+        properties(record, &mut push);
+        if let Some(creator) = creator {
+            push(CREATOR, 0, PropertyValue::Text(creator));
+        }
         self.documents.insert(name.to_owned(), document.finish());
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use shoal_console::{Console, JobChanges, Sources};
+use shoal_console::{Console, JobChanges, ObjectsOpen, Sources};
 use shoal_s3::S3Front;
 use shoal_store::{DataDir, Objects, SqliteJournal, SqliteRows, Telemetry};
 use tokio::{
@@ -40,7 +40,7 @@ use crate::{
     channels::Trees,
     checkpoints::Mirrors,
     connections::Connections,
-    console,
+    console::{self, ConsoleKeys},
     core::{self, Core},
     driver::{self, Hands, Outcomes},
     effects::Performer,
@@ -64,6 +64,7 @@ use crate::{
     search::Indexes,
     storing::Storing,
     sweeps::Sweeps,
+    team::Team,
     tuning::{self, Looks, ServerDesk, Tuner},
     visits::Visits,
     warm_status::WarmPools,
@@ -316,7 +317,8 @@ impl Server {
         };
         let (topics, changed_metrics) = notifying.start(&mut background);
 
-        let ring = Arc::new(KeyRing { owner: keys.clone(), attempts: attempts.clone() });
+        let team = Arc::new(Team::open(keys.clone(), rows.clone())?);
+        let ring = Arc::new(KeyRing { owner: keys.clone(), team: team.clone(), attempts: attempts.clone() });
         let s3_options = shoal_s3::Options {
             region: identity.region.clone(),
             account: identity.account.clone(),
@@ -369,8 +371,10 @@ impl Server {
             machines,
             job_changes: job_changes.clone(),
             keys: keys.clone(),
+            team,
             data_dir: data_dir.clone(),
             identity: identity.clone(),
+            default_bucket: options.default_bucket,
             capacity,
             catalog: catalog.clone(),
             grace_s,
@@ -379,7 +383,7 @@ impl Server {
             holds: Holds::default(),
             deletion: tokio::sync::Mutex::default(),
         });
-        let asked = console::Server { core: core.clone(), records, api: api.clone() };
+        let asked = console::Server { core: core.clone(), records, api: api.clone(), member: None };
         let console = Console::new(Sources {
             rows,
             telemetry: telemetry.clone(),
@@ -387,9 +391,10 @@ impl Server {
             catalog,
             version: core.version(),
             job_changes,
-            server: Arc::new(asked),
+            server: Arc::new(asked.clone()),
             account: identity.account,
-            owner: keys.credentials(),
+            keys: Arc::new(ConsoleKeys { ring: ring.clone(), server: asked }),
+            objects_open: ObjectsOpen::All,
             data_id: data_dir.id().to_owned(),
             data_dir: data_dir.root().to_owned(),
             grace_s,

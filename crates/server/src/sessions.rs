@@ -15,10 +15,17 @@ const CHANCE: usize = 10;
 const SEAL: usize = 6;
 /// Hexadecimal digits of a token's seal.
 const TOKEN_SEAL: usize = 64;
+/// Tokens without an issuer had another label, so that none is read as having one.
+const TOKEN_LABEL: &str = "session-token-2:";
+
+/// Stands for the owner's key in claims.
+const OWNER: &str = "-";
 
 /// An assumed role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
+    /// Id of the key that assumed it, whose rights it has; `None` for the owner's.
+    pub(crate) issuer: Option<String>,
     /// The role's name.
     pub(crate) role: String,
     /// Chosen by who assumed it.
@@ -36,8 +43,9 @@ impl Session {
         let chance = random_hex(CHANCE / 2)?.to_uppercase();
         let access_key_id = format!("ASIA{chance}{}", id_seal(owner, &chance));
         // Names may have letters that a header cannot carry.
-        let claims = hex(format!("{} {} {}", self.expires_ms, self.role, self.name).as_bytes());
-        let seal = owner.derive("session-token:", &format!("{access_key_id} {claims}"));
+        let issuer = self.issuer.as_deref().unwrap_or(OWNER);
+        let claims = hex(format!("{} {issuer} {} {}", self.expires_ms, self.role, self.name).as_bytes());
+        let seal = owner.derive(TOKEN_LABEL, &format!("{access_key_id} {claims}"));
         Ok(AccessKeys {
             secret_access_key: secret(owner, &access_key_id),
             session_token: Some(format!("{seal}{claims}")),
@@ -53,19 +61,22 @@ impl Session {
         now_ms: u64,
     ) -> Result<Self, KeyFault> {
         let (seal, claims) = token.and_then(|token| token.split_at_checked(TOKEN_SEAL)).ok_or(KeyFault::WrongToken)?;
-        if !owner.equal(seal, &owner.derive("session-token:", &format!("{access_key_id} {claims}"))) {
+        if !owner.equal(seal, &owner.derive(TOKEN_LABEL, &format!("{access_key_id} {claims}"))) {
             return Err(KeyFault::WrongToken);
         }
         let claims = text_of_hex(claims).ok_or(KeyFault::WrongToken)?;
-        let mut words = claims.splitn(3, ' ');
-        let (Some(expires), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else {
+        let mut words = claims.splitn(4, ' ');
+        let (Some(expires), Some(issuer), Some(role), Some(name)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
             return Err(KeyFault::WrongToken);
         };
         let expires_ms = expires.parse().map_err(|_| KeyFault::WrongToken)?;
         if expires_ms <= now_ms {
             return Err(KeyFault::Expired);
         }
-        Ok(Self { role: role.to_owned(), name: name.to_owned(), expires_ms })
+        let issuer = (issuer != OWNER).then(|| issuer.to_owned());
+        Ok(Self { issuer, role: role.to_owned(), name: name.to_owned(), expires_ms })
     }
 }
 
@@ -95,13 +106,18 @@ mod tests {
             session_token: None,
         };
         let (mine, other) = (owner("mine"), owner("other"));
-        let session = Session { role: "Trainer".to_owned(), name: "jürgen me".to_owned(), expires_ms: 2000 };
+        let session =
+            Session { issuer: None, role: "Trainer".to_owned(), name: "jürgen me".to_owned(), expires_ms: 2000 };
         let keys = session.open(&mine).unwrap();
         let (id, token) = (keys.access_key_id.as_str(), keys.session_token.as_deref());
         assert_eq!(id.len(), 20);
         assert_eq!(secret_of(&mine, id), Some(keys.secret_access_key.clone()));
         assert_eq!(Session::of(&mine, id, token, 1999), Ok(session.clone()));
         assert_eq!(Session::of(&mine, id, token, 2000), Err(KeyFault::Expired));
+        let members = Session { issuer: Some("AKIA1".to_owned()), ..session.clone() };
+        let of_member = members.open(&mine).unwrap();
+        let read = Session::of(&mine, &of_member.access_key_id, of_member.session_token.as_deref(), 0);
+        assert_eq!(read, Ok(members));
         assert_eq!(Session::of(&other, id, token, 0), Err(KeyFault::WrongToken), "of another server");
         assert_eq!(Session::of(&mine, id, None, 0), Err(KeyFault::WrongToken));
         let sibling = session.open(&mine).unwrap();

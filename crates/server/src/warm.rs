@@ -67,7 +67,9 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
     };
     let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
     let nodes = plan.nodes.iter().map(|node| format!("{node} ")).collect::<String>();
-    let key = sha256_hex(&format!("{owner} {shape} {} {nodes}{}", plan.isolated, hosts.join(" ")));
+    // Instances are for jobs of the same creator.
+    let creator = plan.creator.as_deref().unwrap_or_default();
+    let key = sha256_hex(&format!("{owner} {shape} {} {nodes}{}{creator}", plan.isolated, hosts.join(" ")));
     let is_loaded = is_trial || plan.assignments.iter().any(is_builtin);
     ReusePolicy { owner, idle_s: idle.as_secs(), key, is_loaded }
 }

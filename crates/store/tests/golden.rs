@@ -373,11 +373,11 @@ fn schema(connection: &Connection) -> (i64, Vec<String>) {
 fn a_database_of_a_newer_format_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("shoal.db");
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
     let error = SqliteJournal::open(&path).unwrap_err();
     assert!(matches!(error, StoreError::Format { .. }), "{error}");
     assert!(
-        error.to_string().contains("has format 6, this version of shoal reads format 5; use the version that wrote it"),
+        error.to_string().contains("has format 7, this version of shoal reads format 6; use the version that wrote it"),
         "{error}"
     );
 }

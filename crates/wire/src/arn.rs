@@ -39,6 +39,11 @@ pub fn resource(arn: &str) -> Option<Resource<'_>> {
     (head == "arn" && service == "sagemaker").then_some(Resource { region, account, kind, name })
 }
 
+/// `arn:aws:iam::<account>:user/<name>`.
+pub fn user(account: &str, name: &str) -> String {
+    format!("arn:aws:iam::{account}:user/{name}")
+}
+
 /// `arn:aws:iam::<account>:role/<name>`.
 pub fn role(account: &str, name: &str) -> String {
     format!("arn:aws:iam::{account}:role/{name}")

@@ -199,7 +199,15 @@ impl Input for SimulatePrincipalPolicy {
     }
 }
 
-plain_inputs!(GetRole);
+/// A `GetUser`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct GetUser {
+    /// Without one, the caller.
+    pub user_name: Option<String>,
+}
+
+plain_inputs!(GetRole, GetUser);
 
 impl Paging {
     fn new(marker: Option<String>, max_items: Option<u32>) -> Self {

@@ -47,6 +47,7 @@ mod stored;
 mod study;
 pub mod study_pictures;
 pub mod tags;
+mod team;
 pub mod timestamp;
 mod training_job;
 mod trial_metrics;
@@ -73,7 +74,9 @@ pub use error::{Error, ErrorCode};
 pub use filter_logs::{DescribeLogGroups, FilterLogEvents, FilteredLogEvent, LogGroup, Streams};
 pub use filter_pattern::FilterPattern;
 pub use headline::headline;
-pub use identity::{AssumeRole, AssumedRole, Evaluation, GetRole, ListRoles, Paging, Role, SimulatePrincipalPolicy};
+pub use identity::{
+    AssumeRole, AssumedRole, Evaluation, GetRole, GetUser, ListRoles, Paging, Role, SimulatePrincipalPolicy,
+};
 pub use interruption::INTERRUPT_TRAINING_JOB;
 pub use log_changes::{LogChange, RejectedLogEvents};
 pub use logs::{DescribeLogStreams, GetLogEvents, LogEvent, LogStream, LogStreamOrder};
@@ -99,6 +102,7 @@ pub use study::{
     StudyTrial, UPDATE_TUNING_JOB, UpdateTuningJob,
 };
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG, Tag};
+pub use team::{ADD_KEY, AddKey, KeyRole, KeySummary, LIST_KEYS, NamedKey, OWNER_NAME, REMOVE_KEY, ROTATE_KEY};
 pub use training_job::{
     Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
     ExperimentConfig, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,

@@ -5,13 +5,17 @@
 use http::request::Parts;
 
 use crate::{
-    DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT, INTERRUPT_TRAINING_JOB,
-    LIST_CHECKPOINTS, LIST_COSTS, LIST_NOTIFICATIONS, LIST_TARGETS, Operation, Protocol, READ_VISIT, START_VISIT,
-    Service, UPDATE_TUNING_JOB, constraints, query,
+    ADD_KEY, DESCRIBE_PROFILE, DESCRIBE_STUDY, DESCRIBE_UTILIZATION, Error, ErrorCode, FEED_VISIT,
+    INTERRUPT_TRAINING_JOB, LIST_CHECKPOINTS, LIST_COSTS, LIST_KEYS, LIST_NOTIFICATIONS, LIST_TARGETS, Operation, Protocol,
+    READ_VISIT, REMOVE_KEY, ROTATE_KEY, START_VISIT, Service, UPDATE_TUNING_JOB, constraints, query,
 };
 
 /// Operations of our own, which no service model has.
-static OURS: [Operation; 12] = [
+static OURS: [Operation; 16] = [
+    ours(ADD_KEY, NEW_KEY),
+    ours(LIST_KEYS, &[("Keys", KEY)]),
+    ours(ROTATE_KEY, NEW_KEY),
+    ours(REMOVE_KEY, &[]),
     ours(INTERRUPT_TRAINING_JOB, &[]),
     ours(LIST_CHECKPOINTS, &[("Checkpoints", &["Path", "Host", "Bytes", "Sha256", "SavedTime"]), ("NextToken", &[])]),
     ours(
@@ -96,6 +100,21 @@ static OURS: [Operation; 12] = [
     ours(START_VISIT, &[("VisitId", &[])]),
     ours(FEED_VISIT, &[("IsTaken", &[])]),
     ours(READ_VISIT, &[("Output", &["Stream", "Data"]), ("End", &[])]),
+];
+
+/// A key as it is listed.
+const KEY: &[&str] = &["Name", "Role", "AccessKeyId", "Arn", "Read", "Write", "CreationTime", "RotationTime"];
+/// A key that is new.
+const NEW_KEY: &[(&str, &[&str])] = &[
+    ("Name", &[]),
+    ("Role", &[]),
+    ("AccessKeyId", &[]),
+    ("SecretAccessKey", &[]),
+    ("Arn", &[]),
+    ("Read", &[]),
+    ("Write", &[]),
+    ("CreationTime", &[]),
+    ("RotationTime", &[]),
 ];
 
 const fn ours(target: &'static str, output: &'static [(&'static str, &'static [&'static str])]) -> Operation {

@@ -69,6 +69,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         profiler: None,
         assignments: vec![assignment(1), assignment(2)],
         nodes: Vec::new(),
+        creator: None,
         reuse: None,
         allocation_id: None,
     };

@@ -1,5 +1,5 @@
 //! STS and IAM: who the client is, roles and what they may do. There is one account, every role
-//! name stands for it, and whoever assumes a role has the owner's rights for a time.
+//! name stands for it, and a caller that assumes a role keeps its own rights for a time.
 
 use std::ops::Range;
 
@@ -8,27 +8,32 @@ use shoal_wire::{
     SimulatePrincipalPolicy, arn,
 };
 
-use super::{Api, Caller};
+use super::{Api, Caller, user_id};
 use crate::{clock::now_ms, internal::internal, key_ring::Holder, sessions::Session};
 
 /// The role that callers seem to have assumed: `get_execution_role` of the SDKs wants one.
-const ROLE: &str = "ShoalRole";
+pub(super) const ROLE: &str = "ShoalRole";
 
 /// The id of every role.
 const ROLE_ID: &str = "AROASHOALSHOALSHOAL00";
 
 impl Api {
     pub(super) fn caller_identity(&self, caller: &Caller) -> Reply {
-        let (role, session) = match &caller.holder {
-            Holder::Owner => (ROLE, "shoal"),
-            Holder::Session(session) => (session.role.as_str(), session.name.as_str()),
-            Holder::Attempt { id, .. } => (ROLE, &**id),
+        let session = match (&caller.holder, &caller.member) {
+            (Holder::Member, Some(member)) => return self.user_identity(&member.name, caller),
+            (Holder::Owner | Holder::Member, _) => "shoal",
+            (Holder::Session(session), _) => session.name.as_str(),
+            (Holder::Attempt { id, .. }, _) => &**id,
         };
-        let account = &self.identity.account;
-        Reply::get_caller_identity(account, &arn::assumed_role(account, role, session), &format!("{ROLE_ID}:{session}"))
+        let id = format!("{ROLE_ID}:{session}");
+        Reply::get_caller_identity(&self.identity.account, &caller.arn(&self.identity), &id)
     }
 
-    pub(super) fn assume_role(&self, request: AssumeRole) -> Result<Reply, Error> {
+    fn user_identity(&self, name: &str, caller: &Caller) -> Reply {
+        Reply::get_caller_identity(&self.identity.account, &caller.arn(&self.identity), &user_id(name))
+    }
+
+    pub(super) fn assume_role(&self, request: AssumeRole, caller: &Caller) -> Result<Reply, Error> {
         let account = &self.identity.account;
         if request.account != *account {
             let role = arn::role(&request.account, &request.role);
@@ -41,7 +46,8 @@ impl Api {
             ));
         }
         let expires_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
-        let session = Session { role: request.role, name: request.session, expires_ms };
+        let issuer = caller.member.as_ref().map(|member| member.access_key_id.clone());
+        let session = Session { issuer, role: request.role, name: request.session, expires_ms };
         let keys = session.open(&self.keys).map_err(|error| internal(&error))?;
         Ok(Reply::assume_role(&AssumedRole {
             access_key_id: keys.access_key_id,

@@ -77,11 +77,11 @@ impl Place {
 }
 
 impl Api {
-    /// Refuses a call that the holder of the keys may not make.
+    /// Refuses a call that a training job's keys do not open.
     ///
     /// # Errors
     /// `AccessDenied`, and the storage's.
-    pub(crate) async fn permit(&self, call: &Call, holder: &Holder) -> Result<(), Error> {
+    pub(super) async fn permit_job(&self, call: &Call, holder: &Holder) -> Result<(), Error> {
         let Holder::Attempt { job, .. } = holder else { return Ok(()) };
         let (operation, job) = (call.operation.name, job.to_string());
         if ALWAYS.contains(&operation)

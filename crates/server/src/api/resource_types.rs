@@ -23,8 +23,9 @@ mod trial_links;
 
 use serde_json::{Map, Value};
 use shoal_store::{Key, LinkEnd, ResourceKind, ResourceRow, Rows, Telemetry};
-use shoal_wire::{Error, ErrorCode, Operation};
+use shoal_wire::{Error, ErrorCode, Operation, arn};
 
+pub(crate) use artifact::name_of as artifact_named_by;
 pub(crate) use job_component::{NewJob, component_of, with_job};
 pub(crate) use kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK};
 pub(crate) use links::ends as ends_of_trial_link;
@@ -211,6 +212,22 @@ fn of_kind(kind: ResourceKind) -> &'static ResourceType {
     TYPES.iter().copied().find(|it| it.kind == kind).unwrap_or(&PLAIN_TYPE)
 }
 
+/// The row of a plain resource, or that which its name has before anything was stored for it.
+///
+/// # Errors
+/// The storage's.
+pub(crate) fn stored_or_implied(
+    lookup: Lookup<'_>,
+    kind: ResourceKind,
+    name: &str,
+) -> Result<Option<ResourceRow>, Error> {
+    let of = of_kind(kind);
+    match lookup.rows.resource(kind, &of.key(name)).map_err(|error| crate::internal::internal(&error))? {
+        Some(row) => Ok(Some(row)),
+        None => (of.implied)(lookup, &of.key(name)),
+    }
+}
+
 /// The kind of plain resources of this name in ARNs.
 pub(crate) fn kind(name: &str) -> Option<ResourceKind> {
     TYPES.iter().map(|it| it.kind).find(|kind| kind.name() == name)
@@ -251,12 +268,22 @@ impl Refusal {
     }
 }
 
-/// Who created or changed something: at AWS they name Studio's users; for other callers they are
-/// empty.
-fn no_user(shown: &mut Members) {
-    for member in ["CreatedBy", "LastModifiedBy"] {
-        shown.insert(member.to_owned(), Value::Object(Map::new()));
-    }
+/// Who created something and who changed it, which is not known and empty.
+fn users(row: &ResourceRow, shown: &mut Members) {
+    shown.insert("CreatedBy".to_owned(), created_by(row));
+    shown.insert("LastModifiedBy".to_owned(), Value::Object(Map::new()));
+}
+
+/// Who created something: the user of its key, as AWS has IAM's users; empty for the owner.
+fn created_by(row: &ResourceRow) -> Value {
+    let Some(creator) = &row.creator else { return Value::Object(Map::new()) };
+    let account = arn::resource(&row.arn).map_or("", |place| place.account);
+    serde_json::json!({"IamIdentity": {"Arn": arn::user(account, creator), "PrincipalId": user_id(creator)}})
+}
+
+/// The unique id of a key's user, as IAM writes those of users.
+pub(crate) fn user_id(name: &str) -> String {
+    format!("AIDA{}", &crate::hex::sha256_hex(name)[..17].to_uppercase())
 }
 
 /// A display name is the name where the request gives none.

@@ -22,7 +22,7 @@ type Route = (&'static str, &'static str, fn(Call) -> Result<Answer, Error>);
 /// The first rule that it breaks.
 pub(crate) fn read(call: Call) -> Result<Answer, Error> {
     if let Some((of, verb)) = resource_types::operation(call.operation) {
-        return answer(move |api, _| Box::pin(api.plain.answer(of, verb, call)));
+        return answer(move |api, caller| Box::pin(api.plain.answer(of, verb, call, caller)));
     }
     let name = call.operation.name;
     let service = call.operation.service.scope();
@@ -69,23 +69,23 @@ routes! { |api, caller|
     "sagemaker" {
         CreateTrainingJob(request) => api.create_training_job(request, caller).await,
         DescribeTrainingJob(request) => api.describe_training_job(request, caller).await,
-        ListTrainingJobs(request) => api.list_training_jobs(request).await,
+        ListTrainingJobs(request) => api.list_training_jobs(request, caller).await,
         StopTrainingJob(request) => api.stop_training_job(request).await,
         UpdateTrainingJob(request) => api.update_training_job(request).await,
         DeleteTrainingJob(request) => api.delete_training_job(request).await,
         CreateHyperParameterTuningJob(request) => api.create_tuning_job(request, caller).await,
         DescribeHyperParameterTuningJob(request) => api.describe_tuning_job(request, caller).await,
-        ListHyperParameterTuningJobs(request) => api.list_tuning_jobs(request).await,
+        ListHyperParameterTuningJobs(request) => api.list_tuning_jobs(request, caller).await,
         StopHyperParameterTuningJob(request) => api.stop_tuning_job(request).await,
         DeleteHyperParameterTuningJob(request) => api.delete_tuning_job(request).await,
         ListTrainingJobsForHyperParameterTuningJob(request) => api.list_trials(request).await,
         AssociateTrialComponent(call) => api.plain.associate(call).await,
         DisassociateTrialComponent(call) => api.plain.disassociate(call).await,
-        AddAssociation(call) => api.plain.add_association(call).await,
+        AddAssociation(call) => api.plain.add_association(call, caller.creator()).await,
         DeleteAssociation(call) => api.plain.delete_association(call).await,
-        ListAssociations(call) => api.plain.list_associations(call).await,
-        QueryLineage(call) => api.plain.query_lineage(call).await,
-        Search(request) => api.search(request, &caller.holder).await,
+        ListAssociations(call) => api.plain.seen_by(caller).list_associations(call).await,
+        QueryLineage(call) => api.plain.seen_by(caller).query_lineage(call).await,
+        Search(request) => api.search(request, caller).await,
         AddTags(request) => api.add_tags(request).await,
         ListTags(request) => api.list_tags(request).await,
         DeleteTags(request) => api.delete_tags(request).await,
@@ -95,6 +95,10 @@ routes! { |api, caller|
         BatchGetMetrics(queries) => api.get_metrics(queries).await,
     }
     "shoal" {
+        AddKey(request) => api.add_key(request).await,
+        ListKeys(()) => api.list_keys(),
+        RotateKey(request) => api.rotate_key(request).await,
+        RemoveKey(request) => api.remove_key(request).await,
         InterruptTrainingJob(request) => api.interrupt_training_job(request).await,
         ListCheckpoints(request) => api.list_checkpoints(request).await,
         ListCosts(request) => api.list_costs(request).await,
@@ -110,10 +114,11 @@ routes! { |api, caller|
     }
     "sts" {
         GetCallerIdentity(()) => Ok(api.caller_identity(caller)),
-        AssumeRole(request) => api.assume_role(request),
+        AssumeRole(request) => api.assume_role(request, caller),
     }
     "iam" {
         GetRole(request) => Ok(api.get_role(request)),
+        GetUser(request) => api.get_user(&request, caller),
         ListRoles(request) => api.list_roles(&request),
         SimulatePrincipalPolicy(request) => api.simulate_policy(&request),
     }

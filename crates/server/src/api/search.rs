@@ -5,8 +5,8 @@ use shoal_store::{ResourceKind, ResourceRow};
 use shoal_wire::{Error, Reply, Search, SearchResource};
 
 use super::{
-    Api, EXPERIMENT, Records, TRIAL, TRIAL_COMPONENT, blocking, resource_types, resources::found, token, training,
-    tuning,
+    Api, Caller, EXPERIMENT, Records, TRIAL, TRIAL_COMPONENT, blocking, resource_types, resources::found, token,
+    training, tuning,
 };
 use crate::{
     internal::internal,
@@ -80,7 +80,7 @@ impl Api {
         .await
     }
 
-    pub(super) async fn search(&self, search: Search, holder: &Holder) -> Result<Reply, Error> {
+    pub(super) async fn search(&self, search: Search, caller: &Caller) -> Result<Reply, Error> {
         let resource = search.resource;
         let searched = Searchable::of(resource).and_then(|how| Some((self.search.of(how.kind)?.clone(), how)));
         let Some((index, Searchable { kind, document, record, follows_rows })) = searched else {
@@ -94,13 +94,15 @@ impl Api {
         };
         let limit = usize::try_from(search.max_results).unwrap_or(usize::MAX);
         let records = self.records.clone();
-        let is_job = matches!(holder, Holder::Attempt { .. });
+        let is_job = matches!(caller.holder, Holder::Attempt { .. });
+        let creator = caller.sees().map(str::to_owned);
         blocking(move || {
             if !follows_rows {
                 index.expire();
             }
             index.refresh(&*records.rows, &|row| document(&records, row)).map_err(|error| internal(&error))?;
-            let page = index.find(search.condition, &search.sort_by, search.sort_order, after.as_ref(), limit);
+            let (sort_by, order) = (search.sort_by.as_str(), search.sort_order);
+            let page = index.find(creator.as_deref(), search.condition, sort_by, order, after.as_ref(), limit);
             let mut found_records = Vec::with_capacity(page.names.len());
             for name in &page.names {
                 // One that was deleted since is not found any more.

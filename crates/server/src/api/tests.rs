@@ -1,6 +1,7 @@
 //! Calls as clients make them, answered over real storage.
 
 mod experiments;
+mod team;
 mod telemetry;
 mod trials;
 
@@ -24,6 +25,16 @@ impl Unconnected {
 
     /// What a client with these keys reads of the answer.
     async fn call_as(&self, holder: Holder, name: &str, input: Value) -> Result<Value, Error> {
+        self.call_by(holder, None, name, input).await
+    }
+
+    async fn call_by(
+        &self,
+        holder: Holder,
+        member: Option<Arc<Member>>,
+        name: &str,
+        input: Value,
+    ) -> Result<Value, Error> {
         let operation = operations().find(|it| it.name == name).expect("it is served");
         let mut request = Request::builder().method(operation.http.0).uri(operation.http.1);
         if !operation.target.is_empty() {
@@ -31,8 +42,8 @@ impl Unconnected {
         }
         let head = request.body(()).unwrap().into_parts().0;
         let call = parse(operation.service, &head, input.to_string().as_bytes())?;
-        self.api.permit(&call, &holder).await?;
-        let caller = Caller { user_agent: String::new(), holder };
+        let caller = Caller { user_agent: String::new(), holder, member };
+        self.api.permit(&call, &caller).await?;
         let reply = self.api.answer(read(call)?, &caller).await?;
         let body = respond(operation, &reply, Protocol::Json, "id").into_body();
         Ok(if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() })
@@ -264,13 +275,14 @@ async fn a_role_is_of_this_account_and_its_keys_are_the_owners() {
         session: "me".to_owned(),
         duration_s: 900,
     };
-    let refused = api.assume_role(request("111111111111")).unwrap_err();
+    let refused = api.assume_role(request("111111111111"), &Caller::owner()).unwrap_err();
     assert!(refused.code == ErrorCode::AccessDenied && refused.message.contains("role/Trainer"), "{refused:?}");
     let before = now_ms() / 1000 * 1000;
-    let assumed = format!("{:?}", api.assume_role(request(ACCOUNT)).unwrap());
+    let assumed = format!("{:?}", api.assume_role(request(ACCOUNT), &Caller::owner()).unwrap());
     assert!(assumed.contains("assumed-role/Trainer/me") && assumed.contains("ASIA"), "{assumed}");
-    let who = |holder: Holder| format!("{:?}", api.caller_identity(&Caller { user_agent: String::new(), holder }));
-    let session = Session { role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms: before + 900_000 };
+    let who = |holder: Holder| format!("{:?}", api.caller_identity(&Caller { holder, ..Caller::owner() }));
+    let session =
+        Session { issuer: None, role: "Trainer".to_owned(), name: "me".to_owned(), expires_ms: before + 900_000 };
     for (holder, expected) in [
         (Holder::Owner, "assumed-role/ShoalRole/shoal"),
         (Holder::Session(session), "assumed-role/Trainer/me"),

@@ -67,8 +67,8 @@ impl Api {
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let target = self.admission.targets.of(&request.tags, &request.resources)?;
         let spec = gang_spec(&request, target, self.grace_s);
-        let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
-        let job = NewJob { name: request.name.clone(), arn: arn.clone(), uid: uid.clone() };
+        let opaque = Opaque::new(uid.clone(), arn.clone(), &request, caller.creator());
+        let job = NewJob { name: request.name.clone(), arn: arn.clone(), uid: uid.clone(), creator: caller.creator() };
         let command = Command::CreateTrainingJob { name: request.name.into(), uid, spec, name_taken };
         let created = match request.experiment {
             None => self.core.ask(command, Some(opaque)).await,
@@ -123,7 +123,7 @@ impl Api {
         Ok(Reply::describe_training_job(request, &description))
     }
 
-    pub(super) async fn list_training_jobs(&self, call: Call) -> Result<Reply, Error> {
+    pub(super) async fn list_training_jobs(&self, call: Call, caller: &Caller) -> Result<Reply, Error> {
         let members = members(&call)?;
         let mut listing = Listing::read(
             ResourceKind::TRAINING_JOB,
@@ -140,7 +140,8 @@ impl Api {
             listing.filter.names = Some(pools.into_iter().map(|pool| pool.job).collect());
         }
         let pools = self.records.pools.clone();
-        let (summaries, next_token) = listing.page(self.rows.clone(), move |rows| summaries(&pools, rows)).await?;
+        let (summaries, next_token) =
+            listing.page(caller.rows(&self.rows), move |rows| summaries(&pools, rows)).await?;
         Ok(Reply::list_training_jobs(&summaries, next_token.as_deref()))
     }
 

@@ -57,7 +57,7 @@ impl Api {
         })
         .await?;
         let arn = arn::tuning_job(&self.identity.region, &self.identity.account, &request.name);
-        let opaque = Opaque::new(uid.clone(), arn.clone(), &request);
+        let opaque = Opaque::new(uid.clone(), arn.clone(), &request, caller.creator());
         let notice = parallel_notice(&spec.definitions, spec.max_parallel, &self.capacity, &self.catalog);
         let command = Command::CreateTuningJob { name: request.name.into(), uid, spec: Box::new(spec), name_taken };
         self.core.ask(command, Some(opaque)).await.map_err(|refusal| refused(&refusal))?;
@@ -83,10 +83,10 @@ impl Api {
         Ok(Reply::describe_tuning_job(&request, &description))
     }
 
-    pub(super) async fn list_tuning_jobs(&self, call: Call) -> Result<Reply, Error> {
+    pub(super) async fn list_tuning_jobs(&self, call: Call, caller: &Caller) -> Result<Reply, Error> {
         let listing = Listing::read(ResourceKind::TUNING_JOB, DEFAULT_ORDER, members(&call)?, &[])?;
         let summaries = |rows: Vec<_>| rows.into_iter().map(summary).collect();
-        let (summaries, next_token) = listing.page(self.rows.clone(), summaries).await?;
+        let (summaries, next_token) = listing.page(caller.rows(&self.rows), summaries).await?;
         Ok(Reply::list_tuning_jobs(&summaries, next_token.as_deref()))
     }
 

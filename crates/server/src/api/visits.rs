@@ -41,6 +41,7 @@ impl Api {
         let id = random_hex(16).map_err(|error| internal(&error))?;
         let who = match &caller.holder {
             Holder::Owner => "the owner".to_owned(),
+            Holder::Member => format!("key {}", caller.creator().unwrap_or_default()),
             Holder::Session(session) => format!("role {}", session.role),
             Holder::Attempt { job, .. } => format!("training job {job}"),
         };

@@ -14,14 +14,16 @@ pub(crate) struct Opaque {
     pub(crate) request: Vec<u8>,
     pub(crate) spec: Vec<u8>,
     pub(crate) tags: Vec<u8>,
+    pub(crate) creator: Option<String>,
 }
 
 impl Opaque {
-    pub(crate) fn new(uid: String, arn: String, request: &impl Stored) -> Self {
+    pub(crate) fn new(uid: String, arn: String, request: &impl Stored, creator: Option<String>) -> Self {
         let raw = request.raw();
         let (received, tags) = (serde_json::to_vec(raw), serde_json::to_vec(&raw.get("Tags")));
         let written = "JSON always serialises";
-        Self { uid, arn, request: received.expect(written), spec: request.to_stored(), tags: tags.expect(written) }
+        let (request, spec, tags) = (received.expect(written), request.to_stored(), tags.expect(written));
+        Self { uid, arn, request, spec, tags, creator }
     }
 }
 

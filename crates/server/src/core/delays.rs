@@ -41,8 +41,14 @@ pub fn snapshot_delays(dir: &Path, jobs: usize) -> Result<SnapshotDelays, Server
         let spec = GangSpec::new("ml.m5.xlarge", 1, Form::Ends { max_runtime_s: 86_400 }, 120);
         let name = format!("training-job-{number:06}");
         let uid = format!("{number:012x}");
-        let opaque =
-            Opaque { uid, arn: String::new(), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
+        let opaque = Opaque {
+            uid,
+            arn: String::new(),
+            request: b"{}".to_vec(),
+            spec: Vec::new(),
+            tags: b"[]".to_vec(),
+            creator: None,
+        };
         (Command::CreateTrainingJob { name: name.into(), uid: opaque.uid.clone(), spec, name_taken: false }, opaque)
     };
     let ask = |number: usize| {

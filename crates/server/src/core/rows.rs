@@ -43,7 +43,9 @@ pub(super) fn change(
     created_ms: u64,
     parent: Option<&str>,
 ) -> RowChange {
-    let Some(Opaque { uid, arn, request, spec, tags }) = new else { return RowChange::Move(Box::new(progress)) };
+    let Some(Opaque { uid, arn, request, spec, tags, creator }) = new else {
+        return RowChange::Move(Box::new(progress));
+    };
     let parent = parent.map(str::to_owned);
     let mut row = ResourceRow {
         uid,
@@ -53,6 +55,7 @@ pub(super) fn change(
         request,
         spec,
         tags,
+        creator,
         ..ResourceRow::new(progress.kind, &progress.name)
     };
     row.advance(progress);

@@ -68,8 +68,14 @@ async fn create(core: &Core, name: &str) -> Result<(), Refusal> {
     let uid = format!("uid-{name}");
     let command =
         Command::CreateTrainingJob { name: name.to_owned().into(), uid: uid.clone(), spec, name_taken: false };
-    let opaque =
-        Opaque { uid, arn: format!("arn-{name}"), request: b"{}".to_vec(), spec: Vec::new(), tags: b"[]".to_vec() };
+    let opaque = Opaque {
+        uid,
+        arn: format!("arn-{name}"),
+        request: b"{}".to_vec(),
+        spec: Vec::new(),
+        tags: b"[]".to_vec(),
+        creator: None,
+    };
     core.ask(command, Some(opaque)).await
 }
 

@@ -4,10 +4,10 @@
 use std::{cmp::Ordering, collections::BTreeMap, sync::PoisonError};
 
 use shoal_console::{Cell, RunCells, RunProperty, RunsPage, RunsQuery};
-use shoal_wire::{PropertyValue, SortOrder};
+use shoal_wire::{Condition, PropertyValue, SortOrder};
 
 use super::{
-    Contents, SearchIndex,
+    Contents, SearchIndex, created_by,
     document::{Document, Key, Property},
 };
 
@@ -26,10 +26,10 @@ struct Use<'a> {
 }
 
 impl SearchIndex {
-    /// A page of a table.
-    pub(crate) fn table(&self, query: RunsQuery) -> RunsPage {
+    /// A page of a table; with a creator, only of that one's records.
+    pub(crate) fn table(&self, creator: Option<&str>, query: RunsQuery) -> RunsPage {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        let condition = query.condition.rename(&mut |path| contents.numbers(&path));
+        let condition = created_by(creator, query.condition).rename(&mut |path| contents.numbers(&path));
         let numbers = |paths: &[String]| -> Vec<Property> {
             paths.iter().filter_map(|path| contents.properties.get(path).copied()).collect()
         };
@@ -68,12 +68,14 @@ impl SearchIndex {
         RunsPage { total: found.len(), runs: page.collect(), groups, properties }
     }
 
-    /// How many records have each text of a property. One that has several counts for each.
-    pub(crate) fn counts(&self, path: &str) -> BTreeMap<String, usize> {
+    /// How many records have each text of a property; with a creator, only of that one's. One that
+    /// has several counts for each.
+    pub(crate) fn counts(&self, creator: Option<&str>, path: &str) -> BTreeMap<String, usize> {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
         let Some(property) = contents.properties.get(path) else { return counts };
-        for document in contents.documents.values() {
+        let is_counted = created_by(creator, Condition::All(Vec::new())).rename(&mut |path| contents.numbers(&path));
+        for document in contents.documents.values().filter(|it| it.meets(&is_counted, &contents.texts)) {
             let mut texts: Vec<&str> = document.texts(*property, &contents.texts).collect();
             texts.sort_unstable();
             texts.dedup();

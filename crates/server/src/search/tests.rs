@@ -42,7 +42,7 @@ impl Fixture {
         index.refresh(&self.rows, &record).unwrap();
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let page = index.find(condition.clone(), sort_by, order, after.as_ref(), limit);
+            let page = index.find(None, condition.clone(), sort_by, order, after.as_ref(), limit);
             assert!(page.names.len() <= limit);
             names.extend(page.names);
             let Some(next) = page.next else {
@@ -148,14 +148,17 @@ fn a_table_has_its_columns_grouped_and_ordered() {
     let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
     let rate = paths(&["Parameters.rate.NumberValue", "Parameters.rate.StringValue"]);
     let table = |group: &[String], order, from, limit| {
-        index.table(RunsQuery {
-            condition: is("Parents.ExperimentName", "e"),
-            group: group.to_vec(),
-            order: (paths(&["Metrics.loss.Last"]), order),
-            columns: vec![rate.clone(), paths(&["Metrics.loss.Last"]), paths(&["Nothing"])],
-            from,
-            limit,
-        })
+        index.table(
+            None,
+            RunsQuery {
+                condition: is("Parents.ExperimentName", "e"),
+                group: group.to_vec(),
+                order: (paths(&["Metrics.loss.Last"]), order),
+                columns: vec![rate.clone(), paths(&["Metrics.loss.Last"]), paths(&["Nothing"])],
+                from,
+                limit,
+            },
+        )
     };
     let names = |page: &RunsPage| page.runs.iter().map(|run| run.name.clone()).collect::<Vec<_>>().join(" ");
     let page = table(&[], SortOrder::Descending, 0, 9);
@@ -174,6 +177,6 @@ fn a_table_has_its_columns_grouped_and_ordered() {
     let number = |value| Some(Cell::Number(value));
     assert_eq!(page.groups, [(number(0.1), 1), (number(0.5), 2), (Some(Cell::Text("fast".to_owned())), 1)]);
     assert_eq!(page.runs[0].group, number(0.5));
-    let counts: Vec<_> = index.counts("Parents.ExperimentName").into_iter().collect();
+    let counts: Vec<_> = index.counts(None, "Parents.ExperimentName").into_iter().collect();
     assert_eq!(counts, [("e".to_owned(), 4), ("f".to_owned(), 2)]);
 }

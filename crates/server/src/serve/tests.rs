@@ -262,6 +262,7 @@ async fn a_launch_that_is_queued_elsewhere_is_pending_with_the_targets_reason() 
     let command =
         Command::CreateTrainingJob { name: "a".to_owned().into(), uid: "u".to_owned(), spec, name_taken: false };
     let opaque = Opaque {
+        creator: None,
         uid: "u".to_owned(),
         arn: "arn".to_owned(),
         request: request.to_string().into_bytes(),

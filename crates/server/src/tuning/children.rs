@@ -34,6 +34,8 @@ pub(super) struct Nursery {
     pub(super) uid: String,
     pub(super) region: String,
     pub(super) account: String,
+    /// Of the tuning job, and so of its trials.
+    pub(super) creator: Option<String>,
 }
 
 impl Nursery {
@@ -60,7 +62,8 @@ impl Nursery {
                 error.message
             ))
         })?;
-        let opaque = Opaque::new(uid.clone(), arn::training_job(&self.region, &self.account, &name), &request);
+        let arn = arn::training_job(&self.region, &self.account, &name);
+        let opaque = Opaque::new(uid.clone(), arn, &request, self.creator.clone());
         let tuned = serde_json::to_vec(&tuned).expect("texts always serialise");
         Ok(NewChild { child: Child { definition, trial, name, uid, origin }, opaque, tuned })
     }
@@ -92,6 +95,7 @@ mod tests {
             uid: uid.to_owned(),
             region: "us-east-1".to_owned(),
             account: "123456789012".to_owned(),
+            creator: None,
         }
     }
 

@@ -116,6 +116,7 @@ impl Searches {
             uid: tuning.uid.clone(),
             region: around.region.to_owned(),
             account: around.account.to_owned(),
+            creator: tuning.creator.clone(),
         };
         let mut all = Self { request, nursery, searches, stored: 0, took: None };
         all.replay(around.rows)?;

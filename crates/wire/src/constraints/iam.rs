@@ -20,6 +20,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         service: Service::Iam,
+        name: "GetUser",
+        target: "",
+        http: ("POST", "/"),
+        input: Some(&GET_USER_REQUEST),
+        output: Some(&[("User", &[])]),
+        errors: &["NoSuchEntity", "ServiceFailure"],
+    },
+    Operation {
+        service: Service::Iam,
         name: "ListRoles",
         target: "",
         http: ("POST", "/"),
@@ -115,6 +124,9 @@ static CONTEXT_KEY_VALUE_TYPE: Shape = Shape::String { min: 0, max: u64::MAX, pa
 static GET_ROLE_REQUEST: Shape =
     Shape::Structure(&[Member { name: "RoleName", required: true, shape: &ROLE_NAME_TYPE }]);
 
+static GET_USER_REQUEST: Shape =
+    Shape::Structure(&[Member { name: "UserName", required: false, shape: &EXISTING_USER_NAME_TYPE }]);
+
 static INLINE_POLICY_IDENTIFIER_TYPE: Shape = Shape::Structure(&[
     Member { name: "PolicyName", required: true, shape: &POLICY_NAME_TYPE },
     Member { name: "AttachmentType", required: true, shape: &ATTACHMENT_TYPE },
@@ -163,6 +175,8 @@ static SIMULATE_PRINCIPAL_POLICY_REQUEST: Shape = Shape::Structure(&[
 static SIMULATION_POLICY_LIST_TYPE: Shape = Shape::List { min: 0, max: u64::MAX, member: &POLICY_DOCUMENT_TYPE };
 
 static ARN_TYPE: Shape = Shape::String { min: 20, max: 2048, pattern: None };
+
+static EXISTING_USER_NAME_TYPE: Shape = Shape::String { min: 1, max: 128, pattern: Some(Pattern::new("[\\w+=,.@-]+")) };
 
 static MARKER_TYPE: Shape = Shape::String { min: 1, max: 320, pattern: Some(Pattern::new("[\\u0020-\\u00FF]+")) };
 

@@ -3,7 +3,7 @@
 
 use shoal_wire::ErrorCode;
 
-use super::{Filter, LINEAGE_HOLDERS, NamedBy, PLAIN, Refusal, ResourceType, Selects, kinds, no_user};
+use super::{Filter, LINEAGE_HOLDERS, NamedBy, PLAIN, Refusal, ResourceType, Selects, kinds, users};
 use crate::hex::sha256_hex;
 
 /// Hexadecimal digits of an artifact's id.
@@ -11,7 +11,7 @@ const ID_DIGITS: usize = 32;
 
 /// The id of the artifact with this source. SDK v2 logs a file again under the same URI with
 /// another ETag: that is another artifact.
-pub(super) fn name_of(source: &serde_json::Value) -> String {
+pub(crate) fn name_of(source: &serde_json::Value) -> String {
     let uri = source["SourceUri"].as_str().unwrap_or_default();
     let types = source["SourceTypes"].as_array().map_or(&[][..], Vec::as_slice);
     let mut ids: Vec<_> = types
@@ -37,8 +37,8 @@ pub(super) static ARTIFACT: ResourceType = ResourceType {
         Filter { member: "ArtifactType", selects: Selects::Key { at: 1, lower: false } },
     ],
     held_by: &LINEAGE_HOLDERS,
-    describe: |_, _, shown| {
-        no_user(shown);
+    describe: |_, row, shown| {
+        users(row, shown);
         Ok(())
     },
     #[cfg(test)]

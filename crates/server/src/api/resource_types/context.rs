@@ -2,7 +2,7 @@
 
 use shoal_wire::ErrorCode;
 
-use super::{Filter, LINEAGE_HOLDERS, PLAIN, Refusal, ResourceType, Selects, kinds, no_user};
+use super::{Filter, LINEAGE_HOLDERS, PLAIN, Refusal, ResourceType, Selects, kinds, users};
 
 pub(super) static CONTEXT: ResourceType = ResourceType {
     kind: kinds::CONTEXT,
@@ -16,8 +16,8 @@ pub(super) static CONTEXT: ResourceType = ResourceType {
         Filter { member: "ContextType", selects: Selects::Key { at: 1, lower: false } },
     ],
     held_by: &LINEAGE_HOLDERS,
-    describe: |_, _, shown| {
-        no_user(shown);
+    describe: |_, row, shown| {
+        users(row, shown);
         Ok(())
     },
     #[cfg(test)]

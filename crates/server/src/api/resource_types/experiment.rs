@@ -3,7 +3,7 @@
 use shoal_store::LinkEnd;
 use shoal_wire::ErrorCode;
 
-use super::{Holder, PLAIN, Refusal, ResourceType, default_display_name, kinds, no_user};
+use super::{Holder, PLAIN, Refusal, ResourceType, default_display_name, kinds, users};
 
 pub(super) static EXPERIMENT: ResourceType = ResourceType {
     kind: kinds::EXPERIMENT,
@@ -21,9 +21,9 @@ pub(super) static EXPERIMENT: ResourceType = ResourceType {
         by_arn: false,
         refusal: "Experiment '{name}' has trials; delete them first (ListTrials with ExperimentName names them).",
     }],
-    describe: |_, _, shown| {
+    describe: |_, row, shown| {
         default_display_name(&EXPERIMENT, shown);
-        no_user(shown);
+        users(row, shown);
         Ok(())
     },
     #[cfg(test)]

@@ -35,6 +35,7 @@ pub(crate) struct NewJob {
     pub(crate) name: String,
     pub(crate) arn: String,
     pub(crate) uid: String,
+    pub(crate) creator: Option<String>,
 }
 
 /// The row of a job's component that has nothing of its own yet.
@@ -53,6 +54,7 @@ fn row(name: &str, job: &ResourceRow) -> Result<ResourceRow, Error> {
         keys: [Some(job.arn.to_lowercase().as_str().into()), None],
         request: serde_json::to_vec(&request).map_err(|error| internal(&error))?,
         tags: b"[]".to_vec(),
+        creator: job.creator.clone(),
         ..ResourceRow::new(TRIAL_COMPONENT, &component)
     })
 }
@@ -112,6 +114,7 @@ pub(crate) fn with_job(
         arn: job.arn.clone(),
         uid: job.uid.clone(),
         created_ms: now,
+        creator: job.creator.clone(),
         ..ResourceRow::new(ResourceKind::TRAINING_JOB, &job.name)
     };
     let mut row = row(&job.name, &of_job)?;
@@ -125,6 +128,13 @@ pub(crate) fn with_job(
     add("RunName", &config.run_name);
     row.request = serde_json::to_vec(&own).map_err(|error| internal(&error))?;
     if let Some(there) = present.row(TRIAL_COMPONENT, &row.name)? {
+        if there.creator != job.creator {
+            return Err(Error::validation(format!(
+                "The trial component {} is that of a deleted training job of somebody else: give this job another \
+                 name.",
+                row.name
+            )));
+        }
         // That of a deleted job of this name becomes the new one's.
         if let Some(other) = there.parent.filter(|other| *other != job.name)
             && present.row(ResourceKind::TRAINING_JOB, &other)?.is_some()
@@ -181,6 +191,7 @@ fn trial(
                 parent: Some(experiment.name.clone()),
                 request: serde_json::to_vec(&own).map_err(|error| internal(&error))?,
                 tags: b"[]".to_vec(),
+                creator: job.creator.clone(),
                 ..ResourceRow::new(TRIAL, &of_kind(TRIAL).key(&name))
             };
             Ok(Some((row, true)))

@@ -6,7 +6,7 @@ use shoal_store::{Key, KeyTest, ResourceKind, ResourceRow, ResourceSort, RowChan
 use shoal_wire::{Call, Error, ErrorCode, Reply, arn, timestamp};
 
 use super::{
-    Members, Registry,
+    Members, Registry, created_by,
     kinds::{ACTION, ARTIFACT, ASSOCIATION, CONTEXT, EXPERIMENT, TRIAL_COMPONENT},
     listed::NEWEST_FIRST,
     of_kind,
@@ -70,7 +70,7 @@ impl Registry {
     ///
     /// # Errors
     /// One of the two does not exist, or they are associated so already.
-    pub(crate) async fn add_association(&self, call: Call) -> Result<Reply, Error> {
+    pub(crate) async fn add_association(&self, call: Call, creator: Option<String>) -> Result<Reply, Error> {
         let input = members(&call)?;
         let (source, destination) = self.association(input)?;
         let of_type = input.get("AssociationType").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -92,6 +92,7 @@ impl Registry {
                 ends.push(Entity::of(&row)?);
             }
             let link = link((&source, &ends[0]), (&destination, &ends[1]), &of_type)?;
+            let link = ResourceRow { creator, ..link };
             if present.row(ASSOCIATION, &link.name)?.is_some() {
                 return Err(Error::validation(format!(
                     "The association of {} with {} already exists.",
@@ -159,7 +160,7 @@ impl Registry {
         let summary = |row: ResourceRow| {
             let mut shown = request(&row)?;
             shown.insert("CreationTime".to_owned(), timestamp::seconds(row.created_ms));
-            shown.insert("CreatedBy".to_owned(), json!({}));
+            shown.insert("CreatedBy".to_owned(), created_by(&row));
             Ok(Value::Object(shown))
         };
         let summaries = move |rows: Vec<_>| rows.into_iter().map(summary).collect();

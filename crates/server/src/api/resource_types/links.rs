@@ -22,6 +22,7 @@ pub(super) fn link(component: &str, trial: &ResourceRow) -> Result<ResourceRow, 
         modified_ms: now,
         parent: Some(trial.name.clone()),
         keys: [Some(component.into()), Some(experiment.into())],
+        creator: trial.creator.clone(),
         request: serde_json::to_vec(&names).map_err(|error| internal(&error))?,
         ..ResourceRow::new(TRIAL_LINK, &name(component, &trial.name))
     })

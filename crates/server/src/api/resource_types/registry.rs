@@ -10,6 +10,7 @@ use super::{
     Lookup, Members, NamedBy, ResourceType, TRIAL_COMPONENT, Verb, artifact, component_series, of_kind, request,
 };
 use crate::{
+    api::Caller,
     clock::now_ms,
     core::refused,
     core::{Core, Present},
@@ -20,6 +21,7 @@ use crate::{
 };
 
 /// The plain resources of all types.
+#[derive(Clone)]
 pub(crate) struct Registry {
     pub(super) core: Core,
     pub(super) rows: Arc<dyn Rows>,
@@ -32,19 +34,30 @@ impl Registry {
         Self { core, rows, telemetry, identity }
     }
 
+    /// The same with only the rows that this caller may see, for what lists.
+    pub(crate) fn seen_by(&self, caller: &Caller) -> Self {
+        Self { rows: caller.rows(&self.rows), ..self.clone() }
+    }
+
     /// Answers a call of an operation on a type.
     ///
     /// # Errors
     /// As at AWS.
-    pub(crate) async fn answer(&self, of: &'static ResourceType, verb: Verb, call: Call) -> Result<Reply, Error> {
+    pub(crate) async fn answer(
+        &self,
+        of: &'static ResourceType,
+        verb: Verb,
+        call: Call,
+        caller: &Caller,
+    ) -> Result<Reply, Error> {
         let Value::Object(input) = call.input else { return Err(Error::validation("The request is not an object.")) };
         if verb == Verb::List {
-            return self.list(of, call.operation, &input).await;
+            return self.seen_by(caller).list(of, call.operation, &input).await;
         }
         let target = self.target(of, verb, &input)?;
         match verb {
             Verb::Describe => return self.describe(target, call.operation).await,
-            Verb::Create => self.create(&target, input).await?,
+            Verb::Create => self.create(&target, input, caller.creator()).await?,
             Verb::Update => self.update(&target, input).await?,
             Verb::Delete => self.delete(&target).await?,
             Verb::List => {}
@@ -96,7 +109,7 @@ impl Registry {
         self.core.edit_rows(subject, change).await.map_err(|refusal| refused(&refusal))
     }
 
-    async fn create(&self, target: &Target, mut request: Members) -> Result<(), Error> {
+    async fn create(&self, target: &Target, mut request: Members, creator: Option<String>) -> Result<(), Error> {
         let of = target.of;
         (of.check)(&request)?;
         let tags = request.shift_remove("Tags").unwrap_or_default();
@@ -115,6 +128,7 @@ impl Registry {
             keys: of.keys_of(&request),
             request: serde_json::to_vec(&request).map_err(|error| internal(&error))?,
             tags: tags::to_json(&tags).to_string().into_bytes(),
+            creator,
             ..ResourceRow::new(of.kind, &target.key())
         };
         let implied = self.implied(target).await?;

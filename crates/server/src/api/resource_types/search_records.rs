@@ -6,7 +6,7 @@ use shoal_store::{LinkEnd, ResourceKind, ResourceRow};
 use shoal_wire::{Error, tags, timestamp};
 
 use super::{
-    Lookup, Members,
+    Lookup, Members, created_by,
     kinds::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, TRIAL_LINK},
     links::{MOST_SHOWN, ends, links},
     of_kind,
@@ -52,7 +52,7 @@ pub(crate) fn trial_record(records: &Records, row: &ResourceRow) -> Result<Value
             "TrialComponentName": own.get("TrialComponentName"),
             "TrialComponentArn": component.arn,
             "CreationTime": timestamp::seconds(component.created_ms),
-            "CreatedBy": {},
+            "CreatedBy": created_by(&component),
         });
         if let Some(source) = own.get("Source") {
             summary["TrialComponentSource"] = source.clone();

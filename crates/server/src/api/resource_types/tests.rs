@@ -11,7 +11,7 @@ use shoal_wire::{Protocol, Service, operations, parse, respond};
 
 use super::*;
 use crate::{
-    api::listing::LIST_MEMBERS,
+    api::{Caller, listing::LIST_MEMBERS},
     core::{recover, start},
     identity::Identity,
 };
@@ -57,10 +57,10 @@ impl Fixture {
         let call = parse(Service::SageMaker, &head, input.to_string().as_bytes())?;
         let (operation, registry) = (call.operation, &self.registry);
         let reply = match (super::operation(operation), name) {
-            (Some((of, verb)), _) => registry.answer(of, verb, call).await?,
+            (Some((of, verb)), _) => registry.answer(of, verb, call, &Caller::owner()).await?,
             (None, "AssociateTrialComponent") => registry.associate(call).await?,
             (None, "DisassociateTrialComponent") => registry.disassociate(call).await?,
-            (None, "AddAssociation") => registry.add_association(call).await?,
+            (None, "AddAssociation") => registry.add_association(call, None).await?,
             (None, "DeleteAssociation") => registry.delete_association(call).await?,
             (None, "ListAssociations") => registry.list_associations(call).await?,
             (None, _) => registry.query_lineage(call).await?,

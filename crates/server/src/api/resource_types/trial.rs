@@ -3,7 +3,7 @@
 use shoal_store::LinkEnd;
 use shoal_wire::ErrorCode;
 
-use super::{Filter, Holder, Owner, PLAIN, Refusal, ResourceType, Selects, default_display_name, kinds, no_user};
+use super::{Filter, Holder, Owner, PLAIN, Refusal, ResourceType, Selects, default_display_name, kinds, users};
 
 pub(super) static TRIAL: ResourceType = ResourceType {
     kind: kinds::TRIAL,
@@ -28,9 +28,9 @@ pub(super) static TRIAL: ResourceType = ResourceType {
         by_arn: false,
         refusal: "Trial '{name}' has trial components; disassociate them first (DisassociateTrialComponent).",
     }],
-    describe: |_, _, shown| {
+    describe: |_, row, shown| {
         default_display_name(&TRIAL, shown);
-        no_user(shown);
+        users(row, shown);
         Ok(())
     },
     #[cfg(test)]

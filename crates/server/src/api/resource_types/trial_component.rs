@@ -7,7 +7,7 @@ use shoal_wire::{Error, ErrorCode, timestamp};
 
 use super::{
     Filter, Holder, Lookup, Members, PLAIN, Refusal, ResourceType, Selects, default_display_name, job_component, kinds,
-    no_user,
+    users,
 };
 use crate::internal::internal;
 
@@ -86,7 +86,7 @@ fn describe(lookup: Lookup<'_>, row: &ResourceRow, shown: &mut Members) -> Resul
         job_component::add_job(lookup, job, shown)?;
     }
     default_display_name(&TRIAL_COMPONENT, shown);
-    no_user(shown);
+    users(row, shown);
     for member in ["Parameters", "InputArtifacts", "OutputArtifacts"] {
         shown.entry(member).or_insert(json!({}));
     }
