@@ -25,6 +25,7 @@ const RESOURCES: &str = "crates/server/src/api/resource_types";
 /// Services by the name in their signatures, as `wire::Service` names them.
 const SERVICES: &[(&str, &str)] = &[
     ("budgets", "Budgets"),
+    ("cloudtrail", "CloudTrail"),
     ("iam", "Iam"),
     ("logs", "Logs"),
     ("monitoring", "CloudWatch"),

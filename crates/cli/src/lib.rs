@@ -8,6 +8,7 @@
 mod advise;
 mod agent;
 mod algorithm;
+mod audit;
 mod budget;
 mod chaos;
 pub mod client;
@@ -28,6 +29,7 @@ mod images;
 mod instances;
 mod interrupt;
 mod jobs;
+mod keys;
 mod log;
 mod mpi;
 mod notifications;
@@ -141,6 +143,12 @@ enum Command {
     /// Limits on what training jobs cost or use: who is notified, what is refused or stopped.
     #[command(subcommand)]
     Budget(budget::BudgetCommand),
+    /// Keys of a team: add, list, rotate and remove those of owners, users and readers.
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
+    /// The audit log: who changed what, and whether its lines are as they were written.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Start TensorBoard over the event files of a training job, while they come.
     Tensorboard(tensorboard::TensorBoardArgs),
     /// Check that the data directory holds what was written into it: databases and every object. A
@@ -229,6 +237,8 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Targets(args) => targets::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Budget(command) => budget::run(&command),
+        Command::Keys(command) => keys::run(&command),
+        Command::Audit(command) => audit::run(&command),
         Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Demo(args) => demo::run(&args),

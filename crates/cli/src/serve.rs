@@ -137,6 +137,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         default_bucket: settings.default_bucket.clone(),
         max_skew_s: settings.max_skew_s,
         strict: settings.strict,
+        audit_reads: settings.audit_reads,
         // Instances of one job reach each other on one machine only.
         capacity: Capacity { nodes: nodes_and_targets(settings), spans: false, packing: settings.packing },
         catalog: catalog(&settings.data_dir)?,

@@ -79,6 +79,8 @@ pub struct Settings {
     pub(crate) metrics_interval_ms: Option<u32>,
     /// Refuse fields that have no effect here.
     pub(crate) strict: bool,
+    /// Reads are in the audit log, too.
+    pub(crate) audit_reads: bool,
     /// The nodes for instances; one at least.
     pub(crate) nodes: Vec<Node>,
     /// Compute targets with schedulers of their own.
@@ -146,6 +148,7 @@ impl Settings {
             },
             metrics_interval_ms: metrics_interval(typed)?,
             strict: parse(typed, "strict", "`true` or `false`")?,
+            audit_reads: parse(typed, "audit_reads", "`true` or `false`")?,
             nodes: nodes::nodes(typed)?,
             packing: nodes::packing(typed)?,
             compute_targets: targets::choice(typed, &targets)?,

@@ -155,14 +155,15 @@ impl Console {
             _ => {}
         }
         let Some(session) = self.sessions.of(&visit.head.headers, now_ms()) else { return Ok(sign_in::wanted(visit)) };
-        let keys = &self.sources.keys;
-        if session.access_key_id == keys.owner().access_key_id {
-            return self.page(visit, &path, session.until_s, body).await;
-        }
         // A key that was removed just now opens nothing.
-        let Some(seen) = keys.seen_by(&session.access_key_id, &self.sources) else { return Ok(sign_in::wanted(visit)) };
-        // Counts of pages are of what is seen, so they are not shared.
-        let console = Self { sources: Arc::new(seen), sessions: self.sessions.clone(), counts: Arc::default() };
+        let seen = self.sources.keys.seen_by(&session.access_key_id, visit.source, &self.sources);
+        let Some(seen) = seen else { return Ok(sign_in::wanted(visit)) };
+        // Counts of pages are of what is seen.
+        let counts = match seen.objects_open {
+            ObjectsOpen::All => self.counts.clone(),
+            ObjectsOpen::Some(_) => Arc::default(),
+        };
+        let console = Self { sources: Arc::new(seen), sessions: self.sessions.clone(), counts };
         console.check_seen(visit, &path).await?;
         console.page(visit, &path, session.until_s, body).await
     }

@@ -133,9 +133,11 @@ impl Sessions {
         let wanted = found.as_deref().unwrap_or(&owner.secret_access_key);
         let is_secret = proof::equal(&owner.secret_access_key, secret_access_key, wanted);
         if !(is_secret & found.is_some()) {
+            self.keys.signed_in(access_key_id, source, false);
             self.throttle().failed(source, Instant::now());
             return Err(Refused::Wrong);
         }
+        self.keys.signed_in(access_key_id, source, true);
         self.begin(access_key_id, now_ms)
     }
 
@@ -145,11 +147,17 @@ impl Sessions {
     ///
     /// # Errors
     /// That the token was used cannot be written down; it can be used later.
-    pub(crate) fn by_token(&self, token: &str, now_ms: u64) -> Result<Result<String, Refused>, StoreError> {
+    pub(crate) fn by_token(
+        &self,
+        source: IpAddr,
+        token: &str,
+        now_ms: u64,
+    ) -> Result<Result<String, Refused>, StoreError> {
         let Some(link) = valid(&*self.keys, Purpose::SignIn, token, now_ms / 1000) else {
             return Ok(Err(Refused::Wrong));
         };
         let is_first = self.spent().spend(token, link.until_s, now_ms / 1000)?;
+        self.keys.signed_in(&link.access_key_id, source, is_first);
         Ok(if is_first { self.begin(&link.access_key_id, now_ms) } else { Err(Refused::Wrong) })
     }
 
@@ -224,9 +232,11 @@ mod tests {
             }
         }
 
-        fn seen_by(&self, _: &str, _: &crate::Sources) -> Option<crate::Sources> {
+        fn seen_by(&self, _: &str, _: IpAddr, _: &crate::Sources) -> Option<crate::Sources> {
             None
         }
+
+        fn signed_in(&self, _: &str, _: IpAddr, _: bool) {}
     }
 
     fn sessions(dir: &Path) -> Sessions {
@@ -249,9 +259,9 @@ mod tests {
         let forged = link.replace("AKIA1", "AKIA0");
         let before = forged.replace(".AKIA0", "");
         for wrong in [&forged, &before] {
-            assert_eq!(sessions(dir.path()).by_token(wrong, NOW).unwrap(), Err(Refused::Wrong), "{wrong}");
+            assert_eq!(sessions(dir.path()).by_token(HERE, wrong, NOW).unwrap(), Err(Refused::Wrong), "{wrong}");
         }
-        assert!(sessions(dir.path()).by_token(&link, NOW).unwrap().is_ok());
+        assert!(sessions(dir.path()).by_token(HERE, &link, NOW).unwrap().is_ok());
         assert_eq!(
             sessions(dir.path()).by_keys(HERE, "AKIA1", "secret", NOW),
             Err(Refused::Wrong),
@@ -315,18 +325,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) =
             (sign_in_token(&keys("secret"), NOW).unwrap(), sign_in_token(&keys("secret"), NOW).unwrap());
-        assert!(sessions(dir.path()).by_token(&first, NOW).unwrap().is_ok());
+        assert!(sessions(dir.path()).by_token(HERE, &first, NOW).unwrap().is_ok());
         assert_eq!(
-            sessions(dir.path()).by_token(&first, NOW).unwrap(),
+            sessions(dir.path()).by_token(HERE, &first, NOW).unwrap(),
             Err(Refused::Wrong),
             "not even after a restart"
         );
         assert_eq!(
-            sessions(dir.path()).by_token(&second, NOW + LINK_S * 1000).unwrap(),
+            sessions(dir.path()).by_token(HERE, &second, NOW + LINK_S * 1000).unwrap(),
             Err(Refused::Wrong),
             "too late"
         );
-        assert!(sessions(dir.path()).by_token(&second, NOW + 1000).unwrap().is_ok());
+        assert!(sessions(dir.path()).by_token(HERE, &second, NOW + 1000).unwrap().is_ok());
     }
 
     #[test]
@@ -337,11 +347,11 @@ mod tests {
         let sessions = sessions(&dir);
         let link = sign_in_token(&keys("secret"), NOW).unwrap();
         let session = sessions.by_keys(HERE, "AKIA0", "secret", NOW).unwrap();
-        assert!(sessions.by_token(&link, NOW).is_err());
+        assert!(sessions.by_token(HERE, &link, NOW).is_err());
         assert!(sessions.end(&headers(&session), NOW).is_err());
         assert!(sessions.of(&headers(&session), NOW).is_some(), "the session goes on");
         std::fs::create_dir(&dir).unwrap();
-        assert!(sessions.by_token(&link, NOW).unwrap().is_ok(), "the link is not burnt");
+        assert!(sessions.by_token(HERE, &link, NOW).unwrap().is_ok(), "the link is not burnt");
         sessions.end(&headers(&session), NOW).unwrap();
         assert!(sessions.of(&headers(&session), NOW).is_none());
     }

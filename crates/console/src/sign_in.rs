@@ -45,9 +45,10 @@ impl Console {
     pub(super) async fn sign_in_page(&self, visit: &Visit) -> Result<Response<Body>, PageError> {
         let next = next(&visit.query);
         if let Some(token) = visit.query.get("token").map(str::to_owned) {
-            let sessions = self.sessions.clone();
+            let (sessions, source) = (self.sessions.clone(), visit.source);
             let begun =
-                blocking(move || sessions.by_token(&token, now_ms()).map_err(|error| PageError::ours(&error))).await?;
+                blocking(move || sessions.by_token(source, &token, now_ms()).map_err(|error| PageError::ours(&error)))
+                    .await?;
             return match begun {
                 Ok(cookie) => with_cookie(see_other(&next), &cookie, visit),
                 Err(_) => {

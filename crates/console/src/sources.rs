@@ -1,6 +1,6 @@
 //! What pages are made of: the stores, and the server's own answers.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -59,9 +59,12 @@ pub trait Keys: Send + Sync {
     /// The secret of the key with this id, the owner's or another one's.
     fn secret(&self, access_key_id: &str) -> Option<String>;
 
-    /// What the holder of this key, which is not the owner's, sees and may do of everything; `None` if
-    /// there is no such key.
-    fn seen_by(&self, access_key_id: &str, all: &Sources) -> Option<Sources>;
+    /// What the holder of this key sees and may do of everything, from this address; `None` if there
+    /// is no such key.
+    fn seen_by(&self, access_key_id: &str, source: IpAddr, all: &Sources) -> Option<Sources>;
+
+    /// Somebody has signed in from this address, or could not.
+    fn signed_in(&self, access_key_id: &str, source: IpAddr, is_in: bool);
 }
 
 /// What the server around the console answers and does.

@@ -160,7 +160,22 @@ fn covers(prefixes: &[(String, String)], bucket: &str, key: &str) -> bool {
 /// Called once a request's signature is verified, before its body is read, if it is among the
 /// request's extensions.
 #[derive(Clone)]
-pub struct OnVerified(pub Arc<dyn Fn(&Scope) + Send + Sync>);
+pub struct OnVerified(pub Arc<dyn Fn(Verified<'_>) + Send + Sync>);
+
+/// A request whose signature is verified, and which may be refused all the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Verified<'a> {
+    /// The key that signed it.
+    pub access_key_id: &'a str,
+    /// Temporary keys have one.
+    pub session_token: Option<&'a str>,
+    /// What the key opens.
+    pub scope: &'a Scope,
+    /// S3's name of the operation.
+    pub operation: &'a str,
+    /// The bucket, and the object's key if it has one.
+    pub place: Option<(&'a str, &'a str)>,
+}
 
 /// The secrets, for the framework's signature check.
 pub(crate) struct Keys(pub(crate) Arc<dyn KeyStore>);
@@ -191,16 +206,24 @@ impl S3Access for ScopedAccess {
         };
         signed_headers::check(cx.headers(), cx.uri().query())?;
         presigned::check_expiry(cx.uri().query(), SystemTime::now())?;
-        let scope =
-            self.keys.scope(&credentials.access_key, session_token(cx).as_deref()).map_err(|fault| match fault {
-                KeyFault::Unknown => denied(),
-                KeyFault::WrongToken => {
-                    s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
-                }
-                KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
-            })?;
-        if let Some(OnVerified(report)) = cx.extensions_mut().get::<OnVerified>() {
-            report(&scope);
+        let access_key_id = credentials.access_key.clone();
+        let token = session_token(cx);
+        let scope = self.keys.scope(&access_key_id, token.as_deref()).map_err(|fault| match fault {
+            KeyFault::Unknown => denied(),
+            KeyFault::WrongToken => {
+                s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.")
+            }
+            KeyFault::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+        })?;
+        let report = cx.extensions_mut().get::<OnVerified>().cloned();
+        if let Some(OnVerified(report)) = report {
+            let place = match cx.s3_path() {
+                S3Path::Root => None,
+                S3Path::Bucket { bucket } => Some((&**bucket, "")),
+                S3Path::Object { bucket, key } => Some((&**bucket, &**key)),
+            };
+            let (session_token, operation) = (token.as_deref(), cx.s3_op().name());
+            report(Verified { access_key_id: &access_key_id, session_token, scope: &scope, operation, place });
         }
         if !scope.permits(cx.s3_op().name(), cx.s3_path()) {
             return Err(denied());

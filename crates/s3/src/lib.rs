@@ -35,7 +35,7 @@ mod tags;
 mod upload;
 mod versions;
 
-pub use access::{KeyFault, KeyStore, OnVerified, Scope};
+pub use access::{KeyFault, KeyStore, OnVerified, Scope, Verified};
 pub use backend::Options;
 pub use errors::{slow_down, tls_only};
 pub use front::S3Front;

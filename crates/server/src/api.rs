@@ -1,6 +1,7 @@
 //! What a call does: typed inputs to commands and reads, and back. `routes` has the operations.
 
 mod alarms;
+mod audit;
 pub(crate) mod best_model;
 mod checkpoints;
 mod compute_targets;
@@ -47,6 +48,7 @@ use crate::{
     admission::Admission,
     alarms::ChangedMetrics,
     attempts::Attempts,
+    audit::AuditLog,
     budgets::Budgets,
     core::{Core, refused},
     error_chain,
@@ -133,6 +135,7 @@ pub(crate) struct Api {
     pub(crate) job_changes: Arc<JobChanges>,
     pub(crate) keys: AccessKeys,
     pub(crate) team: Arc<Team>,
+    pub(crate) audit: Arc<AuditLog>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) identity: Identity,
     pub(crate) default_bucket: String,

@@ -1,6 +1,6 @@
 //! What the web console asks of this server, and what of it the holder of a key sees.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use shoal_wire::{CreateTuningJob, Error, Service, WarmPool, parse, sigv4::Creden
 use crate::{
     Image,
     api::{Api, Caller, Records, best_model, read, spec_kind},
+    audit::Auditor,
     core::Core,
     internal::internal,
     key_ring::{Holder, KeyRing},
@@ -26,8 +27,11 @@ pub(crate) struct Server {
     pub(crate) core: Core,
     pub(crate) records: Arc<Records>,
     pub(crate) api: Arc<Api>,
+    pub(crate) auditor: Auditor,
     /// Whose key signed in; `None` for the owner's.
     pub(crate) member: Option<Arc<Member>>,
+    /// The browser's address.
+    pub(crate) source: IpAddr,
 }
 
 impl Server {
@@ -38,14 +42,20 @@ impl Server {
 
     /// What the API answers a call of this visitor's.
     fn answer(&self, target: &'static str, input: Value) -> BoxFuture<'static, Result<Value, Error>> {
-        let (api, caller) = (self.api.clone(), self.caller());
+        let (api, auditor, caller, source) = (self.api.clone(), self.auditor.clone(), self.caller(), self.source);
         Box::pin(async move {
             let request = http::Request::post("/").header("x-amz-target", target).body(());
             let (head, ()) = request.map_err(|error| internal(&error))?.into_parts();
             let service = Service::of_target(target).unwrap_or(Service::SageMaker);
             let call = parse(service, &head, input.to_string().as_bytes())?;
-            api.permit(&call, &caller).await?;
-            Ok(api.answer(read(call)?, &caller).await?.into_body())
+            let noted = call.clone();
+            let answer = async {
+                api.permit(&call, &caller).await?;
+                Ok(api.answer(read(call)?, &caller).await?.into_body())
+            };
+            let answer = answer.await;
+            auditor.note_from_console(&noted, &caller, answer.as_ref().err(), source);
+            answer
         })
     }
 }
@@ -69,15 +79,20 @@ impl shoal_console::Keys for ConsoleKeys {
         self.ring.team.by_key(access_key_id).map(|_| self.ring.team.secret(access_key_id))
     }
 
-    fn seen_by(&self, access_key_id: &str, all: &Sources) -> Option<Sources> {
-        let member = self.ring.team.by_key(access_key_id)?;
-        let server = Server { member: Some(member.clone()), ..self.server.clone() };
+    fn seen_by(&self, access_key_id: &str, source: IpAddr, all: &Sources) -> Option<Sources> {
+        let is_owner = access_key_id == self.ring.owner.access_key_id;
+        let member = if is_owner { None } else { Some(self.ring.team.by_key(access_key_id)?) };
+        let server = Server { member: member.clone(), source, ..self.server.clone() };
         let rows = server.caller().rows(&all.rows);
-        let objects_open = match member.is_user() {
-            false => ObjectsOpen::All,
-            true => ObjectsOpen::Some(Arc::new(move |bucket, key| member.may_read(bucket, key))),
+        let objects_open = match member.filter(|member| member.is_user()) {
+            None => ObjectsOpen::All,
+            Some(member) => ObjectsOpen::Some(Arc::new(move |bucket, key| member.may_read(bucket, key))),
         };
         Some(Sources { rows, objects_open, server: Arc::new(server), ..all.clone() })
+    }
+
+    fn signed_in(&self, access_key_id: &str, source: IpAddr, is_in: bool) {
+        self.server.auditor.note_sign_in(access_key_id, source, is_in);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Instant,
 };
@@ -25,6 +25,7 @@ use shoal_wire::{
 use crate::{
     api::{Api, Caller, read},
     attempts::Attempts,
+    audit::{Auditor, Record},
     bodies::{PacedBody, Unverified, collect_verified},
     clock::now_ms,
     connections::{Answering, Connection, Signer},
@@ -52,6 +53,7 @@ pub(crate) struct Front {
     pub(crate) unverified: Arc<Unverified>,
     /// Those of jobs, which have keys and may be hostile all the same.
     pub(crate) jobs_bodies: Arc<Unverified>,
+    pub(crate) auditor: Auditor,
 }
 
 /// Where a request comes from.
@@ -94,12 +96,12 @@ impl Front {
                 let announced = announced(&head.headers);
                 let has_body = head.method != Method::HEAD;
                 let verified = origin.clone();
-                head.extensions.insert(OnVerified(Arc::new(move |scope| {
-                    verified.connection.signed(if matches!(scope, Scope::Job { .. }) {
-                        Signer::Job
-                    } else {
-                        Signer::Owner
-                    });
+                let trail = Arc::new(OnceLock::new());
+                let (noted, auditor, agent) = (trail.clone(), self.auditor.clone(), user_agent(&head));
+                head.extensions.insert(OnVerified(Arc::new(move |request| {
+                    let is_job = matches!(request.scope, Scope::Job { .. });
+                    verified.connection.signed(if is_job { Signer::Job } else { Signer::Owner });
+                    let _ = noted.set(auditor.of_s3(&request, &agent));
                 })));
                 let mut response = if is_form(&head) {
                     let part = self.unverified.part();
@@ -114,6 +116,9 @@ impl Front {
                     self.s3.call(Request::from_parts(head, body)).await
                 }
                 .map(BodyExt::boxed);
+                if let Some(trail) = trail.get() {
+                    self.auditor.note_s3(trail.clone(), response.status(), &request_id, origin.source);
+                }
                 // Strangers announce what they like.
                 if response.status().is_success() {
                     self.exporter.received(announced);
@@ -138,7 +143,11 @@ impl Front {
             Ok(Route::Api(service)) => {
                 let mut asked = Asked::unknown(service);
                 let protocol = Protocol::of(service, &head);
-                let response = match self.call(service, &head, body, &mut asked, &origin.connection).await {
+                let mut trail = self.auditor.unknown(service, &head);
+                let answer = self.call(service, &head, body, (&mut asked, &mut trail), &origin.connection).await;
+                let error = answer.as_ref().err();
+                self.auditor.note_call(trail, service, error, &request_id, origin.source);
+                let response = match answer {
                     Ok((operation, reply, without_effect)) => {
                         noted(respond(operation, &reply, protocol, &request_id), &without_effect)
                     }
@@ -224,7 +233,7 @@ impl Front {
         service: Service,
         head: &Parts,
         body: ExpectedBody,
-        asked: &mut Asked,
+        (asked, trail): (&mut Asked, &mut Record),
         connection: &Connection,
     ) -> Result<(&'static Operation, Reply, Vec<Found>), Error> {
         let key_id = sigv4::access_key_id(head)?;
@@ -262,13 +271,12 @@ impl Front {
         };
         sigv4::verify(head, body, &credentials, now_ms(), self.max_skew_s)?;
         connection.signed(signer);
-        let user_agent =
-            head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
         let body = &*decoded(&head.headers, body)?;
         *asked = Asked::call(service, head, body);
         let call = parse(service, head, body)?;
         let (operation, without_effect) = (call.operation, no_effect::in_call(&call));
-        let caller = Caller { user_agent, holder: key.holder, member: key.member };
+        let caller = Caller { user_agent: user_agent(head), holder: key.holder, member: key.member };
+        self.auditor.called(trail, &call, &caller);
         self.api.permit(&call, &caller).await?;
         let answer = read(call)?;
         if self.strict {
@@ -277,6 +285,11 @@ impl Front {
         let reply = self.api.answer(answer, &caller).await?;
         Ok((operation, reply, without_effect))
     }
+}
+
+/// The request's `User-Agent`.
+fn user_agent(head: &Parts) -> String {
+    head.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 fn operation_of(head: &Parts) -> Result<&'static Operation, Error> {

@@ -16,6 +16,7 @@ mod allocations;
 mod api;
 mod artifacts;
 mod attempts;
+mod audit;
 mod bodies;
 mod budgets;
 mod channels;
@@ -82,6 +83,7 @@ mod warm;
 mod warm_status;
 mod watching;
 
+pub use audit::{AuditFault, AuditReport, verify as verify_audit};
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use dry_run::check_tuning_request;
 pub use error::ServerError;

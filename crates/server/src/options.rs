@@ -36,6 +36,8 @@ pub struct Options {
     pub max_skew_s: u64,
     /// Refuse requests with fields that have no effect here, instead of noting them.
     pub strict: bool,
+    /// Reads are in the audit log, too.
+    pub audit_reads: bool,
     /// What this machine gives to instances.
     pub capacity: Capacity,
     /// Instance types.

@@ -35,6 +35,7 @@ use crate::{
     allocations::Allocations,
     api::{Api, Holds, Records, Registry},
     attempts::Attempts,
+    audit::{AuditLog, Auditor, Directory},
     bodies::Unverified,
     budgets::Budgets,
     channels::Trees,
@@ -89,6 +90,8 @@ pub struct Server {
     agents_thread: JoinHandle<()>,
     tuner: Tuner,
     tuner_threads: Vec<JoinHandle<()>>,
+    audit: Arc<AuditLog>,
+    audit_thread: JoinHandle<()>,
     background: JoinSet<()>,
     journal_rows: SqliteRows,
     open: Arc<Connections>,
@@ -319,6 +322,14 @@ impl Server {
 
         let team = Arc::new(Team::open(keys.clone(), rows.clone())?);
         let ring = Arc::new(KeyRing { owner: keys.clone(), team: team.clone(), attempts: attempts.clone() });
+        let (audit, audit_thread) =
+            AuditLog::open(Directory::new(data_dir.root()), keys.clone()).map_err(io_error("open audit.log"))?;
+        let auditor = Auditor {
+            log: audit.clone(),
+            keys: ring.clone(),
+            identity: identity.clone(),
+            with_reads: options.audit_reads,
+        };
         let s3_options = shoal_s3::Options {
             region: identity.region.clone(),
             account: identity.account.clone(),
@@ -372,6 +383,7 @@ impl Server {
             job_changes: job_changes.clone(),
             keys: keys.clone(),
             team,
+            audit: audit.clone(),
             data_dir: data_dir.clone(),
             identity: identity.clone(),
             default_bucket: options.default_bucket,
@@ -383,7 +395,15 @@ impl Server {
             holds: Holds::default(),
             deletion: tokio::sync::Mutex::default(),
         });
-        let asked = console::Server { core: core.clone(), records, api: api.clone(), member: None };
+        let source = std::net::Ipv4Addr::LOCALHOST.into();
+        let asked = console::Server {
+            core: core.clone(),
+            records,
+            api: api.clone(),
+            auditor: auditor.clone(),
+            member: None,
+            source,
+        };
         let console = Console::new(Sources {
             rows,
             telemetry: telemetry.clone(),
@@ -412,6 +432,7 @@ impl Server {
             strict: options.strict,
             unverified: Arc::new(Unverified::default()),
             jobs_bodies: Arc::new(Unverified::default()),
+            auditor,
         });
         Ok(Self {
             keys,
@@ -426,6 +447,8 @@ impl Server {
             agents_thread,
             tuner,
             tuner_threads,
+            audit,
+            audit_thread,
             background,
             journal_rows,
             open: Connections::new(places(open_files())),
@@ -472,8 +495,13 @@ impl Server {
         agent_stream::wake(&self.socket);
         self.tuner.stop();
         self.core.stop();
+        let audit = self.audit.clone();
+        let _ = tokio::task::spawn_blocking(move || audit.end()).await;
         let tuners = self.tuner_threads.into_iter().map(|thread| ("tuner", thread));
-        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread)].into_iter().chain(tuners) {
+        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread), ("audit", self.audit_thread)]
+            .into_iter()
+            .chain(tuners)
+        {
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
                 ended = ended.and(Err(ServerError::Thread(name)));
@@ -491,7 +519,7 @@ impl Server {
             return Some(ServerError::Disk(why.to_owned()));
         }
         // They end when they are told to, which comes later.
-        let threads = [("core", &self.core_thread), ("agents", &self.agents_thread)];
+        let threads = [("core", &self.core_thread), ("agents", &self.agents_thread), ("audit", &self.audit_thread)];
         let tuners = self.tuner_threads.iter().map(|thread| ("tuner", thread));
         threads
             .into_iter()

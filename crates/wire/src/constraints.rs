@@ -2,6 +2,7 @@
 //! generated; [`crate::Operation`] reads them.
 
 mod budgets;
+mod cloudtrail;
 mod cloudwatch;
 mod iam;
 mod logs;
@@ -13,8 +14,9 @@ mod sts;
 use crate::{Operation, Service, pattern::Pattern, shape::Shape};
 
 /// What is served of each service model.
-pub(crate) static TABLES: [&[Operation]; 8] = [
+pub(crate) static TABLES: [&[Operation]; 9] = [
     budgets::OPERATIONS,
+    cloudtrail::OPERATIONS,
     cloudwatch::OPERATIONS,
     iam::OPERATIONS,
     logs::OPERATIONS,

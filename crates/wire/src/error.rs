@@ -70,8 +70,14 @@ impl ErrorCode {
             (Service::Budgets, Self::ResourceInUse) => "DuplicateRecordException",
             (Service::Budgets, Self::ResourceLimitExceeded) => "CreationLimitExceededException",
             (Service::Budgets, Self::InternalFailure) => "InternalErrorException",
+            (Service::CloudTrail, Self::InvalidParameterValue) => "InvalidLookupAttributesException",
+            (Service::CloudTrail, Self::InvalidParameterCombination) => "InvalidTimeRangeException",
+            (Service::CloudTrail, Self::InvalidFormat) => "InvalidEventCategoryException",
+            (Service::CloudTrail, Self::InvalidNextToken) => "InvalidNextTokenException",
             (Service::Sts | Service::Iam | Service::S3 | Service::Sns, _) => query,
-            (Service::SageMaker | Service::Logs | Service::CloudWatch | Service::Budgets, _) => json,
+            (Service::SageMaker | Service::Logs | Service::CloudWatch | Service::Budgets | Service::CloudTrail, _) => {
+                json
+            }
         }
     }
 

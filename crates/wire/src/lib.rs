@@ -14,6 +14,7 @@ pub mod budgets;
 mod call;
 mod checkpoints;
 pub mod client;
+mod cloudtrail;
 mod cloudwatch;
 mod compute_targets;
 mod constraints;
@@ -63,6 +64,7 @@ pub use alarms::{
 };
 pub use call::{Call, Input};
 pub use checkpoints::{CheckpointReceipt, LIST_CHECKPOINTS, ListCheckpoints};
+pub use cloudtrail::{AuditEvent, LookupAttribute, LookupEvents};
 pub use cloudwatch::{
     Datapoint, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricDatum, MetricQuery, MetricResult,
     MetricSample, PutMetricData, Span, Statistic,

@@ -156,7 +156,7 @@ pub fn operation(service: Service, head: &Parts, body: &[u8]) -> Result<&'static
         Protocol::Json => match head.headers.get("x-amz-target").map(|target| target.to_str().unwrap_or_default()) {
             Some(target) => {
                 let found = of(service).find(|operation| operation.target == target && !target.is_empty());
-                let own = target.split_once('.').filter(|(prefix, _)| Some(*prefix) == service.target_prefix());
+                let own = target.rsplit_once('.').filter(|(prefix, _)| Some(*prefix) == service.target_prefix());
                 found.ok_or_else(|| unknown(service, own.map_or(target, |(_, name)| name)))
             }
             None if service == Service::SageMaker && head.uri.path() != "/" => {

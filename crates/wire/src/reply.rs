@@ -134,7 +134,7 @@ pub fn respond_error(service: Service, protocol: Protocol, error: &Error, reques
 
 fn content_type(service: Service) -> &'static str {
     match service {
-        Service::SageMaker | Service::Logs | Service::Budgets => "application/x-amz-json-1.1",
+        Service::SageMaker | Service::Logs | Service::Budgets | Service::CloudTrail => "application/x-amz-json-1.1",
         Service::CloudWatch => "application/x-amz-json-1.0",
         Service::Sts | Service::Iam | Service::S3 | Service::Sns => "text/xml",
     }
@@ -146,7 +146,7 @@ fn namespace(service: Service) -> &'static str {
         Service::Sns => "http://sns.amazonaws.com/doc/2010-03-31/",
         Service::CloudWatch => "http://monitoring.amazonaws.com/doc/2010-08-01/",
         // Those that speak JSON have none.
-        Service::Sts | Service::SageMaker | Service::Logs | Service::Budgets | Service::S3 => {
+        Service::Sts | Service::SageMaker | Service::Logs | Service::Budgets | Service::S3 | Service::CloudTrail => {
             "https://sts.amazonaws.com/doc/2011-06-15/"
         }
     }

@@ -24,6 +24,8 @@ pub enum Service {
     Budgets,
     /// Notifications; query and XML.
     Sns,
+    /// Who called what; awsJson 1.1.
+    CloudTrail,
 }
 
 impl Service {
@@ -38,20 +40,32 @@ impl Service {
             Self::CloudWatch => "monitoring",
             Self::Budgets => "budgets",
             Self::Sns => "sns",
+            Self::CloudTrail => "cloudtrail",
         }
     }
 
     /// The service whose operations are called by such an `X-Amz-Target`.
     pub fn of_target(target: &str) -> Option<Self> {
-        [Self::SageMaker, Self::Logs, Self::CloudWatch, Self::Budgets]
+        let (prefix, _) = target.rsplit_once('.').unwrap_or((target, ""));
+        [Self::SageMaker, Self::Logs, Self::CloudWatch, Self::Budgets, Self::CloudTrail]
             .into_iter()
-            .find(|service| service.target_prefix().is_some_and(|prefix| target.split('.').next() == Some(prefix)))
+            .find(|service| service.target_prefix() == Some(prefix))
     }
 
     fn from_scope(scope: &str) -> Option<Self> {
-        [Self::SageMaker, Self::S3, Self::Sts, Self::Iam, Self::Logs, Self::CloudWatch, Self::Budgets, Self::Sns]
-            .into_iter()
-            .find(|service| service.scope() == scope)
+        [
+            Self::SageMaker,
+            Self::S3,
+            Self::Sts,
+            Self::Iam,
+            Self::Logs,
+            Self::CloudWatch,
+            Self::Budgets,
+            Self::Sns,
+            Self::CloudTrail,
+        ]
+        .into_iter()
+        .find(|service| service.scope() == scope)
     }
 
     /// What stands before the operation in `X-Amz-Target`; `None` for services that do not use it.
@@ -61,6 +75,7 @@ impl Service {
             Self::Logs => Some("Logs_20140328"),
             Self::CloudWatch => Some("GraniteServiceVersion20100801"),
             Self::Budgets => Some("AWSBudgetServiceGateway"),
+            Self::CloudTrail => Some("com.amazonaws.cloudtrail.v20131101.CloudTrail_20131101"),
             Self::S3 | Self::Sts | Self::Iam | Self::Sns => None,
         }
     }
@@ -120,7 +135,7 @@ pub fn route(head: &Parts) -> Result<Route, Error> {
                 ErrorCode::UnknownOperationException,
                 format!(
                     "this server has no service \"{}\"; it serves SageMaker training, S3, STS, IAM, SNS, \
-                     CloudWatch, CloudWatch Logs and Budgets",
+                     CloudWatch, CloudWatch Logs, Budgets and CloudTrail",
                     scope.escape_debug()
                 ),
             )),

@@ -33,7 +33,7 @@ pub fn iso8601_ms(ms: u64) -> String {
 
 /// Reads what forms have: an ISO 8601 date and time with an offset, or seconds since the epoch;
 /// milliseconds, rounded down.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     if let Ok(date) = OffsetDateTime::parse(text, &Rfc3339) {
         return u64::try_from(date.unix_timestamp_nanos() / 1_000_000).ok();
     }

@@ -224,6 +224,14 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| "false".to_owned(),
     },
     Setting {
+        name: "audit_reads",
+        value: "BOOL",
+        help: "Write calls that only read into audit.log, too (docs/team.md)",
+        client: false,
+        is_switch: true,
+        default: |_| "false".to_owned(),
+    },
+    Setting {
         name: "cpus",
         value: "N",
         help: "CPU cores for instances",

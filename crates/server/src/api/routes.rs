@@ -155,6 +155,9 @@ routes! { |api, caller|
         UntagResource(request) => api.budgets.untag(request).await,
         ListTagsForResource(request) => api.budgets(move |it| it.tags(&request)).await,
     }
+    "cloudtrail" {
+        LookupEvents(request) => api.lookup_events(request).await,
+    }
     "cloudwatch" {
         GetMetricData(request) => api.metric_data(request).await,
         GetMetricStatistics(request) => api.metric_statistics(request).await,

@@ -47,6 +47,7 @@ fn options(data_dir: &Path) -> Options {
         default_bucket: "sagemaker-us-east-1-000000000000".to_owned(),
         max_skew_s: 900,
         strict: false,
+        audit_reads: false,
         capacity: Capacity::of(
             Node { cpus: 1, memory_bytes: 1 << 30, gpus: 0, instances: 1, ..Node::local() },
             Packing::Promise,

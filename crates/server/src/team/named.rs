@@ -31,6 +31,19 @@ const NAMES: [(&str, ResourceKind); 9] = [
 ];
 /// Members that name resources by ARN, of whatever kind.
 const ARNS: [&str; 5] = ["ResourceArn", "SourceArn", "DestinationArn", "ArtifactArn", "StartArns"];
+/// Members that name what is no resource of SageMaker's.
+const OTHERS: [&str; 10] = [
+    "TopicArn",
+    "SubscriptionArn",
+    "BudgetName",
+    "ResourceARN",
+    "AlarmName",
+    "logGroupName",
+    "Name",
+    "UserName",
+    "RoleArn",
+    "RoleName",
+];
 /// Members with more of such members.
 const NESTED: [&str; 4] = ["ExperimentConfig", "WarmStartConfig", "ParentHyperParameterTuningJobs", "MetricQueries"];
 /// Members of logs and CloudWatch that are read as the answers read them.
@@ -91,7 +104,8 @@ pub(crate) fn subject(call: &Call, identity: &Identity) -> String {
     let name = |member: &str| call.input.get(member).and_then(Value::as_str);
     let created = NAMES.iter().find_map(|(member, kind)| name(member).map(|name| arn_of(*kind, name)));
     let by_arn = || ARNS.iter().find_map(|member| name(member)).map(str::to_owned);
-    created.or_else(by_arn).unwrap_or_else(|| "*".to_owned())
+    let other = || OTHERS.iter().find_map(|member| name(member)).map(str::to_owned);
+    created.or_else(by_arn).or_else(other).unwrap_or_else(|| "*".to_owned())
 }
 
 fn of_members(call: &Call) -> Vec<Named> {

@@ -1,0 +1,373 @@
+//! The thread that writes the audit log.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{
+    chain::{End, Line, Seal},
+    files::{Directory, first_of},
+    record::Record,
+};
+use crate::keys::AccessKeys;
+
+/// How long a line may be in the file and not on the disk.
+pub(super) const SYNC: Duration = Duration::from_secs(1);
+/// A file that has this length is full.
+const FULL_BYTES: u64 = 16 << 20;
+/// Letters of a time up to its minute.
+const MINUTE: usize = "2026-11-27T00:00".len();
+/// Records that may wait for the thread.
+const QUEUE: usize = 8192;
+/// Bytes that may wait for a disk that takes nothing.
+const MAX_PENDING_BYTES: usize = 8 << 20;
+
+/// Refusals of callers that proved nothing that are written in a minute: anyone can make them.
+const MAX_STRANGERS: u32 = 100;
+
+/// Where records go. No caller waits.
+pub(crate) struct AuditLog {
+    queue: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
+    /// The minute, as times begin, and how many strangers were noted in it.
+    strangers: Mutex<(String, u32)>,
+}
+
+enum Message {
+    Record(Box<Record>),
+    /// Everything so far is on the disk when this is answered.
+    Flush(SyncSender<()>),
+    End,
+}
+
+impl AuditLog {
+    /// Opens the log of a data directory and starts its thread, which ends with [`AuditLog::end`].
+    ///
+    /// # Errors
+    /// The files cannot be read or opened.
+    pub(crate) fn open(directory: Directory, owner: AccessKeys) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        Self::open_with(directory, owner, FULL_BYTES)
+    }
+
+    fn open_with(directory: Directory, owner: AccessKeys, full: u64) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let writer = Writer::open(directory, owner, full)?;
+        let (queue, records) = sync_channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let log = Arc::new(Self { queue, lost: lost.clone(), strangers: Mutex::default() });
+        let thread = thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&records, &lost))?;
+        Ok((log, thread))
+    }
+
+    /// Writes a record soon. One for which there is no room is counted, and the next one that is
+    /// written says how many were lost.
+    pub(crate) fn note(&self, record: Record) {
+        let is_admitted = !record.arn.is_empty() || self.admits_stranger(&record.time);
+        if !is_admitted || self.queue.try_send(Message::Record(Box::new(record))).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn admits_stranger(&self, time: &str) -> bool {
+        let minute = time.get(..MINUTE).unwrap_or_default();
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        if strangers.0 != minute {
+            *strangers = (minute.to_owned(), 0);
+        }
+        strangers.1 += 1;
+        strangers.1 <= MAX_STRANGERS
+    }
+
+    /// Waits until what was noted is in the file. Blocks.
+    pub(crate) fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.queue.send(Message::Flush(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+
+    /// Ends the thread once it has written everything. Blocks while the queue is full.
+    pub(crate) fn end(&self) {
+        let _ = self.queue.send(Message::End);
+    }
+}
+
+struct Writer {
+    directory: Directory,
+    owner: AccessKeys,
+    file: File,
+    length: u64,
+    /// Bytes of a full file.
+    full: u64,
+    end: End,
+    /// Number of the first line of all files.
+    first: u64,
+    /// Number of the first line of the file that is written.
+    first_of_file: u64,
+    pending: Vec<u8>,
+    is_synced: bool,
+    /// The last failure, which is told once.
+    failed: bool,
+}
+
+impl Writer {
+    /// Continues the chain where the files end. A line that a crash cut short is removed: it was
+    /// never whole.
+    fn open(directory: Directory, owner: AccessKeys, full: u64) -> io::Result<Self> {
+        let files = directory.files()?;
+        let mut end = End::default();
+        let mut first_of_file = None;
+        let number = |line: &str| serde_json::from_str::<Line>(line).ok().map(|line| line.number);
+        // The end is that of the last file with lines.
+        for path in files.iter().rev() {
+            let text = std::fs::read(path)?;
+            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            if *path == directory.current() && whole < text.len() {
+                File::options().write(true).open(path)?.set_len(whole as u64)?;
+            }
+            let text = String::from_utf8_lossy(&text[..whole]);
+            if *path == directory.current() {
+                first_of_file = text.lines().next().and_then(number);
+            }
+            if let Some(last) = text.lines().last() {
+                end = End::after(number(last).unwrap_or_default(), last);
+                break;
+            }
+        }
+        let first = files.first().and_then(|path| first_of(path)).or(first_of_file);
+        let seal = directory.seal().unwrap_or(None).filter(|seal| seal.holds(&owner));
+        // Lines that the seal has and the files do not are missing from then on: numbers never come
+        // twice.
+        if let Some(seal) = &seal
+            && seal.last > end.number
+        {
+            tracing::error!("audit.log has lost lines {} to {}", end.number + 1, seal.last);
+            end = End { number: seal.last, hash: seal.hash.clone() };
+        }
+        let file = directory.open()?;
+        let length = file.metadata()?.len();
+        let next = end.number + 1;
+        Ok(Self {
+            directory,
+            owner,
+            file,
+            length,
+            full,
+            first: seal.map(|seal| seal.first).or(first).unwrap_or(next),
+            first_of_file: first_of_file.unwrap_or(next),
+            end,
+            pending: Vec::new(),
+            is_synced: true,
+            failed: false,
+        })
+    }
+
+    fn run(mut self, records: &Receiver<Message>, lost: &AtomicU64) {
+        let mut synced = Instant::now();
+        loop {
+            let mut message = match self.is_synced && self.pending.is_empty() {
+                true => records.recv().ok(),
+                false => match records.recv_timeout(SYNC.saturating_sub(synced.elapsed())) {
+                    Ok(message) => Some(message),
+                    Err(RecvTimeoutError::Disconnected) => None,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.write_and_sync();
+                        synced = Instant::now();
+                        continue;
+                    }
+                },
+            };
+            let (mut flushed, mut is_end) = (Vec::new(), message.is_none());
+            // What came meanwhile is written together.
+            while let Some(present) = message {
+                match present {
+                    Message::Record(record) => self.append(*record, lost),
+                    Message::Flush(done) => flushed.push(done),
+                    Message::End => is_end = true,
+                }
+                message = records.try_recv().ok();
+            }
+            self.write();
+            if is_end || !flushed.is_empty() || synced.elapsed() >= SYNC {
+                self.write_and_sync();
+                synced = Instant::now();
+            }
+            for done in flushed {
+                // A caller that does not wait any more has no use for it.
+                let _ = done.send(());
+            }
+            if is_end {
+                return;
+            }
+        }
+    }
+
+    fn append(&mut self, record: Record, lost: &AtomicU64) {
+        if self.pending.len() > MAX_PENDING_BYTES {
+            lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let record = Record { lost: lost.swap(0, Ordering::Relaxed), ..record };
+        self.pending.extend(self.end.append(record).into_bytes());
+    }
+
+    fn write(&mut self) {
+        let outcome = self.try_write();
+        self.report(outcome, "written");
+    }
+
+    fn write_and_sync(&mut self) {
+        let outcome = self.try_write().and_then(|()| self.try_sync());
+        self.report(outcome, "made durable");
+    }
+
+    fn try_write(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        if self.length >= self.full {
+            self.file.sync_data()?;
+            self.directory.rotate(self.first_of_file)?;
+            self.file = self.directory.open()?;
+            self.length = 0;
+            self.first_of_file =
+                self.end.number + 1 - self.pending.iter().filter(|byte| **byte == b'\n').count() as u64;
+        }
+        if let Err(error) = self.file.write_all(&self.pending) {
+            // Part of it may be there: it is written again in whole.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += self.pending.len() as u64;
+        self.pending.clear();
+        self.is_synced = false;
+        Ok(())
+    }
+
+    /// The lines first, then the seal that speaks of them.
+    fn try_sync(&mut self) -> io::Result<()> {
+        if !self.is_synced {
+            self.file.sync_data()?;
+            self.directory.write_seal(&Seal::new(&self.owner, self.first, &self.end))?;
+            self.is_synced = true;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, outcome: io::Result<()>, what: &str) {
+        match outcome {
+            Ok(()) => self.failed = false,
+            Err(error) if !self.failed => {
+                self.failed = true;
+                tracing::error!("audit.log cannot be {what}; it is tried again: {error}");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{AuditReport, audit::verify};
+
+    pub(in crate::audit) fn owner() -> AccessKeys {
+        AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None }
+    }
+
+    pub(in crate::audit) fn record(operation: &str, user: &str) -> Record {
+        Record {
+            time: "2026-11-27T00:00:00.000Z".to_owned(),
+            id: format!("id-{operation}-{user}"),
+            user: user.to_owned(),
+            arn: format!("arn:aws:iam::123456789012:user/{user}"),
+            service: "sagemaker".to_owned(),
+            operation: operation.to_owned(),
+            ..Record::default()
+        }
+    }
+
+    /// Writes this many lines, `full` bytes to a file.
+    pub(in crate::audit) fn write(dir: &Path, lines: usize, full: u64) {
+        let (log, thread) = AuditLog::open_with(Directory::new(dir), owner(), full).unwrap();
+        for at in 0..lines {
+            log.note(record(&format!("Stop{at}"), "anna"));
+            if at % 3 == 2 {
+                log.flush();
+            }
+        }
+        log.end();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_chain_goes_on_over_files_and_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..3 {
+            write(dir.path(), 7, 600);
+        }
+        let files = Directory::new(dir.path()).files().unwrap();
+        assert!(files.len() > 3, "{files:?}");
+        for file in &files {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let report = verify(dir.path(), &owner()).unwrap();
+        assert_eq!((report.lines, report.faults), (21, vec![]));
+    }
+
+    #[test]
+    fn a_line_that_a_crash_cut_short_was_never_there() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), 3, 1 << 20);
+        let path = dir.path().join("audit.log");
+        let whole = std::fs::read(&path).unwrap();
+        let mut torn = whole.clone();
+        torn.extend_from_slice(b"{\"number\":4,\"ti");
+        std::fs::write(&path, torn).unwrap();
+        write(dir.path(), 1, 1 << 20);
+        assert_eq!(verify(dir.path(), &owner()).unwrap(), AuditReport { lines: 4, faults: vec![] });
+    }
+
+    #[test]
+    fn strangers_fill_no_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, thread) = AuditLog::open(Directory::new(dir.path()), owner()).unwrap();
+        for minute in ["00:00", "00:01"] {
+            for _ in 0..150 {
+                let time = format!("2026-11-27T{minute}:00.000Z");
+                log.note(Record { time, arn: String::new(), ..record("Stop", "") });
+            }
+        }
+        log.note(record("Stop", "anna"));
+        log.end();
+        thread.join().unwrap();
+        let text = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+        assert_eq!(text.lines().count(), 201);
+        assert!(text.lines().last().unwrap().contains("\"lost\":"), "the others are counted");
+    }
+
+    #[test]
+    fn records_without_room_are_counted() {
+        let (queue, _records) = sync_channel(1);
+        let log = AuditLog { queue, lost: Arc::default(), strangers: Mutex::default() };
+        for _ in 0..4 {
+            log.note(record("Stop", "anna"));
+        }
+        assert_eq!(log.lost.load(Ordering::Relaxed), 3);
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(Directory::new(dir.path()), owner(), 1 << 20).unwrap();
+        writer.append(record("Stop", "anna"), &log.lost);
+        assert!(String::from_utf8_lossy(&writer.pending).contains("\"lost\":3"), "the next line says so");
+        assert_eq!(log.lost.load(Ordering::Relaxed), 0);
+    }
+}
