@@ -181,7 +181,11 @@ impl Console {
         };
         let sources = self.sources.clone();
         let is_seen = blocking(move || Ok(sources.rows.resource(kind, &name)?.is_some())).await?;
-        if is_seen { Ok(()) } else { Err(PageError::not_found("There is no such job, or it is somebody else's.")) }
+        if is_seen {
+            Ok(())
+        } else {
+            Err(PageError::not_found("There is no such job, or it was created with another key."))
+        }
     }
 
     async fn page(&self, visit: &Visit, path: &[&str], until_s: u64, body: Body) -> Result<Response<Body>, PageError> {

@@ -1,8 +1,8 @@
 //! Who may see the console: holders of keys, by them or by a one-time link, and then by a cookie.
 //!
 //! Nothing is stored for a session: link and cookie carry an end, a random number, the key's id and
-//! an HMAC of all under the key's secret, so that a restart signs nobody out, and the end of a key is
-//! the end of its sessions. What must not count a
+//! an HMAC of all under the key's secret, so that sessions outlive a restart
+//! and end with their key. What must not count a
 //! second time (a link that was used, a cookie that was signed out) is kept until its end by
 //! [`Spent`].
 
@@ -113,8 +113,8 @@ impl Sessions {
         (!self.spent().holds(ticket)).then_some(session)
     }
 
-    /// The `Set-Cookie` of a new session for a client that has a key and its secret. Wrong tries slow
-    /// down their own source alone.
+    /// The `Set-Cookie` of a new session for a client that has a key and its secret. Wrong tries
+    /// slow down their own source alone.
     pub(crate) fn by_keys(
         &self,
         source: IpAddr,
@@ -126,8 +126,8 @@ impl Sessions {
         if wait > 0 {
             return Err(Refused::Wait(wait));
         }
-        // Something is compared, whether or not there is such a key, and as HMACs: the time taken tells
-        // nothing.
+        // Something is compared, whether or not there is such a key, and as HMACs: the time taken
+        // depends on neither.
         let owner = self.keys.owner();
         let found = self.keys.secret(access_key_id);
         let wanted = found.as_deref().unwrap_or(&owner.secret_access_key);

@@ -59,11 +59,11 @@ pub trait Keys: Send + Sync {
     /// The secret of the key with this id, the owner's or another one's.
     fn secret(&self, access_key_id: &str) -> Option<String>;
 
-    /// What the holder of this key sees and may do of everything, from this address; `None` if there
-    /// is no such key.
+    /// What the holder of this key sees and may do of everything, from this address; `None` if
+    /// there is no such key.
     fn seen_by(&self, access_key_id: &str, source: IpAddr, all: &Sources) -> Option<Sources>;
 
-    /// Somebody has signed in from this address, or could not.
+    /// A browser has signed in from this address, or could not.
     fn signed_in(&self, access_key_id: &str, source: IpAddr, is_in: bool);
 }
 

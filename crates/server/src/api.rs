@@ -14,6 +14,7 @@ mod listing;
 mod log_changes;
 mod logs;
 mod metrics;
+mod named;
 mod near;
 mod open_to_jobs;
 mod own_metrics;
@@ -68,10 +69,11 @@ use crate::{
 
 pub(crate) use hold::Holds;
 pub(crate) use metrics::read as read_series;
+pub(crate) use named::subject;
 pub(crate) use records::Records;
 pub(crate) use resource_types::{
-    EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, artifact_named_by, component_of, component_series,
-    ends_of_trial_link, user_id,
+    EXPERIMENT, Registry, TRIAL, TRIAL_COMPONENT, TRIAL_LINK, component_of, component_series, ends_of_trial_link,
+    user_id,
 };
 pub(crate) use routes::{Answer, read};
 pub(crate) use study::spec_kind;

@@ -3,13 +3,12 @@
 //!
 //! A thread writes; no request waits for it. A line is in the file within some milliseconds and on
 //! the disk within [`writer::SYNC`]: that much a crash of the machine loses. With each sync the
-//! number and the hash of the last line are sealed with the owner's key in `audit.seal`, so that lines
-//! that are cut off at the end, or a whole log that is written again, are found, too.
+//! number and the hash of the last line are sealed with the owner's key in `audit.seal`, so that
+//! lines that are cut off at the end, or a whole log that is written again, are found, too.
 //!
-//! Not in it: reads (unless the settings say so), points of metrics and log lines that programs
+//! Not in it: reads (unless the settings want them), points of metrics and log lines that programs
 //! send, parts of uploads, bytes of exec sessions.
 
-mod auditor;
 mod chain;
 mod files;
 mod lookup;
@@ -17,7 +16,6 @@ mod record;
 mod verify;
 mod writer;
 
-pub(crate) use auditor::Auditor;
 pub(crate) use files::Directory;
 pub(crate) use record::{Outcome, Record};
 pub use verify::{AuditFault, AuditReport, verify};

@@ -12,7 +12,7 @@ use shoal_wire::{CreateTuningJob, Error, Service, WarmPool, parse, sigv4::Creden
 use crate::{
     Image,
     api::{Api, Caller, Records, best_model, read, spec_kind},
-    audit::Auditor,
+    auditor::Auditor,
     core::Core,
     internal::internal,
     key_ring::{Holder, KeyRing},

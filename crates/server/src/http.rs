@@ -25,15 +25,16 @@ use shoal_wire::{
 use crate::{
     api::{Api, Caller, read},
     attempts::Attempts,
-    audit::{Auditor, Record},
+    audit::Record,
+    auditor::Auditor,
     bodies::{PacedBody, Unverified, collect_verified},
     clock::now_ms,
     connections::{Answering, Connection, Signer},
     content_encoding::decoded,
     expectations::{Expectation, ExpectedBody},
     exporter::{Asked, Exporter, Process, Utilization, announced},
-    hex::random_hex,
     key_ring::{Holder, KeyRing},
+    request_id::request_id,
 };
 
 /// Everything that answers.
@@ -371,11 +372,6 @@ fn plain(status: u16, kind: &'static str, text: String) -> Response<Vec<u8>> {
     response
 }
 
-pub(crate) fn request_id() -> String {
-    let hex = random_hex(16).unwrap_or_else(|_| "0".repeat(32));
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -461,15 +457,5 @@ mod tests {
         };
         assert_eq!(header(&[]), None);
         assert_eq!(header(&[field("vpcConfig"), field("tags[0]")]).as_deref(), Some("vpcConfig, tags[0]"));
-    }
-
-    #[test]
-    fn every_request_has_an_id_of_its_own_in_the_form_of_aws() {
-        let ids: std::collections::BTreeSet<String> = (0..100).map(|_| request_id()).collect();
-        assert_eq!(ids.len(), 100);
-        for id in ids {
-            assert_eq!(id.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{id}");
-            assert!(id.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()), "{id}");
-        }
     }
 }

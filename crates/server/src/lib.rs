@@ -17,6 +17,7 @@ mod api;
 mod artifacts;
 mod attempts;
 mod audit;
+mod auditor;
 mod bodies;
 mod budgets;
 mod channels;
@@ -62,6 +63,7 @@ mod profiling;
 #[path = "../../runtime/src/random.rs"]
 mod random;
 mod recovery;
+mod request_id;
 mod requests;
 mod retention;
 mod rule_reports;

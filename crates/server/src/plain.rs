@@ -6,7 +6,10 @@ use http_body_util::BodyExt;
 use shoal_console::Body;
 use shoal_wire::{Error, ErrorCode, Protocol, Route, respond_error, route};
 
-use crate::http::{full, guessed, request_id};
+use crate::{
+    http::{full, guessed},
+    request_id::request_id,
+};
 
 /// The answer to any request over plain HTTP.
 pub(crate) fn refuse(head: &Parts) -> Response<Body> {

@@ -199,8 +199,9 @@ impl SearchIndex {
         outcome
     }
 
-    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them; with a creator,
-    /// only of those. Jobs without the property of the order come last; equal ones come by name.
+    /// A page of the jobs that meet the condition, at most `limit` (from 1) of them; with a
+    /// creator, only of that one's. Jobs without the property of the order come last; equal ones
+    /// come by name.
     pub(crate) fn find(
         &self,
         creator: Option<&str>,

@@ -2,8 +2,10 @@
 //! on.
 
 mod addresses;
+mod guarding;
 mod limits;
 mod notifying;
+mod running;
 
 use std::{
     path::PathBuf,
@@ -24,6 +26,7 @@ use tokio::{
 };
 
 use self::{
+    guarding::Guarding,
     limits::{open_files, places},
     notifying::{Notifying, job_states},
 };
@@ -35,7 +38,7 @@ use crate::{
     allocations::Allocations,
     api::{Api, Holds, Records, Registry},
     attempts::Attempts,
-    audit::{AuditLog, Auditor, Directory},
+    audit::AuditLog,
     bodies::Unverified,
     budgets::Budgets,
     channels::Trees,
@@ -50,7 +53,6 @@ use crate::{
     http::Front,
     identity::Identity,
     idle_agents::IdleAgents,
-    key_ring::KeyRing,
     ledger::Ledger,
     listeners::{self, Listeners},
     machines::Machines,
@@ -65,15 +67,11 @@ use crate::{
     search::Indexes,
     storing::Storing,
     sweeps::Sweeps,
-    team::Team,
     tuning::{self, Looks, ServerDesk, Tuner},
     visits::Visits,
     warm_status::WarmPools,
     watching::Watcher,
 };
-
-/// Between two looks at whether the disk still takes what is written.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A server that listens.
 pub struct Server {
@@ -320,16 +318,8 @@ impl Server {
         };
         let (topics, changed_metrics) = notifying.start(&mut background);
 
-        let team = Arc::new(Team::open(keys.clone(), rows.clone())?);
-        let ring = Arc::new(KeyRing { owner: keys.clone(), team: team.clone(), attempts: attempts.clone() });
-        let (audit, audit_thread) =
-            AuditLog::open(Directory::new(data_dir.root()), keys.clone()).map_err(io_error("open audit.log"))?;
-        let auditor = Auditor {
-            log: audit.clone(),
-            keys: ring.clone(),
-            identity: identity.clone(),
-            with_reads: options.audit_reads,
-        };
+        let Guarding { ring, auditor, audit_thread } =
+            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads)?;
         let s3_options = shoal_s3::Options {
             region: identity.region.clone(),
             account: identity.account.clone(),
@@ -382,8 +372,8 @@ impl Server {
             machines,
             job_changes: job_changes.clone(),
             keys: keys.clone(),
-            team,
-            audit: audit.clone(),
+            team: ring.team.clone(),
+            audit: auditor.log.clone(),
             data_dir: data_dir.clone(),
             identity: identity.clone(),
             default_bucket: options.default_bucket,
@@ -419,6 +409,7 @@ impl Server {
             data_dir: data_dir.root().to_owned(),
             grace_s,
         });
+        let audit = auditor.log.clone();
         let front = Arc::new(Front {
             console,
             api,
@@ -453,79 +444,6 @@ impl Server {
             journal_rows,
             open: Connections::new(places(open_files())),
         })
-    }
-
-    /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the
-    /// next server.
-    ///
-    /// # Errors
-    /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged;
-    /// the next start goes on from what is there.
-    /// [`ServerError::Thread`]: a thread panicked.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let mut connections = JoinSet::new();
-        // Nothing else waits for a place to become free.
-        let mut next = None;
-        let mut stop = std::pin::pin!(stop);
-        let mut look = tokio::time::interval(LOOK);
-        let mut ended = loop {
-            tokio::select! {
-                () = &mut stop => break Ok(()),
-                _ = look.tick() => if let Some(why) = self.failure() {
-                    break Err(why);
-                },
-                connection = self.open.admit(), if next.is_some() => if let Some(caller) = next.take() {
-                    let served = listeners::serve(caller, self.front.clone(), connection.clone());
-                    connection.is_served_by(connections.spawn(served));
-                },
-                accepted = self.listeners.accept(), if next.is_none() => match accepted {
-                    Ok(accepted) => next = Some(accepted),
-                    Err(error) => {
-                        tracing::warn!("accept: {error}");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            }
-        };
-        drop(self.listeners);
-        connections.shutdown().await;
-        self.background.shutdown().await;
-        self.agents_stopping.store(true, Ordering::SeqCst);
-        agent_stream::wake(&self.socket);
-        self.tuner.stop();
-        self.core.stop();
-        let audit = self.audit.clone();
-        let _ = tokio::task::spawn_blocking(move || audit.end()).await;
-        let tuners = self.tuner_threads.into_iter().map(|thread| ("tuner", thread));
-        for (name, thread) in [("agents", self.agents_thread), ("core", self.core_thread), ("audit", self.audit_thread)]
-            .into_iter()
-            .chain(tuners)
-        {
-            let joined = tokio::task::spawn_blocking(move || thread.join()).await;
-            if !matches!(joined, Ok(Ok(()))) {
-                ended = ended.and(Err(ServerError::Thread(name)));
-            }
-        }
-        // A socket that nobody answers would keep agents guessing.
-        let _ = std::fs::remove_file(&self.socket);
-        ended
-    }
-
-    /// Why the server cannot go on, if so.
-    fn failure(&self) -> Option<ServerError> {
-        let failures = [self.journal_rows.failure(), self.telemetry.failure(), self.objects.failure()];
-        if let Some(why) = failures.into_iter().flatten().next() {
-            return Some(ServerError::Disk(why.to_owned()));
-        }
-        // They end when they are told to, which comes later.
-        let threads = [("core", &self.core_thread), ("agents", &self.agents_thread), ("audit", &self.audit_thread)];
-        let tuners = self.tuner_threads.iter().map(|thread| ("tuner", thread));
-        threads
-            .into_iter()
-            .chain(tuners)
-            .find(|(_, thread)| thread.is_finished())
-            .map(|(name, _)| ServerError::Thread(name))
     }
 }
 

@@ -6,7 +6,6 @@
 mod access;
 mod locations;
 mod member;
-mod named;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,7 +16,6 @@ use crate::keys::AccessKeys;
 pub(crate) use access::{Access, access};
 pub(crate) use locations::locations;
 pub(crate) use member::{KEY, Member, Places};
-pub(crate) use named::{Named, named, subject};
 
 /// Rows that are read at once.
 const READ: usize = 1000;

@@ -17,7 +17,7 @@ use crate::{
 impl Api {
     pub(super) async fn add_key(&self, request: AddKey) -> Result<Reply, Error> {
         let AddKey { name, role, read, write } = request;
-        // Unless the owner says otherwise, a user writes below an own prefix of the default bucket.
+        // By default a user writes below an own prefix of the default bucket.
         let own = || vec![(self.default_bucket.clone(), format!("{name}/"))];
         let now = now_ms();
         let member = Member {

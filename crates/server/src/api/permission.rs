@@ -9,6 +9,7 @@ use shoal_wire::{Call, Error, ErrorCode, KeyRole, S3Uri, Service, arn};
 
 use super::{
     Api, Caller, blocking,
+    named::{Named, named, subject},
     resource_types::{self, Lookup},
     resources::found,
 };
@@ -16,7 +17,7 @@ use crate::{
     identity::Identity,
     internal::internal,
     key_ring::Holder,
-    team::{Access, Member, Named, access, locations, named, subject},
+    team::{Access, Member, access, locations},
 };
 
 /// Kinds that are no plain resources.
@@ -98,7 +99,7 @@ fn forbidden_location(call: &Call, member: &Member) -> Result<Option<(&'static s
     Ok(read.map(|uri| ("read", uri)).or_else(|| written.map(|uri| ("write", uri))))
 }
 
-/// The ARN of the first resource that is somebody else's, and why it is not open.
+/// The ARN of the first resource that was created with another key, and why it is not open.
 fn others(
     rows: &dyn Rows,
     telemetry: &Telemetry,

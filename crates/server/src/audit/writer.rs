@@ -67,7 +67,7 @@ impl AuditLog {
     }
 
     /// Writes a record soon. One for which there is no room is counted, and the next one that is
-    /// written says how many were lost.
+    /// written has how many were lost.
     pub(crate) fn note(&self, record: Record) {
         let is_admitted = !record.arn.is_empty() || self.admits_stranger(&record.time);
         if !is_admitted || self.queue.try_send(Message::Record(Box::new(record))).is_err() {
@@ -113,7 +113,7 @@ struct Writer {
     first_of_file: u64,
     pending: Vec<u8>,
     is_synced: bool,
-    /// The last failure, which is told once.
+    /// The last write failed, which is logged once.
     failed: bool,
 }
 
@@ -367,7 +367,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = Writer::open(Directory::new(dir.path()), owner(), 1 << 20).unwrap();
         writer.append(record("Stop", "anna"), &log.lost);
-        assert!(String::from_utf8_lossy(&writer.pending).contains("\"lost\":3"), "the next line says so");
+        assert!(String::from_utf8_lossy(&writer.pending).contains("\"lost\":3"), "the next line has it");
         assert_eq!(log.lost.load(Ordering::Relaxed), 0);
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Locations {
     pub(crate) unreadable: Vec<String>,
 }
 
-/// All locations of a request, wherever they are: what is not known to be written is read. Values of
-/// hyperparameters may be JSON that has them as texts.
+/// All locations of a request, wherever they are: what is not known to be written is read. Values
+/// of hyperparameters may be JSON that has them as texts.
 pub(crate) fn locations(input: &Value) -> Locations {
     let mut found = Locations::default();
     found.collect(input, "", false, 0);

@@ -140,7 +140,7 @@ pub const TABLE: &[FieldWithoutEffect] = &[
         operations: &["AssumeRole"],
         field: "RoleArn",
         values: Required,
-        reason: "the keys have the owner's rights, whatever the role is called",
+        reason: "the keys have the rights of the key that assumed it, whatever the role is called",
     },
     assume_role("Tags", SESSION),
     assume_role("TransitiveTagKeys", SESSION),

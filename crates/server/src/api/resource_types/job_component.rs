@@ -130,7 +130,7 @@ pub(crate) fn with_job(
     if let Some(there) = present.row(TRIAL_COMPONENT, &row.name)? {
         if there.creator != job.creator {
             return Err(Error::validation(format!(
-                "The trial component {} is that of a deleted training job of somebody else: give this job another \
+                "The trial component {} is that of a deleted training job of another key: give this job another \
                  name.",
                 row.name
             )));

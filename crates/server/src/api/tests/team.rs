@@ -252,7 +252,7 @@ async fn a_user_sees_and_changes_own_experiments_alone() {
     ] {
         denied(&format!("{name} {input}"), by(&server, &anna, name, input.clone()).await);
     }
-    // An owner links resources of both; a query of one of them ends at what is somebody else's.
+    // An owner links resources of both; a query of one user ends at what is the other's.
     let own =
         json!({"SourceArn": entity("action", "action-anna"), "DestinationArn": entity("context", "context-anna")});
     by(&server, &anna, "AddAssociation", own).await.unwrap();
@@ -377,7 +377,7 @@ async fn keys_are_added_listed_rotated_and_removed() {
     server.stop().await;
 }
 
-/// Access of a call is that of its operation, whoever's session it is.
+/// Access of a call is that of its operation, also in a session.
 #[tokio::test]
 async fn a_role_that_is_assumed_narrows_nothing_and_widens_nothing() {
     let server = Unconnected::start().await;

@@ -7,10 +7,11 @@ use shoal_wire::{
     Metric, Service, Streams, arn,
 };
 
-use crate::{
-    api::{EXPERIMENT, TRIAL, TRIAL_COMPONENT, artifact_named_by, component_of},
-    identity::Identity,
+use super::{
+    EXPERIMENT, TRIAL, TRIAL_COMPONENT,
+    resource_types::{artifact_named_by, component_of},
 };
+use crate::identity::Identity;
 
 const MODEL: ResourceKind = ResourceKind::new("model");
 const ACTION: ResourceKind = ResourceKind::new("action");
@@ -58,7 +59,7 @@ const RESERVED: [&str; 3] = ["/aws/", "AWS/", "Shoal/"];
 pub(crate) enum Named {
     /// By name, or by an ARN of whatever kind.
     Resource(ResourceKind, String),
-    /// All, or some that cannot be told from others; with what to give instead.
+    /// All, or some that are not distinguished from others; with what to give instead.
     All(&'static str),
 }
 
@@ -226,6 +227,7 @@ mod tests {
     use shoal_wire::{operations, parse};
 
     use super::*;
+    use crate::team::{Access, access};
 
     fn call(name: &str, input: &Value) -> Call {
         let operation = operations().find(|it| it.name == name).unwrap();
@@ -315,6 +317,40 @@ mod tests {
             ("ListMetrics", json!({"Dimensions": [{"Name": "TrainingJobName"}]}), "*"),
         ] {
             assert_eq!(names(name, &input), expected, "{name} {input}");
+        }
+    }
+
+    /// What a user reads or changes is own only if the call names it, or its list is filtered.
+    #[test]
+    fn users_calls_name_what_they_are_about() {
+        // Lists that the answer filters: `api/tests/team.rs` calls each.
+        const FILTERED: [&str; 11] = [
+            "ListTrainingJobs",
+            "ListHyperParameterTuningJobs",
+            "ListModels",
+            "ListExperiments",
+            "ListTrials",
+            "ListTrialComponents",
+            "ListActions",
+            "ListArtifacts",
+            "ListContexts",
+            "ListAssociations",
+            "Search",
+        ];
+        // The id of a visit is a secret of 128 bits that its caller alone has.
+        const BY_SECRET: [&str; 2] = ["FeedVisit", "ReadVisit"];
+        // Namespaces of metrics are shared.
+        const SHARED: [&str; 1] = ["PutMetricData"];
+        for operation in operations() {
+            let name = operation.name;
+            let of_user = matches!(access(operation), Access::Reads | Access::Changes);
+            let is_excused = FILTERED.contains(&name)
+                || BY_SECRET.contains(&name)
+                || SHARED.contains(&name)
+                || name.starts_with("Create");
+            if of_user && !is_excused {
+                assert!(!members_of_names(operation).is_empty(), "{name} names nothing");
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What of requests becomes a record.
+//! What of requests becomes a record of the audit log.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -6,13 +6,13 @@ use http::{StatusCode, request::Parts};
 use shoal_s3::Verified;
 use shoal_wire::{Call, Error, ErrorCode, OWNER_NAME, Service, sigv4};
 
-use super::{AuditLog, Outcome, Record};
 use crate::{
-    api::Caller,
+    api::{Caller, subject},
+    audit::{AuditLog, Outcome, Record},
     clock::now_ms,
     identity::Identity,
     key_ring::{Holder, KeyRing},
-    team::subject,
+    request_id::request_id,
 };
 
 /// Longest key id that is noted of a caller that may be anyone, in characters.
@@ -109,10 +109,10 @@ impl Auditor {
         let key = member.map_or(&self.keys.owner.access_key_id, |member| &member.access_key_id).clone();
         let mut record = Record { key, service: service.scope().to_owned(), ..Record::default() };
         self.called(&mut record, call, caller);
-        self.note_call(record, service, error, &crate::http::request_id(), source);
+        self.note_call(record, service, error, &request_id(), source);
     }
 
-    /// Somebody signed in to the console, or tried to.
+    /// A browser signed in to the console, or tried to.
     pub(crate) fn note_sign_in(&self, access_key_id: &str, source: IpAddr, is_in: bool) {
         let mut record = Record {
             key: access_key_id.chars().take(MAX_KEY_ID).collect(),
@@ -124,7 +124,7 @@ impl Auditor {
             self.holder(&mut record, access_key_id, None);
         }
         let outcome = if is_in { Outcome::Done } else { Outcome::Refused("Failure".to_owned()) };
-        self.note(record, &outcome, &crate::http::request_id(), source);
+        self.note(record, &outcome, &request_id(), source);
     }
 
     fn holder(&self, record: &mut Record, access_key_id: &str, token: Option<&str>) {
@@ -143,7 +143,7 @@ impl Auditor {
     }
 }
 
-/// Whether an error says that the caller may not.
+/// Whether an error means that the caller may not.
 fn is_refusal(code: ErrorCode) -> bool {
     matches!(
         code,
