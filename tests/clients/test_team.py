@@ -164,7 +164,7 @@ def test_the_console_shows_what_the_key_that_signed_in_sees(house, team, job):
             assert (status == 200) == is_seen, (name, page, status)
     download = "/console/object?bucket=tests&key=team/run.sh"
     assert pages["ben"].ask("GET", download).status == 200, "without --read all may be read"
-    for name, status in (("ben", 403), ("rita", 403)):
+    for name, status in (("ben", 404), ("rita", 403)):
         assert pages[name].ask("POST", f"/console/jobs/{job}/stop").status == status
     assert pages["ben"].ask("GET", "/console/cost").status == 403
     assert pages["rita"].ask("GET", "/console/cost").status == 200

@@ -41,7 +41,7 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Vec<Variable>> {
     let keys = owner_keys(settings)?;
     let dir = settings.client_dir();
     let defaults = dir.join("sagemaker.yaml");
-    write_files(&dir, &defaults, &settings.default_bucket)
+    write_files(&dir, &defaults, &settings.default_bucket, &settings.default_prefix)
         .with_context(|| format!("could not write to {}", dir.display()))?;
     let set = |name: &str, value: String| (name.to_owned(), Some(value));
     let inherited: Vec<_> = env::vars_os()
@@ -97,7 +97,7 @@ fn no_proxy(host: &str, before: &str) -> String {
     std::iter::once(host).chain(others).collect::<Vec<_>>().join(",")
 }
 
-fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
+fn write_files(dir: &Path, defaults: &Path, bucket: &str, prefix: &str) -> io::Result<()> {
     let waiters = dir.join(MODELS).join(WAITERS.0);
     fs::create_dir_all(waiters.parent().unwrap_or(dir))?;
     write_if_changed(&waiters, WAITERS.1)?;
@@ -105,10 +105,14 @@ fn write_files(dir: &Path, defaults: &Path, bucket: &str) -> io::Result<()> {
     for (name, text) in MODULES.iter().rev() {
         write_if_changed(&dir.join(name), text)?;
     }
+    let prefix = match prefix.trim_end_matches('/') {
+        "" => String::new(),
+        prefix => format!("        DefaultS3ObjectKeyPrefix: {prefix}\n"),
+    };
     let yaml = format!(
         "# The SageMaker SDKs' defaults for this Shoal server; written by `shoal env`.\nSchemaVersion: \
          '1.0'\nSageMaker:\n  PythonSDK:\n    \
-         Modules:\n      TelemetryOptOut: true\n      Session:\n        DefaultS3Bucket: {bucket}\n"
+         Modules:\n      TelemetryOptOut: true\n      Session:\n        DefaultS3Bucket: {bucket}\n{prefix}"
     );
     write_if_changed(defaults, &yaml)
 }
@@ -147,12 +151,22 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let write = || {
             for bucket in ["one", "two"].iter().cycle().take(40) {
-                write_files(dir.path(), &dir.path().join("sagemaker.yaml"), bucket).expect("written");
+                write_files(dir.path(), &dir.path().join("sagemaker.yaml"), bucket, "").expect("written");
             }
         };
         std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(write))));
         let yaml = fs::read_to_string(dir.path().join("sagemaker.yaml")).expect("the defaults");
         assert!(yaml.ends_with("DefaultS3Bucket: one\n") || yaml.ends_with("DefaultS3Bucket: two\n"), "{yaml}");
+    }
+
+    #[test]
+    fn sdks_write_below_the_default_prefix() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let defaults = dir.path().join("sagemaker.yaml");
+        write_files(dir.path(), &defaults, "one", "anna/").expect("written");
+        let yaml = fs::read_to_string(&defaults).expect("the defaults");
+        let session = "      Session:\n        DefaultS3Bucket: one\n        DefaultS3ObjectKeyPrefix: anna\n";
+        assert!(yaml.ends_with(session), "{yaml}");
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub struct Settings {
     pub(crate) account: String,
     /// Bucket of SDKs and of `train`.
     pub(crate) default_bucket: String,
+    /// Below which keys clients write in it: empty, or with a final slash.
+    pub(crate) default_prefix: String,
     /// How far clients' clocks may be off, in seconds.
     pub(crate) max_skew_s: u64,
     /// Between SIGTERM and SIGKILL of a stop, in seconds.
@@ -132,6 +134,7 @@ impl Settings {
             region: typed.value("region").to_owned(),
             account: account.to_owned(),
             default_bucket,
+            default_prefix: folder(typed.value("default_prefix")),
             max_skew_s: parse(typed, "max_skew_s", "a number of seconds")?,
             grace_s: parse(typed, "grace_s", "a number of seconds")?,
             lease_s: if lease == "auto" {
@@ -370,6 +373,12 @@ fn data_home(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
         Some(path) => path.into(),
         None => Path::new(&variable("HOME").unwrap_or_else(|| "/".to_owned())).join(".local/share"),
     }
+}
+
+/// A prefix of keys, with a final slash unless it is empty.
+fn folder(prefix: &str) -> String {
+    let prefix = prefix.trim_matches('/');
+    if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
 }
 
 #[cfg(test)]

@@ -166,19 +166,20 @@ pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
     limits::check(&request).map_err(UsageError)?;
     builtin::check(&request, algorithms).map_err(UsageError)?;
     let name = request["TrainingJobName"].as_str().unwrap_or_default().to_owned();
+    let folder = format!("{}{name}", settings.default_prefix);
     if args.dry_run {
-        plan(&uploads, &name, &mut request, &settings.default_bucket)?;
+        plan(&uploads, &folder, &mut request, &settings.default_bucket)?;
         if let Some(script) = &script {
-            script.plan(&name, &mut request, &settings.default_bucket);
+            script.plan(&folder, &mut request, &settings.default_bucket);
         }
         show_json(&request)?;
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
     let answer = deliver(&client, &settings.default_bucket, |delivery| {
-        upload(delivery, &uploads, &name, &mut request)?;
+        upload(delivery, &uploads, &folder, &mut request)?;
         if let Some(script) = &script {
-            script.upload(delivery, &name, &mut request)?;
+            script.upload(delivery, &folder, &mut request)?;
         }
         Ok(client.sagemaker("CreateTrainingJob", &request)?)
     })?;

@@ -225,7 +225,7 @@ pub(crate) fn run(args: &TuneArgs, algorithms: Algorithms) -> Result<Exit> {
         eprintln!("{FROM_A_FILE}");
     }
     if args.dry_run {
-        let name = name_of(&request);
+        let name = format!("{}{}", settings.default_prefix, name_of(&request));
         if let Some(definition) = request.get_mut("TrainingJobDefinition") {
             train::plan(&uploads, &name, definition, &settings.default_bucket)?;
             if let Some(script) = &script {
@@ -237,12 +237,13 @@ pub(crate) fn run(args: &TuneArgs, algorithms: Algorithms) -> Result<Exit> {
     }
     let client = Client::connect(&args.settings)?;
     let name = name_of(&request);
+    let folder = format!("{}{name}", settings.default_prefix);
     let (answer, notice) = train::deliver(&client, &settings.default_bucket, |delivery| {
         if request["TrainingJobDefinition"].is_object() {
             let definition = &mut request["TrainingJobDefinition"];
-            train::upload(delivery, &uploads, &name, definition)?;
+            train::upload(delivery, &uploads, &folder, definition)?;
             if let Some(script) = &script {
-                script.upload(delivery, &name, definition)?;
+                script.upload(delivery, &folder, definition)?;
             }
         }
         let created = client.sagemaker_with_notice("CreateHyperParameterTuningJob", &request);

@@ -9,10 +9,7 @@ mod running;
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::AtomicBool},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -33,7 +30,7 @@ use self::{
 use crate::{
     AccessKeys, Options, ServerError,
     admission::Admission,
-    agent_stream::{self, listen_unix},
+    agent_stream::listen_unix,
     agents::{self, Agents, Callers, Idle, Inputs, RemoteListener},
     allocations::Allocations,
     api::{Api, Holds, Records, Registry},
@@ -54,7 +51,7 @@ use crate::{
     identity::Identity,
     idle_agents::IdleAgents,
     ledger::Ledger,
-    listeners::{self, Listeners},
+    listeners::Listeners,
     machines::Machines,
     memory::Memory,
     notifications::{self, Transport},

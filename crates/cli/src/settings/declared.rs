@@ -151,6 +151,15 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |known| format!("sagemaker-{}-{}", (known.earlier)("region"), (known.earlier)("account")),
     },
     Setting {
+        name: "default_prefix",
+        value: "PREFIX",
+        help: "Below which keys in that bucket SDKs and `shoal train` write when no place is named: for keys that may \
+               write nowhere else (docs/team.md)",
+        client: true,
+        is_switch: false,
+        default: |_| String::new(),
+    },
+    Setting {
         name: "max_skew_s",
         value: "SECONDS",
         help: "How far a client's clock may be off",

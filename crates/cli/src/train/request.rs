@@ -50,7 +50,7 @@ pub(crate) fn build(
     set_default(
         &mut request,
         "OutputDataConfig",
-        || json!({"S3OutputPath": format!("s3://{}/", settings.default_bucket)}),
+        || json!({"S3OutputPath": format!("s3://{}/{}", settings.default_bucket, settings.default_prefix)}),
     );
     set_default(&mut request, "ResourceConfig", || json!({}));
     let resources = object(&mut request, "ResourceConfig")?;

@@ -8,7 +8,7 @@ use super::Server;
 use crate::{ServerError, agent_stream, listeners};
 
 /// Between two looks at whether the disk still takes what is written.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 impl Server {
     /// Serves until `stop` is ready. Running instances are left alone: their agents wait for the

@@ -8,7 +8,7 @@ use shoal_store::Rows;
 use shoal_wire::{CreateTrainingJob, Stored};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{limits::MAX_CONNECTIONS, *};
+use super::{limits::MAX_CONNECTIONS, running::LOOK, *};
 use crate::{Image, ImageError, Images, TelemetryLimits, core::Opaque};
 
 /// Programs on the machine's own `/usr`, and no image.
