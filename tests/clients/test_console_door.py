@@ -138,10 +138,11 @@ def test_a_session_survives_a_restart_and_links_do_not(new_house):
 def test_cookies_that_are_not_ours(visitor):
     visitor.ask("POST", "/console/sign-in", visitor.keys)
     name, ticket = visitor.cookie.split("=")
-    end, nonce, mac = ticket.split(".")
+    end, nonce, key, mac = ticket.split(".")
+    assert key == visitor.keys["access_key_id"]
 
-    def signed(end, secret=visitor.keys["secret_access_key"], purpose="console-session:"):
-        body = f"{end}.{nonce}"
+    def signed(end, secret=visitor.keys["secret_access_key"], purpose="console-session:", key=f".{key}"):
+        body = f"{end}.{nonce}{key}"
         return f"{body}.{hmac.new(secret.encode(), (purpose + body).encode(), hashlib.sha256).hexdigest()}"
 
     now = int(time.time())
@@ -151,9 +152,12 @@ def test_cookies_that_are_not_ours(visitor):
         (signed(now - 1), False),
         (signed(now + 60, purpose="console-sign-in:"), False),
         (signed(now + 60, secret="guessed"), False),
-        (f"{int(end) + 1}.{nonce}.{mac}", False),
-        (f"{end}.{nonce}.{'0' * 64}", False),
-        (f"{end}.{nonce}.", False),
+        (signed(now + 60, key=""), True),  # As earlier versions write them: the owner's.
+        (signed(now + 60, key=".AKIA0000000000000000"), False),
+        (f"{int(end) + 1}.{nonce}.{key}.{mac}", False),
+        (f"{end}.{nonce}.{mac}", False),
+        (f"{end}.{nonce}.{key}.{'0' * 64}", False),
+        (f"{end}.{nonce}.{key}.", False),
         ("", False),
     ]:
         visitor.cookie = f"{name}={value}"
