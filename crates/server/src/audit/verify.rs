@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_full_file_that_is_gone_is_missed() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), 12, 900);
+        write(dir.path(), 12, 600);
         let files = Directory::new(dir.path()).files().unwrap();
         assert!(files.len() > 2, "{files:?}");
         std::fs::remove_file(&files[1]).unwrap();

@@ -146,7 +146,11 @@ async fn a_user_sees_stops_and_changes_own_jobs_alone() {
                 "Statistics": ["Average"]}),
             ),
             ("ListMetrics", json!({})),
-            ("ListAssociations", json!({"SourceArn": arn(other)})),
+            (
+                "ListAssociations",
+                json!({"SourceArn": format!(
+                "arn:aws:sagemaker:{REGION}:{ACCOUNT}:experiment-trial-component/{other}-aws-training-job")}),
+            ),
         ] {
             let message = denied(&format!("{name} {input}"), by(&server, &anna, name, input.clone()).await);
             assert!(message.starts_with(&format!("User: arn:aws:iam::{ACCOUNT}:user/anna is not")), "{message}");

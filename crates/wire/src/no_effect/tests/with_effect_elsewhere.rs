@@ -3,6 +3,8 @@
 /// As [`super::with_effect::WITH_EFFECT`].
 pub(super) const WITH_EFFECT: &[(&str, &[&str])] = &[
     ("GetRole", &["RoleName"]),
+    ("GetUser", &["UserName"]),
+    ("LookupEvents", &["LookupAttributes", "StartTime", "EndTime", "EventCategory", "MaxResults", "NextToken"]),
     ("ListRoles", &["PathPrefix", "Marker", "MaxItems"]),
     ("CreateLogGroup", &["logGroupName", "kmsKeyId", "tags", "logGroupClass", "deletionProtectionEnabled"]),
     ("DeleteLogGroup", &["logGroupName"]),
