@@ -107,9 +107,9 @@ pub(crate) fn run(command: &KeysCommand) -> Result<Exit> {
         KeysCommand::List(args) => {
             let answer = Client::connect(&args.settings)?.sagemaker(LIST_KEYS, &json!({}))?;
             if args.json {
-                show_json(&answer)?
+                show_json(&answer)?;
             } else {
-                show(&text(&answer))?
+                show(&text(&answer))?;
             }
             Ok(Exit::Ok)
         }

@@ -67,7 +67,7 @@ pub use job_changes::{Growth, JobChanges};
 pub use responses::Body;
 pub use runs_query::{Cell, RunCells, RunProperty, RunsPage, RunsQuery};
 pub use session::sign_in_token;
-pub use sources::{ImageKind, Keys, ObjectsOpen, Server, Sources, Stop, Study};
+pub use sources::{ImageKind, IsOpen, Keys, ObjectsOpen, Server, Sources, Stop, Study};
 
 /// Longest form that is read, in bytes.
 const MAX_FORM_BYTES: usize = 16 << 10;

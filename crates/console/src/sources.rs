@@ -42,13 +42,16 @@ pub struct Sources {
     pub grace_s: u32,
 }
 
+/// Whether the object in this bucket with this key may be downloaded.
+pub type IsOpen = dyn Fn(&str, &str) -> bool + Send + Sync;
+
 /// Which objects a visitor may download.
 #[derive(Clone)]
 pub enum ObjectsOpen {
     /// All.
     All,
-    /// Those of which this holds, by bucket and key; and only pages of what `rows` has.
-    Some(Arc<dyn Fn(&str, &str) -> bool + Send + Sync>),
+    /// Those of which this holds; and only pages of what `rows` has.
+    Some(Arc<IsOpen>),
 }
 
 /// The keys that open the console.

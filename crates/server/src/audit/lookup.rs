@@ -138,7 +138,7 @@ mod tests {
             (Some(LookupAttribute::Username(text("Ben"))), None, None, ""),
             (Some(LookupAttribute::EventName(text("Stop5"))), None, None, "5"),
             (Some(LookupAttribute::ResourceName(text("titanic"))), None, None, "3"),
-            (Some(LookupAttribute::ResourceName(arn.clone())), None, None, "3"),
+            (Some(LookupAttribute::ResourceName(arn)), None, None, "3"),
             (Some(LookupAttribute::ResourceType(text("AWS::SageMaker::TrainingJob"))), None, None, "3"),
             (Some(LookupAttribute::AccessKeyId(text("AKIA2"))), None, None, "2"),
             (Some(LookupAttribute::EventId(text("id-Stop6-anna"))), None, None, "6"),

@@ -330,8 +330,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), 3, 1 << 20);
         let path = dir.path().join("audit.log");
-        let whole = std::fs::read(&path).unwrap();
-        let mut torn = whole.clone();
+        let mut torn = std::fs::read(&path).unwrap();
         torn.extend_from_slice(b"{\"number\":4,\"ti");
         std::fs::write(&path, torn).unwrap();
         write(dir.path(), 1, 1 << 20);
