@@ -9,6 +9,7 @@
 
 mod block_sums;
 mod buckets;
+mod capture;
 mod chosen_parts;
 mod clock;
 mod completion;
@@ -76,6 +77,10 @@ mod memory_resources;
 mod memory_trials;
 
 pub use buckets::BucketMeta;
+pub use capture::{
+    Capture, CaptureSource, Content, Contents, DatabaseView, LogPosition, Opened, Pages, draw_id, id_of, is_left_out,
+    jobs_running,
+};
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use deletions::DeleteCondition;

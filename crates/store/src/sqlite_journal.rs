@@ -13,7 +13,7 @@ use crate::{
 };
 use crate::{sqlite_resources as resources, sqlite_trials as trials};
 
-const SCHEMA: Schema = Schema {
+pub(crate) const SCHEMA: Schema = Schema {
     formats: &[
         "
     CREATE TABLE event (version INTEGER PRIMARY KEY, bytes BLOB NOT NULL);

@@ -1,0 +1,12 @@
+//! A data directory at one moment, for copies that are made beside a running server.
+
+mod contents;
+mod source;
+#[cfg(test)]
+mod tests;
+mod view;
+mod wal;
+
+pub use contents::{Content, Contents, Opened, jobs_running};
+pub use source::{Capture, CaptureSource, draw_id, id_of, is_left_out};
+pub use view::{DatabaseView, LogPosition, Pages};
