@@ -9,6 +9,7 @@ mod advise;
 mod agent;
 mod algorithm;
 mod audit;
+mod backup;
 mod budget;
 mod chaos;
 pub mod client;
@@ -36,6 +37,7 @@ mod notifications;
 pub mod output;
 mod patient;
 mod ranks;
+mod restore;
 mod runs;
 pub mod serve;
 pub mod settings;
@@ -154,6 +156,11 @@ enum Command {
     /// Check that the data directory holds what was written into it: databases and every object. A
     /// server may be running in it.
     Verify(verify::VerifyArgs),
+    /// Copy the data directory elsewhere while its server runs, once or continuously: databases,
+    /// objects, logs, keys, settings.
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup.
+    Restore(restore::RestoreArgs),
     /// Train on real data on one and on three instances, and compare.
     Demo(demo::DemoArgs),
     /// What the ranks of a process group did and when.
@@ -241,6 +248,8 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
         Command::Audit(command) => audit::run(&command),
         Command::Tensorboard(args) => tensorboard::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Timeline(command) => timeline::run(&command),
         Command::Completions { shell } => {

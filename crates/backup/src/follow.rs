@@ -1,0 +1,399 @@
+//! A backup that follows: after one backup, a tick for what changed, several times a second.
+//!
+//! A tick reads what the databases' logs have got since the tick before, and is written after the
+//! contents that it names. The captures overlap: one is dropped only when the next one has been
+//! read, so no frame of a log is lost. Once in a while the next full backup is made beside the
+//! ticks, of the same moment as one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use shoal_store::{Capture, CaptureSource, LogPosition, StoreError};
+
+use crate::error::io_at;
+use crate::files::{SmallFile, read_from, read_open, small_files};
+use crate::manifest::{Head, Origin, claim, id_at, now_ms};
+use crate::run::Run;
+use crate::take::Draft;
+use crate::target::{Guard, Target};
+use crate::thin::{Thinned, thin};
+use crate::tick::{About, Change, Pages, Tick};
+use crate::transfer::{Present, one};
+use crate::{BackupError, Progress};
+
+/// A log of so many frames (8 MiB) is moved into its file: half of what a server lets it have, so
+/// that its own commits never do that in vain.
+const LONG_LOG: u32 = 2048;
+
+/// The next full backup comes when ticks have so many bytes, and as many as half of the databases.
+const LEAST_TICK_BYTES: u64 = 64 << 20;
+
+/// Or after this time, if anything has changed.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// How to follow.
+#[derive(Debug, Clone, Copy)]
+pub struct Follow {
+    /// From the end of a tick to the next one.
+    pub pause: Duration,
+    /// Backups that are kept; `None` is all.
+    pub keep: Option<usize>,
+}
+
+/// How much is lost at most if everything ends now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// The longest time from one capture that is in the target to the next one's being there.
+    pub longest: Duration,
+    /// Ticks that were written.
+    pub ticks: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Full backups that were made.
+    pub backups: u64,
+}
+
+/// Follows a data directory.
+#[derive(Debug)]
+pub struct Follower {
+    source: CaptureSource,
+    target: Arc<dyn Target>,
+    guard: Box<dyn Guard>,
+    options: Follow,
+    origin: Origin,
+    run: String,
+    number: u64,
+    present: Present,
+    /// What the last tick named.
+    named: BTreeSet<String>,
+    files: BTreeMap<String, SmallFile>,
+    snapshot: Option<SmallFile>,
+    /// The last tick's, until the next one has been read.
+    previous: Option<Capture>,
+    previous_at: Instant,
+    logs: BTreeMap<&'static str, FollowedLog>,
+    full: Option<JoinHandle<Result<(Head, Thinned), BackupError>>>,
+    since_full: SinceFull,
+    lag: Lag,
+}
+
+/// How far a database's log was read.
+#[derive(Debug)]
+struct FollowedLog {
+    position: LogPosition,
+    page_count: u32,
+    /// Read, and in no tick yet.
+    pages: BTreeMap<u32, Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct SinceFull {
+    bytes: u64,
+    began: Instant,
+    database_bytes: u64,
+}
+
+impl Follower {
+    /// Begins: makes a full backup, and returns when it is there. What is acknowledged from its
+    /// moment on is in the ticks that follow.
+    ///
+    /// # Errors
+    /// The data directory's or the target's.
+    pub fn begin(
+        source: CaptureSource,
+        target: Arc<dyn Target>,
+        options: Follow,
+        progress: &mut Progress<'_>,
+    ) -> Result<(Self, Head), BackupError> {
+        let guard = target.lock()?;
+        let origin = Origin::of(source.root())?;
+        claim(&*target, &origin)?;
+        let mut present = Present::of(&*target)?;
+        present.copy_ahead(&source, &*target, progress)?;
+        let mut captures = present.capture(&source, 2, &*target, progress, |_| true)?;
+        let (previous_at, run) = (Instant::now(), id_at(now_ms())?);
+        let previous = captures.pop();
+        let full = one(captures);
+        let mut follower = Self {
+            files: small_files(source.root())?,
+            snapshot: None,
+            named: named(&full)?,
+            logs: full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect(),
+            since_full: SinceFull::of(&full),
+            source,
+            target,
+            guard,
+            options,
+            origin,
+            run,
+            number: 0,
+            present,
+            previous,
+            previous_at,
+            full: None,
+            lag: Lag::default(),
+        };
+        follower.snapshot = follower.snapshot_of(&full)?;
+        follower.start_full(full)?;
+        while follower.full.as_ref().is_some_and(|full| !full.is_finished()) {
+            follower.tick()?;
+            thread::sleep(follower.options.pause);
+        }
+        let head = follower.end_full()?.ok_or(BackupError::Outrun)?;
+        // Until the first backup was there, nothing was.
+        follower.lag = Lag { backups: 1, ..Lag::default() };
+        Ok((follower, head))
+    }
+
+    /// One tick and the pause after it. Returns a full backup that was completed meanwhile.
+    ///
+    /// # Errors
+    /// The data directory's or the target's. A tick that failed may be tried again.
+    pub fn turn(&mut self) -> Result<Option<Head>, BackupError> {
+        let head = match &self.full {
+            Some(full) if full.is_finished() => self.end_full()?,
+            _ => None,
+        };
+        self.tick()?;
+        thread::sleep(self.options.pause);
+        Ok(head)
+    }
+
+    /// What was lost at most until now.
+    pub fn lag(&self) -> Lag {
+        self.lag
+    }
+
+    /// The last tick, and the end.
+    ///
+    /// # Errors
+    /// As [`Follower::turn`].
+    pub fn end(mut self) -> Result<Lag, BackupError> {
+        if self.full.is_some() {
+            self.end_full()?;
+        }
+        self.tick()?;
+        Ok(self.lag)
+    }
+
+    fn tick(&mut self) -> Result<(), BackupError> {
+        self.guard.ensure()?;
+        let is_due = self.full.is_none() && self.since_full.is_due();
+        let logs = &self.logs;
+        let may_differ = |capture: &Capture| {
+            let named = |view: &&shoal_store::DatabaseView| matches!(view.name(), "objects.db" | "telemetry.db");
+            let differs = |view: &shoal_store::DatabaseView| {
+                logs.get(view.name()).is_none_or(|log| log.position != view.position() || !log.pages.is_empty())
+            };
+            capture.databases.iter().filter(named).any(differs)
+        };
+        if self.previous.is_none() {
+            return self.begin_again();
+        }
+        // What is acknowledged from here on may not be in it.
+        let at = Instant::now();
+        let copies = if is_due { 2 } else { 1 };
+        let captured = self.present.capture(&self.source, copies, &*self.target, &mut |_| {}, may_differ);
+        let mut captures = captured?;
+        let next = captures.pop().ok_or(BackupError::Outrun)?;
+        match self.follow_logs(&next) {
+            // The logs were begun again without us (the server was started, say).
+            Err(StoreError::Corrupt { .. }) => return self.begin_again(),
+            followed => followed?,
+        }
+        self.write(&next)?;
+        let lasted = self.previous_at.elapsed();
+        self.lag.longest = self.lag.longest.max(lasted);
+        (self.previous, self.previous_at) = (Some(next), at);
+        if let Some(full) = captures.pop() {
+            self.since_full = SinceFull::of(&full);
+            self.start_full(full)?;
+        }
+        self.renew()
+    }
+
+    fn follow_logs(&mut self, next: &Capture) -> Result<(), StoreError> {
+        for view in &next.databases {
+            if let Some(log) = self.logs.get_mut(view.name()) {
+                log.follow(view)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, next: &Capture) -> Result<(), BackupError> {
+        let mut tick = Tick::default();
+        let changed = |name: &str| self.logs.get(name).is_some_and(|log| !log.pages.is_empty());
+        let contents = if changed("objects.db") || changed("telemetry.db") { Some(named(next)?) } else { None };
+        if let Some(contents) = &contents {
+            tick.contents = contents.difference(&self.named).cloned().collect();
+        }
+        let (files, snapshot) = (small_files(self.source.root())?, self.snapshot_of(next)?);
+        tick.files = self.changed_files(&files)?;
+        if snapshot != self.snapshot {
+            tick.files.extend(snapshot_change(next)?);
+        }
+        // Moved, and back if the tick cannot be written.
+        for view in &next.databases {
+            let Some(log) = self.logs.get_mut(view.name()) else { continue };
+            let pages = std::mem::take(&mut log.pages);
+            let name = view.name().to_owned();
+            tick.databases.push(Pages { name, page_bytes: view.page_bytes(), page_count: log.page_count, pages });
+        }
+        if tick.is_empty() {
+            return Ok(());
+        }
+        let number = self.number + 1;
+        tick.about =
+            About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running: next.jobs_running()? };
+        let bytes = tick.encode();
+        if let Err(error) = self.target.put(&Run::name(&self.run, number), &bytes) {
+            for pages in tick.databases {
+                if let Some(log) = self.logs.get_mut(&*pages.name) {
+                    log.pages = pages.pages;
+                }
+            }
+            return Err(error);
+        }
+        self.number = number;
+        (self.files, self.snapshot) = (files, snapshot);
+        self.named = contents.unwrap_or_else(|| std::mem::take(&mut self.named));
+        self.since_full.bytes += bytes.len() as u64;
+        self.lag.ticks += 1;
+        self.lag.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn changed_files(&self, files: &BTreeMap<String, SmallFile>) -> Result<Vec<Change>, BackupError> {
+        let mut changes = Vec::new();
+        for (path, file) in files {
+            let earlier = self.files.get(path);
+            if earlier == Some(file) {
+                continue;
+            }
+            let at = earlier.and_then(|earlier| file.appended_to(earlier, path)).unwrap_or(0);
+            if let Some((_, bytes)) = read_from(&self.source.root().join(path), at)? {
+                // A log grows meanwhile: what is behind its stamp comes next time.
+                let mut bytes = bytes;
+                bytes.truncate(usize::try_from(file.bytes().saturating_sub(at)).unwrap_or(usize::MAX));
+                changes.push(Change::Write { path: path.clone(), mode: file.mode, at, bytes });
+            }
+        }
+        let gone = self.files.keys().filter(|path| !files.contains_key(*path));
+        changes.extend(gone.map(|path| Change::Remove { path: path.clone() }));
+        Ok(changes)
+    }
+
+    fn snapshot_of(&self, capture: &Capture) -> Result<Option<SmallFile>, BackupError> {
+        let about = capture.snapshot.as_ref().map(std::fs::File::metadata).transpose();
+        Ok(about.map_err(io_at("read", "shoal.snapshot"))?.map(|about| SmallFile::of(&about)))
+    }
+
+    /// Logs that have become long are moved into their files.
+    fn renew(&mut self) -> Result<(), BackupError> {
+        let is_long = |capture: &Capture| capture.databases.iter().any(|view| view.log_frames() >= LONG_LOG);
+        // A full backup keeps them anyway.
+        if self.full.is_some() || !self.previous.as_ref().is_some_and(is_long) {
+            return Ok(());
+        }
+        let Some(previous) = self.previous.take() else { return Ok(()) };
+        let logs = &mut self.logs;
+        let follow = |_: &Capture, last: &Capture| {
+            last.databases.iter().try_for_each(|view| logs.get_mut(view.name()).map_or(Ok(()), |log| log.follow(view)))
+        };
+        let (next, ()) = self.source.capture_renewed(previous, LONG_LOG / 2, follow)?;
+        // What was read under the locks is in no tick yet, so the time goes on from the last one.
+        self.previous = Some(next);
+        Ok(())
+    }
+
+    fn start_full(&mut self, capture: Capture) -> Result<(), BackupError> {
+        let draft = Draft {
+            origin: self.origin.clone(),
+            taken_ms: now_ms(),
+            tick: Some((self.run.clone(), self.number)),
+            copied_bytes: std::mem::take(&mut self.present.copied_bytes),
+        };
+        let (root, target, keep) = (self.source.root().to_owned(), Arc::clone(&self.target), self.options.keep);
+        let contents = self.present.names();
+        let make = move || {
+            let previous = Head::all(&*target)?.pop();
+            let head = draft.write(&root, capture, previous.as_ref(), &*target, &mut |_| {})?;
+            let thinned = thin(&*target, keep, contents)?;
+            Ok((head, thinned))
+        };
+        let started = thread::Builder::new().name("full backup".to_owned()).spawn(make);
+        self.full = Some(started.map_err(io_at("start", "a thread"))?);
+        Ok(())
+    }
+
+    fn end_full(&mut self) -> Result<Option<Head>, BackupError> {
+        let Some(full) = self.full.take() else { return Ok(None) };
+        let (head, thinned) = full.join().map_err(|_| BackupError::Outrun)??;
+        self.present.removed(&thinned.contents);
+        self.lag.backups += 1;
+        Ok(Some(head))
+    }
+
+    /// Another run, which begins with a full backup.
+    fn begin_again(&mut self) -> Result<(), BackupError> {
+        if self.full.is_some() {
+            self.end_full()?;
+        }
+        self.previous = None;
+        let at = Instant::now();
+        let mut captures = self.present.capture(&self.source, 2, &*self.target, &mut |_| {}, |_| true)?;
+        let (next, full) = (captures.pop(), one(captures));
+        (self.run, self.number) = (id_at(now_ms())?, 0);
+        self.named = named(&full)?;
+        self.logs = full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect();
+        self.files = small_files(self.source.root())?;
+        self.snapshot = self.snapshot_of(&full)?;
+        self.since_full = SinceFull::of(&full);
+        self.start_full(full)?;
+        // Ticks of this run count from its backup on.
+        self.end_full()?;
+        let lasted = self.previous_at.elapsed();
+        self.lag.longest = self.lag.longest.max(lasted);
+        (self.previous, self.previous_at) = (next, at);
+        Ok(())
+    }
+}
+
+impl FollowedLog {
+    fn at(view: &shoal_store::DatabaseView) -> Self {
+        Self { position: view.position(), page_count: view.page_count(), pages: BTreeMap::new() }
+    }
+
+    fn follow(&mut self, view: &shoal_store::DatabaseView) -> Result<(), StoreError> {
+        self.pages.extend(view.changes(&self.position)?);
+        self.pages.retain(|page, _| *page <= view.page_count());
+        (self.position, self.page_count) = (view.position(), view.page_count());
+        Ok(())
+    }
+}
+
+impl SinceFull {
+    fn of(capture: &Capture) -> Self {
+        let database_bytes = capture.databases.iter().map(shoal_store::DatabaseView::bytes).sum();
+        Self { bytes: 0, began: Instant::now(), database_bytes }
+    }
+
+    fn is_due(&self) -> bool {
+        let enough = LEAST_TICK_BYTES.max(self.database_bytes / 2);
+        self.bytes >= enough || (self.bytes > 0 && self.began.elapsed() >= LONGEST)
+    }
+}
+
+fn named(capture: &Capture) -> Result<BTreeSet<String>, BackupError> {
+    Ok(capture.contents()?.0.iter().map(shoal_store::Content::name).collect())
+}
+
+fn snapshot_change(capture: &Capture) -> Result<Option<Change>, BackupError> {
+    let Some(snapshot) = &capture.snapshot else { return Ok(None) };
+    let mut file = snapshot.try_clone().map_err(io_at("read", "shoal.snapshot"))?;
+    let (about, bytes) = read_open(&mut file, 0).map_err(io_at("read", "shoal.snapshot"))?;
+    Ok(Some(Change::Write { path: "shoal.snapshot".to_owned(), mode: about.mode, at: 0, bytes }))
+}
