@@ -22,13 +22,11 @@ pub enum BackupError {
         source: io::Error,
     },
     /// The target, where it is no directory.
-    #[error("{location}: {message}")]
-    Remote {
-        /// The target.
-        location: String,
-        /// What it answered.
-        message: String,
-    },
+    #[error(transparent)]
+    Remote(#[from] shoal_elsewhere::Error),
+    /// What was typed is no target.
+    #[error("{0}")]
+    BadTarget(String),
     /// Another process writes to the target.
     #[error("{location} is in use by {holder}; two backups to one target at a time are refused")]
     Busy {

@@ -5,6 +5,7 @@
 //! head is written last, so one that was cut short is none. *Ticks* follow a backup: the pages that
 //! the databases' logs have got since. What a backup or a tick names was copied before it.
 
+mod bucket;
 mod chunks;
 mod directory;
 mod error;
@@ -20,6 +21,7 @@ mod thin;
 mod tick;
 mod transfer;
 
+pub use bucket::InBucket;
 pub use directory::Directory;
 pub use error::BackupError;
 pub use follow::{Follow, Follower, Lag};

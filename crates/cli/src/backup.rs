@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use shoal_backup::{BackupError, Directory, Follow, Follower, Head, Listed, Step, Target, back_up, list};
+use shoal_backup::{BackupError, Directory, Follow, Follower, Head, InBucket, Listed, Step, Target, back_up, list};
 use shoal_store::CaptureSource;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -25,13 +25,16 @@ use crate::{
 /// Between two attempts to reach a target that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// More than this is reported as it happens.
+const MOST_LOST: Duration = Duration::from_secs(1);
+
 /// Arguments of `shoal backup`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     command: Option<BackupCommand>,
-    /// Where to: a directory. The first backup copies everything, later ones what is new.
+    /// Where to: a directory, or s3://bucket/prefix?endpoint=URL. The first backup copies everything, later ones what is new.
     #[arg(required = true)]
     target: Option<String>,
     /// Go on until Ctrl-C: what is acknowledged is in the target within a second.
@@ -69,7 +72,8 @@ pub(crate) enum BackupCommand {
 /// It is none.
 pub(crate) fn target(typed: &str) -> Result<Arc<dyn Target>> {
     if typed.contains("://") {
-        return Err(UsageError(format!("`{typed}` is no target of backups: give a directory")).into());
+        let opened = InBucket::at(typed).map_err(|error| UsageError(error.to_string()))?;
+        return Ok(Arc::new(opened));
     }
     Ok(Arc::new(Directory::at(typed.as_ref())))
 }
@@ -108,17 +112,17 @@ fn follow(
 ) -> Result<Exit> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&ends)).context("could not listen for Ctrl-C")?;
         // A second one does not wait.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))
             .context("could not listen for Ctrl-C")?;
+        signal_hook::flag::register(signal, Arc::clone(&ends)).context("could not listen for Ctrl-C")?;
     }
     let begun = Follower::begin(source, target, options, &mut |step| draw(progress, step));
     progress.clear();
     let (mut follower, head) = begun?;
     announce(&head, json)?;
     progress.line("following; Ctrl-C ends it");
-    let mut failing = false;
+    let (mut failing, mut reported) = (false, MOST_LOST / 2);
     while !ends.load(Ordering::SeqCst) {
         match follower.turn() {
             Ok(made) => {
@@ -129,10 +133,16 @@ fn follow(
                     progress.clear();
                     announce(&head, json)?;
                 }
+                let longest = follower.lag().longest;
+                if longest >= 2 * reported {
+                    reported = longest;
+                    let ms = longest.as_millis();
+                    progress.line(&format!("slow: for a moment, {ms} ms of work was not in the target"));
+                }
                 progress.draw(&lag_text(&follower));
             }
             // The target may come back, and until then nothing is lost but time.
-            Err(error @ (BackupError::Io { .. } | BackupError::Remote { .. } | BackupError::Outrun)) => {
+            Err(error @ (BackupError::Io { .. } | BackupError::Remote(_) | BackupError::Outrun)) => {
                 if !std::mem::replace(&mut failing, true) {
                     progress.line(&format!("not up to date: {:#}; trying again", anyhow::Error::from(error)));
                 }

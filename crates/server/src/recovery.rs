@@ -5,10 +5,16 @@ use std::{
     fs, thread,
 };
 
-use shoal_plane::{AttemptId, State};
+use shoal_launch::{AllocationStatus, Launcher};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport, State};
 use shoal_runtime::recovery::{Found, recover};
 
-use crate::{attempts::Plan, effects::Performer, error_chain::describe};
+use crate::{
+    attempts::{Attempts, Plan},
+    core::Core,
+    effects::Performer,
+    error_chain::describe,
+};
 
 /// Attempts that the journal says are live.
 pub(crate) fn attempts(state: &State) -> BTreeSet<AttemptId> {
@@ -72,4 +78,32 @@ pub(crate) fn restore(
         tracing::error!("the status of warm pools of the server before this one could not be ended: {error}");
     }
     recovery.keys
+}
+
+/// Reports these attempts as lost where their launcher does not know them, though the journal has
+/// them started: the data directory was restored from a backup, and what ran with it did not come
+/// along.
+pub(crate) fn lose_unknown(core: &Core, attempts: &Attempts, launcher: &dyn Launcher, started: &BTreeSet<AttemptId>) {
+    let adopted = attempts.all();
+    for attempt in started {
+        let hosts = match adopted.iter().find(|adopted| adopted.plan.attempt == *attempt) {
+            Some(adopted) => {
+                let status = launcher.status(&[&adopted.allocation]).pop();
+                let is_unknown = matches!(status, Some(Ok(AllocationStatus::Unknown)));
+                if is_unknown { Host::all(adopted.allocation.instances).collect() } else { Vec::new() }
+            }
+            // Not even how it was started is known.
+            None => vec![Host(1)],
+        };
+        for host in hosts {
+            let reason = format!(
+                "the agent of {host} is not on this machine: the server was restored from a backup that was made while \
+                 the training job ran"
+            );
+            let report = InstanceReport::Lost { reason };
+            if let Err(refusal) = core.tell(Command::InstanceReported { attempt: attempt.clone(), host, report }) {
+                tracing::warn!("{refusal}");
+            }
+        }
+    }
 }

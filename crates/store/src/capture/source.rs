@@ -216,24 +216,16 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Files of a data directory that a copy leaves out: what a server makes again at its start, what
-/// belongs to running attempts, and what is copied as what it contains.
+/// agents of running attempts have written, and what is copied as what it contains. Of an attempt
+/// there remains how it was started, by which a launcher finds it elsewhere.
 pub fn is_left_out(relative: &Path) -> bool {
-    let first = relative.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
-    let first = first.unwrap_or_default();
-    const OUT: [&str; 11] = [
-        "lock",
-        "address",
-        "link.sock",
-        "reserve",
-        "runs",
-        "channels",
-        "objects",
-        "logs",
-        "client",
-        "shoal.snapshot",
-        "shoal.snapshot.new",
-    ];
-    OUT.contains(&&*first) || DATABASES.iter().any(|name| first.starts_with(name)) || first.ends_with(".new")
+    const OUT: [&str; 9] =
+        ["lock", "address", "link.sock", "reserve", "channels", "objects", "logs", "client", "shoal.snapshot"];
+    let names: Vec<_> = relative.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+    let (Some(first), Some(last)) = (names.first(), names.last()) else { return true };
+    let is_database = DATABASES.iter().any(|name| first.starts_with(name));
+    let is_of_agents = first == "runs" && names.len() > 2 && (names.len() > 3 || !last.ends_with(".json"));
+    OUT.contains(&&**first) || is_database || is_of_agents || last.ends_with(".new")
 }
 
 /// The id of a data directory, without opening it.

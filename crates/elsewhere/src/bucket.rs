@@ -1,0 +1,324 @@
+//! The bucket: whole objects in, whole objects and ranges out.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+    UpdateVersion, WriteMultipart,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::address::Address;
+use crate::credentials;
+use crate::http::Connector;
+
+/// Longer ones are sent in parts of this length.
+const PART_BYTES: u64 = 8 << 20;
+
+/// Requests at a time.
+const AT_ONCE: usize = 16;
+
+/// Parts of one object on their way.
+const PARTS_AT_ONCE: usize = 4;
+
+/// For how long a request is repeated that failed.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A prefix of a bucket.
+#[derive(Debug)]
+pub struct Bucket {
+    address: Address,
+    store: Arc<dyn ObjectStore>,
+    // Dropped last: requests run on it.
+    runtime: Runtime,
+}
+
+/// What must hold for an object to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    Always,
+    /// There is none of this name.
+    Absent,
+    /// It has this ETag.
+    Matches(String),
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such object (or bucket).
+    #[error("{name} is not in {location}")]
+    Missing {
+        /// The bucket.
+        location: String,
+        /// The object.
+        name: String,
+    },
+    /// A condition does not hold.
+    #[error("{name} in {location} is not what it was")]
+    Changed {
+        /// The bucket.
+        location: String,
+        /// The object.
+        name: String,
+    },
+    /// The keys are refused.
+    #[error("{location} refuses these keys: {message}")]
+    Refused {
+        /// The bucket.
+        location: String,
+        /// What it answered.
+        message: String,
+    },
+    /// It did not answer, or with an error.
+    #[error("{location} does not answer: {message}")]
+    Unreachable {
+        /// The bucket.
+        location: String,
+        /// What went wrong.
+        message: String,
+    },
+    /// A file of this machine.
+    #[error("cannot read or write a file")]
+    File(#[from] std::io::Error),
+}
+
+impl Bucket {
+    /// The bucket at an address, with the keys of the usual places: the environment, AWS's
+    /// configuration files, a web identity, the container, the instance.
+    ///
+    /// # Errors
+    /// No threads can be started, or the address is refused by the library.
+    pub fn open(address: &Address) -> Result<Self, Error> {
+        let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
+        let unreachable =
+            |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
+        let store = builder(address).build().map_err(unreachable)?;
+        Ok(Self { address: address.clone(), store: Arc::new(store), runtime })
+    }
+
+    /// As a user names it.
+    pub fn location(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Writes an object; returns its ETag.
+    ///
+    /// # Errors
+    /// [`Error::Changed`]; the store's.
+    pub fn put(&self, name: &str, content: Vec<u8>, condition: &Condition) -> Result<Option<String>, Error> {
+        let mode = match condition {
+            Condition::Always => PutMode::Overwrite,
+            Condition::Absent => PutMode::Create,
+            Condition::Matches(etag) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
+            }
+        };
+        let (path, options) = (self.path(name), PutOptions::from(mode));
+        let done = self.block(self.store.put_opts(&path, PutPayload::from(content), options));
+        Ok(done.map_err(|error| self.error(name, &error))?.e_tag)
+    }
+
+    /// Writes parts of files as objects, several at a time; all are there when this returns.
+    ///
+    /// # Errors
+    /// The store's, or a file's.
+    pub fn put_files(&self, files: Vec<(String, File, u64, u64)>) -> Result<u64, Error> {
+        let sent = stream::iter(files).map(|(name, file, start, size)| self.send(name, file, start, size));
+        self.block(sent.buffer_unordered(AT_ONCE).try_fold(0, |all, size| async move { Ok(all + size) }))
+    }
+
+    async fn send(&self, name: String, file: File, start: u64, size: u64) -> Result<u64, Error> {
+        let (path, file) = (self.path(&name), Arc::new(file));
+        let read = |at: u64, length: u64| {
+            let file = Arc::clone(&file);
+            tokio::task::spawn_blocking(move || {
+                let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+                file.read_exact_at(&mut bytes, start + at).map(|()| bytes)
+            })
+        };
+        let joined = |read: Result<std::io::Result<Vec<u8>>, tokio::task::JoinError>| {
+            read.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        };
+        let failed = |error: object_store::Error| self.error(&name, &error);
+        if size <= PART_BYTES {
+            let bytes = joined(read(0, size).await)?;
+            self.store.put(&path, PutPayload::from(bytes)).await.map_err(failed)?;
+            return Ok(size);
+        }
+        let upload = self.store.put_multipart(&path).await.map_err(failed)?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, usize::try_from(PART_BYTES).unwrap_or(usize::MAX));
+        let mut at = 0;
+        while at < size {
+            let length = PART_BYTES.min(size - at);
+            let bytes = match joined(read(at, length).await) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    // Its parts would stay, unseen.
+                    let _ = upload.abort().await;
+                    return Err(error.into());
+                }
+            };
+            upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(failed)?;
+            upload.put(Bytes::from(bytes));
+            at += length;
+        }
+        upload.finish().await.map_err(failed)?;
+        Ok(size)
+    }
+
+    /// An object and its ETag, if it is there.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn get(&self, name: &str) -> Result<Option<(Vec<u8>, Option<String>)>, Error> {
+        let path = self.path(name);
+        let read = self.block(async {
+            let found = self.store.get(&path).await?;
+            let etag = found.meta.e_tag.clone();
+            Ok((found.bytes().await?.to_vec(), etag))
+        });
+        match read {
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            read => Ok(Some(read.map_err(|error| self.error(name, &error))?)),
+        }
+    }
+
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; the store's.
+    pub fn get_range(&self, name: &str, at: u64, length: usize) -> Result<Vec<u8>, Error> {
+        let (path, range) = (self.path(name), at..at + length as u64);
+        let read = self.block(self.store.get_range(&path, range));
+        Ok(read.map_err(|error| self.error(name, &error))?.to_vec())
+    }
+
+    /// Writes an object's bytes into a file, from this place on, as they come; returns their number,
+    /// or `None` where there is no such object.
+    ///
+    /// # Errors
+    /// The store's, or the file's.
+    pub fn fetch(&self, name: &str, to: &File, at: u64) -> Result<Option<u64>, Error> {
+        let path = self.path(name);
+        self.block(async {
+            let mut pieces = match self.store.get(&path).await {
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                found => found.map_err(|error| self.error(name, &error))?.into_stream(),
+            };
+            let mut done = 0;
+            while let Some(piece) = pieces.next().await {
+                let piece = piece.map_err(|error| self.error(name, &error))?;
+                to.write_all_at(&piece, at + done)?;
+                done += piece.len() as u64;
+            }
+            Ok(Some(done))
+        })
+    }
+
+    /// All objects below a folder, with their lengths.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn list(&self, folder: &str) -> Result<BTreeMap<String, u64>, Error> {
+        let path = self.path(folder);
+        let root = if self.address.prefix.is_empty() { 0 } else { self.address.prefix.len() + 1 };
+        let found = self.block(self.store.list(Some(&path)).try_collect::<Vec<_>>());
+        let named = |meta: object_store::ObjectMeta| Some((meta.location.as_ref().get(root..)?.to_owned(), meta.size));
+        Ok(found.map_err(|error| self.error(folder, &error))?.into_iter().filter_map(named).collect())
+    }
+
+    /// Removes objects; missing ones do not matter.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn remove(&self, names: &[String]) -> Result<(), Error> {
+        let gone = stream::iter(names).map(|name| async move {
+            match self.store.delete(&self.path(name)).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(()),
+                gone => gone.map_err(|error| self.error(name, &error)),
+            }
+        });
+        self.block(gone.buffer_unordered(AT_ONCE).try_collect())
+    }
+
+    fn path(&self, name: &str) -> Path {
+        Path::from(format!("{}/{name}", self.address.prefix))
+    }
+
+    fn block<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    fn error(&self, name: &str, error: &object_store::Error) -> Error {
+        let (location, name, message) = (self.location(), name.to_owned(), text(error));
+        match error {
+            object_store::Error::NotFound { .. } => Error::Missing { location, name },
+            object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
+                Error::Changed { location, name }
+            }
+            object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+                Error::Refused { location, message }
+            }
+            _ => Error::Unreachable { location, message },
+        }
+    }
+}
+
+fn builder(address: &Address) -> AmazonS3Builder {
+    let profile = credentials::of_files(address.profile.as_deref());
+    let mut builder = AmazonS3Builder::from_env()
+        .with_http_connector(Connector)
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .with_bucket_name(&address.bucket)
+        .with_retry(RetryConfig {
+            backoff: BackoffConfig { init_backoff: Duration::from_millis(50), ..BackoffConfig::default() },
+            max_retries: 10,
+            retry_timeout: RETRY_TIMEOUT,
+        });
+    let has = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
+    // A profile that was asked for goes before the environment.
+    let is_chosen = address.profile.is_some() || !has(&builder, AmazonS3ConfigKey::AccessKeyId);
+    if let (true, Some(access), Some(secret)) = (is_chosen, &profile.access_key, &profile.secret_key) {
+        builder = builder.with_access_key_id(access).with_secret_access_key(secret);
+        if let Some(token) = &profile.token {
+            builder = builder.with_token(token);
+        }
+    }
+    let region = address.region.clone().or_else(|| profile.region.filter(|_| !has(&builder, AmazonS3ConfigKey::Region)));
+    if let Some(region) = region {
+        builder = builder.with_region(region);
+    }
+    // What a shell says that is pointed at Shoal is not where its objects go.
+    match &address.endpoint {
+        Some(endpoint) => builder.with_endpoint(endpoint),
+        None => {
+            let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or("us-east-1".to_owned());
+            builder.with_endpoint(format!("https://s3.{region}.amazonaws.com"))
+        }
+    }
+}
+
+fn text(error: &object_store::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

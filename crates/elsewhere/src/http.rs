@@ -1,0 +1,73 @@
+//! object_store's requests over hyper's client, with the workspace's TLS.
+
+use std::error::Error;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector as Tcp;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
+    HttpService,
+};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// To open a connection, and to the first byte of an answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Makes the client.
+#[derive(Debug)]
+pub(crate) struct Connector;
+
+#[derive(Debug)]
+struct Service(Client<HttpsConnector<Tcp>, HttpRequestBody>);
+
+impl HttpConnector for Connector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let failed = |source: Box<dyn Error + Send + Sync>| object_store::Error::Generic { store: "S3", source };
+        let mut roots = RootCertStore::empty();
+        // Those that cannot be read are trusted by nobody.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let config = ClientConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(error.into()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut tcp = Tcp::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let https = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_timer(TokioTimer::new())
+            .build(https);
+        Ok(HttpClient::new(Service(client)))
+    }
+}
+
+#[async_trait]
+impl HttpService for Service {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.0.request(request)).await;
+        let late = |error| HttpError::new(HttpErrorKind::Timeout, error);
+        let response = answered.map_err(late)?.map_err(|error| HttpError::new(kind_of(&error), error))?;
+        let (parts, body) = response.into_parts();
+        let body = http_body_util::BodyExt::map_err(body, |error| HttpError::new(HttpErrorKind::Interrupted, error));
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+    }
+}
+
+/// Connections that the other side has closed are an error of the next request on them.
+fn kind_of(error: &hyper_util::client::legacy::Error) -> HttpErrorKind {
+    if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Request }
+}

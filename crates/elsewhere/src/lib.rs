@@ -1,0 +1,10 @@
+//! A bucket of an S3-compatible store elsewhere: AWS's, MinIO, Ceph, or another. Callers block; the
+//! requests run on threads of this crate. Policy is theirs.
+
+mod address;
+mod bucket;
+mod credentials;
+mod http;
+
+pub use address::{Address, BadAddress};
+pub use bucket::{Bucket, Condition, Error};
