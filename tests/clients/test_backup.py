@@ -184,3 +184,45 @@ def test_a_second_one_and_a_stop(new_house):
         assert "after-the-first" in names
     finally:
         other.close()
+
+
+def test_a_bucket_of_another_server_is_a_target(new_house, house):
+    """The store is a Shoal of its own here; `crates/elsewhere` is tested against s3s-fs."""
+    ours = new_house()
+    jobs = Jobs(ours)
+    long = os.urandom(9_000_000)
+    jobs.put("elsewhere/long", long)
+    bucket = "backups-of-ours"
+    house.client("s3").create_bucket(Bucket=bucket)
+    theirs = house.variables_for_clients()
+    keys = {name: theirs[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    target = f"s3://{bucket}/of/ours?endpoint={theirs['AWS_ENDPOINT_URL']}&region={theirs['AWS_REGION']}"
+    environment = {**ours.environment, **keys}
+    first = json.loads(ours.shoal("backup", target, "--json", env=environment).stdout)
+    assert first["written_bytes"] > len(long)
+    jobs.put("elsewhere/new", b"new")
+    second = json.loads(ours.shoal("backup", target, "--json", "--keep", "1", env=environment).stdout)
+    assert second["written_bytes"] < 200_000
+    (listed,) = json.loads(ours.shoal("backup", "list", target, "--json", env=environment).stdout)
+    assert listed["id"] == second["id"]
+
+    follower = subprocess.Popen(ours.command("backup", target, "--continuous"), env=environment, stdout=subprocess.PIPE)
+    assert follower.stdout.readline()
+    refused = ours.shoal("backup", target, check=False, env=environment)
+    assert refused.returncode == 1 and f"in use by process {follower.pid}" in refused.stderr
+    jobs.put("elsewhere/last", b"last")
+    follower.terminate()
+    assert follower.wait(60) == 0
+    ours.shoal("restore", target, "--data-dir", ours.root / "new", env=environment)
+    other = House(data=ours.root / "new")
+    try:
+        s3 = other.client("s3")
+        for key, content in {"long": long, "new": b"new", "last": b"last"}.items():
+            assert s3.get_object(Bucket=BUCKET, Key=f"elsewhere/{key}")["Body"].read() == content
+    finally:
+        other.close()
+    wrong = {**environment, "AWS_SECRET_ACCESS_KEY": "x" * 40}
+    refused = ours.shoal("backup", "list", target, check=False, env=wrong)
+    assert refused.returncode == 1 and "refuses these keys" in refused.stderr
+    refused = ours.shoal("backup", "list", "s3://b?speed=fast", check=False)
+    assert refused.returncode == 2 and "no option `speed`" in refused.stderr

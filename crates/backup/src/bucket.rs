@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use shoal_elsewhere::{Address, Bucket, Condition, Error};
 use shoal_store::Opened;
 
+use crate::BackupError;
 use crate::error::io_at;
 use crate::manifest::this_process;
 use crate::target::{Guard, Target};
-use crate::BackupError;
 
 const LOCK: &str = "lock";
 

@@ -1,5 +1,5 @@
 //! Databases and small files as chunks. A backup writes the chunks that the one before it does not
-//! have, compressed, into one *pack*; packs of which little is in use are written again.
+//! have, compressed, into *packs*; those of which little is in use are written again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,7 +18,10 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Read from a pack at a time, where chunks lie side by side.
 const SPAN_BYTES: u64 = 8 << 20;
 
-/// Packs by number, each with its backup's name and its length.
+/// A pack is written when it has so many bytes.
+const PACK_BYTES: usize = 16 << 20;
+
+/// Packs by number, each with its name and its length.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Packs(pub(crate) Vec<(String, u64)>);
 
@@ -38,27 +41,30 @@ pub(crate) struct Image {
 
 /// Makes the chunks of one backup.
 #[derive(Debug)]
-pub(crate) struct Packer {
+pub(crate) struct Packer<'a> {
     id: String,
+    target: &'a dyn Target,
     packs: Packs,
     known: HashMap<String, (usize, u64, u64)>,
     pack: Vec<u8>,
+    written_bytes: u64,
 }
 
 impl Packs {
-    pub(crate) fn name(id: &str) -> String {
-        format!("backups/{id}/pack")
+    /// The pack with this number among all that a backup names.
+    pub(crate) fn name(id: &str, number: usize) -> String {
+        format!("backups/{id}/pack-{number}")
     }
 }
 
-impl Packer {
+impl<'a> Packer<'a> {
     /// For a backup of this name, which follows another with these details.
-    pub(crate) fn after(id: &str, previous: Option<&Details>) -> Self {
-        let mut packer = Self { id: id.to_owned(), packs: Packs::default(), known: HashMap::new(), pack: Vec::new() };
+    pub(crate) fn after(id: &str, previous: Option<&Details>, target: &'a dyn Target) -> Self {
+        let (packs, known) = (Packs::default(), HashMap::new());
+        let mut packer = Self { id: id.to_owned(), target, packs, known, pack: Vec::new(), written_bytes: 0 };
         if let Some(previous) = previous {
             packer.take_over(previous);
         }
-        packer.packs.0.push((id.to_owned(), 0));
         packer
     }
 
@@ -84,32 +90,42 @@ impl Packer {
     }
 
     /// Takes a chunk, writing it only if it is new.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Chunk {
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<Chunk, BackupError> {
         let sum = sha256(bytes);
-        let place = self.known.get(&sum).copied().unwrap_or_else(|| {
-            let (at, chunk) = (self.pack.len() as u64, deflate(bytes));
-            self.pack.extend_from_slice(&chunk);
-            let place = (self.packs.0.len() - 1, at, chunk.len() as u64);
-            self.known.insert(sum.clone(), place);
-            place
-        });
-        Chunk(place.0, place.1, place.2, sum)
+        if let Some((pack, at, length)) = self.known.get(&sum) {
+            return Ok(Chunk(*pack, *at, *length, sum));
+        }
+        let (at, chunk) = (self.pack.len() as u64, deflate(bytes));
+        self.pack.extend_from_slice(&chunk);
+        let place = (self.packs.0.len(), at, chunk.len() as u64);
+        self.known.insert(sum.clone(), place);
+        if self.pack.len() >= PACK_BYTES {
+            self.flush()?;
+        }
+        Ok(Chunk(place.0, place.1, place.2, sum))
     }
 
     /// Takes a whole file.
-    pub(crate) fn image(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Image {
-        let chunks = bytes.chunks(CHUNK_BYTES).map(|chunk| self.add(chunk)).collect();
-        Image { path: path.to_owned(), mode, bytes: bytes.len() as u64, chunks }
+    pub(crate) fn image(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<Image, BackupError> {
+        let chunks = bytes.chunks(CHUNK_BYTES).map(|chunk| self.add(chunk)).collect::<Result<_, _>>()?;
+        Ok(Image { path: path.to_owned(), mode, bytes: bytes.len() as u64, chunks })
     }
 
-    /// Writes the pack; returns all packs, and the bytes of the new one.
-    pub(crate) fn finish(mut self, target: &dyn Target) -> Result<(Packs, u64), BackupError> {
-        let bytes = self.pack.len() as u64;
-        target.put(&Packs::name(&self.id), &self.pack)?;
-        if let Some(own) = self.packs.0.last_mut() {
-            own.1 = bytes;
+    fn flush(&mut self) -> Result<(), BackupError> {
+        let name = Packs::name(&self.id, self.packs.0.len());
+        self.target.put(&name, &self.pack)?;
+        self.packs.0.push((name, self.pack.len() as u64));
+        self.written_bytes += self.pack.len() as u64;
+        self.pack.clear();
+        Ok(())
+    }
+
+    /// Writes what is left; returns all packs, and the bytes of the new ones.
+    pub(crate) fn finish(mut self) -> Result<(Packs, u64), BackupError> {
+        if !self.pack.is_empty() {
+            self.flush()?;
         }
-        Ok((self.packs, bytes))
+        Ok((self.packs, self.written_bytes))
     }
 }
 
@@ -123,17 +139,16 @@ impl Image {
             // Only those that lie behind each other are read together.
             let side_by_side = rest[..count].windows(2).take_while(|pair| pair[0].1 + pair[0].2 == pair[1].1).count();
             let (span, others) = rest.split_at(side_by_side + 1);
-            let Some((pack, _)) = packs.0.get(first.0) else {
+            let Some((name, _)) = packs.0.get(first.0) else {
                 return Err(damaged(target, &self.path, "it names a pack that there is not"));
             };
-            let name = Packs::name(pack);
             let length = span.iter().map(|chunk| chunk.2).sum::<u64>();
-            let bytes = target.read_range(&name, first.1, usize::try_from(length).unwrap_or(usize::MAX))?;
+            let bytes = target.read_range(name, first.1, usize::try_from(length).unwrap_or(usize::MAX))?;
             for Chunk(_, start, length, sum) in span {
                 let from = usize::try_from(start - first.1).unwrap_or(usize::MAX);
                 let chunk = inflate(&bytes[from..from + usize::try_from(*length).unwrap_or(usize::MAX)]);
                 let chunk = chunk.ok().filter(|chunk| sha256(chunk) == *sum).ok_or_else(|| {
-                    damaged(target, &name, format!("its bytes {start} to {} are not those written", start + length - 1))
+                    damaged(target, name, format!("its bytes {start} to {} are not those written", start + length - 1))
                 })?;
                 file.write_all_at(&chunk, at).map_err(io_at("write", &self.path))?;
                 at += chunk.len() as u64;
@@ -171,35 +186,39 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let target = Directory::at(temp.path());
         let mut content = bytes(1, 10 * CHUNK_BYTES + 17);
-        let mut packer = Packer::after("one", None);
-        let image = packer.image("a", 0o600, &content);
-        let empty = packer.image("empty", 0o600, b"");
-        let (packs, first) = packer.finish(&target).unwrap();
+        let mut packer = Packer::after("one", None, &target);
+        let image = packer.image("a", 0o600, &content).unwrap();
+        let empty = packer.image("empty", 0o600, b"").unwrap();
+        let (packs, first) = packer.finish().unwrap();
         assert_eq!(back(&image, &packs, &target).unwrap(), content);
         assert_eq!(back(&empty, &packs, &target).unwrap(), b"");
 
         content[3 * CHUNK_BYTES] ^= 9;
         let previous = Details { packs, images: vec![image], contents: Vec::new() };
-        let mut packer = Packer::after("two", Some(&previous));
-        let image = packer.image("a", 0o600, &content);
-        let (packs, second) = packer.finish(&target).unwrap();
+        let mut packer = Packer::after("two", Some(&previous), &target);
+        let image = packer.image("a", 0o600, &content).unwrap();
+        let (packs, second) = packer.finish().unwrap();
         assert!(second < first / 4, "{second} of {first}");
         assert_eq!(back(&image, &packs, &target).unwrap(), content);
 
         // Little of the first pack is in use: the rest of it is written again.
-        let previous = Details { packs, images: vec![Image { chunks: image.chunks[..2].to_vec(), ..image }], contents: Vec::new() };
-        let mut packer = Packer::after("three", Some(&previous));
-        let image = packer.image("a", 0o600, &content[..2 * CHUNK_BYTES]);
-        let (packs, _) = packer.finish(&target).unwrap();
-        assert_eq!(packs.0.iter().map(|(id, _)| &**id).collect::<Vec<_>>(), ["three"]);
+        let previous = Details {
+            packs,
+            images: vec![Image { chunks: image.chunks[..2].to_vec(), ..image }],
+            contents: Vec::new(),
+        };
+        let mut packer = Packer::after("three", Some(&previous), &target);
+        let image = packer.image("a", 0o600, &content[..2 * CHUNK_BYTES]).unwrap();
+        let (packs, _) = packer.finish().unwrap();
+        assert_eq!(packs.0.iter().map(|(id, _)| &**id).collect::<Vec<_>>(), ["backups/three/pack-0"]);
         assert_eq!(back(&image, &packs, &target).unwrap(), content[..2 * CHUNK_BYTES]);
 
-        let path = temp.path().join(Packs::name("three"));
+        let path = temp.path().join(Packs::name("three", 0));
         let mut pack = std::fs::read(&path).unwrap();
         let last = pack.len() - 1;
         pack[last] ^= 1;
         std::fs::write(&path, pack).unwrap();
         let error = back(&image, &packs, &target).unwrap_err();
-        assert!(matches!(&error, BackupError::Damaged { name, .. } if name == "backups/three/pack"), "{error}");
+        assert!(matches!(&error, BackupError::Damaged { name, .. } if name == "backups/three/pack-0"), "{error}");
     }
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shoal_store::Opened;
 
+use crate::BackupError;
 use crate::error::io_at;
 use crate::target::{Guard, Target};
-use crate::BackupError;
 
 /// From so many files on, one sync of the file system is cheaper than one of each.
 const MANY: usize = 8;

@@ -29,8 +29,7 @@ pub(crate) struct SmallFile {
 
 impl SmallFile {
     pub(crate) fn of(about: &Metadata) -> Self {
-        let stamp =
-            Stamp { inode: about.ino(), bytes: about.len(), modified: (about.mtime(), about.mtime_nsec()) };
+        let stamp = Stamp { inode: about.ino(), bytes: about.len(), modified: (about.mtime(), about.mtime_nsec()) };
         Self { mode: about.mode() & 0o777, stamp }
     }
 
@@ -59,10 +58,15 @@ fn walk(root: &Path, folder: &Path, found: &mut BTreeMap<String, SmallFile>) -> 
         if is_left_out(relative) {
             continue;
         }
-        let about = match fs::symlink_metadata(&path) {
+        // A link to a file is copied as the file (settings are kept elsewhere, say), one to a
+        // directory is not followed.
+        let about = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             about => about.map_err(io_at("read", path.display()))?,
         };
+        if about.is_dir() && path.is_symlink() {
+            continue;
+        }
         if about.is_dir() {
             walk(root, &path, found)?;
         } else if about.is_file()

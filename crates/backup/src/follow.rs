@@ -5,22 +5,22 @@
 //! read, so no frame of a log is lost. Once in a while the next full backup is made beside the
 //! ticks, of the same moment as one of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_store::{Capture, CaptureSource, LogPosition, StoreError};
+use shoal_store::{Capture, CaptureSource, Content, ContentKey, LogPosition, StoreError};
 
 use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
-use crate::manifest::{Head, Origin, claim, id_at, now_ms};
+use crate::manifest::{Head, Origin, claim, ensure_outside, id_at, now_ms};
 use crate::run::Run;
 use crate::take::Draft;
 use crate::target::{Guard, Target};
 use crate::thin::{Thinned, thin};
 use crate::tick::{About, Change, Pages, Tick};
-use crate::transfer::{Present, one};
+use crate::transfer::{Captured, Present, one};
 use crate::{BackupError, Progress};
 
 /// A log of so many frames (8 MiB) is moved into its file: half of what a server lets it have, so
@@ -66,8 +66,7 @@ pub struct Follower {
     run: String,
     number: u64,
     present: Present,
-    /// What the last tick named.
-    named: BTreeSet<String>,
+    named: Named,
     files: BTreeMap<String, SmallFile>,
     snapshot: Option<SmallFile>,
     /// The last tick's, until the next one has been read.
@@ -77,6 +76,13 @@ pub struct Follower {
     full: Option<JoinHandle<Result<(Head, Thinned), BackupError>>>,
     since_full: SinceFull,
     lag: Lag,
+}
+
+/// What the last tick named, and those before it.
+#[derive(Debug, Default)]
+struct Named {
+    objects: HashSet<u128>,
+    segments: HashSet<String>,
 }
 
 /// How far a database's log was read.
@@ -107,19 +113,21 @@ impl Follower {
         options: Follow,
         progress: &mut Progress<'_>,
     ) -> Result<(Self, Head), BackupError> {
+        ensure_outside(&*target, source.root())?;
         let guard = target.lock()?;
         let origin = Origin::of(source.root())?;
         claim(&*target, &origin)?;
         let mut present = Present::of(&*target)?;
         present.copy_ahead(&source, &*target, progress)?;
-        let mut captures = present.capture(&source, 2, &*target, progress, |_| true)?;
         let (previous_at, run) = (Instant::now(), id_at(now_ms())?);
+        let Captured { mut captures, contents } =
+            present.capture(&source, 2, &*target, progress, (&|_| true, &|_| false))?;
         let previous = captures.pop();
         let full = one(captures);
         let mut follower = Self {
             files: small_files(source.root())?,
             snapshot: None,
-            named: named(&full)?,
+            named: Named::of(&contents),
             logs: full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect(),
             since_full: SinceFull::of(&full),
             source,
@@ -183,11 +191,11 @@ impl Follower {
         let is_due = self.full.is_none() && self.since_full.is_due();
         let logs = &self.logs;
         let may_differ = |capture: &Capture| {
-            let named = |view: &&shoal_store::DatabaseView| matches!(view.name(), "objects.db" | "telemetry.db");
+            let has_contents = |view: &&shoal_store::DatabaseView| matches!(view.name(), "objects.db" | "telemetry.db");
             let differs = |view: &shoal_store::DatabaseView| {
                 logs.get(view.name()).is_none_or(|log| log.position != view.position() || !log.pages.is_empty())
             };
-            capture.databases.iter().filter(named).any(differs)
+            capture.databases.iter().filter(has_contents).any(differs)
         };
         if self.previous.is_none() {
             return self.begin_again();
@@ -195,15 +203,17 @@ impl Follower {
         // What is acknowledged from here on may not be in it.
         let at = Instant::now();
         let copies = if is_due { 2 } else { 1 };
-        let captured = self.present.capture(&self.source, copies, &*self.target, &mut |_| {}, may_differ);
-        let mut captures = captured?;
+        let named = &self.named;
+        let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&may_differ, &|key| named.has(key));
+        let Captured { mut captures, contents } =
+            self.present.capture(&self.source, copies, &*self.target, &mut |_| {}, asks)?;
         let next = captures.pop().ok_or(BackupError::Outrun)?;
         match self.follow_logs(&next) {
             // The logs were begun again without us (the server was started, say).
             Err(StoreError::Corrupt { .. }) => return self.begin_again(),
             followed => followed?,
         }
-        self.write(&next)?;
+        self.write(&next, &contents)?;
         let lasted = self.previous_at.elapsed();
         self.lag.longest = self.lag.longest.max(lasted);
         (self.previous, self.previous_at) = (Some(next), at);
@@ -223,13 +233,8 @@ impl Follower {
         Ok(())
     }
 
-    fn write(&mut self, next: &Capture) -> Result<(), BackupError> {
-        let mut tick = Tick::default();
-        let changed = |name: &str| self.logs.get(name).is_some_and(|log| !log.pages.is_empty());
-        let contents = if changed("objects.db") || changed("telemetry.db") { Some(named(next)?) } else { None };
-        if let Some(contents) = &contents {
-            tick.contents = contents.difference(&self.named).cloned().collect();
-        }
+    fn write(&mut self, next: &Capture, contents: &[Content]) -> Result<(), BackupError> {
+        let mut tick = Tick { contents: contents.iter().map(Content::name).collect(), ..Tick::default() };
         let (files, snapshot) = (small_files(self.source.root())?, self.snapshot_of(next)?);
         tick.files = self.changed_files(&files)?;
         if snapshot != self.snapshot {
@@ -246,8 +251,7 @@ impl Follower {
             return Ok(());
         }
         let number = self.number + 1;
-        tick.about =
-            About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running: next.jobs_running()? };
+        tick.about = About { run: self.run.clone(), number, taken_ms: now_ms(), jobs_running: next.jobs_running()? };
         let bytes = tick.encode();
         if let Err(error) = self.target.put(&Run::name(&self.run, number), &bytes) {
             for pages in tick.databases {
@@ -259,7 +263,7 @@ impl Follower {
         }
         self.number = number;
         (self.files, self.snapshot) = (files, snapshot);
-        self.named = contents.unwrap_or_else(|| std::mem::take(&mut self.named));
+        self.named.add(contents);
         self.since_full.bytes += bytes.len() as u64;
         self.lag.ticks += 1;
         self.lag.bytes += bytes.len() as u64;
@@ -344,10 +348,12 @@ impl Follower {
         }
         self.previous = None;
         let at = Instant::now();
-        let mut captures = self.present.capture(&self.source, 2, &*self.target, &mut |_| {}, |_| true)?;
+        let asks: (&dyn Fn(&Capture) -> bool, &shoal_store::IsKnown<'_>) = (&|_| true, &|_| false);
+        let Captured { mut captures, contents } =
+            self.present.capture(&self.source, 2, &*self.target, &mut |_| {}, asks)?;
         let (next, full) = (captures.pop(), one(captures));
         (self.run, self.number) = (id_at(now_ms())?, 0);
-        self.named = named(&full)?;
+        self.named = Named::of(&contents);
         self.logs = full.databases.iter().map(|view| (view.name(), FollowedLog::at(view))).collect();
         self.files = small_files(self.source.root())?;
         self.snapshot = self.snapshot_of(&full)?;
@@ -359,6 +365,30 @@ impl Follower {
         self.lag.longest = self.lag.longest.max(lasted);
         (self.previous, self.previous_at) = (next, at);
         Ok(())
+    }
+}
+
+impl Named {
+    fn of(contents: &[Content]) -> Self {
+        let mut named = Self::default();
+        named.add(contents);
+        named
+    }
+
+    fn add(&mut self, contents: &[Content]) {
+        for content in contents {
+            match content.key() {
+                ContentKey::Object(id, _) => drop(self.objects.insert(id)),
+                ContentKey::Segment(file) => drop(self.segments.insert(file.to_owned())),
+            }
+        }
+    }
+
+    fn has(&self, key: ContentKey<'_>) -> bool {
+        match key {
+            ContentKey::Object(id, _) => self.objects.contains(&id),
+            ContentKey::Segment(file) => self.segments.contains(file),
+        }
     }
 }
 
@@ -385,10 +415,6 @@ impl SinceFull {
         let enough = LEAST_TICK_BYTES.max(self.database_bytes / 2);
         self.bytes >= enough || (self.bytes > 0 && self.began.elapsed() >= LONGEST)
     }
-}
-
-fn named(capture: &Capture) -> Result<BTreeSet<String>, BackupError> {
-    Ok(capture.contents()?.0.iter().map(shoal_store::Content::name).collect())
 }
 
 fn snapshot_change(capture: &Capture) -> Result<Option<Change>, BackupError> {

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::BackupError;
 use crate::chunks::{Image, Packs};
 use crate::target::Target;
-use crate::BackupError;
 
 /// Of everything in a target.
 pub(crate) const FORMAT: u32 = 1;
@@ -141,6 +141,23 @@ impl Head {
     }
 }
 
+/// Refuses a target that would be copied into itself.
+pub(crate) fn ensure_outside(target: &dyn Target, root: &Path) -> Result<(), BackupError> {
+    let location = target.location();
+    if location.contains("://") {
+        return Ok(());
+    }
+    let path = std::path::absolute(&location).unwrap_or_default();
+    // It may not be there yet.
+    let is_inside =
+        path.ancestors().find_map(|path| path.canonicalize().ok()).is_some_and(|path| path.starts_with(root));
+    if is_inside {
+        let why = "is inside of the data directory; choose another disk, or another machine".to_owned();
+        return Err(BackupError::Unusable { location, why });
+    }
+    Ok(())
+}
+
 /// Makes the target one of this data directory, or compares.
 pub(crate) fn claim(target: &dyn Target, origin: &Origin) -> Result<(), BackupError> {
     let location = target.location();
@@ -175,14 +192,13 @@ pub(crate) fn claim(target: &dyn Target, origin: &Origin) -> Result<(), BackupEr
 pub(crate) fn ensure_target(target: &dyn Target) -> Result<(), BackupError> {
     match target.read(MARKER)? {
         Some(_) => Ok(()),
-        None => {
-            Err(BackupError::Unusable { location: target.location(), why: "has no backups of shoal's".to_owned() })
-        }
+        None => Err(BackupError::Unusable { location: target.location(), why: "has no backups of shoal's".to_owned() }),
     }
 }
 
 fn of_another_version(target: &dyn Target, format: u32) -> BackupError {
-    let why = format!("has format {format}, this version of shoal reads format {FORMAT}; use the version that wrote it");
+    let why =
+        format!("has format {format}, this version of shoal reads format {FORMAT}; use the version that wrote it");
     BackupError::Unusable { location: target.location(), why }
 }
 
@@ -242,8 +258,5 @@ pub(crate) fn id_at(ms: u64) -> Result<String, BackupError> {
         .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
     let (year, month, day) = time.to_calendar_date();
     let (hour, minute, second, milli) = time.to_hms_milli();
-    Ok(format!(
-        "{year:04}{:02}{day:02}T{hour:02}{minute:02}{second:02}.{milli:03}Z-{random}",
-        u8::from(month)
-    ))
+    Ok(format!("{year:04}{:02}{day:02}T{hour:02}{minute:02}{second:02}.{milli:03}Z-{random}", u8::from(month)))
 }

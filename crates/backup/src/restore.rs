@@ -8,7 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use shoal_store::{Content, Contents, Damage, verify};
+use shoal_store::{Content, Damage, contents_of, verify};
 
 use crate::error::io_at;
 use crate::manifest::{Head, damaged, ensure_target};
@@ -231,12 +231,12 @@ impl Draft {
         target: &dyn Target,
         progress: &mut Progress<'_>,
     ) -> Result<(Vec<String>, u64), BackupError> {
-        let contents = Contents::of(&self.path)?;
-        let of = contents.0.len() as u64;
+        let contents = contents_of(&self.path)?;
+        let of = contents.len() as u64;
         let (mut missing, mut done, mut bytes) = (Vec::new(), 0, 0);
         let mut shared: BTreeMap<PathBuf, File> = BTreeMap::new();
         make(&self.path.join("objects"))?;
-        for content in &contents.0 {
+        for content in &contents {
             let (path, start) = content.source(&self.path);
             let is_shared = matches!(content, Content::Object { place: Some(_), .. });
             let file = match shared.remove(&path) {

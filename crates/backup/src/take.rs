@@ -5,12 +5,12 @@ use std::path::Path;
 use shoal_store::{Capture, CaptureSource};
 
 use crate::chunks::{CHUNK_BYTES, Image, Packer};
+use crate::error::io_at;
 use crate::files::{SmallFile, read_from, read_open, small_files};
-use crate::manifest::{Details, FORMAT, Head, Origin, claim, id_at, now_ms};
+use crate::manifest::{Details, FORMAT, Head, Origin, claim, ensure_outside, id_at, now_ms};
 use crate::target::Target;
 use crate::transfer::{Present, one};
 use crate::{BackupError, Progress, Step, thin};
-use crate::error::io_at;
 
 /// Database pages are copied with this mode.
 const DATABASE_MODE: u32 = 0o600;
@@ -34,13 +34,15 @@ pub fn back_up(
     keep: Option<usize>,
     progress: &mut Progress<'_>,
 ) -> Result<Taken, BackupError> {
+    ensure_outside(target, source.root())?;
     let guard = target.lock()?;
     let origin = Origin::of(source.root())?;
     claim(target, &origin)?;
     let previous = Head::all(target)?;
     let mut present = Present::of(target)?;
     present.copy_ahead(source, target, progress)?;
-    let capture = one(present.capture(source, 1, target, progress, |_| true)?);
+    let captured = present.capture(source, 1, target, progress, (&|_| true, &|_| false))?;
+    let capture = one(captured.captures);
     let taken_ms = now_ms();
     guard.ensure()?;
     let draft = Draft { origin, taken_ms, tick: None, copied_bytes: present.copied_bytes };
@@ -71,9 +73,9 @@ impl Draft {
         let id = id_at(self.taken_ms)?;
         // A damaged one costs space, no more.
         let previous = previous.and_then(|head| head.read_details(target).ok());
-        let mut packer = Packer::after(&id, previous.as_ref());
+        let mut packer = Packer::after(&id, previous.as_ref(), target);
         let mut images = small_images(root, &mut capture, &mut packer)?;
-        let contents: Vec<String> = capture.contents()?.0.iter().map(shoal_store::Content::name).collect();
+        let contents: Vec<String> = capture.contents(&|_| false)?.iter().map(shoal_store::Content::name).collect();
         let database_bytes = capture.databases.iter().map(shoal_store::DatabaseView::bytes).sum();
         let jobs_running = capture.jobs_running()?;
         for view in &capture.databases {
@@ -82,7 +84,7 @@ impl Draft {
         }
         // The server begins its logs again from here on.
         drop(capture);
-        let (packs, pack_bytes) = packer.finish(target)?;
+        let (packs, pack_bytes) = packer.finish()?;
         let head = Head {
             format: FORMAT,
             id,
@@ -100,25 +102,21 @@ impl Draft {
     }
 }
 
-fn small_images(
-    root: &Path,
-    capture: &mut Capture,
-    packer: &mut Packer,
-) -> Result<Vec<Image>, BackupError> {
+fn small_images(root: &Path, capture: &mut Capture, packer: &mut Packer<'_>) -> Result<Vec<Image>, BackupError> {
     let mut images = Vec::new();
     for path in small_files(root)?.keys() {
         if let Some((SmallFile { mode, .. }, bytes)) = read_from(&root.join(path), 0)? {
-            images.push(packer.image(path, mode, &bytes));
+            images.push(packer.image(path, mode, &bytes)?);
         }
     }
     if let Some(snapshot) = &mut capture.snapshot {
         let (about, bytes) = read_open(snapshot, 0).map_err(io_at("read", "shoal.snapshot"))?;
-        images.push(packer.image("shoal.snapshot", about.mode, &bytes));
+        images.push(packer.image("shoal.snapshot", about.mode, &bytes)?);
     }
     Ok(images)
 }
 
-fn database(view: &shoal_store::DatabaseView, packer: &mut Packer) -> Result<Image, BackupError> {
+fn database(view: &shoal_store::DatabaseView, packer: &mut Packer<'_>) -> Result<Image, BackupError> {
     let mut pages = view.pages()?;
     let page_bytes = view.page_bytes() as usize;
     let at_once = (CHUNK_BYTES / page_bytes).max(1);
@@ -127,7 +125,7 @@ fn database(view: &shoal_store::DatabaseView, packer: &mut Packer) -> Result<Ima
         let count = at_once.min((view.page_count() - first + 1) as usize);
         let bytes = &mut buffer[..count * page_bytes];
         pages.read(first, bytes)?;
-        chunks.push(packer.add(bytes));
+        chunks.push(packer.add(bytes)?);
     }
     Ok(Image { path: view.name().to_owned(), mode: DATABASE_MODE, bytes: view.bytes(), chunks })
 }

@@ -30,7 +30,7 @@ pub(crate) fn thin(target: &dyn Target, keep: Option<usize>, contents: Vec<Strin
     target.remove(&backups.iter().map(|id| Head::name(id)).collect::<Vec<_>>())?;
     let (mut packs, mut used) = (BTreeSet::new(), BTreeSet::new());
     for details in details {
-        packs.extend(details.packs.0.into_iter().map(|(id, _)| id));
+        packs.extend(details.packs.0.into_iter().map(|(name, _)| name));
         used.extend(details.contents);
     }
     let mut goes = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn thin(target: &dyn Target, keep: Option<usize>, contents: Vec<Strin
     for name in target.list("backups")?.into_keys() {
         let mut parts = name.split('/').skip(1);
         let (Some(id), Some(file)) = (parts.next(), parts.next()) else { continue };
-        let is_used = if file == "pack" { packs.contains(id) } else { heads.contains(id) };
+        let is_used = if file.starts_with("pack-") { packs.contains(&name) } else { heads.contains(id) };
         if !is_used {
             goes.push(name);
         }

@@ -58,7 +58,9 @@ struct Header {
 
 impl Tick {
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.contents.is_empty() && self.databases.iter().all(|database| database.pages.is_empty())
+        self.files.is_empty()
+            && self.contents.is_empty()
+            && self.databases.iter().all(|database| database.pages.is_empty())
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -1,10 +1,10 @@
 //! Contents on their way to a target: which are missing there, and how they are copied while the
 //! server may delete them.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use shoal_store::{Capture, CaptureSource, Content, Contents, Opened, StoreError};
+use shoal_store::{Capture, CaptureSource, Content, ContentKey, IsKnown, Opened, StoreError, are_named};
 
 use crate::target::Target;
 use crate::{BackupError, Progress, Step};
@@ -20,29 +20,40 @@ const ATTEMPTS: usize = 5;
 /// What a target has.
 #[derive(Debug)]
 pub(crate) struct Present {
-    lengths: BTreeMap<String, u64>,
+    /// Lengths, by id.
+    objects: HashMap<u128, u64>,
+    segments: HashSet<String>,
     /// Bytes that were copied.
     pub(crate) copied_bytes: u64,
     copied: u64,
 }
 
+/// Captures of one moment, and what their rows name that was not known.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) captures: Vec<Capture>,
+    pub(crate) contents: Vec<Content>,
+}
+
 impl Present {
     pub(crate) fn of(target: &dyn Target) -> Result<Self, BackupError> {
-        let mut lengths = target.list("objects")?;
-        lengths.append(&mut target.list("logs")?);
-        Ok(Self { lengths, copied_bytes: 0, copied: 0 })
+        let objects = target.list("objects")?.into_iter().filter_map(|(name, length)| Some((object(&name)?, length)));
+        let segments = target.list("logs")?.into_keys().filter_map(|name| Some(name.strip_prefix("logs/")?.to_owned()));
+        Ok(Self { objects: objects.collect(), segments: segments.collect(), copied_bytes: 0, copied: 0 })
     }
 
-    fn has(&self, content: &Content) -> bool {
-        let length = self.lengths.get(&content.name());
-        match content {
-            Content::Object { size, .. } => length == Some(size),
-            Content::Segment { .. } => length.is_some(),
+    fn has(&self, key: ContentKey<'_>) -> bool {
+        match key {
+            ContentKey::Object(id, size) => self.objects.get(&id) == Some(&size),
+            ContentKey::Segment(file) => self.segments.contains(file),
         }
     }
 
-    pub(crate) fn missing(&self, contents: Contents) -> Vec<Content> {
-        contents.0.into_iter().filter(|content| !self.has(content)).collect()
+    fn add(&mut self, content: &Content, length: u64) {
+        match content.key() {
+            ContentKey::Object(id, _) => drop(self.objects.insert(id, length)),
+            ContentKey::Segment(file) => drop(self.segments.insert(file.to_owned())),
+        }
     }
 
     /// Copies those of them that are still there; returns whether that was all, as they were.
@@ -57,7 +68,7 @@ impl Present {
         let (mut is_whole, mut rest) = (true, contents);
         let of = self.copied + contents.len() as u64;
         while !rest.is_empty() {
-            let (mut batch, mut names, mut bytes, mut count) = (Vec::new(), Vec::new(), 0, 0);
+            let (mut batch, mut lengths, mut bytes, mut count) = (Vec::new(), Vec::new(), 0, 0);
             for content in rest.iter().take(BATCH) {
                 count += 1;
                 let Some(opened) = open(content)? else {
@@ -65,7 +76,7 @@ impl Present {
                     continue;
                 };
                 bytes += opened.size;
-                names.push((content.name(), opened.size));
+                lengths.push((content, opened.size));
                 batch.push((content.name(), opened));
                 if bytes >= BATCH_BYTES {
                     break;
@@ -73,9 +84,9 @@ impl Present {
             }
             let (taken, others) = rest.split_at(count);
             self.copied_bytes += target.put_all(batch)?;
-            is_whole &= Contents::are_named(root, taken)?;
-            self.copied += names.len() as u64;
-            self.lengths.extend(names);
+            is_whole &= are_named(root, taken)?;
+            self.copied += lengths.len() as u64;
+            lengths.into_iter().for_each(|(content, length)| self.add(content, length));
             progress(Step::Contents { done: self.copied, of, bytes: self.copied_bytes });
             rest = others;
         }
@@ -92,7 +103,7 @@ impl Present {
     ) -> Result<(), BackupError> {
         for _ in 0..3 {
             let capture = one(source.capture(1, |_| Ok(()))?.0);
-            let missing = self.missing(capture.contents()?);
+            let missing = capture.contents(&|key| self.has(key))?;
             drop(capture);
             let count = missing.len();
             self.copy(source.root(), &missing, |content| content.open(source.root()), target, progress)?;
@@ -103,52 +114,65 @@ impl Present {
         Ok(())
     }
 
-    /// Captures of one moment, all contents of which are in the target.
+    /// Captures of one moment, all contents of which are in the target; what is known to be there
+    /// is not asked for again. Rows are read only of captures that differ.
     pub(crate) fn capture(
         &mut self,
         source: &CaptureSource,
         copies: usize,
         target: &dyn Target,
         progress: &mut Progress<'_>,
-        may_differ: impl Fn(&Capture) -> bool,
-    ) -> Result<Vec<Capture>, BackupError> {
+        (may_differ, is_known): (&dyn Fn(&Capture) -> bool, &IsKnown<'_>),
+    ) -> Result<Captured, BackupError> {
         let root = source.root();
         for _ in 0..ATTEMPTS {
             let (captures, ()) = source.capture(copies, |_| Ok(()))?;
             if !may_differ(&captures[0]) {
-                return Ok(captures);
+                return Ok(Captured { captures, contents: Vec::new() });
             }
-            let missing = self.missing(captures[0].contents()?);
+            let contents = captures[0].contents(is_known)?;
+            let missing: Vec<Content> = contents.iter().filter(|content| !self.has(content.key())).cloned().collect();
             if self.copy(root, &missing, |content| content.open(root), target, progress)? {
-                return Ok(captures);
+                return Ok(Captured { captures, contents });
             }
         }
         // The server deletes as fast as we look: what is open stays.
-        let (captures, opened) = source.capture(copies, |capture| {
-            let missing = self.missing(capture.contents()?);
-            let opened = missing.into_iter().map(|content| Ok((content.open(root)?, content)));
-            opened.collect::<Result<Vec<_>, StoreError>>()
+        let (captures, (contents, opened)) = source.capture(copies, |capture| {
+            let contents = capture.contents(is_known)?;
+            let missing = contents.iter().filter(|content| !self.has(content.key()));
+            let opened = missing.map(|content| Ok((content.clone(), content.open(root)?)));
+            let opened = opened.collect::<Result<Vec<_>, StoreError>>()?;
+            Ok((contents, opened))
         })?;
-        let (mut files, mut contents) = (Vec::new(), Vec::new());
-        for (file, content) in opened {
-            files.push(file);
-            contents.push(content);
-        }
+        let (missing, files): (Vec<Content>, Vec<Option<Opened>>) = opened.into_iter().unzip();
         let mut files = files.into_iter();
-        let is_whole = self.copy(root, &contents, |_| Ok(files.next().flatten()), target, progress)?;
-        if is_whole { Ok(captures) } else { Err(BackupError::Outrun) }
+        let is_whole = self.copy(root, &missing, |_| Ok(files.next().flatten()), target, progress)?;
+        if is_whole { Ok(Captured { captures, contents }) } else { Err(BackupError::Outrun) }
     }
 
     /// Forgets what was removed from the target.
     pub(crate) fn removed(&mut self, names: &[String]) {
         for name in names {
-            self.lengths.remove(name);
+            match object(name) {
+                Some(id) => drop(self.objects.remove(&id)),
+                None => drop(self.segments.remove(name.trim_start_matches("logs/"))),
+            }
         }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.lengths.keys().cloned().collect()
+        let objects = self.objects.keys().map(|id| {
+            let id = format!("{id:032x}");
+            format!("objects/{}/{id}", &id[..2])
+        });
+        objects.chain(self.segments.iter().map(|file| format!("logs/{file}"))).collect()
     }
+}
+
+/// The id in the name of an object's copy.
+fn object(name: &str) -> Option<u128> {
+    let (_, id) = name.strip_prefix("objects/")?.split_once('/')?;
+    u128::from_str_radix(id, 16).ok()
 }
 
 pub(crate) fn one(mut captures: Vec<Capture>) -> Capture {

@@ -140,6 +140,9 @@ fn two_at_a_time_and_foreign_places_are_refused() {
     assert!(matches!(list(&home), Err(BackupError::Unusable { .. })));
     let error = bring_back(&target, &server.root, &Restore::default()).unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");
+    let inside = Directory::at(&server.root.join("backups"));
+    let error = back_up(&server.source(), &inside, None, &mut quiet).unwrap_err();
+    assert!(error.to_string().contains("is inside of the data directory"), "{error}");
 }
 
 #[test]
@@ -168,7 +171,7 @@ fn a_damaged_file_is_found_and_nothing_is_left() {
         assert!(!new.exists());
         fs::write(&path, sound).unwrap();
     }
-    assert!(found.contains("pack") && found.contains("details"), "{found:?}");
+    assert!(found.contains("pack-0") && found.contains("details"), "{found:?}");
     assert_eq!(found.iter().filter(|name| name.len() == 32).count(), 2, "both objects: {found:?}");
 
     let object = target.list("objects").unwrap().into_keys().next().unwrap();

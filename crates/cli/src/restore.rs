@@ -38,11 +38,8 @@ pub(crate) struct RestoreArgs {
 
 /// Restores and checks; fails, with nothing left behind, if anything is damaged.
 pub(crate) fn run(args: &RestoreArgs) -> Result<Exit> {
-    let options = Restore {
-        backup: args.backup.clone(),
-        until_tick: args.until_tick,
-        accept_damage: args.accept_damage,
-    };
+    let options =
+        Restore { backup: args.backup.clone(), until_tick: args.until_tick, accept_damage: args.accept_damage };
     let mut progress = Progress::on_stderr();
     let restored = restore(&*target(&args.target)?, &args.data_dir, &options, &mut |step| draw(&mut progress, step));
     progress.clear();
@@ -53,11 +50,8 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<Exit> {
         entry["ticks"] = json!(restored.ticks);
         entry["jobs_running"] = json!(restored.jobs_running);
         entry["new_id"] = json!(restored.is_another);
-        entry["damaged"] = restored
-            .damages
-            .iter()
-            .map(|damage| json!({"name": damage.name, "detail": damage.detail}))
-            .collect();
+        entry["damaged"] =
+            restored.damages.iter().map(|damage| json!({"name": damage.name, "detail": damage.detail})).collect();
         show_json(&entry)?;
     } else {
         show(&text(&restored, args))?;

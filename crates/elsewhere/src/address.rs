@@ -47,20 +47,19 @@ impl Address {
         if prefix.split('/').any(|part| part == "." || part == "..") || prefix.contains("//") {
             return Err(bad(format!("`{prefix}` has parts that are no names")));
         }
-        let mut address = Self {
-            bucket: bucket.to_owned(),
-            prefix: prefix.to_owned(),
-            endpoint: None,
-            region: None,
-            profile: None,
-        };
+        let mut address =
+            Self { bucket: bucket.to_owned(), prefix: prefix.to_owned(), endpoint: None, region: None, profile: None };
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let member = match &*name {
                 "endpoint" if value.starts_with("http://") || value.starts_with("https://") => &mut address.endpoint,
-                "endpoint" => return Err(bad(format!("the endpoint `{value}` begins with neither http:// nor https://"))),
+                "endpoint" => {
+                    return Err(bad(format!("the endpoint `{value}` begins with neither http:// nor https://")));
+                }
                 "region" => &mut address.region,
                 "profile" => &mut address.profile,
-                other => return Err(bad(format!("it has no option `{other}` (endpoint, region and profile are known)"))),
+                other => {
+                    return Err(bad(format!("it has no option `{other}` (endpoint, region and profile are known)")));
+                }
             };
             *member = Some(value.trim_end_matches('/').to_owned());
         }
@@ -84,7 +83,8 @@ mod tests {
 
     #[test]
     fn addresses_are_read_or_refused_with_a_reason() {
-        let whole = Address::parse("s3://my-bucket/a/b/?endpoint=http://127.0.0.1:9000/&region=eu-1&profile=p").unwrap();
+        let whole =
+            Address::parse("s3://my-bucket/a/b/?endpoint=http://127.0.0.1:9000/&region=eu-1&profile=p").unwrap();
         assert_eq!(
             whole,
             Address {

@@ -100,10 +100,22 @@ impl Bucket {
     /// # Errors
     /// No threads can be started, or the address is refused by the library.
     pub fn open(address: &Address) -> Result<Self, Error> {
+        Self::build(address, builder(address))
+    }
+
+    /// The same with these keys.
+    ///
+    /// # Errors
+    /// As [`Bucket::open`].
+    pub fn with_keys(address: &Address, access_key: &str, secret_key: &str) -> Result<Self, Error> {
+        Self::build(address, builder(address).with_access_key_id(access_key).with_secret_access_key(secret_key))
+    }
+
+    fn build(address: &Address, builder: AmazonS3Builder) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
         let unreachable =
             |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
-        let store = builder(address).build().map_err(unreachable)?;
+        let store = builder.build().map_err(unreachable)?;
         Ok(Self { address: address.clone(), store: Arc::new(store), runtime })
     }
 
@@ -120,9 +132,7 @@ impl Bucket {
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
-            Condition::Matches(etag) => {
-                PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None })
-            }
+            Condition::Matches(etag) => PutMode::Update(UpdateVersion { e_tag: Some(etag.clone()), version: None }),
         };
         let (path, options) = (self.path(name), PutOptions::from(mode));
         let done = self.block(self.store.put_opts(&path, PutPayload::from(content), options));
@@ -295,7 +305,8 @@ fn builder(address: &Address) -> AmazonS3Builder {
             builder = builder.with_token(token);
         }
     }
-    let region = address.region.clone().or_else(|| profile.region.filter(|_| !has(&builder, AmazonS3ConfigKey::Region)));
+    let region =
+        address.region.clone().or_else(|| profile.region.filter(|_| !has(&builder, AmazonS3ConfigKey::Region)));
     if let Some(region) = region {
         builder = builder.with_region(region);
     }

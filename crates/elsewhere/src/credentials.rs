@@ -56,7 +56,10 @@ mod tests {
     fn a_profile_is_found_in_both_files() {
         let mut profile = Profile::default();
         profile.read("[default]\nregion = x\n[profile p]\nregion=eu-1\noutput = json\n", &["profile p", "p"]);
-        profile.read("[other]\naws_access_key_id = no\n# [p]\n[p]\naws_access_key_id = AK\naws_secret_access_key=a=b\n", &["p"]);
+        profile.read(
+            "[other]\naws_access_key_id = no\n# [p]\n[p]\naws_access_key_id = AK\naws_secret_access_key=a=b\n",
+            &["p"],
+        );
         let expected = Profile {
             access_key: Some("AK".to_owned()),
             secret_key: Some("a=b".to_owned()),

@@ -7,6 +7,6 @@ mod tests;
 mod view;
 mod wal;
 
-pub use contents::{Content, Contents, Opened, jobs_running};
+pub use contents::{Content, ContentKey, IsKnown, Opened, are_named, contents_of, jobs_running};
 pub use source::{Capture, CaptureSource, draw_id, id_of, is_left_out};
 pub use view::{DatabaseView, LogPosition, Pages};

@@ -78,8 +78,8 @@ mod memory_trials;
 
 pub use buckets::BucketMeta;
 pub use capture::{
-    Capture, CaptureSource, Content, Contents, DatabaseView, LogPosition, Opened, Pages, draw_id, id_of, is_left_out,
-    jobs_running,
+    Capture, CaptureSource, Content, ContentKey, DatabaseView, IsKnown, LogPosition, Opened, Pages, are_named,
+    contents_of, draw_id, id_of, is_left_out, jobs_running,
 };
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};

@@ -1,7 +1,6 @@
 //! Which files belong to a capture: objects, parts of unfinished uploads, segments of logs. Each is
 //! written once and never changed, so a copy that has one has it for good.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use crate::object_writer::file_path;
 use crate::part_places::Place;
 
 /// Bytes that are written once, by the name under which rows know them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// An object, or a part of an unfinished upload.
     Object {
@@ -33,9 +32,17 @@ pub enum Content {
     },
 }
 
-/// All contents that the rows of a data directory name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contents(pub BTreeSet<Content>);
+/// A content as far as a row tells without being copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentKey<'a> {
+    /// An object's id, and its length.
+    Object(u128, u64),
+    /// A file of a log.
+    Segment(&'a str),
+}
+
+/// Which contents a caller has already.
+pub type IsKnown<'a> = dyn Fn(ContentKey<'_>) -> bool + 'a;
 
 /// A content that is open for reading from where it begins.
 #[derive(Debug)]
@@ -49,6 +56,14 @@ pub struct Opened {
 }
 
 impl Content {
+    /// What tells it from others.
+    pub fn key(&self) -> ContentKey<'_> {
+        match self {
+            Self::Object { id, size, .. } => ContentKey::Object(number_of(id), *size),
+            Self::Segment { file } => ContentKey::Segment(file),
+        }
+    }
+
     /// The name of a copy of it.
     pub fn name(&self) -> String {
         match self {
@@ -91,21 +106,26 @@ impl Content {
     }
 }
 
+/// An id as a number: sets of them are a third as large.
+fn number_of(id: &str) -> u128 {
+    u128::from_str_radix(id, 16).unwrap_or_default()
+}
+
 impl Capture {
-    /// What the captured rows name.
+    /// What the captured rows name, without what is known.
     ///
     /// # Errors
     /// SQLite's.
-    pub fn contents(&self) -> Result<Contents, StoreError> {
-        let mut contents = BTreeSet::new();
+    pub fn contents(&self, is_known: &IsKnown<'_>) -> Result<Vec<Content>, StoreError> {
+        let mut contents = Vec::new();
         for view in &self.databases {
             match view.name() {
-                "objects.db" => objects(view.reader(), &mut contents)?,
-                "telemetry.db" => segments(view.reader(), &mut contents)?,
+                "objects.db" => objects(view.reader(), is_known, &mut contents)?,
+                "telemetry.db" => segments(view.reader(), is_known, &mut contents)?,
                 _ => {}
             }
         }
-        Ok(Contents(contents))
+        Ok(contents)
     }
 
     /// Training jobs that had not ended.
@@ -118,63 +138,70 @@ impl Capture {
     }
 }
 
-impl Contents {
-    /// What the rows of the data directory at this path name, where no server runs.
-    ///
-    /// # Errors
-    /// SQLite's.
-    pub fn of(root: &Path) -> Result<Self, StoreError> {
-        let mut contents = BTreeSet::new();
-        objects(&crate::verify::open(&root.join("objects.db"))?, &mut contents)?;
-        segments(&crate::verify::open(&root.join("telemetry.db"))?, &mut contents)?;
-        Ok(Self(contents))
-    }
-
-    /// Whether every one of these is named by a row still. Those that were read from files that
-    /// parts share are what they were only then.
-    ///
-    /// # Errors
-    /// SQLite's.
-    pub fn are_named(root: &Path, of: &[Content]) -> Result<bool, StoreError> {
-        let shared: Vec<&Content> = of.iter().filter(|content| content.is_in_shared_file()).collect();
-        if shared.is_empty() {
-            return Ok(true);
-        }
-        let connection = crate::verify::open(&root.join("objects.db"))?;
-        let mut select = connection.prepare("SELECT 1 FROM part WHERE file = ?")?;
-        for content in shared {
-            if let Content::Object { id, .. } = content
-                && !select.exists([id])?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
+/// What the rows of the data directory at this path name, where no server runs.
+///
+/// # Errors
+/// SQLite's.
+pub fn contents_of(root: &Path) -> Result<Vec<Content>, StoreError> {
+    let (mut contents, open) = (Vec::new(), |name: &str| crate::verify::open(&root.join(name)));
+    objects(&open("objects.db")?, &|_| false, &mut contents)?;
+    segments(&open("telemetry.db")?, &|_| false, &mut contents)?;
+    Ok(contents)
 }
 
-fn objects(connection: &Connection, contents: &mut BTreeSet<Content>) -> Result<(), StoreError> {
-    let mut select = connection.prepare("SELECT file, size FROM object")?;
-    let mut rows = select.query([])?;
-    while let Some(row) = rows.next()? {
-        contents.insert(Content::Object { id: row.get(0)?, size: row.get(1)?, place: None });
+/// Whether every one of these is named by a row still. Those that were read from files that parts
+/// share are what they were only then.
+///
+/// # Errors
+/// SQLite's.
+pub fn are_named(root: &Path, of: &[Content]) -> Result<bool, StoreError> {
+    let shared: Vec<&Content> = of.iter().filter(|content| content.is_in_shared_file()).collect();
+    if shared.is_empty() {
+        return Ok(true);
     }
-    let mut select = connection.prepare("SELECT file, size, number, shared, slot FROM part")?;
+    let connection = crate::verify::open(&root.join("objects.db"))?;
+    let mut select = connection.prepare("SELECT 1 FROM part WHERE file = ?")?;
+    for content in shared {
+        if let Content::Object { id, .. } = content
+            && !select.exists([id])?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Rows that are known cost no copy: there may be a million of them, several times a second.
+fn objects(connection: &Connection, is_known: &IsKnown<'_>, contents: &mut Vec<Content>) -> Result<(), StoreError> {
+    let mut select = connection.prepare_cached("SELECT file, size FROM object")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let number: u32 = row.get(2)?;
+        let (id, size) = (row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?, row.get(1)?);
+        if !is_known(ContentKey::Object(number_of(id), size)) {
+            contents.push(Content::Object { id: id.to_owned(), size, place: None });
+        }
+    }
+    let mut select = connection.prepare_cached("SELECT file, size, number, shared, slot FROM part")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, size, number): (String, u64, u32) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let place = row.get::<_, Option<String>>(3)?.zip(row.get(4)?).map(|(file, slot)| Place { file, slot });
         let place = place.map(|place| (place.file.clone(), place.start(number)));
-        contents.insert(Content::Object { id: row.get(0)?, size: row.get(1)?, place });
+        if !is_known(ContentKey::Object(number_of(&id), size)) {
+            contents.push(Content::Object { id, size, place });
+        }
     }
     Ok(())
 }
 
-fn segments(connection: &Connection, contents: &mut BTreeSet<Content>) -> Result<(), StoreError> {
-    let mut select = connection.prepare("SELECT file FROM log_segment")?;
+fn segments(connection: &Connection, is_known: &IsKnown<'_>, contents: &mut Vec<Content>) -> Result<(), StoreError> {
+    let mut select = connection.prepare_cached("SELECT file FROM log_segment")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        contents.insert(Content::Segment { file: row.get(0)? });
+        let file: String = row.get(0)?;
+        if !is_known(ContentKey::Segment(&file)) {
+            contents.push(Content::Segment { file });
+        }
     }
     Ok(())
 }

@@ -68,9 +68,8 @@ impl CaptureSource {
             return Err(StoreError::NotADataDir(root.to_owned()));
         }
         let root = root.canonicalize().map_err(io_at("resolve", root))?;
-        let formats = [&objects::SCHEMA, &telemetry_schema::SCHEMA, &sqlite_journal::SCHEMA].map(|schema| {
-            i64::try_from(schema.formats.len()).unwrap_or(i64::MAX)
-        });
+        let formats = [&objects::SCHEMA, &telemetry_schema::SCHEMA, &sqlite_journal::SCHEMA]
+            .map(|schema| i64::try_from(schema.formats.len()).unwrap_or(i64::MAX));
         let databases = DATABASES.iter().zip(formats).map(|(name, format)| Followed::open(&root, name, format));
         let databases = databases.collect::<Result<_, _>>()?;
         Ok(Self { root, databases })
@@ -130,7 +129,8 @@ impl CaptureSource {
         let long = self.databases.iter().zip(&previous.databases).filter(|(_, view)| view.log_frames() >= least_frames);
         // The lock's own connection is in a transaction, which no checkpoint is part of.
         let movers = long.map(|(database, _)| database.open_writer()).collect::<Result<Vec<_>, _>>()?;
-        let move_all = || movers.iter().try_for_each(|mover| mover.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())));
+        let move_all =
+            || movers.iter().try_for_each(|mover| mover.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())));
         // Up to what is kept for `previous`: most of it, and no writer waits for that.
         move_all()?;
         let _locks = self.databases.iter().map(Followed::lock).collect::<Result<Vec<_>, _>>()?;

@@ -124,8 +124,7 @@ fn what_is_followed_is_what_is_there() {
                 for number in (0..before).filter(|number| number % 7 != 4) {
                     assert!(keys.binary_search(&format!("k{number:05}")).is_ok(), "turn {turn}: {number} is missing");
                 }
-                let named = next.contents().unwrap();
-                assert_eq!(named.0.len(), keys.len());
+                assert_eq!(next.contents(&|_| false).unwrap().len(), keys.len());
             }
             previous = next;
             thread::sleep(std::time::Duration::from_millis(3));
@@ -183,13 +182,14 @@ fn parts_of_an_upload_are_contents_of_their_own() {
     }
     let source = CaptureSource::open(&root).unwrap();
     let capture = source.capture(1, |_| Ok(())).unwrap().0.remove(0);
-    let contents: Vec<Content> = capture.contents().unwrap().0.into_iter().collect();
+    let contents = capture.contents(&|_| false).unwrap();
+    assert_eq!(capture.contents(&|key| key == contents[0].key()).unwrap(), contents[1..]);
     let mut starts: Vec<(u64, u64)> =
         contents.iter().map(|content| content.open(&root).unwrap().unwrap()).map(|it| (it.start, it.size)).collect();
     starts.sort_unstable();
     assert_eq!(starts, [(0, 128 << 10), (128 << 10, 128 << 10)]);
-    assert!(Contents::are_named(&root, &contents).unwrap());
+    assert!(are_named(&root, &contents).unwrap());
     server.objects.abort_upload(&upload).unwrap();
-    assert!(!Contents::are_named(&root, &contents).unwrap());
-    assert_eq!(Contents::of(&root).unwrap(), Contents::default());
+    assert!(!are_named(&root, &contents).unwrap());
+    assert_eq!(contents_of(&root).unwrap(), []);
 }

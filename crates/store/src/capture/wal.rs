@@ -78,8 +78,11 @@ impl LogHeader {
         }
         let big_endian = magic & 1 == 1;
         let sums = add([0, 0], &bytes[..24], big_endian);
-        (sums == [big(bytes, 24), big(bytes, 28)])
-            .then(|| Self { salts: [big(bytes, 16), big(bytes, 20)], big_endian, sums })
+        (sums == [big(bytes, 24), big(bytes, 28)]).then(|| Self {
+            salts: [big(bytes, 16), big(bytes, 20)],
+            big_endian,
+            sums,
+        })
     }
 
     /// The place before its first frame.
