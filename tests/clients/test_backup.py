@@ -10,8 +10,10 @@ import subprocess
 import threading
 import time
 
+import boto3
+import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from house import BUCKET, House, eventually
+from house import BUCKET, House, eventually, free_port
 from jobs import Jobs
 
 #: Acknowledged work that may be lost; on a machine that does nothing else it is half a second.
@@ -103,7 +105,9 @@ def age_of_what_is_lost(house, work, killed_at):
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="work/")
     objects = {entry["Key"].removeprefix("work/") for page in pages for entry in page.get("Contents", [])}
     pages = sagemaker.get_paginator("list_experiments").paginate()
-    experiments = {entry["ExperimentName"].removeprefix("e-") for page in pages for entry in page["ExperimentSummaries"]}
+    experiments = {
+        entry["ExperimentName"].removeprefix("e-") for page in pages for entry in page["ExperimentSummaries"]
+    }
     puts = work.threads[0].name
     lost = [
         killed_at - at
@@ -186,17 +190,45 @@ def test_a_second_one_and_a_stop(new_house):
         other.close()
 
 
-def test_a_bucket_of_another_server_is_a_target(new_house, house):
-    """The store is a Shoal of its own here; `crates/elsewhere` is tested against s3s-fs."""
+@pytest.fixture(params=["shoal", *(["moto"] if shutil.which("moto_server") else [])])
+def store(request, house):
+    """The variables of an S3 server, with an empty bucket: another Shoal, and moto's where it is installed."""
+    if request.param == "shoal":
+        variables, server = house.variables_for_clients(), None
+    else:
+        endpoint = f"http://127.0.0.1:{(port := free_port())}"
+        server = subprocess.Popen(
+            ["moto_server", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        variables = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+        variables["AWS_ENDPOINT_URL"] = endpoint
+    keys = {
+        "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": variables["AWS_SECRET_ACCESS_KEY"],
+    }
+    s3 = boto3.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"], region_name=variables["AWS_REGION"], **keys)
+    eventually(lambda: made(s3))
+    yield request.param, variables
+    if server:
+        server.kill()
+        server.wait()
+
+
+def made(s3):
+    try:
+        return s3.create_bucket(Bucket="backups-of-ours")
+    except BotoCoreError:
+        return None
+
+
+def test_a_bucket_of_another_server_is_a_target(new_house, store):
+    kind, theirs = store
     ours = new_house()
     jobs = Jobs(ours)
     long = os.urandom(9_000_000)
     jobs.put("elsewhere/long", long)
-    bucket = "backups-of-ours"
-    house.client("s3").create_bucket(Bucket=bucket)
-    theirs = house.variables_for_clients()
     keys = {name: theirs[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    target = f"s3://{bucket}/of/ours?endpoint={theirs['AWS_ENDPOINT_URL']}&region={theirs['AWS_REGION']}"
+    target = f"s3://backups-of-ours/of/ours?endpoint={theirs['AWS_ENDPOINT_URL']}&region={theirs['AWS_REGION']}"
     environment = {**ours.environment, **keys}
     first = json.loads(ours.shoal("backup", target, "--json", env=environment).stdout)
     assert first["written_bytes"] > len(long)
@@ -221,8 +253,9 @@ def test_a_bucket_of_another_server_is_a_target(new_house, house):
             assert s3.get_object(Bucket=BUCKET, Key=f"elsewhere/{key}")["Body"].read() == content
     finally:
         other.close()
-    wrong = {**environment, "AWS_SECRET_ACCESS_KEY": "x" * 40}
-    refused = ours.shoal("backup", "list", target, check=False, env=wrong)
-    assert refused.returncode == 1 and "refuses these keys" in refused.stderr
+    if kind == "shoal":
+        wrong = {**environment, "AWS_SECRET_ACCESS_KEY": "x" * 40}
+        refused = ours.shoal("backup", "list", target, check=False, env=wrong)
+        assert refused.returncode == 1 and "refuses these keys" in refused.stderr
     refused = ours.shoal("backup", "list", "s3://b?speed=fast", check=False)
     assert refused.returncode == 2 and "no option `speed`" in refused.stderr

@@ -100,23 +100,14 @@ impl Bucket {
     /// # Errors
     /// No threads can be started, or the address is refused by the library.
     pub fn open(address: &Address) -> Result<Self, Error> {
-        Self::build(address, builder(address))
-    }
-
-    /// The same with these keys.
-    ///
-    /// # Errors
-    /// As [`Bucket::open`].
-    pub fn with_keys(address: &Address, access_key: &str, secret_key: &str) -> Result<Self, Error> {
-        Self::build(address, builder(address).with_access_key_id(access_key).with_secret_access_key(secret_key))
-    }
-
-    fn build(address: &Address, builder: AmazonS3Builder) -> Result<Self, Error> {
-        let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
         let unreachable =
             |error: object_store::Error| Error::Unreachable { location: address.to_string(), message: text(&error) };
-        let store = builder.build().map_err(unreachable)?;
-        Ok(Self { address: address.clone(), store: Arc::new(store), runtime })
+        Self::over(address, Arc::new(builder(address).build().map_err(unreachable)?))
+    }
+
+    fn over(address: &Address, store: Arc<dyn ObjectStore>) -> Result<Self, Error> {
+        let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("s3").enable_all().build()?;
+        Ok(Self { address: address.clone(), store, runtime })
     }
 
     /// As a user names it.
@@ -332,4 +323,48 @@ fn text(error: &object_store::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    /// Over object_store's own store in memory; servers are the client tests' business.
+    #[test]
+    fn objects_go_there_and_come_back() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let open = |typed: &str| Bucket::over(&Address::parse(typed).unwrap(), Arc::clone(&store)).unwrap();
+        let bucket = open("s3://team/shoal/one");
+        assert!(bucket.get("a").unwrap().is_none());
+        let etag = bucket.put("a", b"first".to_vec(), &Condition::Absent).unwrap().unwrap();
+        assert!(matches!(bucket.put("a", b"second".to_vec(), &Condition::Absent), Err(Error::Changed { .. })));
+        let renewed = bucket.put("a", b"renewed".to_vec(), &Condition::Matches(etag.clone())).unwrap();
+        assert!(matches!(bucket.put("a", b"x".to_vec(), &Condition::Matches(etag)), Err(Error::Changed { .. })));
+        assert_eq!(bucket.get("a").unwrap().unwrap(), (b"renewed".to_vec(), renewed));
+        assert_eq!(bucket.get_range("a", 1, 3).unwrap(), b"ene");
+        assert!(matches!(bucket.get_range("none", 0, 1), Err(Error::Missing { .. })));
+
+        // Parts and a bit, from the middle of a file; many small ones beside it.
+        let long: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&long).unwrap();
+        let mut files = vec![("b/long".to_owned(), file.try_clone().unwrap(), 1000, 19_999_000)];
+        files.extend((0..40).map(|number| (format!("b/{number:02}"), file.try_clone().unwrap(), number, 100)));
+        assert_eq!(bucket.put_files(files).unwrap(), 19_999_000 + 4000);
+        let listed = bucket.list("b").unwrap();
+        assert_eq!((listed.len(), listed["b/long"], listed["b/39"]), (41, 19_999_000, 100));
+        let back = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(bucket.fetch("b/long", back.as_file(), 10).unwrap(), Some(19_999_000));
+        assert!(std::fs::read(back.path()).unwrap()[10..] == long[1000..]);
+        assert_eq!(bucket.fetch("b/none", back.as_file(), 0).unwrap(), None);
+
+        bucket.remove(&["b/long".to_owned(), "b/00".to_owned(), "b/none".to_owned()]).unwrap();
+        assert_eq!(bucket.list("").unwrap().len(), 40);
+        let names: Vec<String> = open("s3://team").list("").unwrap().into_keys().take(1).collect();
+        assert_eq!(names, ["shoal/one/a"], "names of a whole bucket have the prefix");
+    }
 }
