@@ -190,8 +190,11 @@ impl Followed {
         let mut bytes = [0; IndexHeader::BYTES];
         let index = beside(&self.path, "-shm");
         self.raw.index.read_exact_at(&mut bytes, 0).map_err(io_at("read", &index))?;
-        let header = IndexHeader::parse(&bytes)
+        let mut header = IndexHeader::parse(&bytes)
             .ok_or_else(|| StoreError::Corrupt { path: index, detail: "it is no index of a log".to_owned() })?;
+        // Until the first commit after an opening, the index does not have these.
+        header.pages = reader.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        header.page_bytes = reader.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let log_path = beside(&self.path, "-wal");
         let log = match File::open(&log_path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -156,6 +156,35 @@ fn a_log_that_was_begun_again_behind_our_back_is_noticed() {
     assert_eq!(image(index(&next)).len(), index(&next).page_count() as usize);
 }
 
+/// The index of a log has no sizes then.
+#[test]
+fn a_server_that_has_written_nothing_yet_is_captured() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("data");
+    let server = server(&root);
+    (0..50).for_each(|number| put(&server.objects, number));
+    drop(server);
+    for name in source::DATABASES {
+        let connection = Connection::open(root.join(name)).unwrap();
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        drop(connection);
+        // The last one to close removes the log.
+        assert!(!root.join(format!("{name}-wal")).exists());
+    }
+    let server = self::server(&root);
+    let source = CaptureSource::open(&root).unwrap();
+    let first = source.capture(1, |_| Ok(())).unwrap().0.remove(0);
+    for view in &first.databases {
+        assert_eq!(view.bytes(), fs::metadata(root.join(view.name())).unwrap().len(), "{}", view.name());
+    }
+    let (mut followed, position) = (image(index(&first)), index(&first).position());
+    assert!(followed.len() > 10);
+    put(&server.objects, 50);
+    let next = source.capture(1, |_| Ok(())).unwrap().0.remove(0);
+    followed.extend(index(&next).changes(&position).unwrap());
+    assert!(followed == image(index(&next)));
+}
+
 #[test]
 fn what_is_no_data_directory_is_refused() {
     let temp = tempfile::tempdir().unwrap();
