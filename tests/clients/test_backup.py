@@ -180,8 +180,8 @@ def test_a_second_one_and_a_stop(new_house):
     assert second.returncode == 1 and f"in use by process {follower.pid}" in second.stderr
     house.client("s3").create_bucket(Bucket="after-the-first")
     follower.terminate()
-    _, said = follower.communicate(timeout=60)
-    assert follower.returncode == 0 and "everything is in the target" in said
+    _, errors = follower.communicate(timeout=60)
+    assert follower.returncode == 0 and "everything is in the target" in errors
     _, other = restored(house, target, "new")
     try:
         names = [bucket["Name"] for bucket in other.client("s3").list_buckets()["Buckets"]]

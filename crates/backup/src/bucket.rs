@@ -1,7 +1,7 @@
 //! A prefix of a bucket as a target.
 //!
-//! Its lock is an object that is written on a condition and renewed. One that nobody renews for a
-//! while belongs to a process that was killed; no clock but this machine's is asked.
+//! Its lock is an object that is written on a condition and renewed. One that is not renewed for a
+//! while belongs to a process that was killed; no clock but this machine's is read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ const LOCK: &str = "lock";
 /// Between two renewals.
 const RENEWAL: Duration = Duration::from_secs(3);
 
-/// A lock that is the same for so long is nobody's.
+/// A lock that stays the same for this time is abandoned.
 const ABANDONED: Duration = Duration::from_secs(12);
 
 /// Between two looks at another's lock.

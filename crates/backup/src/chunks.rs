@@ -18,7 +18,7 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Read from a pack at a time, where chunks lie side by side.
 const SPAN_BYTES: u64 = 8 << 20;
 
-/// A pack is written when it has so many bytes.
+/// A pack is written when it has these bytes.
 const PACK_BYTES: usize = 16 << 20;
 
 /// Packs by number, each with its name and its length.

@@ -13,7 +13,7 @@ use crate::BackupError;
 use crate::error::io_at;
 use crate::target::{Guard, Target};
 
-/// From so many files on, one sync of the file system is cheaper than one of each.
+/// From this number of files, one sync of the file system is cheaper than one of each.
 const MANY: usize = 8;
 
 /// What is not yet a file of its name.

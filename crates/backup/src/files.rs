@@ -12,7 +12,7 @@ use shoal_store::is_left_out;
 use crate::BackupError;
 use crate::error::io_at;
 
-/// What tells that a file is the same as before, without reading it.
+/// Shows whether a file is the same as before, without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,

@@ -23,11 +23,11 @@ use crate::tick::{About, Change, Pages, Tick};
 use crate::transfer::{Captured, Present, one};
 use crate::{BackupError, Progress};
 
-/// A log of so many frames (8 MiB) is moved into its file: half of what a server lets it have, so
+/// A log of this many frames (8 MiB) is moved into its file: half of what a server lets it have, so
 /// that its own commits never do that in vain.
 const LONG_LOG: u32 = 2048;
 
-/// The next full backup comes when ticks have so many bytes, and as many as half of the databases.
+/// The next full backup comes when ticks have these bytes, and as many as half of the databases.
 const LEAST_TICK_BYTES: u64 = 64 << 20;
 
 /// Or after this time, if anything has changed.
@@ -308,7 +308,7 @@ impl Follower {
             last.databases.iter().try_for_each(|view| logs.get_mut(view.name()).map_or(Ok(()), |log| log.follow(view)))
         };
         let (next, ()) = self.source.capture_renewed(previous, LONG_LOG / 2, follow)?;
-        // What was read under the locks is in no tick yet, so the time goes on from the last one.
+        // What was read under the locks is in no tick yet, so the time is counted from the last one.
         self.previous = Some(next);
         Ok(())
     }

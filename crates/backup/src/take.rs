@@ -24,7 +24,7 @@ pub struct Taken {
     pub removed: Vec<String>,
 }
 
-/// Makes a backup of a data directory, and keeps so many; `None` keeps all.
+/// Makes a backup of a data directory, and keeps the newest; `None` keeps all.
 ///
 /// # Errors
 /// The data directory's or the target's; then the backups that were there before are as they were.

@@ -37,8 +37,8 @@ pub trait Target: Send + Sync + Debug {
     /// The target's; the file is missing or shorter.
     fn read_range(&self, name: &str, at: u64, length: usize) -> Result<Vec<u8>, BackupError>;
 
-    /// Writes a file's bytes into another, from this place on; returns their number, or `None` where
-    /// the file is missing.
+    /// Writes a file's bytes into another, from this place on; returns their number, or `None`
+    /// where the file is missing.
     ///
     /// # Errors
     /// The target's, or the other file's.

@@ -92,7 +92,7 @@ fn each_backup_copies_what_is_new_and_old_ones_go() {
     assert_eq!(objects_of(&old).len(), 20);
     assert_eq!(fs::read(old.join("shoal.toml")).unwrap(), b"# mine");
     assert_ne!(shoal_store::id_of(&old).unwrap(), shoal_store::id_of(&server.root).unwrap());
-    // The upload goes on where it was.
+    // The upload continues where it was.
     let again = Server::at(&old);
     let mut writer = again.objects.part_writer(&upload, 1, Some(part.len() as u64)).unwrap();
     writer.append(&part).unwrap();
@@ -183,7 +183,7 @@ fn a_damaged_file_is_found_and_nothing_is_left() {
     assert_eq!(verify(&new, &mut |_| {}).unwrap().damages.len(), 1);
 }
 
-/// A target whose process is killed after so many operations.
+/// A target whose process is killed after some operations.
 #[derive(Debug)]
 struct Dying {
     inner: Directory,

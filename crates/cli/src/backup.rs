@@ -34,13 +34,14 @@ const MOST_LOST: Duration = Duration::from_secs(1);
 pub(crate) struct BackupArgs {
     #[command(subcommand)]
     command: Option<BackupCommand>,
-    /// Where to: a directory, or s3://bucket/prefix?endpoint=URL. The first backup copies everything, later ones what is new.
+    /// Where to: a directory, or s3://bucket/prefix?endpoint=URL. The first backup copies
+    /// everything, later ones what is new.
     #[arg(required = true)]
     target: Option<String>,
-    /// Go on until Ctrl-C: what is acknowledged is in the target within a second.
+    /// Continue until Ctrl-C: what is acknowledged is in the target within a second.
     #[arg(long)]
     continuous: bool,
-    /// Keep so many backups and remove older ones; without it all are kept.
+    /// Keep N backups and remove older ones; without it all are kept.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// Of --continuous: milliseconds between two looks at what is new.

@@ -205,8 +205,8 @@ impl Bucket {
         Ok(read.map_err(|error| self.error(name, &error))?.to_vec())
     }
 
-    /// Writes an object's bytes into a file, from this place on, as they come; returns their number,
-    /// or `None` where there is no such object.
+    /// Writes an object's bytes into a file, from this place on, as they come; returns their
+    /// number, or `None` where there is no such object.
     ///
     /// # Errors
     /// The store's, or the file's.
@@ -301,7 +301,7 @@ fn builder(address: &Address) -> AmazonS3Builder {
     if let Some(region) = region {
         builder = builder.with_region(region);
     }
-    // What a shell says that is pointed at Shoal is not where its objects go.
+    // The endpoint of a shell that is pointed at Shoal is not where its objects go.
     match &address.endpoint {
         Some(endpoint) => builder.with_endpoint(endpoint),
         None => {

@@ -31,7 +31,7 @@ impl HttpConnector for Connector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         let failed = |source: Box<dyn Error + Send + Sync>| object_store::Error::Generic { store: "S3", source };
         let mut roots = RootCertStore::empty();
-        // Those that cannot be read are trusted by nobody.
+        // Those that cannot be read are not trusted.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()

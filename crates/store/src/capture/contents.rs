@@ -1,5 +1,5 @@
 //! Which files belong to a capture: objects, parts of unfinished uploads, segments of logs. Each is
-//! written once and never changed, so a copy that has one has it for good.
+//! written once and never changed, so a copy that has one has it permanently.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ pub enum Content {
     },
 }
 
-/// A content as far as a row tells without being copied.
+/// A content as far as a row has it, without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentKey<'a> {
     /// An object's id, and its length.
@@ -56,7 +56,7 @@ pub struct Opened {
 }
 
 impl Content {
-    /// What tells it from others.
+    /// Distinguishes it from others.
     pub fn key(&self) -> ContentKey<'_> {
         match self {
             Self::Object { id, size, .. } => ContentKey::Object(number_of(id), *size),

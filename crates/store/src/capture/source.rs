@@ -1,7 +1,8 @@
 //! The databases of a data directory at one moment, read beside a server that writes to them.
 //!
 //! A moment is found under the write locks of all three, which are held for no longer than it takes
-//! to begin a read in each: what is then read is what a server finds that was killed at that moment.
+//! to begin a read in each: what is then read is what a server finds that was killed at that
+//! moment.
 
 use std::fs::File;
 use std::io;
@@ -80,8 +81,8 @@ impl CaptureSource {
         &self.root
     }
 
-    /// Everything as of now, as often as is asked for: all of them of the same moment. A server that
-    /// wants to commit meanwhile waits for `while_locked`, which sees the first of them.
+    /// Everything as of now, as often as is asked for: all of them of the same moment. A server
+    /// that wants to commit meanwhile waits for `while_locked`, which sees the first of them.
     ///
     /// # Errors
     /// SQLite's; what `while_locked` returns.
@@ -111,10 +112,10 @@ impl CaptureSource {
         Ok(Capture { databases: views.collect::<Result<_, _>>()?, snapshot })
     }
 
-    /// Moves logs of so many frames or more into their files, so that a server begins them again:
+    /// Moves logs of this many frames or more into their files, so that a server begins them again:
     /// it cannot as long as they are always read. `catch_up` sees all that is in the logs by now;
-    /// then `previous`, which they were kept for, is dropped. The capture that is returned is of the
-    /// same moment and reads from the files alone.
+    /// then `previous`, which they were kept for, is dropped. The capture that is returned is of
+    /// the same moment and reads from the files alone.
     ///
     /// # Errors
     /// SQLite's; what `catch_up` returns.

@@ -29,7 +29,7 @@ pub struct DatabaseView {
     header: IndexHeader,
 }
 
-/// Where a log was read up to; [`DatabaseView::changes`] goes on from there.
+/// Where a log was read up to; [`DatabaseView::changes`] continues there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition(Position);
 

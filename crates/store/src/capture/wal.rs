@@ -90,7 +90,7 @@ impl LogHeader {
         Position { salts: self.salts, frame: 0, sums: self.sums }
     }
 
-    /// The page that a frame has, if it is the frame behind this place, whole; the place then moves.
+    /// The page that a frame has, if it is whole and the frame behind this place, which then moves.
     pub(crate) fn frame<'a>(&self, position: &mut Position, frame: &'a [u8]) -> Option<(u32, &'a [u8])> {
         let (header, page) = frame.split_at_checked(FRAME_HEADER)?;
         let sums = add(add(position.sums, &header[..8], self.big_endian), page, self.big_endian);
