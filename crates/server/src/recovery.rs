@@ -2,12 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, thread,
+    fs,
+    sync::Arc,
+    thread,
 };
 
 use shoal_launch::{AllocationStatus, Launcher};
-use shoal_plane::{AttemptId, Command, Host, InstanceReport, State};
-use shoal_runtime::recovery::{Found, recover};
+use shoal_plane::{AttemptId, Command, Effects, Host, InstanceReport, State};
+use shoal_runtime::recovery::{Found, launching, recover};
 
 use crate::{
     attempts::{Attempts, Plan},
@@ -39,13 +41,14 @@ fn end_others(performer: &Performer) {
 }
 
 /// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
-/// others. `launching`: those whose launch is requested again. Returns the adopted attempts whose
+/// others. The launch of some is requested again: it is among `pending`. Returns the adopted attempts whose
 /// instances may be retained, with their keys.
 pub(crate) fn restore(
     performer: &Performer,
     live: &BTreeSet<AttemptId>,
-    launching: &BTreeSet<AttemptId>,
+    pending: &Effects,
 ) -> Vec<(AttemptId, String)> {
+    let launching = launching(pending);
     let entries = match fs::read_dir(&performer.runs) {
         Ok(entries) => entries,
         Err(error) => {
@@ -64,7 +67,7 @@ pub(crate) fn restore(
         plans.extend(plan.map(|plan| (attempt.clone(), plan)));
         found.push(Found { attempt, plan: known });
     }
-    let recovery = recover(live, launching, found);
+    let recovery = recover(live, &launching, found);
     for plan in recovery.adopt.iter().filter_map(|attempt| plans.remove(attempt)) {
         let is_decided = !recovery.undecided.contains(&plan.attempt);
         performer.adopt(plan, is_decided);
@@ -80,30 +83,39 @@ pub(crate) fn restore(
     recovery.keys
 }
 
-/// Reports these attempts as lost where their launcher does not know them, though the journal has
-/// them started: the data directory was restored from a backup, and what ran with it did not come
-/// along.
-pub(crate) fn lose_unknown(core: &Core, attempts: &Attempts, launcher: &dyn Launcher, started: &BTreeSet<AttemptId>) {
-    let adopted = attempts.all();
-    for attempt in started {
-        let hosts = match adopted.iter().find(|adopted| adopted.plan.attempt == *attempt) {
-            Some(adopted) => {
-                let status = launcher.status(&[&adopted.allocation]).pop();
-                let is_unknown = matches!(status, Some(Ok(AllocationStatus::Unknown)));
-                if is_unknown { Host::all(adopted.allocation.instances).collect() } else { Vec::new() }
-            }
-            // Not even how it was started is known.
-            None => vec![Host(1)],
-        };
-        for host in hosts {
-            let reason = format!(
-                "the agent of {host} is not on this machine: the server was restored from a backup that was made while \
-                 the training job ran"
-            );
-            let report = InstanceReport::Lost { reason };
-            if let Err(refusal) = core.tell(Command::InstanceReported { attempt: attempt.clone(), host, report }) {
-                tracing::warn!("{refusal}");
+/// Reports attempts as lost that their launcher does not know, though the journal has them started:
+/// the data directory was restored from a backup, and what ran with it did not come along. The work
+/// of a thread, as a launcher may be slow.
+pub(crate) fn lose_unknown(
+    core: &Core,
+    attempts: &Arc<Attempts>,
+    launcher: &Arc<dyn Launcher>,
+    live: &BTreeSet<AttemptId>,
+    pending: &Effects,
+) -> impl FnOnce() + Send + 'static {
+    let started = live - &launching(pending);
+    let (core, attempts, launcher) = (core.clone(), attempts.clone(), launcher.clone());
+    move || {
+        let adopted = attempts.all();
+        for attempt in started {
+            let adopted = adopted.iter().find(|adopted| adopted.plan.attempt == attempt);
+            // Not even how it was started may be known.
+            let hosts = adopted.map_or(1, |adopted| adopted.allocation.instances);
+            let status = adopted.and_then(|adopted| launcher.status(&[&adopted.allocation]).pop());
+            if adopted.is_none() || matches!(status, Some(Ok(AllocationStatus::Unknown))) {
+                Host::all(hosts).for_each(|host| lose(&core, &attempt, host));
             }
         }
+    }
+}
+
+fn lose(core: &Core, attempt: &AttemptId, host: Host) {
+    let reason = format!(
+        "the agent of {host} is not on this machine: the server was restored from a backup that was made while the \
+         training job ran"
+    );
+    let report = InstanceReport::Lost { reason };
+    if let Err(refusal) = core.tell(Command::InstanceReported { attempt: attempt.clone(), host, report }) {
+        tracing::warn!("{refusal}");
     }
 }

@@ -8,7 +8,6 @@ mod notifying;
 mod running;
 
 use std::{
-    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, atomic::AtomicBool},
     thread::{self, JoinHandle},
@@ -219,9 +218,7 @@ impl Server {
             remove_tree: options.remove_tree,
             has_mail,
         });
-        let launching = shoal_runtime::recovery::launching(&pending);
-        let keys_of_instances = recovery::restore(&performer, &live, &launching);
-
+        let keys_of_instances = recovery::restore(&performer, &live, &pending);
         let agents_listener = listen_unix(&socket).map_err(io_error(&format!("listen on {}", socket.display())))?;
         let agents_stopping = Arc::new(AtomicBool::new(false));
         let callers = Arc::new(Callers::default());
@@ -283,6 +280,7 @@ impl Server {
                 objects: objects.clone(),
             }),
         };
+        background.spawn_blocking(recovery::lose_unknown(&core, &attempts, &launcher, &live, &pending));
         background.spawn(driver::run(hands, tuner.clone(), effects, events, pending, keys_of_instances));
         background.extend(remote.map(|remote| remote.serve(agents, callers, agents_stopping.clone())));
         let memory = Memory {
@@ -292,11 +290,6 @@ impl Server {
             machines: machines.clone(),
             capacity: capacity.clone(),
         };
-        let started: BTreeSet<_> = live.difference(&launching).cloned().collect();
-        let (core_of_lost, attempts_of_lost, launcher_of_lost) = (core.clone(), attempts.clone(), launcher.clone());
-        background.spawn_blocking(move || {
-            recovery::lose_unknown(&core_of_lost, &attempts_of_lost, &*launcher_of_lost, &started);
-        });
         let watcher =
             Watcher { attempts: attempts.clone(), launcher: launcher.clone(), core: core.clone(), memory, silence };
         background.spawn(Arc::new(watcher).watch());
