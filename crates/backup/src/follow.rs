@@ -308,7 +308,7 @@ impl Follower {
             last.databases.iter().try_for_each(|view| logs.get_mut(view.name()).map_or(Ok(()), |log| log.follow(view)))
         };
         let (next, ()) = self.source.capture_renewed(previous, LONG_LOG / 2, follow)?;
-        // What was read under the locks is in no tick yet, so the time is counted from the last one.
+        // What was read under the locks is in no tick yet: the time is counted from the last one.
         self.previous = Some(next);
         Ok(())
     }

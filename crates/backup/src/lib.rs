@@ -2,8 +2,9 @@
 //!
 //! A target has *contents* (objects, parts, log segments), each copied once, and *backups*. A
 //! backup is the databases and small files of one moment, in chunks of which only new ones are
-//! written; its head is written last, so one that was cut short is none. *Ticks* follow a backup: the pages that
-//! the databases' logs have got since. What a backup or a tick names was copied before it.
+//! written; its head is written last, so one that was cut short is none. *Ticks* follow a backup:
+//! the pages that the databases' logs have got since. What a backup or a tick names was copied
+//! before it.
 
 mod bucket;
 mod chunks;

@@ -16,8 +16,8 @@ pub(crate) struct Thinned {
     pub(crate) contents: Vec<String>,
 }
 
-/// Keeps this number of the newest backups. `contents`: what the target had at a moment when all that rows
-/// named was in a backup or a tick; only of these may some go.
+/// Keeps this number of the newest backups. `contents`: what the target had at a moment when all
+/// that rows named was in a backup or a tick; only of these may some go.
 pub(crate) fn thin(target: &dyn Target, keep: Option<usize>, contents: Vec<String>) -> Result<Thinned, BackupError> {
     let mut heads = Head::all(target)?;
     let surplus = keep.map_or(0, |keep| heads.len().saturating_sub(keep.max(1)));

@@ -41,8 +41,8 @@ fn end_others(performer: &Performer) {
 }
 
 /// Adopts live attempts that have a plan, and removes the run directories and channel trees of all
-/// others. The launch of some is requested again: it is among `pending`. Returns the adopted attempts whose
-/// instances may be retained, with their keys.
+/// others. The launch of some is requested again: it is among `pending`. Returns the adopted
+/// attempts whose instances may be retained, with their keys.
 pub(crate) fn restore(
     performer: &Performer,
     live: &BTreeSet<AttemptId>,
