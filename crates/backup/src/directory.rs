@@ -46,16 +46,16 @@ impl Directory {
     }
 
     /// Makes drafts durable, then their names.
-    fn settle(&self, drafts: Vec<(String, PathBuf, File)>) -> Result<(), BackupError> {
+    fn settle(&self, drafts: &[(String, PathBuf, File)]) -> Result<(), BackupError> {
         if drafts.len() < MANY {
-            for (_, path, file) in &drafts {
+            for (_, path, file) in drafts {
                 file.sync_all().map_err(io_at("sync", path.display()))?;
             }
         } else if let Some((_, path, file)) = drafts.first() {
             rustix::fs::syncfs(file).map_err(|error| io_at("sync", path.display())(error.into()))?;
         }
         let mut folders = BTreeSet::new();
-        for (name, draft, _) in &drafts {
+        for (name, draft, _) in drafts {
             let path = self.path(name);
             let folder = path.parent().unwrap_or(&self.root);
             if !folders.contains(folder) {
@@ -98,7 +98,7 @@ impl Target for Directory {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
         let (path, mut file) = self.draft()?;
         file.write_all(bytes).map_err(io_at("write", path.display()))?;
-        self.settle(vec![(name.to_owned(), path, file)])
+        self.settle(&[(name.to_owned(), path, file)])
     }
 
     fn put_all(&self, files: Vec<(String, Opened)>) -> Result<u64, BackupError> {
@@ -110,7 +110,7 @@ impl Target for Directory {
             bytes += copied.map_err(io_at("write", path.display()))?;
             drafts.push((name, path, to));
         }
-        self.settle(drafts)?;
+        self.settle(&drafts)?;
         Ok(bytes)
     }
 

@@ -48,12 +48,15 @@ pub(crate) enum Change {
     Remove { path: String },
 }
 
+/// Mode, place and length of what a file has got; none for one that is gone.
+type Written = (u32, u64, usize);
+
 #[derive(Serialize, Deserialize)]
 struct Header {
     about: About,
     contents: Vec<String>,
     databases: Vec<(String, u32, u32, Vec<u32>)>,
-    files: Vec<(String, Option<(u32, u64, usize)>)>,
+    files: Vec<(String, Option<Written>)>,
 }
 
 impl Tick {

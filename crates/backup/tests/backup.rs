@@ -1,5 +1,7 @@
 //! Backups of a data directory that is written to, targets that fail, and what comes back.
 
+#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -103,7 +105,7 @@ fn each_backup_copies_what_is_new_and_old_ones_go() {
     assert_eq!(objects_of(&old)["u"].len(), 2 * part.len());
 
     let third = take(&server, &target, Some(2));
-    assert_eq!(third.removed, [first.id.clone()]);
+    assert_eq!(third.removed, [first.id]);
     // Of the object that only the first backup had, nothing is left.
     assert_eq!(target.list("objects").unwrap().len(), 21);
     let gone = bring_back(&target, &temp.path().join("gone"), &options).unwrap_err();

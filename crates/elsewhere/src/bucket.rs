@@ -42,6 +42,9 @@ pub struct Bucket {
     runtime: Runtime,
 }
 
+/// An object's bytes, and its ETag.
+pub type Found = (Vec<u8>, Option<String>);
+
 /// What must hold for an object to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
@@ -182,7 +185,7 @@ impl Bucket {
     ///
     /// # Errors
     /// The store's.
-    pub fn get(&self, name: &str) -> Result<Option<(Vec<u8>, Option<String>)>, Error> {
+    pub fn get(&self, name: &str) -> Result<Option<Found>, Error> {
         let path = self.path(name);
         let read = self.block(async {
             let found = self.store.get(&path).await?;

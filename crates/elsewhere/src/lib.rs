@@ -7,4 +7,4 @@ mod credentials;
 mod http;
 
 pub use address::{Address, BadAddress};
-pub use bucket::{Bucket, Condition, Error};
+pub use bucket::{Bucket, Condition, Error, Found};
