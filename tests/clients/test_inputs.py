@@ -42,7 +42,6 @@ def test_a_manifest(jobs):
         (lambda: channel("s3://tests/inputs/nothing.json", "ManifestFile"), "inputs/nothing.json"),
         (lambda: channel("s3://tests/inputs/bad.json", "ManifestFile"), "inputs/bad.json"),
         (lambda: channel("s3://tests/inputs/conflict/", "AugmentedManifestFile"), "S3DataType"),
-        (lambda: channel("s3://tests/inputs/one/", InputMode="Pipe"), "InputMode"),
         (lambda: channel("http://tests/inputs/"), "s3Uri"),
         (lambda: channel("s3://tests/inputs/one/") * 2, "train"),
         (lambda: channel("s3://tests/inputs/one/", ChannelName="../up"), "hannelName"),

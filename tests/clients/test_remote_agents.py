@@ -2,6 +2,8 @@
 mount namespace in which the server's directory is empty.
 """
 
+import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -91,6 +93,76 @@ def test_nothing_is_shared_but_an_address(jobs):
     assert subprocess.run([*inside, reach], capture_output=True, check=False).returncode != 0
 
 
+READ = """
+import gzip, hashlib, os, pathlib, time
+fast = pathlib.Path("/opt/ml/input/data/fast")
+print(sorted(str(path.relative_to(fast)) for path in fast.rglob("*")), (fast / "big").stat().st_size)
+with open(fast / "big", "rb") as file:
+    file.seek(30 << 20)
+    print(file.read(5))
+try:
+    (fast / "new").write_text("")
+    print("written")
+except OSError as error:
+    print(error.strerror)
+print(hashlib.sha256(open("/opt/ml/input/data/train_0", "rb").read()).hexdigest())
+print(hashlib.sha256((fast / "big").read_bytes()).hexdigest() if os.environ.get("WHOLE") else "")
+"""
+
+
+def test_data_is_read_while_the_program_runs(jobs, cache):
+    big = os.urandom(1 << 20) * 40
+    jobs.put("fast/in/big", big[: 30 << 20] + b"there" + big[(30 << 20) + 5 :])
+    jobs.put("fast/in/sub/small", "1")
+    rows = os.urandom(3 << 20)
+    for number in range(2):
+        jobs.put(f"fast/rows/{number}.gz", gzip.compress(rows, 1))
+    fast = {**jobs.channel("fast", "fast/in/"), "InputMode": "FastFile"}
+    pipe = {**jobs.channel("train", "fast/rows/"), "InputMode": "Pipe", "CompressionType": "Gzip"}
+    has_fuse = os.path.exists("/dev/fuse")
+
+    def run(**environment):
+        name = jobs.python(READ, channels=[fast, pipe], Environment=environment)
+        jobs.completed(name)
+        notes = [line for line in jobs.logs(name)["algo-1"] if line.startswith("[shoal] ")]
+        return jobs.lines(name), " ".join(notes)
+
+    lines, notes = run()
+    assert lines[:2] == [f"['big', 'sub', 'sub/small'] {len(big)}", "b'there'"]
+    assert lines[3] == hashlib.sha256(rows + rows).hexdigest()
+    if has_fuse:
+        assert lines[2] == "Read-only file system"
+        fetched = int(notes.split("channel fast (FastFile): ")[1].split()[0])
+        assert 1 << 20 <= fetched <= 8 << 20, "what was read, and not the whole object"
+    lines, notes = run(WHOLE="1")
+    assert lines[4] == hashlib.sha256(jobs.s3.get_object(Bucket=BUCKET, Key="fast/in/big")["Body"].read()).hexdigest()
+    if has_fuse:
+        again = int(notes.split("channel fast (FastFile): ")[1].split()[0])
+        assert again == len(big) - fetched, "what the node has is not fetched again"
+        (cache / "no-fuse").touch()
+        lines, notes = run(WHOLE="")
+        (cache / "no-fuse").unlink()
+    assert lines[1:3] == ["b'there'", "written"] and "FastFile mode needs FUSE" in notes, (lines, notes)
+
+
+def test_a_program_that_waits_for_data_can_be_stopped(jobs):
+    jobs.put("fast/endless/a", b"0" * (8 << 20))
+    script = """
+import os, time
+print("ready", flush=True)
+while True:
+    for name in ("fast/a", "train_0"):
+        open("/opt/ml/input/data/" + name, "rb").read(10)
+        time.sleep(60)
+"""
+    fast = {**jobs.channel("fast", "fast/endless/"), "InputMode": "FastFile"}
+    pipe = {**jobs.channel("train", "fast/endless/"), "InputMode": "Pipe"}
+    name = jobs.python(script, channels=[fast, pipe])
+    jobs.saying(name, "ready")
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name, 30)["TrainingJobStatus"] == "Stopped"
+
+
 def test_an_exec_session_and_the_servers_directory_is_hidden(jobs):
     name = jobs.command("echo ready; while true; do sleep 0.1; done")
     jobs.saying(name, "ready")
@@ -137,7 +209,7 @@ def test_xgboost_on_two_instances_whose_objects_come_once(jobs, cache):
         jobs.completed(name)
         models.append(jobs.artifact(name)["xgboost-model"])
     assert models[0] == models[1]
-    kept = [path for path in (cache / "objects").glob("*/*") if path.parent.name != "locks"]
+    kept = [path for path in (cache / "objects").glob("*/*") if path.parent.name.isalnum() and path.parent.name != "locks"]
     sizes = [path.stat().st_size for path in kept]
     assert all(sizes.count(len(data.as_csv(rows[part::2]))) >= 1 for part in range(2))
     assert len({path.parent.name for path in kept}) == len(kept), "each object once"

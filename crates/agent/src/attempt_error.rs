@@ -34,6 +34,17 @@ pub(crate) enum AttemptError {
     /// The program found no space on the disk that all instances share.
     #[error("{0}")]
     NoSpace(String),
+    /// A pipe of the program was not fed.
+    #[error("ClientError: {host}: {reason}")]
+    Unfed {
+        /// The instance's name: the reason of the job begins so then.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// The pipes of a channel could not be made.
+    #[error("could not make the pipes of the job's channels")]
+    Pipes(#[source] std::io::Error),
     /// There is no process to pack what it left behind.
     #[error("could not start the process that packs /opt/ml/model")]
     Packer(#[source] std::io::Error),

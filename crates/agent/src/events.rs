@@ -51,6 +51,11 @@ pub(crate) enum Event {
         /// So much.
         bytes: u64,
     },
+    /// A pipe cannot be fed, as the channel's data is not what the request says.
+    Unfed {
+        /// Why.
+        reason: String,
+    },
     /// The program has ended.
     Exited(Ended),
     /// All rules have come to their conclusions.

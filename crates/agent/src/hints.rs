@@ -236,6 +236,7 @@ mod tests {
             content_type: None,
             distribution: "FullyReplicated".to_owned(),
             record_wrapper: "None".to_owned(),
+            delivery: shoal_link::Delivery::Files,
         };
         assignment.channels = vec![channel];
         let on_host = Hints::new(&assignment, true);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use hex_simd::AsciiCase;
+use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer, encode};
 
 use crate::connection::{hello, receive};
@@ -17,7 +19,7 @@ use crate::{Options, source};
 
 /// A server that sends nothing meanwhile counts as unreachable.
 const TIMEOUT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(300);
+pub(crate) const PAUSE: Duration = Duration::from_millis(300);
 
 /// Why there is no directory.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +36,10 @@ pub(crate) enum InputError {
 }
 
 /// Whether the server is to be asked again.
-enum Failure {
+pub(crate) enum Failure {
+    /// It may answer on another connection.
     Lost(io::Error),
+    /// It will not.
     Ended(InputError),
 }
 
@@ -93,7 +97,7 @@ fn make(
     let mut line = Line::connect(options)?;
     let entries = line.list(tree)?;
     fs::create_dir_all(draft).map_err(own)?;
-    for ManifestEntry { path, id, size } in entries {
+    for ManifestEntry { path, id, size, .. } in entries {
         let relative = source::relative(Path::new(&path)).filter(|path| !path.as_os_str().is_empty());
         let relative = relative.ok_or_else(|| own(io::Error::other(format!("\"{path}\" leads out of the input"))))?;
         let target = draft.join(relative);
@@ -124,13 +128,13 @@ fn make(
 }
 
 /// A connection that brings objects.
-struct Line {
+pub(crate) struct Line {
     stream: UnixStream,
     decoder: Decoder,
 }
 
 impl Line {
-    fn connect(options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn connect(options: &Options) -> Result<Self, Failure> {
         let mut stream = options.server.connect()?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -162,7 +166,8 @@ impl Line {
         }
     }
 
-    fn list(&mut self, tree: &ObjectTree) -> Result<Vec<ManifestEntry>, Failure> {
+    /// What is in a tree.
+    pub(crate) fn list(&mut self, tree: &ObjectTree) -> Result<Vec<ManifestEntry>, Failure> {
         self.ask(ToServer::List { tree: tree.tree.clone() })?;
         let mut all = Vec::new();
         loop {
@@ -184,6 +189,35 @@ impl Line {
     /// Writes the object's content; gives its SHA-256 as the server has it.
     fn fetch(&mut self, tree: &ObjectTree, id: &str, to: &mut dyn Write) -> Result<String, Failure> {
         self.ask(ToServer::Fetch { tree: tree.tree.clone(), id: id.to_owned() })?;
+        self.take(to)
+    }
+
+    /// A part of an object, compared with the SHA-256 that the server sends with it.
+    pub(crate) fn fetch_part(
+        &mut self,
+        tree: &ObjectTree,
+        id: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut part = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        self.ask(ToServer::FetchPart { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
+        let sent = self.take(&mut part)?;
+        if sent != hex_simd::encode_to_string(Sha256::digest(&part), AsciiCase::Lower) {
+            return Err(io::Error::other("a part of an object arrived damaged").into());
+        }
+        match part.len() as u64 == length {
+            true => Ok(part),
+            false => Err(Failure::Ended(InputError::Refused(format!("object {id} ends before {offset}+{length}")))),
+        }
+    }
+
+    /// A handle that ends it from elsewhere.
+    pub(crate) fn handle(&self) -> io::Result<UnixStream> {
+        self.stream.try_clone()
+    }
+
+    fn take(&mut self, to: &mut dyn Write) -> Result<String, Failure> {
         loop {
             match self.next()? {
                 Frame::Chunk(bytes) => {

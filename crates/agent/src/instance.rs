@@ -12,7 +12,7 @@ use shoal_contract::{
     LAUNCHER, LaunchError, Paths, ProfilerFacts, ProxyFacts, RESOURCE_FILE, Resource, Script, Threads, config_files,
     environment, hosts_file, processes_per_instance,
 };
-use shoal_link::{Assignment, Channel, Input, MirrorKind, Program};
+use shoal_link::{Assignment, Channel, Delivery, Input, MirrorKind, Program};
 use shoal_sandbox::{
     FORWARDER_PORT, HOME, Isolation, Mount, Network, PROXY_PORT, SandboxError, SandboxSpec, Support, Together,
     remove_tree,
@@ -26,6 +26,8 @@ use crate::{Options, inputs, inside, leftovers, mpi};
 
 /// In an instance's directory: mirrored directories of the program that are not below `/opt/ml`.
 const MIRRORED: &str = "mirrored";
+/// Likewise: what it reads of a server on another machine.
+pub(crate) const INPUTS: &str = "inputs";
 /// Likewise: what its program has changed in the files of its image.
 const ROOT_LAYER: &str = "root-layer";
 
@@ -97,7 +99,7 @@ impl Home {
 
     /// Where trees of objects are, which a server on another machine has.
     pub(crate) fn inputs(&self) -> PathBuf {
-        self.own.join("inputs")
+        self.own.join(INPUTS)
     }
 
     /// Where modules of SageMaker's images are, for scripts.
@@ -301,12 +303,19 @@ fn visible_cpus(otherwise: u32) -> u32 {
 fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
     let inside = Paths::default();
     let mut mounts = vec![Mount::Bind { source: home.ml(), target: inside.base().to_owned() }];
-    mounts.extend(assignment.channels.iter().map(|channel| {
+    mounts.extend(assignment.channels.iter().filter(|channel| !is_pipe(channel)).map(|channel| {
         let (tree, target) = (channel.tree.directory().to_owned(), inside.channel(&channel.name));
-        match assignment.program {
+        match (&channel.delivery, &assignment.program) {
+            (Delivery::Directory { below, is_writable }, _) => {
+                Mount::Shared { root: tree, below: below.into(), target, is_writable: *is_writable }
+            }
+            // What is mounted already is read-only, and everybody may read it.
+            (Delivery::FilesAsRead, _) if tree.starts_with(home.inputs()) => {
+                Mount::Shared { root: tree, below: PathBuf::new(), target, is_writable: false }
+            }
             // Ours write nothing there.
-            Program::Builtin { .. } => Mount::ReadOnly { source: tree, target },
-            Program::Host { .. } | Program::Image { .. } | Program::Script { .. } => {
+            (_, Program::Builtin { .. }) => Mount::ReadOnly { source: tree, target },
+            (_, Program::Host { .. } | Program::Image { .. } | Program::Script { .. }) => {
                 Mount::Overlay { lower: tree, scratch: home.scratch(&channel.name), target }
             }
         }
@@ -321,6 +330,10 @@ fn mounts(assignment: &Assignment, home: &Home) -> Vec<Mount> {
         mounts.extend(library_dirs.iter().map(|dir| Mount::ReadOnly { source: dir.into(), target: dir.into() }));
     }
     mounts
+}
+
+fn is_pipe(channel: &Channel) -> bool {
+    matches!(channel.delivery, Delivery::Pipe(_))
 }
 
 /// The contract's variables, and those that a program of ours asked for.
@@ -392,6 +405,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
             content_type: channel.content_type.clone(),
             distribution: channel.distribution.clone(),
             record_wrapper: channel.record_wrapper.clone(),
+            is_pipe: is_pipe(channel),
         })),
         profiler: assignment.profiler.as_ref().map(|profiler| ProfilerFacts {
             interval_ms: profiler.interval_ms,
@@ -446,6 +460,7 @@ fn make_tree(assignment: &Assignment, home: &Home, facts: &Facts) -> Result<(), 
     let of_channels = assignment
         .channels
         .iter()
+        .filter(|channel| !is_pipe(channel))
         .flat_map(|channel| [Some(tree.channel(&channel.name)), scratch(&channel.name)])
         .flatten();
     let mirrored = assignment.mirrored().map(|(kind, it)| home.mirrored(kind, it.local_path).directory());

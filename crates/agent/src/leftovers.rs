@@ -9,6 +9,9 @@ use std::path::Path;
 
 use shoal_sandbox::remove_tree;
 
+use crate::fast_file;
+use crate::instance::INPUTS;
+
 /// Makes the directory of an agent, `runs/ATTEMPT/algo-K`, and holds it until the lock is dropped.
 /// Removes those that no agent holds.
 pub(crate) fn hold(own: &Path) -> io::Result<File> {
@@ -34,6 +37,9 @@ pub(crate) fn hold(own: &Path) -> io::Result<File> {
 
 /// Removes such a directory with its lock.
 pub(crate) fn remove(own: &Path) -> io::Result<()> {
+    for input in fs::read_dir(own.join(INPUTS)).into_iter().flatten().flatten() {
+        fast_file::detach(&input.path());
+    }
     remove_tree(own)?;
     match fs::remove_file(own.with_extension("lock")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

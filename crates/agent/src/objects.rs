@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime};
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
 
+/// Ends the names of directories of objects that are here in parts.
+const PARTS: &str = "-parts";
 /// Locks that objects share by the first letters of their ids.
 const LOCKS: &str = "locks";
 const POLL: Duration = Duration::from_millis(20);
@@ -127,6 +129,36 @@ impl ObjectCache {
         }
     }
 
+    /// The file of an object that is here in parts, and that of their sums, as they are or empty.
+    /// Both stay while the first is open.
+    pub(crate) fn parts(&self, id: &str, size: u64) -> io::Result<(File, File)> {
+        if id.len() < 2 || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(io::Error::other(format!("\"{id}\" is no id of an object")));
+        }
+        let dir = self.dir.join(format!("{id}{PARTS}"));
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let open = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(name))
+        };
+        let (data, sums) = (open("data")?, open("sums")?);
+        data.lock_shared()?;
+        if data.metadata()?.len() != size {
+            // Of another one with this id there is nothing.
+            sums.set_len(0)?;
+            data.set_len(size)?;
+        }
+        let used = FileTimes::new().set_accessed(SystemTime::now());
+        data.set_times(used)?;
+        sums.set_times(used)?;
+        Ok((data, sums))
+    }
+
+    /// Its limit.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
     /// Removes what has not been used for longest until the rest is within the limit.
     pub(crate) fn trim(&self) -> io::Result<()> {
         let mut files = Vec::new();
@@ -135,7 +167,10 @@ impl ObjectCache {
                 // One that another agent has just removed takes no space.
                 let Ok(metadata) = entry.metadata() else { continue };
                 let used = (metadata.atime(), metadata.atime_nsec());
-                files.push((used, metadata.len(), object.file_name(), entry.path()));
+                let is_parts = object.file_name().to_string_lossy().ends_with(PARTS);
+                // What is missing of it takes no space.
+                let size = if is_parts { metadata.blocks() * 512 } else { metadata.len() };
+                files.push((used, size, object.file_name(), entry.path()));
             }
         }
         files.sort();
@@ -148,6 +183,10 @@ impl ObjectCache {
             let Some(_lock) = self.lock(&id.to_string_lossy())? else { continue };
             let Ok(now) = fs::metadata(&path) else { continue };
             if now.nlink() > 1 || (now.atime(), now.atime_nsec()) != used {
+                continue;
+            }
+            // One that is here in parts has no second name while a job reads it.
+            if id.to_string_lossy().ends_with(PARTS) && is_open(&path)? {
                 continue;
             }
             fs::remove_file(&path)?;
@@ -183,6 +222,15 @@ impl ObjectCache {
     }
 }
 
+/// Whether an agent has the parts of which this is a file.
+fn is_open(path: &Path) -> io::Result<bool> {
+    match File::open(path.with_file_name("data")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(data) => Ok(data.try_lock().is_err()),
+    }
+}
+
 /// What is in a directory; nothing if there is none.
 fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
@@ -206,6 +254,7 @@ fn digest(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -310,6 +359,29 @@ mod tests {
         let _held = cache.lock("aa01").unwrap().unwrap();
         let stopped = cache.place("aa02", 7, &dir.path().join("never"), &mut |_| unreachable!(), &mut || true);
         assert!(matches!(stopped, Err(PlaceError::Stopped)));
+    }
+
+    #[test]
+    fn parts_stay_while_they_are_read_and_count_what_is_there() {
+        let (_dir, cache) = cache(0);
+        let (data, sums) = cache.parts("aa01", 1 << 30).unwrap();
+        data.write_all_at(b"part", 1 << 20).unwrap();
+        sums.set_len(64).unwrap();
+        cache.trim().unwrap();
+        assert_eq!(data.metadata().unwrap().nlink(), 1, "a job reads it");
+        let (again, _) = cache.parts("aa01", 1 << 30).unwrap();
+        let mut part = [0; 4];
+        again.read_exact_at(&mut part, 1 << 20).unwrap();
+        assert_eq!(&part, b"part");
+        drop((data, sums, again));
+        let all = ObjectCache { max_bytes: 1 << 20, ..cache.clone() };
+        all.trim().unwrap();
+        assert!(cache.dir.join("aa01-parts/data").exists(), "it is small as far as it is there");
+        cache.trim().unwrap();
+        assert!(!cache.dir.join("aa01-parts").exists());
+        let (_, sums) = cache.parts("aa01", 7).unwrap();
+        assert_eq!(sums.metadata().unwrap().len(), 0);
+        cache.parts("../up", 7).unwrap_err();
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use shoal_contract::{Expressions, FAILURE, Resource, SUCCESS};
+use shoal_contract::{Expressions, FAILURE, Paths, Resource, SUCCESS};
 use shoal_environments::{EnvironmentError, Prepared};
 use shoal_link::{Assignment, Order, OutputCompression, Phase, RankOutcome, ReportBody};
 use shoal_sandbox::{Isolation, Network, SandboxError, SandboxSpec, Support, Zygote};
@@ -24,6 +24,7 @@ use shoal_sandbox::{Isolation, Network, SandboxError, SandboxSpec, Support, Zygo
 use crate::attempt_error::AttemptError;
 use crate::causes::{self, with_causes};
 use crate::events::Event;
+use crate::fetched::Fetched;
 use crate::hints::Hints;
 use crate::image::Tree;
 use crate::inputs::InputError;
@@ -35,6 +36,7 @@ use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
 use crate::own_rules::OwnRules;
+use crate::pipes::Pipes;
 use crate::relay::Relay;
 use crate::rules::Rules;
 use crate::support::support;
@@ -130,6 +132,7 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         most_stored: None,
         spec: None,
         relay: None,
+        fetched: Fetched::default(),
         resource: None,
         processes: 1,
     };
@@ -183,6 +186,8 @@ struct Agent<'a> {
     spec: Option<SandboxSpec>,
     /// The program's way to a server on another machine.
     relay: Option<Relay>,
+    /// Channels that come from there while it runs.
+    fetched: Fetched,
     /// What the program was told of its resource.
     resource: Option<Resource>,
     /// That its distribution starts.
@@ -248,6 +253,9 @@ impl Agent<'_> {
                 self.tell(&[format!("Invoking script with the following command: {}", bare.command.join(" "))])?;
             }
             self.evaluate_own(assignment, &spec, support)?;
+            let pipes =
+                Pipes::start(&Paths::new(self.home.ml()).data(), &assignment.channels, &self.fetched, &self.events)
+                    .map_err(AttemptError::Pipes)?;
             let kept = self.zygote.is_some();
             let program = match self.start(assignment, &spec, support) {
                 Err(SandboxError::Program { message, code }) => return self.not_startable(&message, code),
@@ -276,6 +284,7 @@ impl Agent<'_> {
             let (ended, said) = self.supervise(assignment, &control, &spec, sampler.as_ref())?;
             // Its last samples are reported before the end.
             drop(sampler);
+            let read = [pipes.finish(), self.fetched.notes()].concat();
             drop(running);
             self.zygote = ended.zygote;
             let exit = ended.exit.map_err(AttemptError::Wait)?;
@@ -286,7 +295,12 @@ impl Agent<'_> {
                 continue;
             }
             told?;
+            self.tell(&read)?;
             let outcome = outcome(exit);
+            if let Some(reason) = self.wishes.unfed.take() {
+                let host = assignment.hosts.get(assignment.host as usize - 1).cloned().unwrap_or_default();
+                return Err(AttemptError::Unfed { host, reason });
+            }
             if is_package && found.is_none() && !self.is_to_stop() {
                 found = package::lacks(outcome, &self.home.ml());
                 if let Some(lacks) = &found {
@@ -375,6 +389,8 @@ impl Agent<'_> {
 impl Agent<'_> {
     /// Keeps the instance, without anything of this attempt.
     fn park(self, assignment: &Assignment) -> End {
+        // Their mounts are in the directory that is cleared.
+        drop(self.fetched);
         let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
         match self.home.clear(self.zygote.is_some().then_some(&*assignment.channels)) {
             Ok(()) => {

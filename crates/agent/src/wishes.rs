@@ -41,6 +41,8 @@ pub(crate) struct Wishes {
     pub(crate) network: Option<String>,
     /// The program has written so many bytes, and must not.
     pub(crate) overfull: Option<u64>,
+    /// A pipe of the program cannot be fed: why.
+    pub(crate) unfed: Option<String>,
 }
 
 /// How a trial's program is to take its turns.
@@ -96,6 +98,7 @@ impl Wishes {
             Event::Evaluated => self.evaluated = true,
             Event::OwnEvaluated => self.own_evaluated = true,
             Event::Overfull { bytes } => self.overfull = Some(bytes),
+            Event::Unfed { reason } => self.unfed = Some(reason),
             Event::Visit { id, visit } => self.visits.push((id, visit)),
             Event::Assigned { .. } | Event::Exited(_) | Event::Packed(_) | Event::Said(_) => {}
         }

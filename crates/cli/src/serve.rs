@@ -156,6 +156,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         },
         metrics_interval_ms: settings.metrics_interval_ms,
         network: settings.network.clone(),
+        file_systems: settings.file_systems.clone(),
         notifications: settings.notifications.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),

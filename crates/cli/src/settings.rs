@@ -5,6 +5,7 @@
 mod declared;
 mod doubts;
 mod engine;
+mod file_systems;
 mod flags;
 mod machine;
 mod nodes;
@@ -22,7 +23,7 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{ComputeTargets, NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
+use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -100,6 +101,8 @@ pub struct Settings {
     pub(crate) engine: EngineChoice,
     /// How far jobs' networks reach.
     pub(crate) network: NetworkOptions,
+    /// Directories that jobs may mount.
+    pub(crate) file_systems: FileSystems,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
     /// Least level of the server's own log lines.
@@ -164,6 +167,7 @@ impl Settings {
                 command => EngineChoice::Command(command.to_owned()),
             },
             network: network(typed)?,
+            file_systems: file_systems::file_systems(typed)?,
             notifications: notifications::notifications(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })

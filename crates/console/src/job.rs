@@ -5,7 +5,7 @@ use http::Response;
 use serde_json::{Map, Value};
 use shoal_plane::{JobView, PendingReason, TuningName};
 use shoal_store::{CheckpointRow, ResourceKind, ResourceRow};
-use shoal_wire::{CreateTrainingJob, S3DataType, Stored, WarmPool, arn};
+use shoal_wire::{ChannelSource, CreateTrainingJob, InputMode, S3DataType, Stored, WarmPool, arn};
 
 use super::{
     Console, Visit, amounts, blocking,
@@ -231,15 +231,32 @@ fn latest(sources: &Sources, row: &ResourceRow) -> Result<Vec<(String, String)>,
 
 fn inputs(sources: &Sources, request: &CreateTrainingJob) -> Result<Vec<Place>, PageError> {
     let note = |channel: &shoal_wire::Channel| {
-        let kind = if channel.data_type == S3DataType::ManifestFile { Some("manifest") } else { None };
-        [kind, channel.content_type.as_deref(), Some(channel.distribution.as_str())]
+        let kind = channel.s3().and_then(|source| match source.data_type {
+            S3DataType::S3Prefix => None,
+            S3DataType::ManifestFile => Some("manifest"),
+            S3DataType::AugmentedManifestFile => Some("augmented manifest"),
+        });
+        let mode = match channel.input_mode {
+            InputMode::File => None,
+            InputMode::FastFile => Some("FastFile"),
+            InputMode::Pipe => Some("Pipe"),
+        };
+        [kind, channel.content_type.as_deref(), Some(channel.distribution().as_str()), mode]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let places =
-        request.channels.iter().map(|channel| place(&sources.objects, &channel.name, &channel.uri, note(channel)));
+    let places = request.channels.iter().map(|channel| match &channel.source {
+        ChannelSource::S3(source) => place(&sources.objects, &channel.name, &source.uri, note(channel)),
+        ChannelSource::FileSystem { file_system } => Ok(Place {
+            label: channel.name.clone(),
+            uri: format!("{}:/{}", file_system.id, file_system.directory),
+            note: if file_system.is_writable { "read and written" } else { "read" }.to_owned(),
+            files: Vec::new(),
+            more: false,
+        }),
+    });
     Ok(places.collect::<Result<_, _>>()?)
 }
 

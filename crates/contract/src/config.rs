@@ -70,7 +70,8 @@ pub(crate) fn input_data_config(facts: &Facts) -> Value {
         if let Some(content_type) = &channel.content_type {
             config.insert("ContentType".into(), json!(content_type));
         }
-        config.insert("TrainingInputMode".into(), json!("File"));
+        // FastFile mode is files to the program.
+        config.insert("TrainingInputMode".into(), json!(if channel.is_pipe { "Pipe" } else { "File" }));
         config.insert("S3DistributionType".into(), json!(channel.distribution));
         config.insert("RecordWrapperType".into(), json!(channel.record_wrapper));
         (channel.name.clone(), Value::Object(config))

@@ -89,6 +89,8 @@ pub struct ChannelFacts {
     pub distribution: String,
     /// `None` or `RecordIO`.
     pub record_wrapper: String,
+    /// It comes through pipes, one for each epoch.
+    pub is_pipe: bool,
 }
 
 /// `CheckpointConfig`.

@@ -29,7 +29,7 @@ pub struct ChannelConfig {
     /// `text/csv;label_size=1`
     #[serde(default)]
     pub content_type: Option<String>,
-    /// `File`
+    /// `File` or `Pipe`
     #[serde(default)]
     pub training_input_mode: Option<String>,
     /// `FullyReplicated` or `ShardedByS3Key`

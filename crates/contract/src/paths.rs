@@ -10,6 +10,12 @@ pub const BASE: &str = "/opt/ml";
 /// is told there is between it and the agent.
 pub const LAUNCHER: &str = "/opt/shoal/bin/shoal";
 
+/// The name of a channel's pipe for an epoch, the first of which is 0.
+#[must_use]
+pub fn pipe_name(channel: &str, epoch: u64) -> String {
+    format!("{channel}_{epoch}")
+}
+
 /// The tree below a base directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
@@ -63,7 +69,7 @@ impl Paths {
         self.base.join("input/data")
     }
 
-    /// `/opt/ml/input/data/<name>`
+    /// `/opt/ml/input/data/<name>`; its pipes are [`pipe_name`]s beside it.
     pub fn channel(&self, name: &str) -> PathBuf {
         self.data().join(name)
     }

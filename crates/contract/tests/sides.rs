@@ -41,12 +41,14 @@ fn facts(host: u32, hosts: u32) -> Facts {
                 content_type: Some("text/csv".into()),
                 distribution: "ShardedByS3Key".into(),
                 record_wrapper: "None".into(),
+                is_pipe: false,
             },
             ChannelFacts {
                 name: "my-eval".into(),
                 content_type: None,
                 distribution: "FullyReplicated".into(),
                 record_wrapper: "RecordIO".into(),
+                is_pipe: true,
             },
         ],
         checkpoint: None,
@@ -110,7 +112,7 @@ fn config_files_are_exactly_those_of_the_platform() {
         files["input/config/inputdataconfig.json"],
         concat!(
             r#"{"train":{"ContentType":"text/csv","TrainingInputMode":"File","S3DistributionType":"ShardedByS3Key","RecordWrapperType":"None"},"#,
-            r#""my-eval":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated","RecordWrapperType":"RecordIO"}}"#
+            r#""my-eval":{"TrainingInputMode":"Pipe","S3DistributionType":"FullyReplicated","RecordWrapperType":"RecordIO"}}"#
         )
     );
     let hyperparameters: BTreeMap<String, String> =

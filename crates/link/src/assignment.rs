@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Egress, Input, MirrorKind, Sampling, one_or_many};
+use crate::{Delivery, Egress, Input, MirrorKind, Sampling, one_or_many};
 
 /// Where a script's intermediate output is.
 const INTERMEDIATE: &str = "/opt/ml/output/intermediate";
@@ -34,7 +34,7 @@ pub struct Assignment {
     pub hyperparameters: BTreeMap<String, String>,
     /// The request's `Environment`.
     pub environment: BTreeMap<String, String>,
-    /// File-mode inputs.
+    /// Inputs.
     pub channels: Vec<Channel>,
     /// What to run.
     pub program: Program,
@@ -200,6 +200,9 @@ pub struct Channel {
     pub name: String,
     /// Its files; read-only for everybody but a throw-away layer.
     pub tree: Input,
+    /// How it comes; servers before this existed have files alone.
+    #[serde(default, skip_serializing_if = "Delivery::is_files")]
+    pub delivery: Delivery,
     /// For `inputdataconfig.json`.
     pub content_type: Option<String>,
     /// `FullyReplicated` or `ShardedByS3Key`.

@@ -32,6 +32,9 @@ pub struct ManifestEntry {
     pub id: String,
     /// Its bytes.
     pub size: u64,
+    /// Of a pipe: these bytes are streamed, and there is no object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 impl Input {

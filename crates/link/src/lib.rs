@@ -18,6 +18,7 @@
 //! [`Input`]s are objects, which it fetches.
 
 mod assignment;
+mod delivery;
 mod egress;
 mod frame;
 mod input;
@@ -31,6 +32,7 @@ pub use assignment::{
     MetricDefinition, Mirrored, OutputCompression, PROFILER, ProfilerFile, Program, PythonEnvironment, Resource, Root,
     Rule, TensorBoard,
 };
+pub use delivery::{Delivery, Pipe, Shard, order};
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use input::{Input, ManifestEntry, ObjectTree};

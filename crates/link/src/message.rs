@@ -78,8 +78,18 @@ pub enum ToServer {
         /// See [`crate::ManifestEntry::id`].
         id: String,
     },
-    /// Instead of `Hello`: this connection is one of the training program to the server's port.
-    /// After [`ToAgent::Ready`] its bytes follow as they are.
+    /// Likewise, a part of an object, whose SHA-256 follows; only to servers with a [`crate::Delivery`].
+    FetchPart {
+        /// See [`crate::ObjectTree::tree`].
+        tree: String,
+        /// See [`crate::ManifestEntry::id`].
+        id: String,
+        /// Of the first byte.
+        offset: u64,
+        /// Number of bytes; the object may end before.
+        length: u64,
+    },
+    /// Instead of `Hello`: the program's connection to the server's port, after [`ToAgent::Ready`].
     Forward(Hello),
 }
 

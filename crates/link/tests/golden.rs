@@ -51,6 +51,7 @@ kinds!(order_kind, ORDERS, Order,
     Order::ProfilerRules { .. } => "order_profiler_rules",
 );
 kinds!(to_agent_kind, TO_AGENT, ToAgent,
+    ToAgent::Welcome { assignment, .. } if assignment.channels.iter().any(|it| !it.delivery.is_files()) => "welcome_deliveries",
     ToAgent::Welcome { assignment, .. } if assignment.channels.iter().any(|it| matches!(it.tree, Input::Objects(_))) => "welcome_objects",
     ToAgent::Welcome { alive_ms: Some(_), .. } => "welcome_alive",
     ToAgent::Welcome { assignment, .. } if assignment.rules.iter().any(|rule| rule.source.is_some()) => "welcome_own_rules",
@@ -85,6 +86,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Visit { visit: Visit::Stacks { seconds: Some(_) }, .. } => "visit_sampled_stacks",
     ToAgent::Visit { visit: Visit::Command { terminal: Some(_), .. }, .. } => "visit_terminal",
     ToAgent::Visit { .. } => "visit_command",
+    ToAgent::Manifest { entries, .. } if entries.iter().any(|it| it.text.is_some()) => "manifest_texts",
     ToAgent::Manifest { .. } => "manifest",
     ToAgent::ObjectEnds { .. } => "object_ends",
     ToAgent::NoObject { .. } => "no_object",
@@ -115,6 +117,7 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::Objects(_) => "objects",
         ToServer::List { .. } => "list",
         ToServer::Fetch { .. } => "fetch",
+        ToServer::FetchPart { .. } => "fetch_part",
         ToServer::Forward(_) => "forward",
     }
 }
@@ -161,6 +164,7 @@ fn every_message_has_its_golden_form() {
         "objects",
         "list",
         "fetch",
+        "fetch_part",
         "forward",
     ])
     .chain(REPORTS.iter().copied())

@@ -33,6 +33,7 @@ fn on_machine(mount: &Mount) -> PathBuf {
     match mount {
         Mount::Bind { source, .. } | Mount::ReadOnly { source, .. } => source.clone(),
         Mount::Overlay { scratch, .. } => scratch.join("copy"),
+        Mount::Shared { root, below, .. } => root.join(below),
     }
 }
 
@@ -44,6 +45,7 @@ pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
     }
     for (index, mount) in spec.mounts.iter().enumerate() {
         let place = on_machine(mount);
+        mount.open_shared().map_err(SandboxError::io(format!("open {} without links", place.display())))?;
         if let Mount::Overlay { lower, .. } = mount {
             copy(lower, &place).map_err(SandboxError::io(format!(
                 "copy {} to {}",

@@ -287,20 +287,23 @@ struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     fn take(wanted: &'a Mount, builder: Builder<'_>) -> Result<Taken<'a>, SandboxError> {
-        let source = wanted.source();
-        let failed = |what: &str| SandboxError::io(format!("{what} {}", source.display()));
+        let failed = |what: &str| SandboxError::io(format!("{what} {}", wanted.source().display()));
+        let shared = wanted.open_shared().map_err(failed("open the directory below"))?;
+        let by_number = shared.as_ref().map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
+        let source = by_number.as_deref().unwrap_or_else(|| wanted.source());
         let metadata = fs::metadata(source).map_err(failed("find mount source"))?;
         let mut notes = Vec::new();
         let access = match wanted {
             Mount::Bind { .. } if metadata.file_type().is_char_device() => Access::Device,
             Mount::Bind { .. } => Access::Writable,
-            Mount::ReadOnly { .. } | Mount::Overlay { .. } => Access::ReadOnly,
+            Mount::Shared { is_writable: true, .. } => Access::Writable,
+            Mount::ReadOnly { .. } | Mount::Overlay { .. } | Mount::Shared { .. } => Access::ReadOnly,
         };
-        if access == Access::Writable {
+        if access == Access::Writable && shared.is_none() {
             give_to(source, builder.owner).map_err(failed("give the program's user"))?;
         }
         let piece = Piece::take(source, access).map_err(failed("take"))?;
-        if let (Access::ReadOnly, Some(user_namespace)) = (access, builder.show_as)
+        if let (Access::ReadOnly, Some(user_namespace), None) = (access, builder.show_as, &shared)
             && piece.show_as(user_namespace).is_err()
         {
             notes.push(format!(
@@ -314,7 +317,7 @@ impl<'a> Taken<'a> {
                 make_layer(scratch, builder.owner)
                     .map_err(SandboxError::io(format!("make a layer in {}", scratch.display())))?,
             ),
-            Mount::Bind { .. } | Mount::ReadOnly { .. } => None,
+            Mount::Bind { .. } | Mount::ReadOnly { .. } | Mount::Shared { .. } => None,
         };
         Ok(Taken { wanted, piece, directory: metadata.is_dir(), layer, notes })
     }

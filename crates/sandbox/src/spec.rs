@@ -1,8 +1,12 @@
 //! What an instance is made of.
 
+use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 /// One instance.
@@ -79,6 +83,17 @@ pub enum Mount {
         /// Inside.
         target: PathBuf,
     },
+    /// A directory whose files others own and may change: its owners and modes are what they are.
+    Shared {
+        /// On the machine.
+        root: PathBuf,
+        /// The directory below it, reached without symbolic links; empty for the root itself.
+        below: PathBuf,
+        /// Inside.
+        target: PathBuf,
+        /// The program may change what its user may.
+        is_writable: bool,
+    },
 }
 
 impl Mount {
@@ -87,7 +102,20 @@ impl Mount {
         match self {
             Mount::Bind { source, .. } | Mount::ReadOnly { source, .. } => source,
             Mount::Overlay { lower, .. } => lower,
+            Mount::Shared { root, .. } => root,
         }
+    }
+
+    /// Of a shared directory: the directory itself, which stays the same one while this is open.
+    pub(crate) fn open_shared(&self) -> io::Result<Option<OwnedFd>> {
+        let Mount::Shared { root, below, .. } = self else { return Ok(None) };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = open(root, flags, Mode::empty())?;
+        if below.as_os_str().is_empty() {
+            return Ok(Some(root));
+        }
+        let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        Ok(Some(openat2(root, below, OpenHow::new().flags(flags).resolve(resolve))?))
     }
 
     /// Whether it is the tree of an image, in the place of the minimal root.
@@ -98,7 +126,10 @@ impl Mount {
     /// Where the instance sees it.
     pub(crate) fn target(&self) -> &Path {
         match self {
-            Mount::Bind { target, .. } | Mount::ReadOnly { target, .. } | Mount::Overlay { target, .. } => target,
+            Mount::Bind { target, .. }
+            | Mount::ReadOnly { target, .. }
+            | Mount::Overlay { target, .. }
+            | Mount::Shared { target, .. } => target,
         }
     }
 }

@@ -2,25 +2,30 @@
 //! not there.
 
 pub(crate) mod debugger;
+mod inputs;
 
 use std::sync::Arc;
 
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    Channel, CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective,
-    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
+    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, S3Uri,
+    TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
     Builtin, BuiltinObjective, ComputeTargets, Image, Images, NetworkOptions,
     budgets::Budgets,
-    channels::{self, ChannelError},
+    channels,
+    file_systems::FileSystems,
     internal::internal,
     options::{image_of, known_image_of},
     requests,
     tuning::Design,
 };
+
+use inputs::Inputs;
+pub(crate) use inputs::mode_of;
 
 /// What requests are checked against.
 pub(crate) struct Admission {
@@ -30,6 +35,7 @@ pub(crate) struct Admission {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) network: NetworkOptions,
     pub(crate) targets: ComputeTargets,
+    pub(crate) file_systems: Arc<FileSystems>,
     pub(crate) region: String,
     pub(crate) budgets: Arc<Budgets>,
 }
@@ -52,9 +58,10 @@ impl Admission {
         })?;
         partition(&self.region, &request.role_arn)?;
         self.network.check(&request.tags)?;
-        image(&*self.images, request)?;
+        let image = image(&*self.images, request)?;
         elastic(&*self.images, request)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
+        let is_remote = target.is_some();
         if let Some(target) = target.as_ref().filter(|_| request.enable_network_isolation)
             && request.resources.instance_count > 1
         {
@@ -79,9 +86,9 @@ impl Admission {
         if let Some(uri) = request.profiler.as_ref().and_then(|profiler| profiler.active_output()) {
             bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
         }
-        for (index, channel) in request.channels.iter().enumerate() {
-            self.input(channel, index, &request.role_arn)?;
-        }
+        let (objects, file_systems, region) = (&*self.objects, &*self.file_systems, &*self.region);
+        let inputs = Inputs { objects, file_systems, region, is_remote };
+        inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
         output(&self.objects, &request.output.s3_output_path)
     }
@@ -116,42 +123,6 @@ impl Admission {
             check_warm_start(request, &requests::tuning_job(&parent)?)?;
         }
         Ok(())
-    }
-
-    fn input(&self, channel: &Channel, index: usize, role: &str) -> Result<(), Error> {
-        let uri = &channel.uri;
-        let objects = match channels::objects_of(&self.objects, channel) {
-            Ok(objects) => objects,
-            Err(error) if error.is_absent() => Vec::new(),
-            Err(ChannelError::Store(error)) => return Err(internal(&error)),
-            Err(error @ ChannelError::Manifest { .. }) => {
-                return Err(Error::validation(format!(
-                    "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: {error}",
-                    index + 1
-                )));
-            }
-        };
-        if objects.is_empty() {
-            return Err(Error::validation(format!(
-                "No S3 objects found under S3 URL \"{uri}\" given in input data source (inputDataConfig.{}, channel \
-                 \"{}\"). Please ensure that the \
-                 bucket exists in the selected region ({}), that objects exist under that S3 prefix, and that the role \
-                 \"{role}\" has \
-                 \"s3:ListBucket\" permissions on bucket \"{}\".",
-                index + 1,
-                channel.name,
-                self.region,
-                uri.bucket,
-            )));
-        }
-        let entries: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-        check_tree(&entries).map_err(|error| {
-            Error::validation(format!(
-                "inputDataConfig.{}.dataSource.s3DataSource.s3Uri: below {uri} {error} (channel \"{}\")",
-                index + 1,
-                channel.name
-            ))
-        })
     }
 }
 
@@ -359,7 +330,7 @@ fn elastic(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error
     Ok(())
 }
 
-fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error> {
+fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, Error> {
     if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give \
@@ -368,7 +339,7 @@ fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error> 
     }
     let image = image_of(images, request)
         .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
-    match image {
+    let fits = match &image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint \
              names, or the script that the \
@@ -396,10 +367,11 @@ fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error> 
             )))
         }
         Image::Builtin(algorithm) => {
-            known_hyperparameters(&algorithm, request.hyperparameters.keys(), "hyperParameters")
+            known_hyperparameters(algorithm, request.hyperparameters.keys(), "hyperParameters")
         }
         Image::Host | Image::Python(_) | Image::Root(_) => Ok(()),
-    }
+    };
+    fits.map(|()| image)
 }
 
 /// A built-in algorithm has all of these hyperparameters; it would refuse others when it starts, in

@@ -1,5 +1,7 @@
-//! A job's channels as trees of links on this machine: which objects belong to a channel, which of
-//! them a host sees, and the tree that is made once for all jobs that read the same objects.
+//! A job's channels as trees of links on this machine: which of a channel's objects a host sees,
+//! and the tree that is made once for all jobs that read the same objects.
+
+mod listing;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,110 +10,21 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use shoal_link::{Input, ManifestEntry, ObjectTree};
+use shoal_link::{Delivery, Input, ManifestEntry, ObjectTree, Pipe, Shard, order};
 use shoal_plane::AttemptId;
 use shoal_runtime::{
     InputClaims,
     input_claims::{Event, Io},
 };
 use shoal_store::{ObjectMeta, Objects, StoreError, check_tree};
-use shoal_wire::{Channel, Distribution, S3DataType, S3Uri};
+use shoal_wire::{Channel, Distribution, InputMode, RecordWrapper, S3Source, S3Uri};
 
 use crate::{error_chain::describe, hex::hex};
 
+pub(crate) use listing::{ChannelError, Streamed, checkpoints_of, objects_of, streamed_of};
+
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
-
-/// Objects listed per call to the store.
-const PAGE: usize = 1000;
-
-/// Why a channel's objects cannot be told.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ChannelError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(
-        "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \
-         \"s3://bucket/prefix/\"}}, the others keys below it"
-    )]
-    Manifest { uri: String, detail: String },
-}
-
-impl ChannelError {
-    /// Whether the objects that the user named are not there (any more).
-    pub(crate) fn is_absent(&self) -> bool {
-        matches!(self, Self::Store(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }))
-    }
-}
-
-/// The objects of a channel, in key order, with their paths below the channel's directory.
-///
-/// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the
-/// prefix, so that `s3://b/data/train.csv` gives `train.csv` and `s3://b/data/tr` gives `train.csv`
-/// as well.
-pub(crate) fn objects_of(objects: &Objects, channel: &Channel) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
-    match channel.data_type {
-        S3DataType::S3Prefix => Ok(below(objects, &channel.uri)?),
-        S3DataType::ManifestFile => listed(objects, &channel.uri),
-    }
-}
-
-/// The objects of a checkpoint location, with their paths below the checkpoint directory.
-pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
-    below(objects, &S3Uri { bucket: uri.bucket.clone(), prefix: uri.folder() })
-}
-
-fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
-    let base = uri.prefix.rfind('/').map_or(0, |slash| slash + 1);
-    // `s3://b/data` that names a folder means what lies in `data/`, as users expect of a prefix
-    // without its slash.
-    let folder = format!("{}/", uri.prefix);
-    let mut found = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = objects.list(&uri.bucket, &uri.prefix, after.as_deref(), None, PAGE)?;
-        for object in page.objects {
-            let cut = if !uri.prefix.is_empty() && object.key.starts_with(&folder) { folder.len() } else { base };
-            let path = object.key[cut..].to_owned();
-            // Keys that end in a slash stand for folders and hold nothing.
-            if !path.is_empty() && !path.ends_with('/') {
-                found.push((path, object));
-            }
-        }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(found),
-        }
-    }
-}
-
-/// The objects that a manifest names.
-fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
-    let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
-    let (_, file) = objects.read(&uri.bucket, &uri.prefix)?;
-    let entries: Vec<serde_json::Value> =
-        serde_json::from_reader(std::io::BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
-    let mut entries = entries.into_iter();
-    let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
-    let prefix = first.ok_or_else(|| fail("the first entry has no prefix".to_owned()))?;
-    let root: S3Uri = prefix.parse().map_err(|error| fail(format!("prefix \"{prefix}\": {error}")))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
-        let key = format!("{}{path}", root.prefix);
-        let meta = objects
-            .get(&root.bucket, &key)?
-            .ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
-        found.push((path.to_owned(), meta));
-    }
-    Ok(found)
-}
-
-/// The part that host `host` of `hosts` sees of a channel sharded by key: every `hosts`-th object
-/// in key order.
-fn partition(all: &[(String, ObjectMeta)], host: u32, hosts: u32) -> Vec<(String, ObjectMeta)> {
-    all.iter().skip(host as usize - 1).step_by(hosts as usize).cloned().collect()
-}
 
 /// So often objects are listed anew that are replaced while a tree is made of them.
 const TRIES: u32 = 100;
@@ -155,13 +68,18 @@ impl Trees {
         Self { is_remote, ..self.clone() }
     }
 
+    /// Whether these are for agents that share no files with this server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
     /// A tree as assignments name it.
     pub(crate) fn input(&self, tree: &Path) -> Input {
-        let name = tree.file_name().unwrap_or_default().to_string_lossy();
-        match name.ends_with(OF_OBJECTS) {
-            true => Input::Objects(ObjectTree { tree: name.into_owned() }),
-            false => Input::Local(tree.display().to_string()),
+        if !self.is_remote {
+            return Input::Local(tree.display().to_string());
         }
+        let name = tree.file_name().unwrap_or_default().to_string_lossy();
+        Input::Objects(ObjectTree { tree: name.into_owned() })
     }
 
     /// The tree that an assignment names so.
@@ -183,41 +101,107 @@ impl Trees {
         self.root.join(tree).join(if is_id { id } else { "no-id" })
     }
 
-    /// The tree of a channel for each host (the same path where all see everything). Made if it is
-    /// not there.
+    /// What each of the hosts that have a channel of objects finds there; made if it is not there.
     ///
     /// # Errors
     /// The prefix is empty, two keys cannot stand in one tree, or the store fails; the text is for
     /// the failure reason.
-    pub(crate) fn prepare(&self, attempt: &AttemptId, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
+    pub(crate) fn prepare(
+        &self,
+        attempt: &AttemptId,
+        channel: &Channel,
+        source: &S3Source,
+        mode: InputMode,
+        hosts: u32,
+    ) -> Result<Vec<(Input, Delivery)>, String> {
         let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, describe(error));
-        let made = of_newest(|| {
-            let all = objects_of(&self.objects, channel)?;
-            if all.is_empty() {
-                return Ok(Vec::new());
-            }
-            let parts: Vec<_> = match channel.distribution {
-                Distribution::FullyReplicated => vec![all],
-                Distribution::ShardedByS3Key => (1..=hosts).map(|host| partition(&all, host, hosts)).collect(),
-            };
-            Ok(parts.iter().map(|part| self.tree(attempt, part)).collect::<Result<Vec<_>, _>>()?)
+        let made = of_newest(|| match mode {
+            InputMode::Pipe => self.pipes(attempt, channel, source, hosts),
+            InputMode::File => self.files(attempt, channel, source, Delivery::Files, hosts),
+            InputMode::FastFile => self.files(attempt, channel, source, Delivery::FilesAsRead, hosts),
         });
-        let mut trees = match made {
-            Ok(trees) => trees,
+        let found = match made {
+            Ok(found) => found,
             Err(error) if error.is_absent() => Vec::new(),
-            Err(error @ ChannelError::Manifest { .. }) => return Err(format!("ClientError: {}", fail(&error))),
+            Err(error @ (ChannelError::Manifest { .. } | ChannelError::Augmented { .. })) => {
+                return Err(format!("ClientError: {}", fail(&error)));
+            }
             Err(error) => return Err(fail(&error)),
         };
-        if trees.is_empty() {
+        if found.is_empty() {
             return Err(format!(
                 "ClientError: channel {}: there is no object below {} any more",
-                channel.name, channel.uri
+                channel.name, source.uri
             ));
         }
-        if trees.len() == 1 {
-            trees.resize(hosts as usize, trees[0].clone());
+        Ok(found)
+    }
+
+    /// A directory for each host; none without objects.
+    fn files(
+        &self,
+        attempt: &AttemptId,
+        channel: &Channel,
+        source: &S3Source,
+        delivery: Delivery,
+        hosts: u32,
+    ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
+        let all = objects_of(&self.objects, source)?;
+        if all.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(trees)
+        let of = |shard: Option<Shard>| match shard {
+            None => Ok((self.input(&self.tree(attempt, &all)?), delivery.clone())),
+            Some(_) => {
+                let part = order(all.len(), channel.shuffle_seed, 0, shard);
+                let mut part = Vec::from_iter(part.into_iter().map(|index| all[index].clone()));
+                part.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+                Ok((self.input(&self.tree(attempt, &part)?), delivery.clone()))
+            }
+        };
+        match source.distribution {
+            Distribution::FullyReplicated => Ok(vec![of(None)?; hosts as usize]),
+            Distribution::ShardedByS3Key => shards(hosts).map(Some).map(of).collect(),
+        }
+    }
+
+    /// The manifest of all that is streamed, with its objects, for each host; none without any.
+    fn pipes(
+        &self,
+        attempt: &AttemptId,
+        channel: &Channel,
+        source: &S3Source,
+        hosts: u32,
+    ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
+        let all = streamed_of(&self.objects, source)?;
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        let entries = all.iter().map(|streamed| match streamed {
+            Streamed::Object(path, meta) => entry(path, meta),
+            Streamed::Text(text) => {
+                ManifestEntry { path: String::new(), id: String::new(), size: 0, text: Some(text.clone()) }
+            }
+        });
+        let metas = all.iter().filter_map(|streamed| match streamed {
+            Streamed::Object(_, meta) => Some(meta),
+            Streamed::Text(_) => None,
+        });
+        let tree = self.input(&self.tree_of_objects(attempt, &Vec::from_iter(entries), metas)?);
+        let pipe = Pipe {
+            is_gzip: channel.is_gzip,
+            is_record_io: channel.record_wrapper == RecordWrapper::RecordIO,
+            shuffle_seed: channel.shuffle_seed,
+            entries_per_sample: u32::try_from(source.attribute_names.len()).unwrap_or(u32::MAX).max(1),
+            shard: None,
+        };
+        Ok(match source.distribution {
+            Distribution::FullyReplicated => vec![(tree, Delivery::Pipe(pipe)); hosts as usize],
+            Distribution::ShardedByS3Key => {
+                let of = |shard| (tree.clone(), Delivery::Pipe(Pipe { shard: Some(shard), ..pipe }));
+                shards(hosts).map(of).collect()
+            }
+        })
     }
 
     /// A tree with one object alone, under the last part of its key.
@@ -273,39 +257,42 @@ impl Trees {
     }
 
     fn tree(&self, attempt: &AttemptId, objects: &[(String, ObjectMeta)]) -> Result<PathBuf, StoreError> {
-        let name = digest(objects);
+        let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
         if self.is_remote {
-            return self.tree_of_objects(attempt, &format!("{name}{OF_OBJECTS}"), objects);
+            check_tree(&refs)?;
+            let entries = objects.iter().map(|(path, meta)| entry(path, meta));
+            return self.tree_of_objects(attempt, &Vec::from_iter(entries), objects.iter().map(|(_, meta)| meta));
         }
-        let path = self.root.join(name);
+        let path = self.root.join(digest(objects.iter().map(|(path, meta)| (&**path, &*meta.id))));
         self.claim(&path, attempt);
         if !path.exists() {
-            let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
             self.objects.link_tree(&path, &refs, &|| self.is_cancelled(attempt))?;
         }
         Ok(path)
     }
 
     /// Links to the objects by id, and the manifest, which is written last.
-    fn tree_of_objects(
+    fn tree_of_objects<'a>(
         &self,
         attempt: &AttemptId,
-        name: &str,
-        objects: &[(String, ObjectMeta)],
+        entries: &[ManifestEntry],
+        objects: impl Iterator<Item = &'a ObjectMeta>,
     ) -> Result<PathBuf, StoreError> {
-        let (path, manifest) = (self.root.join(name), self.manifest(name));
+        let named = entries.iter().map(|entry| match &entry.text {
+            None => (&*entry.path, &*entry.id),
+            Some(text) => ("", &**text),
+        });
+        let name = format!("{}{OF_OBJECTS}", digest(named));
+        let (path, manifest) = (self.root.join(&name), self.manifest(&name));
         self.claim(&path, attempt);
         if manifest.exists() {
             return Ok(path);
         }
-        let refs: Vec<_> = objects.iter().map(|(path, meta)| (path.as_str(), meta)).collect();
-        check_tree(&refs)?;
-        let by_id: BTreeMap<&str, &ObjectMeta> = objects.iter().map(|(_, meta)| (meta.id.as_str(), meta)).collect();
+        let by_id: BTreeMap<&str, &ObjectMeta> = objects.map(|meta| (meta.id.as_str(), meta)).collect();
         self.objects.link_tree(&path, &Vec::from_iter(by_id), &|| self.is_cancelled(attempt))?;
         let mut text = String::new();
-        for (path, meta) in objects {
-            let entry = ManifestEntry { path: path.clone(), id: meta.id.clone(), size: meta.size };
-            text.push_str(&serde_json::to_string(&entry).expect("two strings and a number serialise"));
+        for entry in entries {
+            text.push_str(&serde_json::to_string(entry).expect("texts and a number serialise"));
             text.push('\n');
         }
         let draft = path.join(format!("manifest-{attempt}"));
@@ -314,9 +301,12 @@ impl Trees {
         Ok(path)
     }
 
-    /// An attempt reads a tree (said again after a restart).
+    /// An attempt reads a tree (claimed again after a restart). What is no tree of ours, a file
+    /// system of the owner's, is never removed.
     pub(crate) fn claim(&self, tree: &Path, reader: &str) {
-        self.handle(Event::Claimed { dir: tree, reader });
+        if tree.parent() == Some(&*self.root) {
+            self.handle(Event::Claimed { dir: tree, reader });
+        }
     }
 
     /// Ends what is being made for an attempt that will be released.
@@ -365,15 +355,23 @@ fn remove_tree(path: &Path) {
 }
 
 /// Names a tree by what is in it.
-fn digest(objects: &[(String, ObjectMeta)]) -> String {
+fn digest<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
-    for (path, meta) in objects {
+    for (path, id) in files {
         hash.update(path.as_bytes());
         hash.update([0]);
-        hash.update(meta.id.as_bytes());
+        hash.update(id.as_bytes());
         hash.update([0]);
     }
     hex(&hash.finalize()[..16])
+}
+
+fn entry(path: &str, meta: &ObjectMeta) -> ManifestEntry {
+    ManifestEntry { path: path.to_owned(), id: meta.id.clone(), size: meta.size, text: None }
+}
+
+fn shards(count: u32) -> impl Iterator<Item = Shard> {
+    (0..count).map(move |index| Shard { index, count })
 }
 
 #[cfg(test)]

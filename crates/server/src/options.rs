@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, NetworkOptions, NotificationOptions, TlsOptions};
+use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -64,6 +64,8 @@ pub struct Options {
     pub lease_s: Option<u64>,
     /// How far the networks of jobs reach.
     pub network: NetworkOptions,
+    /// Directories that jobs may mount.
+    pub file_systems: FileSystems,
     /// Where jobs may run beside this machine.
     pub targets: ComputeTargets,
     /// How notifications are delivered.

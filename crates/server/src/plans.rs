@@ -5,19 +5,20 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use shoal_launch::Launcher;
 use shoal_link::{
-    Assignment, Elastic, InstanceGroup, Limits, MetricDefinition, OutputCompression, ProfilerFile, Program, Resource,
-    Root,
+    Assignment, Delivery, Elastic, Input, InstanceGroup, Limits, MetricDefinition, OutputCompression, ProfilerFile,
+    Program, Resource, Root,
 };
 use shoal_plane::{AttemptId, Capacity, Host, Packing, TrialLaunch};
 use shoal_runtime::steps::Launch;
 use shoal_store::Rows;
 use shoal_wire::{
-    Channel, CreateTrainingJob, DebugHook, OBJECTIVE_HYPERPARAMETER, Resources, RuleConfiguration, S3Uri, arn,
+    Channel, ChannelSource, CreateTrainingJob, DebugHook, OBJECTIVE_HYPERPARAMETER, Resources, RuleConfiguration,
+    S3Uri, arn,
 };
 
 use crate::{
-    Builtin, Image, Images, NetworkOptions, agent_rules::rule, api::component_of, attempts::Plan, channels::Trees,
-    clock::now_ms, options::image_of, requests, warm,
+    Builtin, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of, attempts::Plan,
+    channels::Trees, clock::now_ms, file_systems::FileSystems, options::image_of, requests, warm,
 };
 
 /// What plans are made from.
@@ -27,6 +28,7 @@ pub(crate) struct Plans {
     pub(crate) images: Arc<dyn Images>,
     pub(crate) capacity: Capacity,
     pub(crate) network: NetworkOptions,
+    pub(crate) file_systems: Arc<FileSystems>,
     pub(crate) region: String,
     pub(crate) account: String,
     pub(crate) lease_s: Option<u64>,
@@ -52,11 +54,12 @@ impl Plans {
         let image = image_of(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
-        let mut trees: Vec<BTreeMap<Host, PathBuf>> = Vec::with_capacity(request.channels.len());
+        let mut found: Vec<BTreeMap<Host, (Input, Delivery)>> = Vec::with_capacity(request.channels.len());
         for channel in &request.channels {
             let hosts = Vec::from_iter(Host::all(instances).filter(|host| is_for(channel, &groups, *host)));
-            let made = inputs.prepare(attempt, channel, u32::try_from(hosts.len()).unwrap_or(u32::MAX))?;
-            trees.push(hosts.into_iter().zip(made).collect());
+            let hosts_of = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+            let made = self.channel(&inputs, attempt, channel, &image, hosts_of)?;
+            found.push(hosts.into_iter().zip(made).collect());
         }
         let checkpoint = match &request.checkpoint {
             None => None,
@@ -127,13 +130,15 @@ impl Plans {
                 channels: request
                     .channels
                     .iter()
-                    .zip(&trees)
-                    .filter_map(|(channel, trees)| {
+                    .zip(&found)
+                    .filter_map(|(channel, found)| {
+                        let (tree, delivery) = found.get(&host)?.clone();
                         Some(shoal_link::Channel {
                             name: channel.name.clone(),
-                            tree: inputs.input(trees.get(&host)?),
+                            tree,
+                            delivery,
                             content_type: channel.content_type.clone(),
-                            distribution: channel.distribution.as_str().to_owned(),
+                            distribution: channel.distribution().as_str().to_owned(),
                             record_wrapper: channel.record_wrapper.as_str().to_owned(),
                         })
                     })
@@ -226,6 +231,27 @@ impl Plans {
         launch.instances > 1 && node.is_some_and(|node| node.has_scheduler)
     }
 
+    /// What each of the hosts that have a channel finds there.
+    fn channel(
+        &self,
+        inputs: &Trees,
+        attempt: &AttemptId,
+        channel: &Channel,
+        image: &Image,
+        hosts: u32,
+    ) -> Result<Vec<(Input, Delivery)>, String> {
+        match &channel.source {
+            ChannelSource::S3(source) => inputs.prepare(attempt, channel, source, mode_of(channel, image), hosts),
+            ChannelSource::FileSystem { file_system } => {
+                let root = self.file_systems.directory(file_system, inputs.is_remote());
+                let root = root.map_err(|why| format!("ClientError: channel {}: {why}", channel.name))?;
+                let below = file_system.directory.clone();
+                let delivery = Delivery::Directory { below, is_writable: file_system.is_writable };
+                Ok(vec![(Input::Local(root.display().to_string()), delivery); hosts as usize])
+            }
+        }
+    }
+
     /// What an attempt goes on from: what earlier ones have left, or else the trial that it is to
     /// begin with has.
     fn checkpoints_before(
@@ -299,8 +325,8 @@ fn group_of(groups: &[InstanceGroup], host: Host) -> Option<&InstanceGroup> {
 
 /// Whether an instance has the channel.
 fn is_for(channel: &Channel, groups: &[InstanceGroup], host: Host) -> bool {
-    channel.instance_groups.is_empty()
-        || group_of(groups, host).is_some_and(|group| channel.instance_groups.contains(&group.name))
+    let of = channel.s3().map_or(&[][..], |source| &source.instance_groups);
+    of.is_empty() || group_of(groups, host).is_some_and(|group| of.contains(&group.name))
 }
 
 /// Where a script's intermediate output goes, as SageMaker's toolkit has it.
@@ -330,7 +356,8 @@ fn writes(request: &CreateTrainingJob) -> Vec<(String, String)> {
 fn reads(request: &CreateTrainingJob) -> Vec<(String, String)> {
     let checkpoints = request.checkpoint.as_ref().map(|config| folder(&config.uri));
     let source = request.script.as_ref().and_then(|script| script.source.as_ref());
-    request.channels.iter().map(|channel| place(&channel.uri)).chain(source.map(place)).chain(checkpoints).collect()
+    let channels = request.channels.iter().filter_map(Channel::s3).map(|source| place(&source.uri));
+    channels.chain(source.map(place)).chain(checkpoints).collect()
 }
 
 /// Where SDK v2's `Run` stores files of the job's run and of its own trial component: a folder

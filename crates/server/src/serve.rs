@@ -157,12 +157,12 @@ impl Server {
         .map_err(io_error("start the core's thread"))?;
         let data_dir = Arc::new(data_dir);
         let trees = Arc::new(Trees::new(data_dir.channels_path(), objects.clone()));
+        let is_remote = options.launcher.is_remote(&[shoal_plane::Node::LOCAL.to_owned()]);
+        let file_systems = Arc::new(options.file_systems.clone().of_remote_agents(is_remote));
         let (machines, events) = Machines::new();
-        let attempts = Arc::new(Attempts::default());
-        let (visits, idle_agents) = (Arc::new(Visits::default()), Arc::new(IdleAgents::default()));
-        let looks = Arc::new(Looks::default());
-        let job_changes = Arc::new(JobChanges::default());
-        let pools = WarmPools { telemetry: telemetry.clone() };
+        let (attempts, visits) = (Arc::<Attempts>::default(), Arc::<Visits>::default());
+        let (idle_agents, looks) = (Arc::<IdleAgents>::default(), Arc::<Looks>::default());
+        let (job_changes, pools) = (Arc::<JobChanges>::default(), WarmPools { telemetry: telemetry.clone() });
         let socket = data_dir.socket_path();
         let Options { launcher, images, capacity, catalog, network, grace_s, .. } = options;
         let (silence, log_quota) = (Duration::from_secs(options.silence_s), options.telemetry.job_bytes);
@@ -192,6 +192,7 @@ impl Server {
                 images: images.clone(),
                 capacity: capacity.clone(),
                 network: network.clone(),
+                file_systems: file_systems.clone(),
                 region: identity.region.clone(),
                 account: identity.account.clone(),
                 lease_s: options.lease_s,
@@ -346,6 +347,7 @@ impl Server {
             data_dir: data_dir.clone(),
             network,
             targets: options.targets,
+            file_systems,
             region: identity.region.clone(),
             budgets: budgets.clone(),
         };

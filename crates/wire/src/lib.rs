@@ -106,11 +106,11 @@ pub use study::{
 pub use tags::{AddTags, DeleteTags, ListTags, MIN_INSTANCES_TAG, NETWORK_TAG, TARGET_TAG, Tag};
 pub use team::{ADD_KEY, AddKey, KeyRole, KeySummary, LIST_KEYS, NamedKey, OWNER_NAME, REMOVE_KEY, ROTATE_KEY};
 pub use training_job::{
-    Algorithm, Channel, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger, Distribution,
-    ExperimentConfig, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob, MetricDefinition, NamedTrainingJob,
-    Output, OutputCompression, Profiler, RecordWrapper, Resources, RuleAction, RuleConfiguration, RuleStatus,
-    S3DataType, Script, SortOrder, StatusTransition, Stopping, TensorBoard, TrainingJobDescription, TrainingJobSummary,
-    UpdateTrainingJob, WarmPool,
+    Algorithm, Channel, ChannelSource, CheckpointConfig, Collection, CreateTrainingJob, DebugHook, Debugger,
+    Distribution, ExperimentConfig, FileSystemSource, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob,
+    MetricDefinition, NamedTrainingJob, Output, OutputCompression, Profiler, RecordWrapper, Resources, RuleAction,
+    RuleConfiguration, RuleStatus, S3DataType, S3Source, Script, SortOrder, StatusTransition, Stopping, TensorBoard,
+    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

@@ -1,5 +1,6 @@
 //! Training jobs as the rest of the house sees them: what was asked for and what is told.
 
+mod channel;
 mod check;
 mod debugger;
 mod describe;
@@ -12,6 +13,9 @@ use serde_json::{Map, Value};
 
 use crate::{Call, Error, Input, S3Uri, Tag, arn, call::plain_inputs};
 
+pub use channel::{
+    Channel, ChannelSource, Distribution, FileSystemSource, InputMode, RecordWrapper, S3DataType, S3Source,
+};
 pub(crate) use check::{CHECKPOINTS, OBSERVERS, create_training_job, names_script, resources, script};
 pub use debugger::{Collection, DebugHook, Debugger, RuleAction, RuleConfiguration, RuleStatus, TensorBoard};
 pub(crate) use describe::describe;
@@ -175,89 +179,6 @@ pub struct MetricDefinition {
     pub name: String,
     /// The first group is the value.
     pub regex: String,
-}
-
-/// How a channel's data comes; `Pipe` is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum InputMode {
-    /// Files, there before the program starts.
-    File,
-    /// Files, read when they are opened; the same as `File` where nothing is copied.
-    FastFile,
-    /// Named pipes; never in a [`Channel`].
-    Pipe,
-}
-
-/// An input; only sources that Shoal has.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Channel {
-    /// Its directory's name.
-    pub name: String,
-    /// What the URI names.
-    pub data_type: S3DataType,
-    /// Where the data is.
-    pub uri: S3Uri,
-    /// Who sees what.
-    pub distribution: Distribution,
-    /// Told to the program.
-    pub content_type: Option<String>,
-    /// Told to the program; [`RecordWrapper::None`], since wrapping is Pipe mode's.
-    pub record_wrapper: RecordWrapper,
-    /// The channel's own, else the algorithm's.
-    pub input_mode: InputMode,
-    /// Seed of `ShuffleConfig`.
-    pub shuffle_seed: Option<i64>,
-    /// Groups whose instances have it; empty: all have.
-    pub instance_groups: Vec<String>,
-}
-
-/// `S3DataType`; augmented manifests and conversations are refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum S3DataType {
-    /// All keys with a prefix.
-    S3Prefix,
-    /// The keys listed in a JSON object at the URI.
-    ManifestFile,
-}
-
-/// `S3DataDistributionType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum Distribution {
-    /// Every instance sees everything.
-    #[default]
-    FullyReplicated,
-    /// Each instance sees its partition of the keys.
-    ShardedByS3Key,
-}
-
-impl Distribution {
-    /// As SageMaker writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FullyReplicated => "FullyReplicated",
-            Self::ShardedByS3Key => "ShardedByS3Key",
-        }
-    }
-}
-
-/// `RecordWrapperType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub enum RecordWrapper {
-    /// Data as it is.
-    #[default]
-    None,
-    /// Objects are wrapped; never in a [`Channel`].
-    RecordIO,
-}
-
-impl RecordWrapper {
-    /// As SageMaker writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::RecordIO => "RecordIO",
-        }
-    }
 }
 
 /// `OutputDataConfig`.

@@ -108,6 +108,7 @@ fn other_run(number: usize) -> PathBuf {
 fn read_only(mount: &Mount) -> Option<Mount> {
     match mount {
         Mount::Bind { target, .. } if target.starts_with("/dev") => None,
+        Mount::Shared { .. } => None,
         Mount::Bind { source, target } => Some(Mount::ReadOnly { source: source.clone(), target: target.clone() }),
         Mount::ReadOnly { target, .. } if target.starts_with("/opt/ml") => None,
         Mount::ReadOnly { .. } => Some(mount.clone()),

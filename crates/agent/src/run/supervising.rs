@@ -117,8 +117,10 @@ impl Agent<'_> {
             for (id, visit) in std::mem::take(&mut self.wishes.visits) {
                 visit::start(self.options.clone(), id, visit, control.clone(), spec);
             }
-            if self.wishes.overfull.is_some() && !killed {
-                // What it writes until it would have ended by itself is what others need.
+            if (self.wishes.overfull.is_some() || self.wishes.unfed.is_some()) && !killed {
+                // What it writes until it would have ended by itself is what others need; and what
+                // it makes of half of its data is nothing.
+                self.fetched.give_up();
                 control.kill();
                 killed = true;
             }
@@ -137,6 +139,7 @@ impl Agent<'_> {
                 Some(other) => self.wishes.note(other),
                 None if notice.is_some() => {}
                 None => {
+                    self.fetched.give_up();
                     control.kill();
                     killed = true;
                 }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use shoal_agent::{Libraries, LibraryFinder, ObjectCache, Options};
 use shoal_environments::{Cache, Images, Source};
-use shoal_link::{Assignment, Channel, Endpoint, Input, Limits, MetricDefinition, Order, OutputCompression, Program};
+use shoal_link::{
+    Assignment, Channel, Delivery, Endpoint, Input, Limits, MetricDefinition, Order, OutputCompression, Program,
+};
 
 use crate::server::{LIMIT, Server};
 
@@ -81,6 +83,7 @@ impl Stage {
                 content_type: Some("text/csv".into()),
                 distribution: "FullyReplicated".into(),
                 record_wrapper: "None".into(),
+                delivery: Delivery::Files,
             }],
             program: Program::Host { entrypoint: vec!["/bin/sh".into(), "-c".into()], arguments: vec![script.into()] },
             python: None,

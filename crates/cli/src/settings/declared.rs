@@ -335,6 +335,15 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: |_| String::new(),
     },
     Setting {
+        name: "file_systems",
+        value: "LIST",
+        help: "Directories of this machine that jobs may mount by FileSystemDataSource, with commas between: \
+               fs-01234567=/srv/data. In shoal.toml: [file_systems] fs-01234567 = \"/srv/data\"",
+        client: false,
+        is_switch: false,
+        default: |_| "none".to_owned(),
+    },
+    Setting {
         name: "notifications_smtp",
         value: "URL",
         help: "SMTP server that sends mails of notifications: smtp://host:25, smtp://user@host:587?tls=required or \

@@ -41,6 +41,7 @@ pub(crate) fn facts(host: u32, hosts: u32, more: &[(&str, &str)]) -> Facts {
             content_type: None,
             distribution: "FullyReplicated".into(),
             record_wrapper: "None".into(),
+            is_pipe: false,
         }],
         checkpoint: None,
         debug_hook: None,

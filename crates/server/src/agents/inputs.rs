@@ -6,7 +6,7 @@ use shoal_plane::Host;
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     os::unix::net::UnixStream,
     path::Path,
     sync::Arc,
@@ -55,13 +55,18 @@ impl Inputs {
         loop {
             while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
                 let (tree, answered) = match &frame {
-                    Frame::Message(ToServer::List { tree } | ToServer::Fetch { tree, .. })
-                        if !trees.contains(tree.as_str()) =>
-                    {
+                    Frame::Message(
+                        ToServer::List { tree } | ToServer::Fetch { tree, .. } | ToServer::FetchPart { tree, .. },
+                    ) if !trees.contains(tree.as_str()) => {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
-                    Frame::Message(ToServer::Fetch { tree, id }) => (tree, fetch(&self.trees.object(tree, id), sender)),
+                    Frame::Message(ToServer::Fetch { tree, id }) => {
+                        (tree, fetch(&self.trees.object(tree, id), 0, u64::MAX, sender))
+                    }
+                    Frame::Message(ToServer::FetchPart { tree, id, offset, length }) => {
+                        (tree, fetch(&self.trees.object(tree, id), *offset, *length, sender))
+                    }
                     _ => return Err(io::Error::other("only objects are asked for on this connection")),
                 };
                 if let Err(error) = answered {
@@ -103,11 +108,14 @@ fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
     }
 }
 
-fn fetch(object: &Path, sender: &AgentSender) -> io::Result<()> {
+/// Sends a part of an object, and the SHA-256 of what was sent.
+fn fetch(object: &Path, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
     let (mut file, mut hash) = (File::open(object)?, Sha256::new());
+    file.seek(SeekFrom::Start(offset))?;
+    let mut part = file.take(length);
     loop {
         let mut chunk = vec![0; CHUNK_BYTES];
-        let count = file.read(&mut chunk)?;
+        let count = part.read(&mut chunk)?;
         if count == 0 {
             return sender.send(ToAgent::ObjectEnds { sha256: hex(&hash.finalize()) });
         }

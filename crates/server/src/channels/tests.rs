@@ -1,7 +1,7 @@
 //! Which objects a channel has, and trees of them.
 
 use shoal_store::{Attributes, DataDir};
-use shoal_wire::{InputMode, RecordWrapper};
+use shoal_wire::{ChannelSource, S3DataType};
 
 use super::*;
 
@@ -19,20 +19,30 @@ fn house(keys: &[&str]) -> (tempfile::TempDir, DataDir, Arc<Objects>) {
 fn channel(uri: &str, data_type: S3DataType, distribution: Distribution) -> Channel {
     Channel {
         name: "train".to_owned(),
-        data_type,
-        uri: uri.parse().unwrap(),
-        distribution,
+        source: ChannelSource::S3(S3Source {
+            data_type,
+            uri: uri.parse().unwrap(),
+            distribution,
+            attribute_names: Vec::new(),
+            instance_groups: Vec::new(),
+        }),
         content_type: None,
         record_wrapper: RecordWrapper::None,
+        is_gzip: false,
         input_mode: InputMode::File,
         shuffle_seed: None,
-        instance_groups: Vec::new(),
     }
+}
+
+fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
+    let source = channel.s3().unwrap();
+    let made = trees.prepare(&attempt.into(), channel, source, channel.input_mode, hosts)?;
+    Ok(made.iter().map(|(input, _)| trees.path_of(input)).collect())
 }
 
 fn paths(objects: &Objects, uri: &str) -> Vec<String> {
     let channel = channel(uri, S3DataType::S3Prefix, Distribution::FullyReplicated);
-    objects_of(objects, &channel).unwrap().into_iter().map(|(path, _)| path).collect()
+    objects_of(objects, channel.s3().unwrap()).unwrap().into_iter().map(|(path, _)| path).collect()
 }
 
 #[test]
@@ -63,7 +73,7 @@ fn a_manifest_names_its_objects() {
         ("a,b", Err("expected value")),
     ] {
         objects.put("bkt", "m.json", text.as_bytes(), &Attributes::default()).unwrap();
-        match (objects_of(&objects, &manifest), expected) {
+        match (objects_of(&objects, manifest.s3().unwrap()), expected) {
             (Ok(found), Ok(expected)) => {
                 assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
             }
@@ -79,7 +89,7 @@ fn partitions_are_disjoint_and_whole() {
     let (_temp, dir, objects) = house(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     let trees = Trees::new(dir.channels_path(), objects);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::ShardedByS3Key);
-    let made = trees.prepare(&"a-1".into(), &channel, 3).unwrap();
+    let made = prepare(&trees, "a-1", &channel, 3).unwrap();
     let mut seen = Vec::new();
     for tree in &made {
         let names = std::fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -96,7 +106,7 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
     let (_temp, dir, objects) = house(&["d/a.csv", "d/sub/b.csv"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects.clone()).for_agents(true);
-    let made = trees.prepare(&"a-1".into(), &channel, 1).unwrap().remove(0);
+    let made = prepare(&trees, "a-1", &channel, 1).unwrap().remove(0);
     let Input::Objects(ObjectTree { tree }) = trees.input(&made) else { panic!("no path is for other machines") };
     assert_eq!(trees.path_of(&trees.input(&made)), made);
     let manifest = std::fs::read_to_string(trees.manifest(&tree)).unwrap();
@@ -110,10 +120,10 @@ fn a_tree_of_objects_has_them_by_id_and_a_manifest() {
         assert!(!trees.object(&tree, id).exists(), "{id}");
     }
     // A server that was killed before the manifest was written makes it again.
-    let next = trees.prepare(&"b-1".into(), &channel, 1).unwrap().remove(0);
+    let next = prepare(&trees, "b-1", &channel, 1).unwrap().remove(0);
     assert_ne!(next, made);
     std::fs::remove_file(next.join("manifest")).unwrap();
-    assert_eq!(trees.prepare(&"c-1".into(), &channel, 1).unwrap(), std::slice::from_ref(&next));
+    assert_eq!(prepare(&trees, "c-1", &channel, 1).unwrap(), std::slice::from_ref(&next));
     assert!(next.join("manifest").exists());
     trees.release("a-1");
     assert!(!made.exists());
@@ -137,8 +147,7 @@ fn objects_that_are_replaced_meanwhile_are_a_tree() {
         let made: Vec<_> =
             (0..30).map(|number| trees.prepare_checkpoints(&format!("a-{number}").into(), &uri)).collect();
         let channel = channel("s3://bkt/d", S3DataType::S3Prefix, Distribution::FullyReplicated);
-        let of_channel: Vec<_> =
-            (0..30).map(|number| trees.prepare(&format!("b-{number}").into(), &channel, 1)).collect();
+        let of_channel: Vec<_> = (0..30).map(|number| prepare(&trees, &format!("b-{number}"), &channel, 1)).collect();
         let object = "s3://bkt/d/state".parse().unwrap();
         let of_object: Vec<_> =
             (0..30).map(|number| trees.prepare_object(&format!("c-{number}").into(), &object)).collect();
@@ -162,9 +171,9 @@ fn a_channel_of_a_cancelled_attempt_is_not_made() {
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects);
     trees.cancel(&"a-1".into());
-    assert_eq!(trees.prepare(&"a-1".into(), &channel, 1), Err("channel train: cancelled".to_owned()));
+    assert_eq!(prepare(&trees, "a-1", &channel, 1), Err("channel train: cancelled".to_owned()));
     assert_eq!(std::fs::read_dir(dir.channels_path()).unwrap().count(), 0);
-    trees.prepare(&"b-1".into(), &channel, 1).expect("another attempt's is");
+    prepare(&trees, "b-1", &channel, 1).expect("another attempt's is");
     trees.release("a-1");
     assert!(!trees.is_cancelled(&"a-1".into()));
 }
@@ -174,9 +183,9 @@ fn a_tree_lives_as_long_as_its_readers() {
     let (_temp, dir, objects) = house(&["d/a", "d/b"]);
     let channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::FullyReplicated);
     let trees = Trees::new(dir.channels_path(), objects.clone());
-    let first = trees.prepare(&"a-1".into(), &channel, 2).unwrap();
+    let first = prepare(&trees, "a-1", &channel, 2).unwrap();
     assert_eq!(first[0], first[1], "hosts share what they all see");
-    assert_eq!(trees.prepare(&"b-1".into(), &channel, 1).unwrap(), first[..1], "attempts share the same objects");
+    assert_eq!(prepare(&trees, "b-1", &channel, 1).unwrap(), first[..1], "attempts share the same objects");
     trees.release("a-1");
     assert!(first[0].exists());
     // After a restart only the claims of attempts that live keep a tree.
@@ -186,4 +195,103 @@ fn a_tree_lives_as_long_as_its_readers() {
     assert!(first[0].exists());
     again.release("b-1");
     assert!(!first[0].exists());
+}
+
+#[test]
+fn a_pipe_has_a_manifest_in_the_order_of_the_stream() {
+    let (_temp, dir, objects) = house(&["d/a", "d/a/b", "d/c"]);
+    let entries_of = |trees: &Trees, path: &Path| {
+        let text = std::fs::read_to_string(trees.manifest(path.to_str().unwrap())).unwrap();
+        Vec::from_iter(text.lines().map(|line| serde_json::from_str::<ManifestEntry>(line).unwrap()))
+    };
+    let mut channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::ShardedByS3Key);
+    channel.input_mode = InputMode::Pipe;
+    channel.shuffle_seed = Some(3);
+    channel.is_gzip = true;
+    let trees = Trees::new(dir.channels_path(), objects.clone());
+    let source = channel.s3().unwrap();
+    let made = trees.prepare(&"a-1".into(), &channel, source, InputMode::Pipe, 2).unwrap();
+    let [(Input::Local(tree), Delivery::Pipe(first)), (other, Delivery::Pipe(second))] = &made[..] else {
+        panic!("{made:?}")
+    };
+    assert_eq!(Input::Local(tree.clone()), *other, "hosts differ by their shards alone");
+    let shard = |index| Pipe {
+        is_gzip: true,
+        is_record_io: false,
+        shuffle_seed: Some(3),
+        entries_per_sample: 1,
+        shard: Some(Shard { index, count: 2 }),
+    };
+    assert_eq!((*first, *second), (shard(0), shard(1)));
+    let entries = entries_of(&trees, Path::new(tree));
+    assert_eq!(entries.iter().map(|it| &*it.path).collect::<Vec<_>>(), ["a", "a/b", "c"], "no files, so no conflict");
+    assert_eq!(std::fs::read(Path::new(tree).join(&entries[1].id)).unwrap(), b"d/a/b");
+}
+
+#[test]
+fn an_augmented_manifest_is_its_attributes_in_order() {
+    let (_temp, _dir, objects) = house(&["d/1.png", "d/2.png"]);
+    let source = S3Source {
+        data_type: S3DataType::AugmentedManifestFile,
+        uri: "s3://bkt/m".parse().unwrap(),
+        distribution: Distribution::FullyReplicated,
+        attribute_names: ["image-ref", "label", "box"].map(str::to_owned).into(),
+        instance_groups: Vec::new(),
+    };
+    let object = |key: &str| Streamed::Object(key.to_owned(), objects.get("bkt", key).unwrap().unwrap());
+    let text = |text: &str| Streamed::Text(text.to_owned());
+    for (manifest, expected) in [
+        (
+            "{\"box\": [1, {\"a\": null}], \"other\": 1, \"image-ref\": \"s3://bkt/d/2.png\", \"label\": \"a cat\"}\n\n\
+             {\"image-ref\": \"s3://bkt/d/1.png\", \"label\": 1.50, \"box\": true}",
+            Ok(vec![
+                object("d/2.png"),
+                text("a cat"),
+                text("[1,{\"a\":null}]"),
+                object("d/1.png"),
+                text("1.5"),
+                text("true"),
+            ]),
+        ),
+        ("", Ok(Vec::new())),
+        ("[1]", Err("line 1: invalid type")),
+        ("{\"image-ref\": \"s3://bkt/d/1.png\", \"label\": 1}", Err("line 1: it has no attribute \"box\"")),
+        ("\n{\"image-ref\": \"s3://bkt/d/3.png\"}", Err("line 2: image-ref: there is no object s3://bkt/d/3.png")),
+        ("{\"image-ref\": \"s3://none/d\"}", Err("there is no object s3://none/d")),
+        ("{\"image-ref\": \"d/1.png\"}", Err("image-ref: \"d/1.png\": it must begin with s3://")),
+        ("{\"image-ref\": 7}", Err("image-ref is no text")),
+    ] {
+        objects.put("bkt", "m", manifest.as_bytes(), &Attributes::default()).unwrap();
+        match (streamed_of(&objects, &source), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{manifest}: {error}"),
+            (found, expected) => panic!("{manifest}: {found:?}, expected {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_seed_decides_what_shards_of_files_have() {
+    let keys: Vec<String> = (0..20).map(|n| format!("d/{n:02}")).collect();
+    let (_temp, dir, objects) = house(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let trees = Trees::new(dir.channels_path(), objects);
+    let mut channel = channel("s3://bkt/d/", S3DataType::S3Prefix, Distribution::ShardedByS3Key);
+    let plain = prepare(&trees, "a-1", &channel, 2).unwrap();
+    channel.shuffle_seed = Some(5);
+    let shuffled = prepare(&trees, "b-1", &channel, 2).unwrap();
+    assert!(shuffled.iter().all(|tree| !plain.contains(tree)));
+    assert_eq!(prepare(&trees, "c-1", &channel, 2).unwrap(), shuffled);
+    let count = |tree: &PathBuf| std::fs::read_dir(tree).unwrap().count();
+    assert_eq!(shuffled.iter().map(count).collect::<Vec<_>>(), [10, 10]);
+}
+
+#[test]
+fn a_directory_of_the_owners_is_never_removed() {
+    let (temp, dir, objects) = house(&[]);
+    let own = temp.path().join("srv");
+    std::fs::create_dir(&own).unwrap();
+    let trees = Trees::new(dir.channels_path(), objects);
+    trees.claim(&own, "a-1");
+    trees.release("a-1");
+    assert!(own.exists());
 }

@@ -64,6 +64,7 @@ fn options(data_dir: &Path) -> Options {
         lease_s: None,
         network: crate::NetworkOptions::default(),
         targets: crate::ComputeTargets::default(),
+        file_systems: crate::FileSystems::default(),
         notifications: crate::NotificationOptions::default(),
         images: Arc::new(HostAlone),
         sweep: Arc::new(|_| Vec::new()),

@@ -70,9 +70,9 @@ pub const TABLE: &[FieldWithoutEffect] = &[
     ),
     sagemaker(
         TRAINING,
-        "InputDataConfig[].ShuffleConfig",
-        Any,
-        "files are in the order of their keys; let the program shuffle",
+        "InputDataConfig[].DataSource.FileSystemDataSource.FileSystemType",
+        Required,
+        "a file system is a directory that the owner of the server allows",
     ),
     sagemaker(TRAINING, "OutputDataConfig.KmsKeyId", Any, ENCRYPTION),
     sagemaker(TRAINING, "ResourceConfig.VolumeKmsKeyId", Any, ENCRYPTION),

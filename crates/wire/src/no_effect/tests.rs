@@ -103,9 +103,9 @@ fn fields_are_found_where_their_values_ask_for_something() {
         |mode: &str| json!({"AlgorithmSpecification": {"TrainingImageConfig": {"TrainingRepositoryAccessMode": mode}}});
     check(image("Platform"), &[]);
     check(image("Vpc"), &["AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAccessMode"]);
-    let channels =
-        json!({"InputDataConfig": [{"ChannelName": "a"}, {"ChannelName": "b", "ShuffleConfig": {"Seed": 0}}]});
-    check(channels, &["InputDataConfig[].ShuffleConfig"]);
+    let channels = json!({"InputDataConfig": [{"DataSource": {"FileSystemDataSource": {"FileSystemType": "EFS"}}},
+            {"DataSource": {"S3DataSource": {"ModelAccessConfig": {"AcceptEula": true}}}}]});
+    check(channels, &["InputDataConfig[].DataSource.S3DataSource.ModelAccessConfig"]);
     check(json!({"RemoteDebugConfig": {"EnableRemoteDebug": false}}), &[]);
 }
 

@@ -22,7 +22,7 @@ pub(crate) use script_mode::{names_script, script};
 use serde_json::{Map, Value};
 
 use crate::{
-    Channel, CreateTrainingJob, Debugger, Distribution, Error, InputMode, Output, Profiler, Resources, Stopping,
+    Channel, CreateTrainingJob, Debugger, Distribution, Error, Output, Profiler, Resources, Stopping,
     call::read,
     refusal::{refuse, refuse_nul, s3_uri},
     tags::{self, MIN_INSTANCES_TAG},
@@ -64,9 +64,6 @@ pub(crate) fn create_training_job(input: Value) -> Result<CreateTrainingJob, Err
     let script = script(entrypoint, &request.hyper_parameters, &request.environment)?;
     let algorithm = algorithm::algorithm(request.algorithm_specification, script.is_some())?;
     let named_groups = channels::named_groups(&request.input_data_config);
-    if algorithm.input_mode == InputMode::Pipe && request.input_data_config.is_empty() {
-        return refuse("algorithmSpecification.trainingInputMode", channels::NO_PIPE);
-    }
     let channels = channels::channels(request.input_data_config, algorithm.input_mode)?;
     let resources = resources(request.resource_config)?;
     resources::refuse_unknown_groups(&named_groups, &resources.instance_groups)?;
@@ -121,7 +118,7 @@ fn elastic(resources: &Resources, channels: &[Channel]) -> Result<(), Error> {
             &format!("instances of {of_job} are not retained; leave it out"),
         );
     }
-    if let Some(at) = channels.iter().position(|channel| channel.distribution == Distribution::ShardedByS3Key) {
+    if let Some(at) = channels.iter().position(|channel| channel.distribution() == Distribution::ShardedByS3Key) {
         let path = format!("inputDataConfig.{}.member.dataSource.s3DataSource.s3DataDistributionType", at + 1);
         return refuse(
             &path,

@@ -149,7 +149,7 @@ pub(crate) struct Channel {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct DataSource {
     pub(crate) s3_data_source: Option<S3DataSource>,
-    pub(crate) file_system_data_source: Option<Value>,
+    pub(crate) file_system_data_source: Option<FileSystemDataSource>,
     pub(crate) dataset_source: Option<Value>,
 }
 
@@ -165,6 +165,14 @@ pub(crate) struct S3DataSource {
     #[serde(default)]
     pub(crate) instance_group_names: Vec<String>,
     pub(crate) hub_access_config: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct FileSystemDataSource {
+    pub(crate) file_system_id: String,
+    pub(crate) file_system_access_mode: String,
+    pub(crate) directory_path: String,
 }
 
 #[derive(Deserialize)]

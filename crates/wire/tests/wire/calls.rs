@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use http::{Request, request::Parts};
 use serde_json::{Value, json};
 use shoal_wire::{
-    AddTags, CreateTrainingJob, DeleteTags, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole, Input,
-    InputMode, ListTags, LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, Tag,
+    AddTags, Channel, CreateTrainingJob, DeleteTags, DescribeLogStreams, Error, ErrorCode, GetLogEvents, GetRole,
+    Input, InputMode, ListTags, LogStreamOrder, NamedTrainingJob, OutputCompression, S3DataType, Service, Tag,
     UpdateTrainingJob, parse,
 };
 
@@ -50,18 +50,16 @@ pub(crate) fn sound() -> Value {
 #[test]
 fn a_sound_request_becomes_a_typed_job() {
     let job = create(&sound()).expect("a sound request");
+    let sources = Vec::from_iter(job.channels.iter().filter_map(Channel::s3));
     assert_eq!(job.algorithm.entrypoint, ["python3", "train.py"]);
     assert_eq!(job.algorithm.metric_definitions[0].regex, "loss: ([0-9.]+)");
-    assert_eq!((job.channels[0].data_type, job.channels[0].input_mode), (S3DataType::S3Prefix, InputMode::File));
+    assert_eq!((sources[0].data_type, job.channels[0].input_mode), (S3DataType::S3Prefix, InputMode::File));
+    assert_eq!((sources[1].data_type, job.channels[1].input_mode), (S3DataType::ManifestFile, InputMode::FastFile));
     assert_eq!(
-        (job.channels[1].data_type, job.channels[1].input_mode),
-        (S3DataType::ManifestFile, InputMode::FastFile)
-    );
-    assert_eq!(
-        (job.channels[0].distribution.as_str(), job.channels[1].distribution.as_str()),
+        (sources[0].distribution.as_str(), sources[1].distribution.as_str()),
         ("FullyReplicated", "ShardedByS3Key")
     );
-    assert_eq!((job.channels[1].uri.bucket.as_str(), job.channels[1].uri.prefix.as_str()), ("my-bucket", "list"));
+    assert_eq!((sources[1].uri.bucket.as_str(), sources[1].uri.prefix.as_str()), ("my-bucket", "list"));
     assert_eq!((job.channels[1].content_type.as_deref(), job.channels[1].shuffle_seed), (Some("text/csv"), Some(7)));
     assert_eq!((job.output.compression, &job.output.kms_key_id), (OutputCompression::None, &None));
     assert_eq!((job.resources.instance_count, job.resources.volume_gb, job.resources.keep_alive_s), (2, 10, 60));

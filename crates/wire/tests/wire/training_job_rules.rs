@@ -44,12 +44,6 @@ fn rules_that_need_no_state_are_checked() {
         "NUL",
     );
     check("/Environment/A", json!("\0"), "environment", "NUL");
-    check(
-        "/AlgorithmSpecification/TrainingInputMode",
-        json!("Pipe"),
-        "algorithmSpecification.trainingInputMode",
-        "FastFile",
-    );
     let metrics = "/AlgorithmSpecification/MetricDefinitions";
     let metric = |at: u32, member: &str| format!("algorithmSpecification.metricDefinitions.{at}.member.{member}");
     check(metrics, json!([{"Name": "a", "Regex": "(x)"}, {"Name": "a", "Regex": "(y)"}]), &metric(2, "name"), "twice");
@@ -60,7 +54,6 @@ fn rules_that_need_no_state_are_checked() {
     let channel = "inputDataConfig.1.member";
     check("/InputDataConfig/1/ChannelName", json!("train"), "inputDataConfig.2.member.channelName", "twice");
     check("/InputDataConfig/0/ChannelName", json!(".."), &format!("{channel}.channelName"), "directory");
-    check("/InputDataConfig/0/InputMode", json!("Pipe"), &format!("{channel}.inputMode"), "File");
     check("/InputDataConfig/0/CompressionType", json!("Gzip"), &format!("{channel}.compressionType"), "None");
     check(
         "/InputDataConfig/0/RecordWrapperType",
@@ -72,21 +65,56 @@ fn rules_that_need_no_state_are_checked() {
     check("/InputDataConfig/0/DataSource", json!({}), &source, "S3DataSource");
     let efs = json!({"FileSystemId": "fs-12345678", "FileSystemAccessMode": "ro", "FileSystemType": "EFS", "DirectoryPath": "/d"});
     check("/InputDataConfig/0/DataSource/FileSystemDataSource", efs.clone(), &source, "exactly one");
+    let of_efs = |member: &str, value: Value| {
+        let mut efs = efs.clone();
+        efs[member] = value;
+        json!({"FileSystemDataSource": efs})
+    };
+    for (path, why) in [("d", "begin with '/'"), ("/a/../b", "'..'"), ("/a\0", "NUL")] {
+        let directory = format!("{source}.fileSystemDataSource.directoryPath");
+        check("/InputDataConfig/0/DataSource", of_efs("DirectoryPath", json!(path)), &directory, why);
+    }
+    check(
+        "/InputDataConfig/0",
+        json!({"ChannelName": "train", "InputMode": "Pipe", "DataSource": of_efs("DirectoryPath", json!("/"))}),
+        &format!("{source}.fileSystemDataSource"),
+        "InputMode to File",
+    );
     check(
         "/InputDataConfig/0/DataSource",
-        json!({"FileSystemDataSource": efs}),
-        &format!("{source}.fileSystemDataSource"),
+        json!({"DatasetSource": {"DatasetArn": "a"}}),
+        &format!("{source}.datasetSource"),
         "aws s3 cp",
     );
     let s3 = "/InputDataConfig/0/DataSource/S3DataSource";
-    for kind in ["AugmentedManifestFile", "Converse"] {
-        check(&format!("{s3}/S3DataType"), json!(kind), &format!("{source}.s3DataSource.s3DataType"), "S3Prefix");
-    }
+    check(&format!("{s3}/S3DataType"), json!("Converse"), &format!("{source}.s3DataSource.s3DataType"), "S3Prefix");
+    check(
+        &format!("{s3}/S3DataType"),
+        json!("AugmentedManifestFile"),
+        &format!("{source}.s3DataSource.s3DataType"),
+        "set InputMode to Pipe",
+    );
     check(
         &format!("{s3}/AttributeNames"),
         json!(["a"]),
         &format!("{source}.s3DataSource.attributeNames"),
         "leave them out",
+    );
+    check(
+        "/InputDataConfig/0",
+        json!({"ChannelName": "train", "InputMode": "Pipe",
+            "DataSource": {"S3DataSource": {"S3DataType": "AugmentedManifestFile", "S3Uri": "s3://my-bucket/m"}}}),
+        &format!("{source}.s3DataSource.attributeNames"),
+        "names of the attributes",
+    );
+    check(
+        "/InputDataConfig",
+        json!([
+            {"ChannelName": "a_1", "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://my-bucket/m"}}},
+            {"ChannelName": "a", "InputMode": "Pipe", "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://my-bucket/m"}}},
+        ]),
+        &format!("{channel}.channelName"),
+        "a pipe of the channel a",
     );
     for uri in ["https://bucket.s3.amazonaws.com/a", "s3://Bad_Bucket/a", "s3://ab/a", "s3://-ab/a"] {
         check(&format!("{s3}/S3Uri"), json!(uri), &format!("{source}.s3DataSource.s3Uri"), uri);

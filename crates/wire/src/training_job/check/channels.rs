@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Channel, Error, InputMode, RecordWrapper, S3DataType,
+    Channel, ChannelSource, Error, FileSystemSource, InputMode, RecordWrapper, S3DataType, S3Source,
     refusal::{refuse, s3_uri},
     training_job::request,
 };
-
-/// What is said to those who want to be fed.
-pub(super) const NO_PIPE: &str = "Shoal has no Pipe mode; use File or FastFile, which copy nothing here";
 
 /// The instance groups that channels are for, with the paths that name them.
 pub(super) fn named_groups(channels: &[request::Channel]) -> Vec<(String, String)> {
@@ -38,78 +35,136 @@ pub(super) fn channels(channels: Vec<request::Channel>, default_mode: InputMode)
         }
         checked.push(self::channel(channel, &path, default_mode)?);
     }
+    refuse_names_of_pipes(&checked)?;
     Ok(checked)
+}
+
+/// The pipes of a channel are `NAME_0`, `NAME_1`, .., beside the directories of others.
+fn refuse_names_of_pipes(channels: &[Channel]) -> Result<(), Error> {
+    for pipe in channels.iter().filter(|channel| channel.input_mode == InputMode::Pipe) {
+        let is_pipe = |name: &str| {
+            let epoch = name.strip_prefix(&*pipe.name).and_then(|rest| rest.strip_prefix('_'));
+            epoch.is_some_and(|epoch| !epoch.is_empty() && epoch.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        if let Some(at) = channels.iter().position(|channel| is_pipe(&channel.name)) {
+            return refuse(
+                &format!("inputDataConfig.{}.member.channelName", at + 1),
+                &format!("{} is the name of a pipe of the channel {}; give another name", channels[at].name, pipe.name),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn channel(channel: request::Channel, path: &str, default_mode: InputMode) -> Result<Channel, Error> {
     let input_mode = channel.input_mode.unwrap_or(default_mode);
-    if input_mode == InputMode::Pipe {
-        let place = if channel.input_mode.is_some() {
-            format!("{path}.inputMode")
-        } else {
-            "algorithmSpecification.trainingInputMode".to_owned()
-        };
-        return refuse(&place, NO_PIPE);
-    }
-    if channel.compression_type.as_deref() == Some("Gzip") {
+    let is_gzip = channel.compression_type.as_deref() == Some("Gzip");
+    if input_mode != InputMode::Pipe && is_gzip {
         return refuse(
             &format!("{path}.compressionType"),
-            "Gzip is for Pipe mode only; use None and let the program decompress",
+            &format!(
+                "invalid compression type for channel {}: File mode only supports None; use Pipe mode, or let the \
+                 program decompress",
+                channel.channel_name
+            ),
         );
     }
-    if channel.record_wrapper_type == RecordWrapper::RecordIO {
+    if input_mode != InputMode::Pipe && channel.record_wrapper_type == RecordWrapper::RecordIO {
         return refuse(
             &format!("{path}.recordWrapperType"),
             "RecordIO is for Pipe mode only; leave it out and store the data as the program reads it",
         );
     }
-    let source = format!("{path}.dataSource");
-    let others = [
-        (
-            "fileSystemDataSource",
-            channel.data_source.file_system_data_source.is_some(),
-            "Shoal has no EFS or FSx file systems",
+    Ok(Channel {
+        source: source(channel.data_source, &format!("{path}.dataSource"), input_mode)?,
+        name: channel.channel_name,
+        content_type: channel.content_type,
+        record_wrapper: channel.record_wrapper_type,
+        is_gzip,
+        input_mode,
+        shuffle_seed: channel.shuffle_config.map(|shuffle| shuffle.seed),
+    })
+}
+
+fn source(given: request::DataSource, path: &str, input_mode: InputMode) -> Result<ChannelSource, Error> {
+    match given {
+        request::DataSource { s3_data_source: Some(s3), file_system_data_source: None, dataset_source: None } => {
+            Ok(ChannelSource::S3(s3_source(s3, &format!("{path}.s3DataSource"), input_mode)?))
+        }
+        request::DataSource { s3_data_source: None, file_system_data_source: Some(given), dataset_source: None } => {
+            let file_system = file_system(&given, &format!("{path}.fileSystemDataSource"), input_mode)?;
+            Ok(ChannelSource::FileSystem { file_system })
+        }
+        request::DataSource { s3_data_source: None, file_system_data_source: None, dataset_source: Some(_) } => refuse(
+            &format!("{path}.datasetSource"),
+            "Shoal has no hub data sets; copy the data to S3 (`aws s3 cp --recursive`) and give S3DataSource",
         ),
-        ("datasetSource", channel.data_source.dataset_source.is_some(), "Shoal has no hub data sets"),
-    ];
-    let given = others.iter().filter(|(_, given, _)| *given).count()
-        + usize::from(channel.data_source.s3_data_source.is_some());
-    if given != 1 {
-        return refuse(&source, "exactly one data source is needed; give S3DataSource");
+        _ => refuse(path, "exactly one data source is needed; give S3DataSource or FileSystemDataSource"),
     }
-    if let Some((name, _, what)) = others.iter().find(|(_, given, _)| *given) {
-        return refuse(
-            &format!("{source}.{name}"),
-            &format!("{what}; copy the data to S3 (`aws s3 cp --recursive`) and give S3DataSource"),
-        );
-    }
-    let Some(s3) = channel.data_source.s3_data_source else { return refuse(&source, "give S3DataSource") };
-    let source = format!("{source}.s3DataSource");
+}
+
+fn s3_source(s3: request::S3DataSource, path: &str, input_mode: InputMode) -> Result<S3Source, Error> {
     let data_type = match s3.s3_data_type.as_str() {
         "S3Prefix" => S3DataType::S3Prefix,
         "ManifestFile" => S3DataType::ManifestFile,
+        "AugmentedManifestFile" => S3DataType::AugmentedManifestFile,
         other => {
             return refuse(
-                &format!("{source}.s3DataType"),
-                &format!("Shoal does not read {other}; use S3Prefix or ManifestFile"),
+                &format!("{path}.s3DataType"),
+                &format!("Shoal does not read {other}; use S3Prefix, ManifestFile or AugmentedManifestFile"),
             );
         }
     };
-    if !s3.attribute_names.is_empty() {
-        return refuse(&format!("{source}.attributeNames"), "they are for AugmentedManifestFile only; leave them out");
+    let attributes = format!("{path}.attributeNames");
+    match (data_type, s3.attribute_names.is_empty()) {
+        (S3DataType::AugmentedManifestFile, _) if input_mode != InputMode::Pipe => {
+            return refuse(
+                &format!("{path}.s3DataType"),
+                "AugmentedManifestFile can only be used if the channel's input mode is Pipe; set InputMode to Pipe",
+            );
+        }
+        (S3DataType::AugmentedManifestFile, true) => {
+            return refuse(&attributes, "AugmentedManifestFile needs the names of the attributes to stream");
+        }
+        (S3DataType::S3Prefix | S3DataType::ManifestFile, false) => {
+            return refuse(&attributes, "they are for AugmentedManifestFile only; leave them out");
+        }
+        _ => {}
     }
     if s3.hub_access_config.is_some() {
-        return refuse(&format!("{source}.hubAccessConfig"), "Shoal has no hubs; copy the data to S3 and leave it out");
+        return refuse(&format!("{path}.hubAccessConfig"), "Shoal has no hubs; copy the data to S3 and leave it out");
     }
-    Ok(Channel {
-        name: channel.channel_name,
+    Ok(S3Source {
         data_type,
-        uri: s3_uri(&format!("{source}.s3Uri"), &s3.s3_uri)?,
+        uri: s3_uri(&format!("{path}.s3Uri"), &s3.s3_uri)?,
         distribution: s3.s3_data_distribution_type,
-        content_type: channel.content_type,
-        record_wrapper: channel.record_wrapper_type,
-        input_mode,
-        shuffle_seed: channel.shuffle_config.map(|shuffle| shuffle.seed),
+        attribute_names: s3.attribute_names,
         instance_groups: s3.instance_group_names,
+    })
+}
+
+fn file_system(
+    given: &request::FileSystemDataSource,
+    path: &str,
+    input_mode: InputMode,
+) -> Result<FileSystemSource, Error> {
+    if input_mode != InputMode::File {
+        return refuse(path, "a file system is mounted, which is File mode; set the channel's InputMode to File");
+    }
+    let directory = format!("{path}.directoryPath");
+    if !given.directory_path.starts_with('/') {
+        return refuse(&directory, "it must begin with '/', the root of the file system");
+    }
+    if given.directory_path.contains('\0') {
+        return refuse(&directory, "it has a NUL character, which no path can have");
+    }
+    let names: Vec<&str> = given.directory_path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    if names.contains(&"..") {
+        return refuse(&directory, "it must not contain '..'");
+    }
+    Ok(FileSystemSource {
+        id: given.file_system_id.clone(),
+        is_writable: given.file_system_access_mode == "rw",
+        directory: names.join("/"),
     })
 }

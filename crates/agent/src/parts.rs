@@ -1,0 +1,376 @@
+//! Objects of a server on another machine, read in parts where they are needed: each part is
+//! fetched once into the node's cache, compared with its SHA-256 each time before a mount uses it,
+//! and the next ones are fetched ahead of a reader that goes through an object in order.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::thread;
+
+use sha2::{Digest, Sha256};
+use shoal_link::{ManifestEntry, ObjectTree};
+
+use crate::Options;
+use crate::inputs::{Failure, InputError, Line, PAUSE};
+use crate::objects::ObjectCache;
+use crate::own_log::say;
+
+/// Bytes of a part; the last one of an object may have fewer.
+pub(crate) const PART: u64 = 1 << 20;
+/// Parts that are fetched ahead.
+const AHEAD: u64 = 16;
+/// Connections that fetch ahead, one thread each.
+const FETCHERS: usize = 3;
+/// Parts in memory where the cache has no room.
+const IN_MEMORY: usize = 64;
+const SUM_BYTES: u64 = 32;
+
+/// Where parts come from.
+pub(crate) trait Origin: Send + Sync {
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// They cannot be had, or the reader has given up.
+    fn fetch(&self, id: &str, offset: u64, length: u64) -> io::Result<Vec<u8>>;
+
+    /// Ends what is being fetched, and lets nothing begin.
+    fn give_up(&self);
+}
+
+/// Reads objects in parts.
+pub(crate) struct Parts {
+    origin: Box<dyn Origin>,
+    cache: ObjectCache,
+    open: Mutex<HashMap<String, Arc<Object>>>,
+    /// Parts that are in memory, the oldest first.
+    in_memory: Mutex<VecDeque<(Weak<Object>, usize)>>,
+    /// Bytes that went into the cache.
+    stored: AtomicU64,
+    /// Bytes that were fetched.
+    fetched: AtomicU64,
+    ahead: Mutex<Option<Sender<(Arc<Object>, usize)>>>,
+}
+
+/// An object that is read.
+struct Object {
+    id: String,
+    size: u64,
+    data: File,
+    sums: File,
+    parts: Mutex<Vec<Part>>,
+    changed: Condvar,
+    /// Where the reader of this object was last.
+    last: AtomicU64,
+}
+
+#[derive(Clone, Default)]
+enum Part {
+    /// Perhaps in the cache.
+    #[default]
+    Unknown,
+    /// A thread brings it.
+    Coming,
+    /// In the cache, and as it was sent.
+    Cached,
+    /// In memory.
+    Here(Arc<Vec<u8>>),
+}
+
+impl Object {
+    fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
+        self.parts.lock().expect("no holder of this lock panics")
+    }
+
+    fn length(&self, part: usize) -> u64 {
+        PART.min(self.size - part as u64 * PART)
+    }
+
+    fn sum(&self, part: usize) -> io::Result<Option<[u8; 32]>> {
+        let mut sum = [0; 32];
+        match self.sums.read_exact_at(&mut sum, part as u64 * SUM_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+            // What was never written.
+            Ok(()) if sum == [0; 32] => Ok(None),
+            Ok(()) => Ok(Some(sum)),
+        }
+    }
+
+    /// Whether the cache has the part as it was sent.
+    fn is_sound(&self, part: usize) -> io::Result<bool> {
+        let Some(sum) = self.sum(part)? else { return Ok(false) };
+        let mut content = vec![0; usize::try_from(self.length(part)).expect("a part fits in memory")];
+        self.data.read_exact_at(&mut content, part as u64 * PART)?;
+        Ok(Sha256::digest(&content)[..] == sum)
+    }
+
+    fn store(&self, part: usize, content: &[u8]) -> io::Result<()> {
+        self.data.write_all_at(content, part as u64 * PART)?;
+        self.sums.write_all_at(&Sha256::digest(content), part as u64 * SUM_BYTES)
+    }
+}
+
+impl Parts {
+    /// Parts of an origin, kept in the node's cache.
+    ///
+    /// # Errors
+    /// There are no threads.
+    pub(crate) fn new(origin: Box<dyn Origin>, cache: ObjectCache) -> io::Result<Arc<Self>> {
+        let (ahead, requested) = channel();
+        let parts = Arc::new(Self {
+            origin,
+            cache,
+            open: Mutex::default(),
+            in_memory: Mutex::default(),
+            stored: AtomicU64::default(),
+            fetched: AtomicU64::default(),
+            ahead: Mutex::new(Some(ahead)),
+        });
+        let requested = Arc::new(Mutex::new(requested));
+        for _ in 0..FETCHERS {
+            let (requested, parts) = (requested.clone(), Arc::downgrade(&parts));
+            thread::Builder::new().name("fetch".to_owned()).spawn(move || fetch_ahead(&requested, &parts))?;
+        }
+        Ok(parts)
+    }
+
+    /// Reads from an object; fewer bytes only at its end.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub(crate) fn read_at(&self, entry: &ManifestEntry, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        let end = offset.saturating_add(length).min(entry.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let object = self.object(entry)?;
+        let mut content = vec![0; usize::try_from(end - offset).map_err(io::Error::other)?];
+        let (mut at, mut rest) = (offset, &mut content[..]);
+        while !rest.is_empty() {
+            let part = usize::try_from(at / PART).map_err(io::Error::other)?;
+            let begin = at - part as u64 * PART;
+            let count = usize::try_from((object.length(part) - begin).min(rest.len() as u64)).unwrap_or(rest.len());
+            let (now, later) = rest.split_at_mut(count);
+            self.look_ahead(&object, part);
+            match self.part(&object, part)? {
+                Some(here) => now.copy_from_slice(&here[usize::try_from(begin).unwrap_or_default()..][..count]),
+                None => object.data.read_exact_at(now, at)?,
+            }
+            (at, rest) = (at + count as u64, later);
+        }
+        Ok(content)
+    }
+
+    /// Reads an object from its start.
+    pub(crate) fn stream(self: &Arc<Self>, entry: &ManifestEntry) -> Stream {
+        Stream { parts: self.clone(), entry: entry.clone(), at: 0 }
+    }
+
+    /// Bytes that were fetched.
+    pub(crate) fn fetched(&self) -> u64 {
+        self.fetched.load(Ordering::Relaxed)
+    }
+
+    /// Readers that wait are answered with an error.
+    pub(crate) fn give_up(&self) {
+        self.ahead.lock().expect("no holder of this lock panics").take();
+        self.origin.give_up();
+    }
+
+    fn object(&self, entry: &ManifestEntry) -> io::Result<Arc<Object>> {
+        let mut open = self.open.lock().expect("no holder of this lock panics");
+        if let Some(object) = open.get(&entry.id) {
+            return Ok(object.clone());
+        }
+        let (data, sums) = self.cache.parts(&entry.id, entry.size)?;
+        let count = usize::try_from(entry.size.div_ceil(PART)).map_err(io::Error::other)?;
+        let object = Arc::new(Object {
+            id: entry.id.clone(),
+            size: entry.size,
+            data,
+            sums,
+            parts: Mutex::new(vec![Part::default(); count]),
+            changed: Condvar::new(),
+            last: AtomicU64::default(),
+        });
+        open.insert(entry.id.clone(), object.clone());
+        Ok(object)
+    }
+
+    /// A reader that goes on where it was has the next parts fetched.
+    fn look_ahead(&self, object: &Arc<Object>, part: usize) {
+        let last = object.last.swap(part as u64, Ordering::Relaxed);
+        // Of what is read by one part after another, only the first read of a part moves on.
+        let is_next = part as u64 == last + 1;
+        let is_start = part == 0 && last == 0;
+        if !is_next && !is_start {
+            return;
+        }
+        let sender = self.ahead.lock().expect("no holder of this lock panics");
+        let Some(sender) = &*sender else { return };
+        let known = object.parts();
+        let ahead = (part + 1..known.len()).take(if is_start { 2 } else { AHEAD as usize });
+        for part in ahead.filter(|part| matches!(known[*part], Part::Unknown)) {
+            // The threads that take them may have ended.
+            let _ = sender.send((object.clone(), part));
+        }
+    }
+
+    /// Brings a part: into memory, or into the cache.
+    fn part(&self, object: &Arc<Object>, part: usize) -> io::Result<Option<Arc<Vec<u8>>>> {
+        let mut parts = object.parts();
+        loop {
+            match &parts[part] {
+                Part::Cached => return Ok(None),
+                Part::Here(content) => return Ok(Some(content.clone())),
+                Part::Coming => parts = object.changed.wait(parts).expect("no holder of this lock panics"),
+                Part::Unknown => break,
+            }
+        }
+        parts[part] = Part::Coming;
+        drop(parts);
+        let brought = self.bring(object, part);
+        let mut parts = object.parts();
+        parts[part] = brought.as_ref().map_or(Part::Unknown, Part::clone);
+        drop(parts);
+        object.changed.notify_all();
+        match brought? {
+            Part::Here(content) => {
+                self.remember(object, part);
+                Ok(Some(content))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn bring(&self, object: &Object, part: usize) -> io::Result<Part> {
+        if object.is_sound(part)? {
+            return Ok(Part::Cached);
+        }
+        let length = object.length(part);
+        let content = self.origin.fetch(&object.id, part as u64 * PART, length)?;
+        self.fetched.fetch_add(length, Ordering::Relaxed);
+        let stored = self.stored.fetch_add(length, Ordering::Relaxed) + length;
+        if stored <= self.cache.max_bytes() && object.store(part, &content).is_ok() {
+            return Ok(Part::Cached);
+        }
+        Ok(Part::Here(Arc::new(content)))
+    }
+
+    /// The oldest part in memory makes room.
+    fn remember(&self, object: &Arc<Object>, part: usize) {
+        let mut all = self.in_memory.lock().expect("no holder of this lock panics");
+        all.push_back((Arc::downgrade(object), part));
+        if all.len() > IN_MEMORY
+            && let Some((object, part)) = all.pop_front()
+            && let Some(object) = object.upgrade()
+        {
+            object.parts()[part] = Part::Unknown;
+        }
+    }
+}
+
+fn fetch_ahead(requested: &Mutex<Receiver<(Arc<Object>, usize)>>, parts: &Weak<Parts>) {
+    loop {
+        let next = requested.lock().expect("no holder of this lock panics").recv();
+        let (Ok((object, part)), Some(parts)) = (next, parts.upgrade()) else { return };
+        // A reader that needs it gets the error itself.
+        let _ = parts.part(&object, part);
+    }
+}
+
+/// An object from its start to its end.
+pub(crate) struct Stream {
+    parts: Arc<Parts>,
+    entry: ManifestEntry,
+    at: u64,
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let content = self.parts.read_at(&self.entry, self.at, buffer.len() as u64)?;
+        buffer[..content.len()].copy_from_slice(&content);
+        self.at += content.len() as u64;
+        Ok(content.len())
+    }
+}
+
+/// The server, over a few connections.
+pub(crate) struct FromServer {
+    options: Arc<Options>,
+    tree: ObjectTree,
+    idle: Mutex<Vec<Line>>,
+    /// Ends all of them.
+    handles: Mutex<Vec<UnixStream>>,
+    is_over: AtomicBool,
+}
+
+impl FromServer {
+    pub(crate) fn new(options: &Arc<Options>, tree: &ObjectTree) -> Self {
+        Self {
+            options: options.clone(),
+            tree: tree.clone(),
+            idle: Mutex::default(),
+            handles: Mutex::default(),
+            is_over: AtomicBool::default(),
+        }
+    }
+
+    fn line(&self) -> Result<Line, Failure> {
+        if let Some(line) = self.idle.lock().expect("no holder of this lock panics").pop() {
+            return Ok(line);
+        }
+        let line = Line::connect(&self.options)?;
+        self.handles.lock().expect("no holder of this lock panics").push(line.handle()?);
+        Ok(line)
+    }
+
+    fn try_fetch(&self, id: &str, offset: u64, length: u64) -> Result<Vec<u8>, Failure> {
+        let mut line = self.line()?;
+        let part = line.fetch_part(&self.tree, id, offset, length)?;
+        self.idle.lock().expect("no holder of this lock panics").push(line);
+        Ok(part)
+    }
+}
+
+impl Origin for FromServer {
+    fn fetch(&self, id: &str, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+        let mut is_reported = false;
+        loop {
+            if self.is_over.load(Ordering::Relaxed) {
+                return Err(io::Error::other("the program has ended"));
+            }
+            match self.try_fetch(id, offset, length) {
+                Ok(part) => return Ok(part),
+                // Another server comes, or the lease ends.
+                Err(Failure::Lost(error)) => {
+                    if !std::mem::replace(&mut is_reported, true) {
+                        say(format_args!("a part of an object is asked for again until the server answers: {error}"));
+                    }
+                    thread::sleep(PAUSE);
+                }
+                Err(Failure::Ended(error @ InputError::Refused(_))) => {
+                    say(format_args!("a part of object {id}: {error}"));
+                    return Err(io::Error::other(error));
+                }
+                Err(Failure::Ended(error)) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+
+    fn give_up(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for handle in self.handles.lock().expect("no holder of this lock panics").drain(..) {
+            let _ = handle.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Which objects belong to a channel, in which order.
+
+use std::io::{BufRead, BufReader};
+
+use serde_json::{Map, Value};
+use shoal_store::{ObjectMeta, Objects, StoreError};
+use shoal_wire::{S3DataType, S3Source, S3Uri};
+
+/// Objects listed per call to the store.
+const PAGE: usize = 1000;
+
+/// Why a channel's objects cannot be listed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "{uri} is no manifest: {detail}; it must be a JSON list whose first entry is {{\"prefix\": \
+         \"s3://bucket/prefix/\"}}, the others keys below it"
+    )]
+    Manifest { uri: String, detail: String },
+    #[error(
+        "{uri} is no augmented manifest: {detail}; each line must be a JSON object that has the attributes of \
+         AttributeNames, and those whose names end in -ref must be S3 URIs of objects"
+    )]
+    Augmented { uri: String, detail: String },
+}
+
+impl ChannelError {
+    /// Whether the objects that the user named are not there (any more).
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Store(StoreError::NoSuchBucket(_) | StoreError::NoSuchKey { .. }))
+    }
+}
+
+/// The objects of a channel, in key order, with their paths below the channel's directory.
+///
+/// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the
+/// prefix, so that `s3://b/data/train.csv` gives `train.csv` and `s3://b/data/tr` gives `train.csv`
+/// as well.
+pub(crate) fn objects_of(objects: &Objects, source: &S3Source) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+    match source.data_type {
+        S3DataType::S3Prefix => Ok(below(objects, &source.uri)?),
+        S3DataType::ManifestFile => listed(objects, &source.uri),
+        S3DataType::AugmentedManifestFile => {
+            let fail =
+                |detail: &str| ChannelError::Augmented { uri: source.uri.to_string(), detail: detail.to_owned() };
+            Err(fail("it is read in Pipe mode only"))
+        }
+    }
+}
+
+/// What is streamed of a channel, in order.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Streamed {
+    /// An object, with its path as a file of the channel.
+    Object(String, ObjectMeta),
+    /// The value of an attribute.
+    Text(String),
+}
+
+/// What a pipe of the channel has, in order.
+pub(crate) fn streamed_of(objects: &Objects, source: &S3Source) -> Result<Vec<Streamed>, ChannelError> {
+    if source.data_type == S3DataType::AugmentedManifestFile {
+        return augmented(objects, source);
+    }
+    let all = objects_of(objects, source)?;
+    Ok(all.into_iter().map(|(path, meta)| Streamed::Object(path, meta)).collect())
+}
+
+/// The objects of a checkpoint location, with their paths below the checkpoint directory.
+pub(crate) fn checkpoints_of(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
+    below(objects, &S3Uri { bucket: uri.bucket.clone(), prefix: uri.folder() })
+}
+
+fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, StoreError> {
+    let base = uri.prefix.rfind('/').map_or(0, |slash| slash + 1);
+    // `s3://b/data` that names a folder means what lies in `data/`, as users expect of a prefix
+    // without its slash.
+    let folder = format!("{}/", uri.prefix);
+    let mut found = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = objects.list(&uri.bucket, &uri.prefix, after.as_deref(), None, PAGE)?;
+        for object in page.objects {
+            let cut = if !uri.prefix.is_empty() && object.key.starts_with(&folder) { folder.len() } else { base };
+            let path = object.key[cut..].to_owned();
+            // Keys that end in a slash stand for folders and hold nothing.
+            if !path.is_empty() && !path.ends_with('/') {
+                found.push((path, object));
+            }
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The objects that a manifest names.
+fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+    let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
+    let (_, file) = objects.read(&uri.bucket, &uri.prefix)?;
+    let entries: Vec<Value> = serde_json::from_reader(BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
+    let mut entries = entries.into_iter();
+    let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
+    let prefix = first.ok_or_else(|| fail("the first entry has no prefix".to_owned()))?;
+    let root: S3Uri = prefix.parse().map_err(|error| fail(format!("prefix \"{prefix}\": {error}")))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
+        let key = format!("{}{path}", root.prefix);
+        let meta = objects
+            .get(&root.bucket, &key)?
+            .ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
+        found.push((path.to_owned(), meta));
+    }
+    Ok(found)
+}
+
+/// The attributes of the lines of an augmented manifest: the contents of objects where their names
+/// end in `-ref`, else their values as text.
+fn augmented(objects: &Objects, source: &S3Source) -> Result<Vec<Streamed>, ChannelError> {
+    let (_, file) = objects.read(&source.uri.bucket, &source.uri.prefix)?;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let fail = |detail: String| ChannelError::Augmented {
+            uri: source.uri.to_string(),
+            detail: format!("line {number}: {detail}"),
+        };
+        let line = line.map_err(|error| fail(error.to_string()))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let sample: Map<String, Value> = serde_json::from_str(&line).map_err(|error| fail(error.to_string()))?;
+        for name in &source.attribute_names {
+            let value = sample.get(name).ok_or_else(|| fail(format!("it has no attribute \"{name}\"")))?;
+            found.push(match (value, name.ends_with("-ref")) {
+                (Value::String(uri), true) => referenced(objects, uri).map_err(|error| match error {
+                    Unusable::Detail(detail) => fail(format!("{name}: {detail}")),
+                    Unusable::Store(error) => error.into(),
+                })?,
+                (_, true) => return Err(fail(format!("{name} is no text"))),
+                (Value::String(text), false) => Streamed::Text(text.clone()),
+                (value, false) => Streamed::Text(value.to_string()),
+            });
+        }
+    }
+    Ok(found)
+}
+
+enum Unusable {
+    Detail(String),
+    Store(StoreError),
+}
+
+fn referenced(objects: &Objects, uri: &str) -> Result<Streamed, Unusable> {
+    let at: S3Uri = uri.parse().map_err(|error| Unusable::Detail(format!("\"{uri}\": {error}")))?;
+    match objects.get(&at.bucket, &at.prefix) {
+        Ok(Some(meta)) => Ok(Streamed::Object(at.prefix, meta)),
+        Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Unusable::Detail(format!("there is no object {uri}"))),
+        Err(error) => Err(Unusable::Store(error)),
+    }
+}

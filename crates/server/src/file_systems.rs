@@ -1,0 +1,107 @@
+//! Directories of this machine that jobs may read or write by `FileSystemDataSource`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use shoal_wire::FileSystemSource;
+
+/// Which directories the owner allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileSystems {
+    /// By `FileSystemId`: absolute.
+    roots: BTreeMap<String, PathBuf>,
+    /// Instances are on other machines, which do not have them.
+    is_remote: bool,
+}
+
+impl FileSystems {
+    /// Roots by `FileSystemId`, each absolute.
+    #[must_use]
+    pub fn new(roots: BTreeMap<String, PathBuf>) -> Self {
+        Self { roots, is_remote: false }
+    }
+
+    /// The same for instances that are on other machines.
+    pub(crate) fn of_remote_agents(self, is_remote: bool) -> Self {
+        Self { is_remote, ..self }
+    }
+
+    /// The root of the file system, for instances on this machine; its directory exists and is reached without a symbolic link.
+    /// An instance's mount looks again, since others may change the directory until then.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub(crate) fn directory(&self, source: &FileSystemSource, is_remote: bool) -> Result<&Path, String> {
+        if is_remote || self.is_remote {
+            return Err(
+                "instances are on other machines, which do not have this machine's directories; copy the data \
+                        to S3 (`aws s3 cp --recursive`) and give S3DataSource"
+                    .to_owned(),
+            );
+        }
+        let Some(root) = self.roots.get(&source.id) else {
+            return Err(format!(
+                "this server has no file system {}; its owner names one in shoal.toml: [file_systems] {} = \
+                 \"/srv/data\", or copy the data to S3 and give S3DataSource",
+                source.id, source.id
+            ));
+        };
+        let mut at = root.clone();
+        // Names alone: the request's check leaves no other component.
+        for name in source.directory.split('/').filter(|name| !name.is_empty()) {
+            at.push(name);
+            match at.symlink_metadata() {
+                Ok(metadata) if metadata.is_symlink() => {
+                    return Err(format!(
+                        "/{} leads through a symbolic link of {}; give the directory that it points to",
+                        source.directory, source.id
+                    ));
+                }
+                Ok(metadata) if metadata.is_dir() => {}
+                _ => return Err(format!("there is no directory /{} in {}", source.directory, source.id)),
+            }
+        }
+        match root.is_dir() {
+            true => Ok(root),
+            false => Err(format!("the directory of {} does not exist on this machine; tell the owner", source.id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_below_allowed_roots_and_reached_without_links() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temp.path().join("srv/a/b")).unwrap();
+        std::fs::write(temp.path().join("srv/file"), "").unwrap();
+        std::os::unix::fs::symlink("/etc", temp.path().join("srv/a/out")).unwrap();
+        std::os::unix::fs::symlink("b", temp.path().join("srv/a/within")).unwrap();
+        let roots = [("fs-00000001", "srv"), ("fs-00000002", "none")];
+        let roots = roots.map(|(id, name)| (id.to_owned(), temp.path().join(name))).into();
+        let systems = FileSystems::new(roots);
+        for (id, directory, expected) in [
+            ("fs-00000001", "", Ok("srv")),
+            ("fs-00000001", "a/b", Ok("srv")),
+            ("fs-00000001", "a/c", Err("no directory /a/c")),
+            ("fs-00000001", "file", Err("no directory /file")),
+            ("fs-00000001", "a/out", Err("symbolic link")),
+            ("fs-00000001", "a/within", Err("symbolic link")),
+            ("fs-00000002", "", Err("does not exist")),
+            ("fs-00000003", "", Err("[file_systems] fs-00000003")),
+        ] {
+            let source = FileSystemSource { id: id.to_owned(), is_writable: false, directory: directory.to_owned() };
+            let elsewhere = systems.directory(&source, true).unwrap_err();
+            assert!(elsewhere.contains("other machines"), "{elsewhere}");
+            match (systems.directory(&source, false), expected) {
+                (Ok(root), Ok(name)) => assert_eq!(root, temp.path().join(name)),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (found, expected) => panic!("{id} {directory}: {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+}
