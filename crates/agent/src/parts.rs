@@ -54,8 +54,11 @@ pub(crate) struct Parts {
     stored: AtomicU64,
     /// Bytes that were fetched.
     fetched: AtomicU64,
-    ahead: Mutex<Option<Sender<(Arc<Object>, usize)>>>,
+    ahead: Mutex<Option<Sender<Wanted>>>,
 }
+
+/// A part of an object that is to be fetched ahead.
+type Wanted = (Arc<Object>, usize);
 
 /// An object that is read.
 struct Object {
@@ -276,7 +279,7 @@ impl Parts {
     }
 }
 
-fn fetch_ahead(requested: &Mutex<Receiver<(Arc<Object>, usize)>>, parts: &Weak<Parts>) {
+fn fetch_ahead(requested: &Mutex<Receiver<Wanted>>, parts: &Weak<Parts>) {
     loop {
         let next = requested.lock().expect("no holder of this lock panics").recv();
         let (Ok((object, part)), Some(parts)) = (next, parts.upgrade()) else { return };
