@@ -159,3 +159,27 @@ pub enum OutOfMemory {
         used_bytes: u64,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_directory_is_reached_without_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a/within")).unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("a/out")).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let open = |below: &str| {
+            let root = dir.path().to_owned();
+            Mount::Shared { root, below: below.into(), target: "/d".into(), is_writable: false }.open_shared()
+        };
+        for below in ["", "a", "a/b"] {
+            assert!(open(below).unwrap().is_some(), "{below}");
+        }
+        for below in ["a/within", "a/out", "..", "a/../..", "file", "none"] {
+            assert!(open(below).is_err(), "{below}");
+        }
+    }
+}
