@@ -117,8 +117,8 @@ impl Trees {
         let fail = |error: &dyn std::error::Error| format!("channel {}: {}", channel.name, describe(error));
         let made = of_newest(|| match mode {
             InputMode::Pipe => self.pipes(attempt, channel, source, hosts),
-            InputMode::File => self.files(attempt, channel, source, Delivery::Files, hosts),
-            InputMode::FastFile => self.files(attempt, channel, source, Delivery::FilesAsRead, hosts),
+            InputMode::File => self.files(attempt, channel, source, &Delivery::Files, hosts),
+            InputMode::FastFile => self.files(attempt, channel, source, &Delivery::FilesAsRead, hosts),
         });
         let found = match made {
             Ok(found) => found,
@@ -143,7 +143,7 @@ impl Trees {
         attempt: &AttemptId,
         channel: &Channel,
         source: &S3Source,
-        delivery: Delivery,
+        delivery: &Delivery,
         hosts: u32,
     ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
         let all = objects_of(&self.objects, source)?;
@@ -184,7 +184,7 @@ impl Trees {
             }
         });
         let metas = all.iter().filter_map(|streamed| match streamed {
-            Streamed::Object(_, meta) => Some(meta),
+            Streamed::Object(_, meta) => Some(&**meta),
             Streamed::Text(_) => None,
         });
         let tree = self.input(&self.tree_of_objects(attempt, &Vec::from_iter(entries), metas)?);

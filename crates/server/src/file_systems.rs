@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use shoal_launch::Launcher;
+use shoal_plane::Node;
 use shoal_wire::FileSystemSource;
 
 /// Which directories the owner allows.
@@ -23,9 +25,9 @@ impl FileSystems {
         Self { roots, is_remote: false }
     }
 
-    /// The same for instances that are on other machines.
-    pub(crate) fn of_remote_agents(self, is_remote: bool) -> Self {
-        Self { is_remote, ..self }
+    /// The same for the agents of a launcher, which may start them on other machines alone.
+    pub(crate) fn started_by(self, launcher: &dyn Launcher) -> Self {
+        Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
     }
 
     /// The root of the file system, for instances on this machine; its directory exists and is reached without a symbolic link.

@@ -135,6 +135,7 @@ mod tests {
         let plan = json!({"version": 1, "job": "job", "attempt": "job-1", "streams": [], "isolated": false,
             "assignments": [], "reads": [["data", "train/"]], "writes": [["out", "job/"]]});
         let allocation = AllocationSpec {
+            wants: shoal_launch::Wants::default(),
             id: "job-1".to_owned(),
             instances: 1,
             program: "/bin/false".into(),

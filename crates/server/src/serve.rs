@@ -157,8 +157,7 @@ impl Server {
         .map_err(io_error("start the core's thread"))?;
         let data_dir = Arc::new(data_dir);
         let trees = Arc::new(Trees::new(data_dir.channels_path(), objects.clone()));
-        let is_remote = options.launcher.is_remote(&[shoal_plane::Node::LOCAL.to_owned()]);
-        let file_systems = Arc::new(options.file_systems.clone().of_remote_agents(is_remote));
+        let file_systems = Arc::new(options.file_systems.clone().started_by(&*options.launcher));
         let (machines, events) = Machines::new();
         let (attempts, visits) = (Arc::<Attempts>::default(), Arc::<Visits>::default());
         let (idle_agents, looks) = (Arc::<IdleAgents>::default(), Arc::<Looks>::default());
@@ -166,7 +165,6 @@ impl Server {
         let socket = data_dir.socket_path();
         let Options { launcher, images, capacity, catalog, network, grace_s, .. } = options;
         let (silence, log_quota) = (Duration::from_secs(options.silence_s), options.telemetry.job_bytes);
-
         let allocations = Arc::new(Allocations {
             launcher: launcher.clone(),
             keys: keys.clone(),

@@ -53,7 +53,7 @@ impl Inputs<'_> {
             return Ok(());
         }
         let objects = streamed.iter().filter_map(|it| match it {
-            Streamed::Object(_, meta) => Some(meta),
+            Streamed::Object(_, meta) => Some(&**meta),
             Streamed::Text(_) => None,
         });
         match objects.into_iter().find(|meta| meta.size > MOST_RECORD) {

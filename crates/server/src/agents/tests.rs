@@ -74,6 +74,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         allocation_id: None,
     };
     let allocation = AllocationSpec {
+        wants: shoal_launch::Wants::default(),
         id: "u-1".to_owned(),
         instances: 2,
         program: "/bin/true".into(),

@@ -54,7 +54,7 @@ pub(crate) fn objects_of(objects: &Objects, source: &S3Source) -> Result<Vec<(St
 #[derive(Debug, PartialEq)]
 pub(crate) enum Streamed {
     /// An object, with its path as a file of the channel.
-    Object(String, ObjectMeta),
+    Object(String, Box<ObjectMeta>),
     /// The value of an attribute.
     Text(String),
 }
@@ -65,7 +65,7 @@ pub(crate) fn streamed_of(objects: &Objects, source: &S3Source) -> Result<Vec<St
         return augmented(objects, source);
     }
     let all = objects_of(objects, source)?;
-    Ok(all.into_iter().map(|(path, meta)| Streamed::Object(path, meta)).collect())
+    Ok(all.into_iter().map(|(path, meta)| Streamed::Object(path, Box::new(meta))).collect())
 }
 
 /// The objects of a checkpoint location, with their paths below the checkpoint directory.
@@ -157,7 +157,7 @@ enum Unusable {
 fn referenced(objects: &Objects, uri: &str) -> Result<Streamed, Unusable> {
     let at: S3Uri = uri.parse().map_err(|error| Unusable::Detail(format!("\"{uri}\": {error}")))?;
     match objects.get(&at.bucket, &at.prefix) {
-        Ok(Some(meta)) => Ok(Streamed::Object(at.prefix, meta)),
+        Ok(Some(meta)) => Ok(Streamed::Object(at.prefix, Box::new(meta))),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Unusable::Detail(format!("there is no object {uri}"))),
         Err(error) => Err(Unusable::Store(error)),
     }

@@ -238,7 +238,7 @@ fn an_augmented_manifest_is_its_attributes_in_order() {
         attribute_names: ["image-ref", "label", "box"].map(str::to_owned).into(),
         instance_groups: Vec::new(),
     };
-    let object = |key: &str| Streamed::Object(key.to_owned(), objects.get("bkt", key).unwrap().unwrap());
+    let object = |key: &str| Streamed::Object(key.to_owned(), Box::new(objects.get("bkt", key).unwrap().unwrap()));
     let text = |text: &str| Streamed::Text(text.to_owned());
     for (manifest, expected) in [
         (
