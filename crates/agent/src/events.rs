@@ -51,7 +51,7 @@ pub(crate) enum Event {
         /// So much.
         bytes: u64,
     },
-    /// A pipe cannot be fed, as the channel's data is not what the request says.
+    /// A pipe cannot be fed, as the channel's data is not as requested.
     Unfed {
         /// Why.
         reason: String,

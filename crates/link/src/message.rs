@@ -78,7 +78,7 @@ pub enum ToServer {
         /// See [`crate::ManifestEntry::id`].
         id: String,
     },
-    /// Likewise, a part of an object, whose SHA-256 follows; only to servers with a [`crate::Delivery`].
+    /// Likewise, a part, whose SHA-256 follows; only to servers with a [`crate::Delivery`].
     FetchPart {
         /// See [`crate::ObjectTree::tree`].
         tree: String,

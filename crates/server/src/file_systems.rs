@@ -30,8 +30,9 @@ impl FileSystems {
         Self { is_remote: launcher.is_remote(&[Node::LOCAL.to_owned()]), ..self }
     }
 
-    /// The root of the file system, for instances on this machine; its directory exists and is reached without a symbolic link.
-    /// An instance's mount looks again, since others may change the directory until then.
+    /// The root of the file system, for instances on this machine; its directory exists and is
+    /// reached without a symbolic link. An instance's mount makes sure of it again, since others
+    /// may change the directory until then.
     ///
     /// # Errors
     /// Why not, and what to do.

@@ -20,7 +20,7 @@ pub(super) type Sink<'a> = dyn FnMut(&[u8]) -> io::Result<bool> + 'a;
 pub(super) enum Broken {
     /// The sink takes no more.
     Sink(io::Error),
-    /// The channel's data is not what the request says, or cannot be read.
+    /// The channel's data is not as requested, or cannot be read.
     Data(String),
 }
 
