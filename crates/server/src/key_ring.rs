@@ -142,7 +142,6 @@ mod tests {
             args: Vec::new(),
             env: Vec::new(),
             nodes: Vec::new(),
-            wants: shoal_launch::Wants::default(),
             dir: "/".into(),
         };
         let attempts = Arc::new(Attempts::default());

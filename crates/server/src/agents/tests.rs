@@ -81,7 +81,6 @@ fn only_an_attempts_own_agents_are_let_in() {
         args: vec![],
         env: vec![],
         nodes: vec![],
-        wants: shoal_launch::Wants::default(),
         dir: "/".into(),
     };
     let owner = AccessKeys { access_key_id: "A".to_owned(), secret_access_key: "S".to_owned(), session_token: None };
