@@ -21,7 +21,7 @@ use shoal_wire::{Channel, Distribution, InputMode, RecordWrapper, S3Source, S3Ur
 
 use crate::{error_chain::describe, hex::hex};
 
-pub(crate) use listing::{ChannelError, Streamed, checkpoints_of, objects_of, streamed_of};
+pub(crate) use listing::{ChannelError, MayRead, Streamed, all_may_be_read, checkpoints_of, objects_of, streamed_of};
 
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
@@ -52,6 +52,8 @@ pub(crate) struct Trees {
     objects: Arc<Objects>,
     /// Agents get objects from the server: trees hold them by id, with a manifest.
     is_remote: bool,
+    /// Of objects that manifests name.
+    may_read: MayRead,
     claims: Arc<Mutex<InputClaims>>,
     /// Attempts for which no more trees are made; apart from the claims, which are locked while a
     /// tree is removed.
@@ -60,7 +62,19 @@ pub(crate) struct Trees {
 
 impl Trees {
     pub(crate) fn new(root: PathBuf, objects: Arc<Objects>) -> Self {
-        Self { root, objects, is_remote: false, claims: Arc::default(), cancelled: Arc::default() }
+        Self {
+            root,
+            objects,
+            is_remote: false,
+            may_read: all_may_be_read(),
+            claims: Arc::default(),
+            cancelled: Arc::default(),
+        }
+    }
+
+    /// The same for a job whose creator may not read everything.
+    pub(crate) fn of_reader(&self, may_read: MayRead) -> Self {
+        Self { may_read, ..self.clone() }
     }
 
     /// As agents that share no files with this server get them, or as those that do.
@@ -146,7 +160,7 @@ impl Trees {
         delivery: &Delivery,
         hosts: u32,
     ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
-        let all = objects_of(&self.objects, source)?;
+        let all = objects_of(&self.objects, source, &self.may_read)?;
         if all.is_empty() {
             return Ok(Vec::new());
         }
@@ -173,7 +187,7 @@ impl Trees {
         source: &S3Source,
         hosts: u32,
     ) -> Result<Vec<(Input, Delivery)>, ChannelError> {
-        let all = streamed_of(&self.objects, source)?;
+        let all = streamed_of(&self.objects, source, &self.may_read)?;
         if all.is_empty() {
             return Ok(Vec::new());
         }

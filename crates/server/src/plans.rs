@@ -18,7 +18,7 @@ use shoal_wire::{
 
 use crate::{
     Builtin, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of, attempts::Plan,
-    channels::Trees, clock::now_ms, file_systems::FileSystems, options::image_of, requests, warm,
+    channels::Trees, clock::now_ms, file_systems::FileSystems, options::image_of, requests, team::Team, warm,
 };
 
 /// What plans are made from.
@@ -34,6 +34,7 @@ pub(crate) struct Plans {
     pub(crate) lease_s: Option<u64>,
     pub(crate) grace_s: u32,
     pub(crate) launcher: Arc<dyn Launcher>,
+    pub(crate) team: Arc<Team>,
 }
 
 impl Plans {
@@ -51,6 +52,10 @@ impl Plans {
         let instances = *instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
+        let inputs = match creator.as_deref().map(|creator| self.team.creator(creator)) {
+            Some(member) => inputs.of_reader(Arc::new(move |bucket, key| member.may_read(bucket, key))),
+            None => inputs,
+        };
         let image = image_of(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.

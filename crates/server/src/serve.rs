@@ -179,6 +179,8 @@ impl Server {
             socket: socket.clone(),
             route: remote.as_ref().map(RemoteListener::route),
         });
+        let Guarding { ring, auditor, audit_thread } =
+            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads)?;
         let profiles = Profiles { rows: rows.clone(), telemetry: telemetry.clone(), objects: objects.clone() };
         let performer = Arc::new(Performer {
             attempts: attempts.clone(),
@@ -196,6 +198,7 @@ impl Server {
                 lease_s: options.lease_s,
                 grace_s,
                 launcher: launcher.clone(),
+                team: ring.team.clone(),
             },
             artifacts: Storing {
                 rows: rows.clone(),
@@ -313,9 +316,6 @@ impl Server {
             wake,
         };
         let (topics, changed_metrics) = notifying.start(&mut background);
-
-        let Guarding { ring, auditor, audit_thread } =
-            Guarding::open(&keys, &rows, &attempts, &identity, data_dir.root(), options.audit_reads)?;
         let s3_options = shoal_s3::Options {
             region: identity.region.clone(),
             account: identity.account.clone(),

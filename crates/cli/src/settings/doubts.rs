@@ -10,6 +10,7 @@ use super::{Settings, declared::SETTINGS};
 /// groups, the Python package and the tests.
 const OTHERS: [&str; 14] = [
     "SHOAL_AGENT_TOKEN",
+    "SHOAL_ALGORITHM_PORT",
     "SHOAL_BIN",
     "SHOAL_CACHE",
     "SHOAL_HOST_ADDRESSES",

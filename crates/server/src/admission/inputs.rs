@@ -7,7 +7,7 @@ use shoal_wire::{Channel, ChannelSource, CreateTrainingJob, Error, InputMode, Re
 use super::internal;
 use crate::{
     Image,
-    channels::{ChannelError, Streamed, objects_of, streamed_of},
+    channels::{ChannelError, Streamed, all_may_be_read, objects_of, streamed_of},
     file_systems::FileSystems,
 };
 
@@ -45,7 +45,7 @@ impl Inputs<'_> {
     }
 
     fn pipe(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let streamed = self.found(streamed_of(self.objects, source), path)?;
+        let streamed = self.found(streamed_of(self.objects, source, &all_may_be_read()), path)?;
         if streamed.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }
@@ -69,7 +69,7 @@ impl Inputs<'_> {
     }
 
     fn files(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let objects = self.found(objects_of(self.objects, source), path)?;
+        let objects = self.found(objects_of(self.objects, source, &all_may_be_read()), path)?;
         if objects.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }

@@ -1,6 +1,9 @@
 //! Which objects belong to a channel, in which order.
 
-use std::io::{BufRead, BufReader};
+use std::{
+    io::{BufRead, BufReader},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value};
 use shoal_store::{ObjectMeta, Objects, StoreError};
@@ -33,15 +36,28 @@ impl ChannelError {
     }
 }
 
+/// Whether an object may be read that only a manifest names, which no check of a request sees: by
+/// bucket and key.
+pub(crate) type MayRead = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+
+/// Of an owner's job.
+pub(crate) fn all_may_be_read() -> MayRead {
+    Arc::new(|_, _| true)
+}
+
 /// The objects of a channel, in key order, with their paths below the channel's directory.
 ///
 /// A prefix that ends in `/` is cut off whole; else the path starts after the last `/` of the
 /// prefix, so that `s3://b/data/train.csv` gives `train.csv` and `s3://b/data/tr` gives `train.csv`
 /// as well.
-pub(crate) fn objects_of(objects: &Objects, source: &S3Source) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+pub(crate) fn objects_of(
+    objects: &Objects,
+    source: &S3Source,
+    may_read: &MayRead,
+) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     match source.data_type {
         S3DataType::S3Prefix => Ok(below(objects, &source.uri)?),
-        S3DataType::ManifestFile => listed(objects, &source.uri),
+        S3DataType::ManifestFile => listed(objects, &source.uri, may_read),
         S3DataType::AugmentedManifestFile => {
             let fail =
                 |detail: &str| ChannelError::Augmented { uri: source.uri.to_string(), detail: detail.to_owned() };
@@ -60,11 +76,15 @@ pub(crate) enum Streamed {
 }
 
 /// What a pipe of the channel has, in order.
-pub(crate) fn streamed_of(objects: &Objects, source: &S3Source) -> Result<Vec<Streamed>, ChannelError> {
+pub(crate) fn streamed_of(
+    objects: &Objects,
+    source: &S3Source,
+    may_read: &MayRead,
+) -> Result<Vec<Streamed>, ChannelError> {
     if source.data_type == S3DataType::AugmentedManifestFile {
-        return augmented(objects, source);
+        return augmented(objects, source, may_read);
     }
-    let all = objects_of(objects, source)?;
+    let all = objects_of(objects, source, may_read)?;
     Ok(all.into_iter().map(|(path, meta)| Streamed::Object(path, Box::new(meta))).collect())
 }
 
@@ -98,7 +118,7 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
 }
 
 /// The objects that a manifest names.
-fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
+fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
     let (_, file) = objects.read(&uri.bucket, &uri.prefix)?;
     let entries: Vec<Value> = serde_json::from_reader(BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
@@ -110,6 +130,9 @@ fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, C
     for entry in entries {
         let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
         let key = format!("{}{path}", root.prefix);
+        if !may_read(&root.bucket, &key) {
+            return Err(fail(format!("the key that created the job may not read s3://{}/{key}", root.bucket)));
+        }
         let meta = objects
             .get(&root.bucket, &key)?
             .ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
@@ -120,7 +143,7 @@ fn listed(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, C
 
 /// The attributes of the lines of an augmented manifest: the contents of objects where their names
 /// end in `-ref`, else their values as text.
-fn augmented(objects: &Objects, source: &S3Source) -> Result<Vec<Streamed>, ChannelError> {
+fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result<Vec<Streamed>, ChannelError> {
     let (_, file) = objects.read(&source.uri.bucket, &source.uri.prefix)?;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
@@ -136,7 +159,7 @@ fn augmented(objects: &Objects, source: &S3Source) -> Result<Vec<Streamed>, Chan
         for name in &source.attribute_names {
             let value = sample.get(name).ok_or_else(|| fail(format!("it has no attribute \"{name}\"")))?;
             found.push(match (value, name.ends_with("-ref")) {
-                (Value::String(uri), true) => referenced(objects, uri).map_err(|error| match error {
+                (Value::String(uri), true) => referenced(objects, uri, may_read).map_err(|error| match error {
                     Unusable::Detail(detail) => fail(format!("{name}: {detail}")),
                     Unusable::Store(error) => error.into(),
                 })?,
@@ -154,8 +177,11 @@ enum Unusable {
     Store(StoreError),
 }
 
-fn referenced(objects: &Objects, uri: &str) -> Result<Streamed, Unusable> {
+fn referenced(objects: &Objects, uri: &str, may_read: &MayRead) -> Result<Streamed, Unusable> {
     let at: S3Uri = uri.parse().map_err(|error| Unusable::Detail(format!("\"{uri}\": {error}")))?;
+    if !may_read(&at.bucket, &at.prefix) {
+        return Err(Unusable::Detail(format!("the key that created the job may not read {uri}")));
+    }
     match objects.get(&at.bucket, &at.prefix) {
         Ok(Some(meta)) => Ok(Streamed::Object(at.prefix, Box::new(meta))),
         Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Unusable::Detail(format!("there is no object {uri}"))),

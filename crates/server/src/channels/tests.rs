@@ -42,7 +42,7 @@ fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Resul
 
 fn paths(objects: &Objects, uri: &str) -> Vec<String> {
     let channel = channel(uri, S3DataType::S3Prefix, Distribution::FullyReplicated);
-    objects_of(objects, channel.s3().unwrap()).unwrap().into_iter().map(|(path, _)| path).collect()
+    objects_of(objects, channel.s3().unwrap(), &all_may_be_read()).unwrap().into_iter().map(|(path, _)| path).collect()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_manifest_names_its_objects() {
         ("a,b", Err("expected value")),
     ] {
         objects.put("bkt", "m.json", text.as_bytes(), &Attributes::default()).unwrap();
-        match (objects_of(&objects, manifest.s3().unwrap()), expected) {
+        match (objects_of(&objects, manifest.s3().unwrap(), &all_may_be_read()), expected) {
             (Ok(found), Ok(expected)) => {
                 assert_eq!(found.into_iter().map(|(path, _)| path).collect::<Vec<_>>(), expected);
             }
@@ -262,11 +262,35 @@ fn an_augmented_manifest_is_its_attributes_in_order() {
         ("{\"image-ref\": 7}", Err("image-ref is no text")),
     ] {
         objects.put("bkt", "m", manifest.as_bytes(), &Attributes::default()).unwrap();
-        match (streamed_of(&objects, &source), expected) {
+        match (streamed_of(&objects, &source, &all_may_be_read()), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{manifest}: {error}"),
             (found, expected) => panic!("{manifest}: {found:?}, expected {expected:?}"),
         }
+    }
+}
+
+#[test]
+fn what_a_manifest_names_is_open_to_the_creator_or_refused() {
+    let (_temp, _, objects) = house(&["own/1", "others/1"]);
+    let may_read: MayRead = Arc::new(|_, key| !key.starts_with("others/"));
+    let of = |data_type, manifest: &str| {
+        objects.put("bkt", "m", manifest.as_bytes(), &Attributes::default()).unwrap();
+        let mut channel = channel("s3://bkt/m", data_type, Distribution::FullyReplicated);
+        if let ChannelSource::S3(source) = &mut channel.source {
+            source.attribute_names = vec!["image-ref".to_owned()];
+        }
+        let found = streamed_of(&objects, channel.s3().unwrap(), &may_read);
+        found.map(|found| found.len()).map_err(|error| error.to_string())
+    };
+    let augmented = |key: &str| format!("{{\"image-ref\": \"s3://bkt/{key}\"}}");
+    assert_eq!(of(S3DataType::ManifestFile, "[{\"prefix\": \"s3://bkt/own/\"}, \"1\"]"), Ok(1));
+    assert_eq!(of(S3DataType::AugmentedManifestFile, &augmented("own/1")), Ok(1));
+    for refused in [
+        of(S3DataType::ManifestFile, "[{\"prefix\": \"s3://bkt/others/\"}, \"1\"]"),
+        of(S3DataType::AugmentedManifestFile, &augmented("others/1")),
+    ] {
+        assert!(refused.is_err_and(|error| error.contains("may not read s3://bkt/others/1")));
     }
 }
 
