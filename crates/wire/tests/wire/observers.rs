@@ -59,6 +59,14 @@ fn the_typed_job_has_what_is_observed() {
 }
 
 #[test]
+fn a_single_action_needs_no_list() {
+    // What `str(StopTraining())` of smdebug_rulesconfig is; `ActionList` makes a list of it.
+    let single = r#"{\"training_job_prefix\": \"titanic\", \"name\": \"stoptraining\"}"#;
+    let parameters = json!({"rule_to_invoke": "ExplodingTensor", "action_json": single});
+    assert_eq!(observed(&with_rule(&parameters)).expect("a sound request").rules[0].actions, [RuleAction::StopTraining]);
+}
+
+#[test]
 fn mistakes_are_refused_where_they_are() {
     let refused = |changes: &Value, path: &str, hint: &str| {
         let message = observed(changes).expect_err(path);
@@ -68,7 +76,8 @@ fn mistakes_are_refused_where_they_are() {
     refused(&with_rule(&json!({})), parameters, "rule_to_invoke");
     let actions = format!("{parameters}.action_json");
     let with_actions = |text: &str| with_rule(&json!({"rule_to_invoke": "AllZero", "action_json": text}));
-    refused(&with_actions("stop it"), &actions, "not a list of actions");
+    refused(&with_actions("stop it"), &actions, "not an action or a list of actions");
+    refused(&with_actions("[1]"), &actions, "not an action or a list of actions");
     refused(&with_actions(r#"[{"name": "call"}]"#), &actions, "'call' is none of [stoptraining, email, sms]");
     refused(&with_actions(r#"[{"name": "sms"}]"#), &actions, "endpoint");
     let of_another = r#"[{"name": "stoptraining", "training_job_prefix": "iris"}]"#;

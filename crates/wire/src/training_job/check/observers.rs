@@ -216,14 +216,27 @@ fn is_class(name: &str) -> bool {
     name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_numeric())
 }
 
-/// A list of objects with a name; SDKs send it with each quote escaped.
+/// As SDKs send it: each action of an `ActionList`, or a single one as it is.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Actions {
+    List(Vec<BTreeMap<String, Value>>),
+    One(BTreeMap<String, Value>),
+}
+
+/// A list of objects with a name, or one of them; SDKs send it with each quote escaped.
 fn actions(job: &str, path: &str, text: &str) -> Result<Vec<RuleAction>, Error> {
     let path = format!("{path}.ruleParameters.{ACTIONS}");
     let unescaped = text.replace("\\\"", "\"");
-    let list: Vec<BTreeMap<String, Value>> = match serde_json::from_str(&unescaped) {
-        Ok(list) => list,
-        Err(error) => {
-            return refuse(&path, &format!("it is not a list of actions as smdebug_rulesconfig writes them: {error}"));
+    let list = match serde_json::from_str(&unescaped) {
+        Ok(Actions::List(list)) => list,
+        Ok(Actions::One(action)) => vec![action],
+        Err(_) => {
+            return refuse(
+                &path,
+                "it is not an action or a list of actions as smdebug_rulesconfig writes them, such as \
+                 [{\"name\": \"stoptraining\"}]",
+            );
         }
     };
     let action = |action: BTreeMap<String, Value>| {
