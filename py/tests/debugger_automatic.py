@@ -172,6 +172,7 @@ def keras_script():
     collections = [("losses", None), ("weights", None), ("gradients", None), ("biases", {"reductions": "mean"})]
     out, text = ran(
         "debugger_script_keras.py",
+        "tensorflow",
         collections=[*collections, ("inputs", None)],
         parameters={"save_interval": "5"},
         TF_CPP_MIN_LOG_LEVEL="3",
@@ -185,6 +186,8 @@ def keras_script():
     assert any(np.abs(trial.tensor(name).value(5, mode=modes.TRAIN)).max() > 0 for name in gradients)
     assert {"loss", "accuracy", "scalar/val_loss"} <= set(trial.tensor_names())
     assert "inputs: inputs and outputs of layers are within Keras's compiled step" in text
+    # Keras imports it; nothing of it was trained.
+    assert "scikit-learn" not in text, text
 
 
 def keras_tape():

@@ -1,7 +1,17 @@
-"""A user's script for Keras that knows nothing of Debugger."""
+"""A user's script for Keras that knows nothing of Debugger. Most scripts come to it by TensorFlow, which
+looks where Keras is long before it imports it.
+"""
 
-import keras
+import sys
+
 import numpy as np
+
+if sys.argv[1:] == ["tensorflow"]:
+    import tensorflow as tf
+
+    keras = tf.keras
+else:
+    import keras
 
 generator = np.random.default_rng(0)
 samples = generator.normal(size=(200, 3)).astype("float32")

@@ -5,6 +5,7 @@ profiler's, its steps are timed (`smdebug.profiler`); else nothing happens.
 
 import os
 import sys
+from _thread import get_ident
 
 _CONFIG = os.environ.get("SMDEBUG_CONFIG_FILE_PATH", "/opt/ml/input/config/debughookconfig.json")
 _PROFILER = os.environ.get("SMPROFILER_CONFIG_PATH", "/opt/ml/input/config/profilerconfig.json")
@@ -46,23 +47,30 @@ class _Loader:
 
 
 class _Finder:
-    """Finds frameworks by the other finders, once each."""
+    """Finds frameworks by the other finders, as often as they are looked for: tensorflow looks where
+    Keras is before it imports it.
+    """
 
-    found = set()
+    #: What threads look for at present: finders that ask all finders get no answer of this one.
+    finding = set()
 
     @staticmethod
     def find_spec(name, path=None, target=None):
         """Where a framework is; nothing for other modules."""
-        if name not in _FRAMEWORKS or name in _Finder.found:
+        mark = (name, get_ident())
+        if name not in _FRAMEWORKS or mark in _Finder.finding:
             return None
-        _Finder.found.add(name)
-        for finder in sys.meta_path:
-            spec = None if finder is _Finder else finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader)
-                return spec
-        return None
+        _Finder.finding.add(mark)
+        try:
+            for finder in sys.meta_path:
+                spec = None if finder is _Finder else finder.find_spec(name, path, target)
+                if spec is not None:
+                    if spec.loader is not None:
+                        spec.loader = _Loader(spec.loader)
+                    return spec
+            return None
+        finally:
+            _Finder.finding.discard(mark)
 
 
 def _run_next():
