@@ -408,7 +408,7 @@ impl Worker {
             self.seen = seen;
         }
         if has_ended {
-            for path in cut_short.into_iter().chain(unsure) {
+            for path in torn(&self.tree, cut_short).into_iter().chain(unsure) {
                 let (file, path) = (self.kind.file(), path.display());
                 let text =
                     format!("{file} {path} was being written when the program was killed: it is not saved as it is");
@@ -444,6 +444,12 @@ impl Worker {
     }
 }
 
+/// Of files that the program's end may have cut short, those that are there: a temporary file that is not
+/// has got its final name since it was closed.
+fn torn(tree: &Tree, cut_short: HashSet<PathBuf>) -> Vec<PathBuf> {
+    cut_short.into_iter().filter(|path| tree.look(path).is_ok()).collect()
+}
+
 /// Sends as much as the file was long when it was opened; says how much there was.
 fn send_content(line: &mut Line, file: &mut File, size: u64, changes: &Changes) -> Result<u64, SendError> {
     let mut left = size;
@@ -463,4 +469,20 @@ fn send_content(line: &mut Line, file: &mut File, size: u64, changes: &Changes) 
         line.chunk(chunk).map_err(SendError::Line)?;
     }
     Ok(size - left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_file_that_got_its_name_was_not_cut_short() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |name: &str| fs::write(directory.path().join(name), "x").expect("a file");
+        ["whole.tmp", "torn.tmp"].map(write);
+        fs::rename(directory.path().join("whole.tmp"), directory.path().join("whole")).expect("its name");
+        let tree = Tree::open(directory.path(), Path::new("")).expect("the tree");
+        let cut_short = ["whole.tmp", "torn.tmp"].map(PathBuf::from).into();
+        assert_eq!(torn(&tree, cut_short), [Path::new("torn.tmp")]);
+    }
 }
