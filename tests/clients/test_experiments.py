@@ -153,6 +153,8 @@ def test_runs_are_tables(jobs, house, group):
     frame = RUNS.frame(group, jobs.sagemaker)
     assert len(frame) == 3 and frame.set_index("name").loc["clients-2"]["loss.max"] == 11
     assert list(RUNS.compare("clients-0", "clients-2", client=jobs.sagemaker).loc["lr"]) == [0.0, 0.2]
+    alone = RUNS.compare("clients-0", "clients-1", client=jobs.sagemaker).loc["depth"]
+    assert alone["clients-1"] == 6 and alone.isna()["clients-0"], "what one run alone has"
 
 
 def test_lineage_of_a_model(jobs, group):

@@ -78,7 +78,8 @@ def compare(*names: str, client: Any = None) -> Any:
     client = client or _client()
     runs = {name: row(describe(name, client)) for name in names}
     table = pandas.DataFrame(runs)
-    return table[table.astype(str).nunique(axis=1) > 1]
+    # A value that one run alone has differs, too: newer versions of pandas count no missing ones.
+    return table[table.astype(str).nunique(axis=1, dropna=False) > 1]
 
 
 def _client() -> Any:
