@@ -91,7 +91,7 @@ struct Receipt {
     note: String,
 }
 
-/// A rule and what it found.
+/// A rule, of Debugger or of the profiler, and what it found.
 struct RuleRow {
     name: String,
     status: &'static str,
@@ -278,7 +278,7 @@ fn rules(request: &CreateTrainingJob, view: &JobView) -> Vec<RuleRow> {
         let (status, details, _) = view.rule_status(&rule.name);
         RuleRow { name: rule.name.clone(), status, details: details.unwrap_or_default().to_owned() }
     };
-    request.debugger.rules.iter().map(row).collect()
+    request.debugger.rules.iter().chain(&request.debugger.profiler_rules).map(row).collect()
 }
 
 fn checkpoints(sources: &Sources, request: &CreateTrainingJob) -> Result<Option<Checkpoints>, PageError> {
