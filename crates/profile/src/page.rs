@@ -6,6 +6,7 @@ mod flame;
 use std::fmt::Write;
 
 use self::chart::{Line, MOST_LINES, Mark, Unit, bars, lines};
+pub(crate) use self::flame::entries;
 pub use self::flame::samples;
 use crate::findings::{Shares, findings, percent, slowest, time};
 use crate::html::{escape, fill};
@@ -58,8 +59,10 @@ fn facts(profile: &Profile) -> String {
         facts.push(("steps of all ranks", steps.to_string()));
         facts.push(("usual step", time(usual)));
         facts.push(("waiting for data", percent(shares.waiting)));
-        facts.push(("communication", percent(shares.communicating)));
-        facts.push(("computing", percent(shares.computing())));
+        if shares.sees_communication {
+            facts.push(("communication", percent(shares.communicating)));
+        }
+        facts.push((computing(shares), percent(shares.computing())));
     }
     facts.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = write!(text, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
@@ -85,6 +88,11 @@ fn section(title: &str, note: &str, content: &str) -> String {
     if content.is_empty() { String::new() } else { format!("<h2>{title}</h2><p>{}</p>{content}", escape(note)) }
 }
 
+/// Of several ranks without any time in collective operations.
+const UNSEEN: &str = "Waits for other ranks are not measured in this training: Gloo and NCCL wait outside of Python. A \
+                      rank that is slower than the others makes the steps of all ranks longer then, and is not \
+                      recognised. The backend shoal (import shoal.torch) and Horovod are measured.";
+
 /// Ranks that charts show: the slowest first where there are many.
 fn shown(profile: &Profile) -> Vec<&RankSteps> {
     let mut ranks = Vec::from_iter(&profile.ranks);
@@ -100,8 +108,14 @@ fn left_out(count: usize, what: &str) -> String {
     if count > MOST_LINES { format!(" Of {count} {what}, {MOST_LINES} are shown.") } else { String::new() }
 }
 
+/// What is neither waiting for data nor communication that is seen.
+fn computing(shares: Shares) -> &'static str {
+    if shares.sees_communication { "computing" } else { "computing or communication" }
+}
+
 fn shares(profile: &Profile) -> String {
-    let parts = [("waiting for data", "#c25b00"), ("communication", "#a8578a"), ("computing", "#0072b2")];
+    let Some(of_all) = Shares::of(profile) else { return String::new() };
+    let parts = [("waiting for data", "#c25b00"), ("communication", "#a8578a"), (computing(of_all), "#0072b2")];
     let row = |rank: &&RankSteps| {
         let [waiting, communicating] =
             [rank.waiting_s, rank.communicating_s].map(|it| (it / rank.total_s.max(1e-9)).clamp(0.0, 1.0));
@@ -120,6 +134,7 @@ fn shares(profile: &Profile) -> String {
             time(rank.own_ms()),
             time(usual)
         ),
+        None if !of_all.sees_communication => format!(" {UNSEEN}"),
         None if profile.ranks.len() > 1 => " No rank is slower than the others.".to_owned(),
         None => String::new(),
     };

@@ -1,5 +1,6 @@
 //! What matters in a profile, in plain sentences, each with what to try; the costliest come first.
 
+mod stacks;
 mod steps;
 mod system;
 
@@ -28,6 +29,7 @@ pub struct Finding {
 pub fn findings(profile: &Profile) -> Vec<Finding> {
     let mut found = steps::findings(profile);
     found.extend(system::findings(profile));
+    found.extend(stacks::findings(profile));
     found.sort_by(|a, b| b.share.total_cmp(&a.share));
     found.truncate(MOST);
     found
@@ -38,6 +40,8 @@ pub fn findings(profile: &Profile) -> Vec<Finding> {
 pub(crate) struct Shares {
     pub(crate) waiting: f64,
     pub(crate) communicating: f64,
+    /// Whether waits for other ranks are seen at all: those of Gloo and NCCL are not.
+    pub(crate) sees_communication: bool,
 }
 
 impl Shares {
@@ -48,6 +52,7 @@ impl Shares {
         (total > 0.0).then(|| Self {
             waiting: share(sum(|it| it.waiting_s)),
             communicating: share(sum(|it| it.communicating_s)),
+            sees_communication: profile.ranks.len() < 2 || profile.ranks.iter().any(|it| it.communicating_s > 0.0),
         })
     }
 

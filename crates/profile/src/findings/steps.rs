@@ -9,6 +9,10 @@ const MATTERS: f64 = 0.1;
 const SLOWER: f64 = 1.1;
 /// A step below it is mostly the framework's own work.
 const SHORT_MS: f64 = 2.0;
+/// The status of a training job that runs.
+const RUNS: &str = "InProgress";
+/// Seconds before which the start of a training that runs is not judged.
+const YOUNG_S: f64 = 300.0;
 /// Processors of an instance are in use from this share on.
 const FULL: f64 = 0.85;
 
@@ -203,7 +207,9 @@ fn period(slow: &[&SlowStep]) -> Option<u64> {
 fn start(profile: &Profile) -> Option<Finding> {
     let first_s = profile.ranks.iter().map(|it| it.first_s).reduce(f64::max)?;
     let share = first_s / profile.seconds();
-    (first_s >= 10.0 && share >= MATTERS).then(|| Finding {
+    // Of a training that has just begun the start is all that there is.
+    let has_just_begun = profile.status == RUNS && profile.seconds() < YOUNG_S;
+    (first_s >= 10.0 && share >= MATTERS && !has_just_begun).then(|| Finding {
         title: "The first step comes late".to_owned(),
         text: format!("It began {} after the program's start, {} of the time.", time(1000.0 * first_s), percent(share)),
         advice: "Prepare once what each start repeats: packages (an environment instead of requirements.txt), models \

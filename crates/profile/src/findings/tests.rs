@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{HostUse, RankSteps, Series, SlowStep, StepPoint};
+use crate::model::{HostStacks, HostUse, RankSteps, Series, SlowStep, StepPoint};
 
 /// A healthy training of ten minutes: 10 ms a step, all of it computing.
 fn healthy(ranks: u32) -> Profile {
@@ -185,6 +185,17 @@ const CASES: &[Case] = &[
         &["algo-1 used up to 91 %", "VolumeSizeInGB"],
     ),
     (
+        "data in stacks, without steps",
+        |it| {
+            it.ranks.clear();
+            let folded = "python train.py;<module> (train.py);__next__ (torch/utils/data/dataloader.py) 97\n\
+                          python train.py;<module> (train.py);step (train.py) 3\npython worker;work (worker.py) 900\n";
+            it.stacks = vec![HostStacks { host: "algo-2".to_owned(), folded: folded.to_owned() }];
+        },
+        "The program waits for its data",
+        &["97 % of 100 sampled stacks of python train.py (algo-2)", "num_workers"],
+    ),
+    (
         "uneven instances without steps",
         |it| {
             it.ranks.clear();
@@ -208,6 +219,19 @@ fn each_fault_is_found_with_its_values_and_what_to_try() {
         }
         assert!((0.0..=1.0).contains(&found.share), "{fault}: {}", found.share);
     }
+}
+
+#[test]
+fn the_start_is_judged_once_there_is_more_than_that() {
+    let late = |status: &str, end_s: f64| {
+        let mut profile = healthy(1);
+        profile.ranks[0].first_s = 19.0;
+        profile.ranks[0].points.clear();
+        (profile.status, profile.end_s) = (status.to_owned(), end_s);
+        findings(&profile).iter().any(|it| it.title == "The first step comes late")
+    };
+    assert!(!late("InProgress", 30.0), "it imports torch");
+    assert!(late("Completed", 30.0));
 }
 
 #[test]

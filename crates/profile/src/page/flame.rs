@@ -28,7 +28,8 @@ pub fn samples(folded: &str) -> u64 {
     entries(folded).map(|(_, count)| count).fold(0, u64::saturating_add)
 }
 
-fn entries(folded: &str) -> impl Iterator<Item = (&str, u64)> {
+/// Stacks and how often each was seen.
+pub(crate) fn entries(folded: &str) -> impl Iterator<Item = (&str, u64)> {
     let entry = |line: &'_ str| {
         let (stack, count) = line.rsplit_once(' ')?;
         Some((stack.len(), count.parse().ok()?))

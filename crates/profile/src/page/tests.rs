@@ -64,6 +64,20 @@ fn a_page_is_whole_and_escapes_what_users_make_up() {
 }
 
 #[test]
+fn waits_that_are_not_seen_are_not_shown_as_none() {
+    let mut profile = example();
+    profile.ranks.iter_mut().for_each(|rank| rank.waiting_s = 0.5);
+    let text = page(&profile);
+    assert!(text.contains("Waits for other ranks are not measured in this training: Gloo and NCCL"), "{text}");
+    assert!(!text.contains("<dt>communication</dt>") && text.contains("<dt>computing or communication</dt>"));
+    assert!(!text.contains("No rank is slower"));
+    profile.ranks[0].communicating_s = 0.1;
+    let text = page(&profile);
+    assert!(!text.contains("not measured in this training") && text.contains("<dt>communication</dt>"));
+    assert!(text.contains("No rank is slower"));
+}
+
+#[test]
 fn without_steps_and_stacks_the_rest_is_shown() {
     let profile = Profile { ranks: Vec::new(), stacks: Vec::new(), rules: Vec::new(), ..example() };
     let text = page(&profile);
