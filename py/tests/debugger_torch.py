@@ -158,6 +158,31 @@ def types_of_torch():
     assert all((trial.tensor(f"Unusual_output_{at}").value(0) == torch.eye(2).numpy()).all() for at in range(5))
 
 
+def configurations_of_one_collection_are_joined():
+    """The SDK keeps configurations in a set: a rule's own and the script's come in any order."""
+    own, rules = {"reductions": "mean"}, {"save_interval": "6", "save_steps": "1"}
+    whole = {"save_interval": "3", "reductions": "mean", "end_step": "4"}
+    for order in (1, -1):
+        folder = tempfile.mkdtemp()
+        named = [("gradients", own), ("gradients", rules), ("weights", whole), ("weights", {"reductions": "max"})]
+        config = {
+            "LocalPath": folder,
+            "HookParameters": {"save_interval": "2"},
+            "CollectionConfigurations": [
+                {"CollectionName": name, "CollectionParameters": given} for name, given in named[::order]
+            ],
+        }
+        path = Path(tempfile.mkdtemp(), "debughookconfig.json")
+        path.write_text(json.dumps(config))
+        trained(smd.Hook.create_from_json_file(str(path)), 7)
+        trial = smd.create_trial(folder)
+        gradient, weight = trial.tensor("gradient/Net_fc1.bias"), trial.tensor("Net_fc1.weight")
+        assert gradient.steps() == [0, 1, 2, 4, 6], (order, gradient.steps())
+        assert gradient.value(2).shape and set(gradient.reduction_values(2)) == {("mean", False)}, order
+        assert weight.steps() == [0, 2, 4, 6], (order, weight.steps())
+        assert set(weight.reduction_values(2)) == {("mean", False), ("max", False)}, order
+
+
 def configurations_are_followed():
     folder = tempfile.mkdtemp()
     config = {

@@ -27,6 +27,7 @@ TORCH = [
     "tensors_of_the_script",
     "types_of_torch",
     "configurations_are_followed",
+    "configurations_of_one_collection_are_joined",
     "stored_models_have_no_hook",
     "errors_end_the_hook_only",
     "a_directory_has_one_run",

@@ -75,12 +75,15 @@ impl HookConfig {
             plan.is_saved = true;
             plan.expressions = own;
         }
+        // The SDK sends a rule's own configuration beside the user's, in no order.
+        let mut configured = BTreeSet::new();
         for one in config["CollectionConfigurations"].as_array().into_iter().flatten() {
             let name = one["CollectionName"].as_str().ok_or("a collection has no CollectionName")?;
             let parameters = &one["CollectionParameters"];
             let plan = collections.entry(name.to_owned()).or_insert_with(|| Plan::new(true, base.clone()));
             plan.is_saved = true;
-            plan.steps = steps(parameters, &base)?;
+            let steps = steps(parameters, &base)?;
+            plan.steps = if configured.insert(name) { steps } else { joined(&plan.steps, steps) };
             plan.expressions.extend(expressions(parameters)?);
         }
         let directory = config["LocalPath"].as_str().filter(|path| !path.is_empty()).unwrap_or(DIRECTORY);
@@ -185,6 +188,19 @@ fn every(save_interval: u64) -> SaveSteps {
     SaveSteps { save_interval, save_steps: Vec::new(), start_step: 0, end_step: None }
 }
 
+/// For a collection that is configured twice: the smaller interval, and the steps of both.
+fn joined(one: &SaveSteps, mut other: SaveSteps) -> SaveSteps {
+    other.save_steps.extend(&one.save_steps);
+    other.save_steps.sort_unstable();
+    other.save_steps.dedup();
+    SaveSteps {
+        save_interval: one.save_interval.min(other.save_interval),
+        start_step: one.start_step.min(other.start_step),
+        end_step: one.end_step.zip(other.end_step).map(|(one, other)| one.max(other)),
+        ..other
+    }
+}
+
 fn is_due(steps: &SaveSteps, step: u64) -> bool {
     let is_in_range = step >= steps.start_step && steps.end_step.is_none_or(|end| step < end);
     steps.save_steps.contains(&step) || is_in_range && step.is_multiple_of(steps.save_interval)
@@ -263,6 +279,12 @@ mod tests {
             assert_eq!(due(config, step), expected, "step {step}");
         }
         assert_eq!(due(r#"{"HookParameters": {"save_all": "True", "include_regex": "x"}}"#, 0), "all default metrics");
+        // As a rule of the SDK brings its own, in any order.
+        for [first, second] in [[r#""save_interval": "4", "end_step": "9""#, ""], ["", r#""save_interval": "4""#]] {
+            let one = |given: &str| format!(r#"{{"CollectionName": "labels", "CollectionParameters": {{{given}}}}}"#);
+            let twice = format!(r#"{{"CollectionConfigurations": [{}, {}]}}"#, one(first), one(second));
+            assert_eq!([8, 10, 12].map(|step| due(&twice, step)), ["labels", "metrics", "labels"], "{twice}");
+        }
         let null = r#"{"CollectionConfigurations": [{"CollectionName": "labels", "CollectionParameters": null}]}"#;
         assert_eq!(due(null, 10), "labels metrics");
     }

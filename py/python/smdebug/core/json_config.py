@@ -117,18 +117,29 @@ def hook_arguments(config: dict, default_values: dict | None = None) -> dict:
 
 
 def configure_collections(manager, config: dict, default_values: dict | None = None) -> None:
-    """What the configuration has of each collection."""
-    base = _by_mode(config.get("HookParameters") or {})
+    """What the configuration has of each collection. One that is there several times, as when rules of
+    the SDK bring their own, is saved for all of them: a request has them in no order.
+    """
+    hook_params = config.get("HookParameters") or {}
+    base = _by_mode(hook_params)
+    configured = set()
     for name, params in _collections(config):
         collection = manager.get(name)
         modes = _by_mode(params, base).items()
-        collection.save_config = {mode: SaveConfigMode.from_dict(steps, default_values) for mode, steps in modes}
-        if "reductions" in params:
-            collection.reduction_config = ReductionConfig.from_dict(params)
+        steps = {mode: SaveConfigMode.from_dict(steps, default_values) for mode, steps in modes}
+        # Without reductions those of the hook apply, or else whole tensors are saved.
+        reduced = next((one for one in (params, hook_params) if "reductions" in one), None)
+        reductions = ReductionConfig.from_dict(reduced) or ReductionConfig(save_raw_tensor=True)
+        histogram = parse_bool(params.get("save_histogram"), True)
+        if name in configured:
+            steps = {mode: one.joined(collection.save_config.get_save_config(mode)) for mode, one in steps.items()}
+            reductions = reductions.joined(collection.reduction_config)
+            histogram = histogram or collection.save_histogram
+        configured.add(name)
+        collection.save_config, collection.reduction_config = steps, reductions
+        collection.save_histogram = histogram
         if "include_regex" in params:
             collection.include(split(params["include_regex"]))
-        if "save_histogram" in params:
-            collection.save_histogram = parse_bool(params["save_histogram"], True)
 
 
 def create_hook_from_json_config(hook_cls, json_config_path=None, default_values=None):

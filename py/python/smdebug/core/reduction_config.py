@@ -39,6 +39,13 @@ class ReductionConfig:
             if not isinstance(getattr(self, name), bool):
                 raise SMDebugValueError(f"{name}={getattr(self, name)} must be a boolean")
 
+    def joined(self, other):
+        """What either of them saves."""
+        lists = ("reductions", "abs_reductions", "norms", "abs_norms")
+        both = {name: list(dict.fromkeys(getattr(self, name) + getattr(other, name))) for name in lists}
+        flags = {name: getattr(self, name) or getattr(other, name) for name in ("save_raw_tensor", "save_shape")}
+        return ReductionConfig(**both, **flags)
+
     @classmethod
     def from_dict(cls, params):
         """From a file's `reductions` ("mean,abs_max,l1_norm"), `save_raw_tensor` and `save_shape`."""

@@ -49,6 +49,16 @@ class SaveConfigMode:
         others = [step for step in self.save_steps if step > behind]
         return min([*others, regular] if self.end_step is None or regular < self.end_step else others, default=None)
 
+    def joined(self, other):
+        """For a collection that is configured twice: the smaller interval, and the steps of both."""
+        ends = self.end_step, other.end_step
+        return SaveConfigMode(
+            min(self.save_interval, other.save_interval),
+            min(self.start_step, other.start_step),
+            None if None in ends else max(ends),
+            sorted({*self.save_steps, *other.save_steps}),
+        )
+
     def to_json_dict(self) -> dict:
         """As it stands in files."""
         return {
