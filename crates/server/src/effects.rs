@@ -221,7 +221,7 @@ impl Performer {
         // Later attempts' streams follow the first one's.
         if launch.number == 1 {
             let fields = no_effect::in_input(Service::SageMaker, "CreateTrainingJob", &Value::Object(request.raw));
-            notes.extend(debugger::notes(&request.debugger, self.has_mail));
+            notes.extend(debugger::notes(&request.debugger, &request.environment, self.has_mail));
             notes.extend(fields.into_iter().map(|field| format!("{} has no effect: {}", field.path, field.reason)));
         }
         let reuse_key = plan.reuse.as_ref().map(|policy| policy.key.clone());

@@ -110,7 +110,7 @@ pub use training_job::{
     Distribution, ExperimentConfig, FileSystemSource, FinalMetric, InputMode, InstanceGroup, InterruptTrainingJob,
     MetricDefinition, NamedTrainingJob, Output, OutputCompression, Profiler, RecordWrapper, Resources, RuleAction,
     RuleConfiguration, RuleStatus, S3DataType, S3Source, Script, SortOrder, StatusTransition, Stopping, TensorBoard,
-    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool,
+    TrainingJobDescription, TrainingJobSummary, UpdateTrainingJob, WarmPool, is_hook_parameter, nearest_hook_parameter,
 };
 pub use trial_metrics::{BatchPutMetrics, RawMetric, SeriesAxis, SeriesQuery, SeriesResult, SeriesStatistic};
 pub use tuning_job::{

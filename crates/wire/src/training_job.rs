@@ -17,6 +17,7 @@ pub use channel::{
     Channel, ChannelSource, Distribution, FileSystemSource, InputMode, RecordWrapper, S3DataType, S3Source,
 };
 pub(crate) use check::{CHECKPOINTS, OBSERVERS, create_training_job, names_script, resources, script};
+pub use check::{is_hook_parameter, nearest_hook_parameter};
 pub use debugger::{Collection, DebugHook, Debugger, RuleAction, RuleConfiguration, RuleStatus, TensorBoard};
 pub(crate) use describe::describe;
 pub use update::UpdateTrainingJob;

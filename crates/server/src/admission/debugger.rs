@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use shoal_rules::Subject;
 use shoal_store::{Objects, StoreError};
-use shoal_wire::{Debugger, Error, RuleAction, RuleConfiguration, S3Uri};
+use shoal_wire::{
+    DebugHook, Debugger, Error, RuleAction, RuleConfiguration, S3Uri, is_hook_parameter, nearest_hook_parameter,
+};
 
 use super::bucket;
 use crate::internal::internal;
@@ -18,6 +20,9 @@ const COMPARING: &str = "SimilarAcrossRuns";
 const INDEX: &str = "index/";
 /// The parameter that names a rule.
 const RULE: &str = "rule_to_invoke";
+/// The variable that switches the hook off, with these values.
+const SWITCH: &str = "USE_SMDEBUG";
+const OFF: [&str; 2] = ["0", "false"];
 /// How names of files end that can be the source of a user's own rule.
 const SOURCES: [&str; 3] = [".py", ".tar.gz", ".tgz"];
 
@@ -131,9 +136,40 @@ fn parameters(rule: &RuleConfiguration) -> BTreeMap<String, String> {
     rule.parameters.clone().into_iter().chain([named]).collect()
 }
 
-/// What of the rules has no effect, for the job's log.
-pub(crate) fn notes(debugger: &Debugger, has_mail: bool) -> Vec<String> {
+/// What the hook does with settings that may be meant otherwise.
+fn hook_notes(hook: &DebugHook, notes: &mut Vec<String>) {
+    let mut unknown = |of: &str, parameters: &BTreeMap<String, String>| {
+        for name in parameters.keys().filter(|name| !is_hook_parameter(name)) {
+            let near = nearest_hook_parameter(name);
+            let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            notes.push(format!("DebugHookConfig: {of} has {name}, which the hook does not know{near}"));
+        }
+    };
+    unknown("HookParameters", &hook.parameters);
+    let mut times = BTreeMap::<&str, u32>::new();
+    for collection in &hook.collections {
+        unknown(&format!("CollectionParameters of {}", collection.name), &collection.parameters);
+        *times.entry(&collection.name).or_default() += 1;
+    }
+    for (name, times) in times.into_iter().filter(|(_, times)| *times > 1) {
+        notes.push(format!(
+            "DebugHookConfig: the collection {name} is configured {times} times (a rule of the SDK may bring its own \
+             configuration): it is saved at the smallest interval and at all steps of them"
+        ));
+    }
+}
+
+/// What of the Debugger's configuration has no effect, or another one than may be meant, for the job's
+/// log. `environment` is the training program's.
+pub(crate) fn notes(debugger: &Debugger, environment: &BTreeMap<String, String>, has_mail: bool) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(hook) = &debugger.hook {
+        hook_notes(hook, &mut notes);
+        let switched = environment.get(SWITCH).map(|value| value.to_ascii_lowercase());
+        if switched.is_some_and(|value| OFF.contains(&&*value)) {
+            notes.push(format!("the environment has {SWITCH}={}: the Debugger's hook is off", environment[SWITCH]));
+        }
+    }
     for rule in debugger.rules.iter().chain(&debugger.profiler_rules) {
         let name = &rule.name;
         for action in &rule.actions {
@@ -156,6 +192,8 @@ pub(crate) fn notes(debugger: &Debugger, has_mail: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_wire::Collection;
+
     use super::*;
 
     fn rule(rule: &str, parameters: &[(&str, &str)]) -> RuleConfiguration {
@@ -185,13 +223,46 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_the_hook_that_may_be_meant_otherwise_are_noted() {
+        let map =
+            |given: &[(&str, &str)]| BTreeMap::from_iter(given.iter().map(|(a, b)| (a.to_string(), b.to_string())));
+        let collection =
+            |name: &str, given: &[(&str, &str)]| Collection { name: name.to_owned(), parameters: map(given) };
+        let hook = |parameters: &[(&str, &str)], collections| DebugHook {
+            uri: "s3://b/p".parse().unwrap(),
+            local_path: "/opt/ml/output/tensors".to_owned(),
+            parameters: map(parameters),
+            collections,
+        };
+        let noted = |hook, environment: &[(&str, &str)]| {
+            notes(&Debugger { hook: Some(hook), ..Debugger::default() }, &map(environment), true).join("\n")
+        };
+        let collections = vec![
+            collection("gradients", &[("save_intervall", "5"), ("train.save_interval", "5")]),
+            collection("losses", &[("of_another_library", "1")]),
+        ];
+        assert_eq!(
+            noted(hook(&[("save_intrval", "3")], collections), &[]),
+            "DebugHookConfig: HookParameters has save_intrval, which the hook does not know; did you mean save_interval?\n\
+             DebugHookConfig: CollectionParameters of gradients has save_intervall, which the hook does not know; did you \
+             mean save_interval?\n\
+             DebugHookConfig: CollectionParameters of losses has of_another_library, which the hook does not know"
+        );
+        let twice = vec![collection("gradients", &[]), collection("gradients", &[("save_interval", "500")])];
+        let text = noted(hook(&[], twice), &[("USE_SMDEBUG", "False")]);
+        assert!(text.contains("the collection gradients is configured 2 times"), "{text}");
+        assert!(text.contains("USE_SMDEBUG=False: the Debugger's hook is off"), "{text}");
+        assert_eq!(noted(hook(&[("include_workers", "all")], Vec::new()), &[("USE_SMDEBUG", "1")]), "");
+    }
+
+    #[test]
     fn actions_that_reach_nobody_are_said() {
         let mut observed = Debugger { rules: vec![rule("AllZero", &[])], ..Debugger::default() };
         observed.rules[0].actions = vec![RuleAction::StopTraining, RuleAction::Email("me@here".to_owned())];
-        let without = notes(&observed, false);
+        let without = notes(&observed, &BTreeMap::new(), false);
         assert!(without.len() == 1 && without[0].contains("me@here"), "{without:?}");
         observed.rules[0].actions.push(RuleAction::Sms("+1".to_owned()));
-        let with = notes(&observed, true);
+        let with = notes(&observed, &BTreeMap::new(), true);
         assert!(with.len() == 1 && with[0].contains("+1"), "{with:?}");
     }
 }

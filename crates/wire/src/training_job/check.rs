@@ -13,6 +13,7 @@ mod observers;
 mod resources;
 mod script_mode;
 
+pub use hook_parameters::{is_hook_parameter, nearest_hook_parameter};
 pub(crate) use mirrored_directory::CHECKPOINTS;
 pub(crate) use observers::OBSERVERS;
 pub(super) use observers::twice;

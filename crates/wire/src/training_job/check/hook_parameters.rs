@@ -10,8 +10,57 @@ use crate::{Error, refusal::refuse};
 
 /// Before a parameter of steps: the mode that it is for.
 const MODES: [&str; 4] = ["train.", "eval.", "predict.", "global."];
+/// Letters in which a mistyped name differs.
+const NEAR: usize = 3;
 /// `reductions`, each also of absolute values, with `abs_` before it.
 const REDUCTIONS: [&str; 9] = ["min", "max", "mean", "std", "variance", "sum", "prod", "l1_norm", "l2_norm"];
+
+/// Parameters, of the hook or of a collection; those of steps may have a mode before them.
+const STEPS: [&str; 4] = ["save_interval", "start_step", "end_step", "save_steps"];
+const OTHERS: [&str; 9] = [
+    "reductions",
+    "include_regex",
+    "include_workers",
+    "save_all",
+    "save_histogram",
+    "save_raw_tensor",
+    "save_shape",
+    "export_tensorboard",
+    "tensorboard_dir",
+];
+
+/// Whether the hook knows a parameter of this name.
+#[must_use]
+pub fn is_hook_parameter(name: &str) -> bool {
+    OTHERS.contains(&name) || STEPS.contains(&without_mode(name))
+}
+
+/// The parameter that a name is likely to mean.
+#[must_use]
+pub fn nearest_hook_parameter(name: &str) -> Option<&'static str> {
+    let name = without_mode(name);
+    let distance = |known: &&str| distance(name, known);
+    STEPS.iter().chain(&OTHERS).copied().min_by_key(distance).filter(|known| distance(known) <= NEAR)
+}
+
+fn without_mode(name: &str) -> &str {
+    MODES.iter().find_map(|mode| name.strip_prefix(mode)).unwrap_or(name)
+}
+
+/// Letters to add, take away or replace between two names (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row = Vec::from_iter(0..=other.chars().count());
+    for (at, letter) in one.chars().enumerate() {
+        let mut above_left = std::mem::replace(&mut row[0], at + 1);
+        for (place, second) in other.chars().enumerate() {
+            let above = row[place + 1];
+            let replaced = above_left + usize::from(letter != second);
+            row[place + 1] = replaced.min(above + 1).min(row[place] + 1);
+            above_left = above;
+        }
+    }
+    row[row.len() - 1]
+}
 
 /// Checks the parameters of the member at `path`.
 pub(super) fn check(path: &str, parameters: &BTreeMap<String, String>) -> Result<(), Error> {
@@ -28,7 +77,7 @@ fn problem(name: &str, value: &str) -> Option<String> {
     if value.is_empty() {
         return None;
     }
-    let of_steps = MODES.iter().find_map(|mode| name.strip_prefix(mode)).unwrap_or(name);
+    let of_steps = without_mode(name);
     let number = || value.parse::<u64>().ok();
     let items = || value.split(',').map(str::trim).filter(|item| !item.is_empty());
     match of_steps {
@@ -61,6 +110,23 @@ fn problem(name: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_near_the_one_that_is_meant() {
+        for (name, near) in [
+            ("save_intervall", Some("save_interval")),
+            ("train.save_intrval", Some("save_interval")),
+            ("include_regexp", Some("include_regex")),
+            ("saveall", Some("save_all")),
+            ("of_another_library", None),
+        ] {
+            assert!(!is_hook_parameter(name));
+            assert_eq!(nearest_hook_parameter(name), near, "{name}");
+        }
+        assert!(is_hook_parameter("eval.save_steps") && is_hook_parameter("reductions"));
+        assert!(!is_hook_parameter("eval.reductions"), "only steps are by mode");
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
+    }
 
     #[test]
     fn values_that_no_hook_can_use_are_refused() {
