@@ -5,24 +5,35 @@ use shoal_wire::{Error, Metric, Span, Statistic};
 
 /// What a request reads of a series.
 pub(crate) struct Series {
-    /// As CloudWatch names units.
+    /// As CloudWatch names units: that of its first value, if it has values of several.
     pub(crate) unit: String,
-    /// Values by the starts of periods; periods without any are left out.
-    pub(crate) periods: Vec<(u64, Vec<StatisticSet>)>,
+    /// Periods by their starts, one for each unit; those without values are left out.
+    pub(crate) periods: Vec<Period>,
     /// Some of it is coarser than it was put.
     pub(crate) is_thinned: bool,
+}
+
+/// The values of a period that have the same unit.
+pub(crate) struct Period {
+    pub(crate) start_ms: u64,
+    pub(crate) unit: String,
+    pub(crate) sets: Vec<StatisticSet>,
 }
 
 impl Series {
     /// Of single values.
     pub(crate) fn of(unit: &str, periods: Vec<(u64, Vec<f64>)>) -> Self {
-        let sets = |(at, values): (u64, Vec<f64>)| (at, values.into_iter().map(StatisticSet::from).collect());
-        Self { unit: unit.to_owned(), periods: periods.into_iter().map(sets).collect(), is_thinned: false }
+        let period = |(start_ms, values): (u64, Vec<f64>)| Period {
+            start_ms,
+            unit: unit.to_owned(),
+            sets: values.into_iter().map(StatisticSet::from).collect(),
+        };
+        Self { unit: unit.to_owned(), periods: periods.into_iter().map(period).collect(), is_thinned: false }
     }
 
     /// The statistic of each period that has it.
     pub(crate) fn values(&self, asked: Statistic) -> Vec<(u64, f64)> {
-        self.periods.iter().filter_map(|(at_ms, sets)| Some((*at_ms, of_sets(asked, sets)?))).collect()
+        self.periods.iter().filter_map(|it| Some((it.start_ms, of_sets(asked, &it.sets)?))).collect()
     }
 
     /// What is missing of values that are old.

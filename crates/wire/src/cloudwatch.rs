@@ -110,6 +110,8 @@ pub struct ListMetrics {
 pub struct Datapoint {
     /// The period's start in milliseconds since the epoch.
     pub at_ms: u64,
+    /// Of its values, as CloudWatch names units.
+    pub unit: String,
     /// In the order of [`GetMetricStatistics::statistics`].
     pub values: Vec<f64>,
 }

@@ -29,11 +29,12 @@ pub(super) fn judge(
     let span = Span { start_ms: window.start_ms, end_ms: window.end_ms, period_ms };
     let series = read_series(telemetry, &alarm.spec.metric, alarm.spec.unit.as_deref(), span)?;
     let mut periods = vec![None; usize::try_from((window.end_ms - window.start_ms) / period_ms).unwrap_or(0)];
-    for (at_ms, sets) in &series.periods {
-        let place = usize::try_from((at_ms - window.start_ms) / period_ms).unwrap_or(usize::MAX);
-        let samples = of_sets(Statistic::SampleCount, sets).unwrap_or(0.0);
-        let datapoint = of_sets(alarm.spec.statistic, sets).map(|value| Datapoint { value, samples });
-        if let Some(period) = periods.get_mut(place) {
+    for it in &series.periods {
+        let place = usize::try_from((it.start_ms - window.start_ms) / period_ms).unwrap_or(usize::MAX);
+        let samples = of_sets(Statistic::SampleCount, &it.sets).unwrap_or(0.0);
+        let datapoint = of_sets(alarm.spec.statistic, &it.sets).map(|value| Datapoint { value, samples });
+        // CloudWatch does not define which of several units counts: here the first.
+        if let Some(period @ None) = periods.get_mut(place) {
             *period = datapoint;
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use shoal_store::{SeriesQuery, StatisticSet, Telemetry};
+use shoal_store::{SeriesQuery, Telemetry};
 use shoal_wire::{
     Datapoint, Error, GetMetricData, GetMetricStatistics, ListMetrics, Metric, MetricQuery, MetricResult, Reply, Span,
 };
@@ -12,7 +12,7 @@ use super::{Api, blocking, own_metrics, system_metrics, token};
 use crate::{
     clock::now_ms,
     internal::internal,
-    statistics::{Series, of_sets, periods},
+    statistics::{Period, Series, of_sets, periods},
 };
 
 /// AWS's namespace.
@@ -31,12 +31,13 @@ impl Api {
         let telemetry = self.telemetry.clone();
         blocking(move || {
             let series = read(&telemetry, &request.metric, request.unit.as_deref(), request.span)?;
-            let point = |(at_ms, sets): &(u64, Vec<StatisticSet>)| {
-                let values = request.statistics.iter().map(|(_, asked)| of_sets(*asked, sets)).collect::<Option<_>>();
-                Some(Datapoint { at_ms: *at_ms, values: values? })
+            let point = |it: Period| {
+                let values =
+                    request.statistics.iter().map(|(_, asked)| of_sets(*asked, &it.sets)).collect::<Option<_>>();
+                Some(Datapoint { at_ms: it.start_ms, unit: it.unit, values: values? })
             };
-            let datapoints: Vec<_> = series.periods.iter().filter_map(point).collect();
-            Ok(Reply::get_metric_statistics(&request.metric.name, &series.unit, &request.statistics, &datapoints))
+            let datapoints: Vec<_> = series.periods.into_iter().filter_map(point).collect();
+            Ok(Reply::get_metric_statistics(&request.metric.name, &request.statistics, &datapoints))
         })
         .await
     }

@@ -6,7 +6,11 @@ use shoal_store::{OwnMetric, OwnMetricQuery, OwnPoint, StatisticSet, Telemetry};
 use shoal_wire::{Error, ErrorCode, ListMetrics, Metric, MetricSample, PutMetricData, Reply, Span};
 
 use super::Api;
-use crate::{clock::now_ms, internal::internal, statistics::Series};
+use crate::{
+    clock::now_ms,
+    internal::internal,
+    statistics::{Period, Series},
+};
 
 /// Milliseconds that a value may be old, and how far its time may lie ahead, as AWS has it.
 const MAX_AGE_MS: u64 = 14 * 24 * 3600 * 1000;
@@ -55,8 +59,8 @@ fn stored(request: PutMetricData, now_ms: u64) -> Result<Vec<(OwnMetric, Vec<Own
     Ok(all.into_iter().collect())
 }
 
-/// A user's series by periods. Without a unit in the request the series has that of its first
-/// value, and values of other units are not added to it.
+/// A user's series by periods. Without a unit in the request values of all units are in it, each unit's
+/// by themselves: values of different units are never added up.
 pub(super) fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Series, Error> {
     let own = OwnMetric {
         namespace: metric.namespace.clone(),
@@ -66,12 +70,13 @@ pub(super) fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, s
     let points = telemetry.read_own(&own, unit, span.start_ms, span.end_ms).map_err(|error| internal(&error))?;
     let unit = unit.or(points.first().map(|point| point.unit.as_str())).unwrap_or(NO_UNIT).to_owned();
     let mut series = Series { periods: Vec::new(), is_thinned: false, unit };
-    for point in points.into_iter().filter(|point| point.unit == series.unit) {
+    for point in points {
         series.is_thinned |= point.is_thinned;
-        let start = point.at_ms - (point.at_ms - span.start_ms) % span.period_ms;
-        match series.periods.last_mut() {
-            Some((last, sets)) if *last == start => sets.push(point.set),
-            _ => series.periods.push((start, vec![point.set])),
+        let start_ms = point.at_ms - (point.at_ms - span.start_ms) % span.period_ms;
+        let mut of_period = series.periods.iter_mut().rev().take_while(|it| it.start_ms == start_ms);
+        match of_period.find(|it| it.unit == point.unit) {
+            Some(period) => period.sets.push(point.set),
+            None => series.periods.push(Period { start_ms, unit: point.unit, sets: vec![point.set] }),
         }
     }
     Ok(series)
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_one_unit_fall_into_periods() {
+    fn values_of_each_unit_fall_into_periods() {
         let dir = tempfile::tempdir().unwrap();
         let telemetry = Telemetry::open(&dir.path().join("telemetry.db")).unwrap();
         let own = OwnMetric { namespace: "Mine".to_owned(), name: "m".to_owned(), dimensions: Vec::new() };
@@ -150,17 +155,24 @@ mod tests {
             set: value.into(),
             is_thinned: false,
         };
-        let points = vec![point(60_000, 1.0, "Bytes"), point(61_000, 2.0, "Bytes"), point(120_000, 4.0, "Count")];
+        let points = vec![
+            point(60_000, 1.0, "Bytes"),
+            point(60_500, 8.0, "None"),
+            point(61_000, 2.0, "Bytes"),
+            point(120_000, 4.0, "Count"),
+        ];
         telemetry.put_own(&[(own, points)]).unwrap();
         let metric = Metric { namespace: "Mine".to_owned(), name: "m".to_owned(), dimensions: Vec::new() };
         let span = Span { start_ms: 60_000, end_ms: 180_000, period_ms: 60_000 };
         let sums = |unit: Option<&str>| {
             let series = read(&telemetry, &metric, unit, span).unwrap();
-            let sum = |(at, sets): &(u64, Vec<StatisticSet>)| (*at, sets.iter().map(|set| set.sum).sum::<f64>());
-            (series.unit, series.periods.iter().map(sum).collect::<Vec<_>>())
+            let sum = |it: Period| (it.start_ms, it.unit, it.sets.iter().map(|set| set.sum).sum::<f64>());
+            (series.unit, series.periods.into_iter().map(sum).collect::<Vec<_>>())
         };
-        assert_eq!(sums(None), ("Bytes".to_owned(), vec![(60_000, 3.0)]));
-        assert_eq!(sums(Some("Count")), ("Count".to_owned(), vec![(120_000, 4.0)]));
+        let [bytes, none, count] = [(60_000, "Bytes", 3.0), (60_000, "None", 8.0), (120_000, "Count", 4.0)]
+            .map(|(at, unit, sum)| (at, unit.to_owned(), sum));
+        assert_eq!(sums(None), ("Bytes".to_owned(), vec![bytes, none, count.clone()]));
+        assert_eq!(sums(Some("Count")), ("Count".to_owned(), vec![count]));
         assert_eq!(sums(Some("Percent")), ("Percent".to_owned(), vec![]));
     }
 }

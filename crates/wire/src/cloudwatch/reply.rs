@@ -6,16 +6,11 @@ use super::{Datapoint, Metric, MetricResult, Statistic};
 use crate::{Reply, timestamp};
 
 impl Reply {
-    /// `GetMetricStatistics`: the metric's name and unit,
+    /// `GetMetricStatistics`: the metric's name,
     /// [`crate::GetMetricStatistics::statistics`], and periods that have values.
-    pub fn get_metric_statistics(
-        label: &str,
-        unit: &str,
-        statistics: &[(String, Statistic)],
-        datapoints: &[Datapoint],
-    ) -> Self {
+    pub fn get_metric_statistics(label: &str, statistics: &[(String, Statistic)], datapoints: &[Datapoint]) -> Self {
         let entry = |datapoint: &Datapoint| {
-            let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": unit});
+            let mut entry = json!({"Timestamp": timestamp::seconds(datapoint.at_ms), "Unit": datapoint.unit});
             let mut extended = Map::new();
             for ((name, statistic), value) in statistics.iter().zip(&datapoint.values) {
                 match statistic {

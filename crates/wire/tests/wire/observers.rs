@@ -63,7 +63,10 @@ fn a_single_action_needs_no_list() {
     // What `str(StopTraining())` of smdebug_rulesconfig is; `ActionList` makes a list of it.
     let single = r#"{\"training_job_prefix\": \"titanic\", \"name\": \"stoptraining\"}"#;
     let parameters = json!({"rule_to_invoke": "ExplodingTensor", "action_json": single});
-    assert_eq!(observed(&with_rule(&parameters)).expect("a sound request").rules[0].actions, [RuleAction::StopTraining]);
+    assert_eq!(
+        observed(&with_rule(&parameters)).expect("a sound request").rules[0].actions,
+        [RuleAction::StopTraining]
+    );
 }
 
 #[test]

@@ -291,9 +291,8 @@ fn metrics_are_told_in_both_protocols() {
     let statistics = [("Sum".to_owned(), Statistic::Sum), ("p50".to_owned(), Statistic::Percentile(50.0))];
     let reply = Reply::get_metric_statistics(
         "loss",
-        "None",
         &statistics,
-        &[Datapoint { at_ms: 60_000, values: vec![1.5, 0.25] }],
+        &[Datapoint { at_ms: 60_000, unit: "None".to_owned(), values: vec![1.5, 0.25] }],
     );
     assert_eq!(
         serde_json::from_str::<Value>(&body("GetMetricStatistics", &reply, "application/x-amz-json-1.0"))
