@@ -4,8 +4,10 @@ import importlib.util
 import json
 import logging
 import os
+import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from smdebug.core.writer import FileWriter
 from smdebug.exceptions import (
     NoMoreData,
     RuleEvaluationConditionMet,
+    SMDebugError,
     SMDebugRuntimeError,
     SMDebugTypeError,
     SMDebugValueError,
@@ -172,6 +175,43 @@ def trials_answer():
         raises(TensorUnavailable, lambda: trial.tensor("none"), "none was not saved")
         assert create_trial(folder, range_steps=(2, 6)).steps() == [2, 4]
         raises(NotImplementedError, lambda: create_trial(folder, profiler=True), "--utilisation")
+
+
+def places_that_cannot_be_read_are_explained():
+    """Without boto3, and with a job's keys, there is a sentence of what works."""
+
+    class ClientError(Exception):
+        def __init__(self):
+            self.response = {"Error": {"Code": "AccessDenied"}}
+
+    def refuse(**_):
+        raise ClientError
+
+    client = types.SimpleNamespace(
+        list_objects_v2=refuse, exceptions=types.SimpleNamespace(ClientError=ClientError, NoSuchKey=ClientError)
+    )
+    before = sys.modules.get("boto3")
+    try:
+        for boto3, job, kind, part in (
+            (None, None, SMDebugError, "pip install boto3"),
+            (types.SimpleNamespace(client=lambda _: client), "j", SMDebugError, "a training job's keys do not open"),
+            (types.SimpleNamespace(client=lambda _: client), None, ClientError, ""),
+        ):
+            sys.modules["boto3"] = boto3
+            if job:
+                os.environ["TRAINING_JOB_NAME"] = job
+            try:
+                create_trial("s3://bucket/job/debug-output")
+                raise AssertionError(part)
+            except kind as error:
+                assert part in str(error), error
+                assert not part or "--channel tensors=s3://" in str(error), error
+            finally:
+                os.environ.pop("TRAINING_JOB_NAME", None)
+    finally:
+        sys.modules.pop("boto3")
+        if before is not None:
+            sys.modules["boto3"] = before
 
 
 def trials_follow_a_training():

@@ -14,6 +14,7 @@ FILES = [
     "torn_files_are_errors",
     "steps_are_those_of_the_configuration",
     "trials_answer",
+    "places_that_cannot_be_read_are_explained",
     "trials_follow_a_training",
     "rules_are_invoked",
     "own_rules_have_verdicts",

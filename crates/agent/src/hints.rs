@@ -106,6 +106,13 @@ impl Hints {
         if self.has_image {
             return None;
         }
+        if module == "smdebug" && self.environment.is_none() {
+            return Some(
+                "each image with a Python environment has smdebug, this machine's own Python, which shoal/host runs, has \
+                 not: take one (shoal train --image pytorch-training, or image_uri=\"pytorch-training\")"
+                    .to_owned(),
+            );
+        }
         let choice = Table::shipped()
             .ok()?
             .image_for(&[module.to_owned()])
@@ -254,6 +261,7 @@ mod tests {
                 Some("the image pytorch-training has it"),
             ),
             (&on_host, "ModuleNotFoundError: No module named 'sklearn.svm'", Some("--image sagemaker-scikit-learn")),
+            (&on_host, "ModuleNotFoundError: No module named 'smdebug'", Some("--image pytorch-training")),
             (&on_host, "ModuleNotFoundError: No module named 'left_pad'", Some("has no left_pad")),
             (
                 &on_pytorch,

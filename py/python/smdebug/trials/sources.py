@@ -3,6 +3,14 @@
 import os
 import re
 
+from smdebug.core.json_config import is_sagemaker_job
+from smdebug.exceptions import SMDebugError
+
+#: What works within a training job.
+_CHANNEL = (
+    "within a training job, give the tensors to it as a channel (shoal train --channel tensors=s3://..., fit, "
+    "InputDataConfig) and read that: create_trial('/opt/ml/input/data/tensors')"
+)
 _S3 = re.compile(r"s3://([^/]+)/?(.*)$")
 
 
@@ -50,8 +58,13 @@ class S3:
     interval_s = 0.5
 
     def __init__(self, path: str):
-        import boto3
-
+        try:
+            import boto3
+        except ImportError:
+            raise SMDebugError(
+                f"create_trial reads {path} with boto3, which this Python does not have: install it (pip install "
+                f"boto3); or, {_CHANNEL}"
+            ) from None
         self.bucket, prefix = parse_s3(path)
         self._prefix = prefix.rstrip("/") + "/" if prefix else ""
         self.path = f"s3://{self.bucket}/{self._prefix}"
@@ -68,7 +81,12 @@ class S3:
 
     def has(self, name: str) -> bool:
         """Whether the object is there."""
-        found = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._prefix + name, MaxKeys=1)
+        try:
+            found = self._client.list_objects_v2(Bucket=self.bucket, Prefix=self._prefix + name, MaxKeys=1)
+        except self._client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] == "AccessDenied" and is_sagemaker_job():
+                raise SMDebugError(f"a training job's keys do not open {self.path}: {_CHANNEL}") from error
+            raise
         return found.get("KeyCount", 0) > 0
 
     def read(self, name: str, at: int = 0, length: int | None = None) -> bytes:
