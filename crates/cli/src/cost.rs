@@ -11,7 +11,7 @@ use crate::{
     client::{Client, now_ms},
     duration::duration,
     exit::Exit,
-    output::{show, show_json, table},
+    output::{amount, show, show_json, table},
     settings::ClientFlags,
 };
 
@@ -111,9 +111,9 @@ fn row(key: String, line: &Value) -> Vec<String> {
     vec![
         key,
         line["Jobs"].to_string(),
-        format!("{:.2}", number("InstanceSeconds") / 3600.0),
-        format!("{:.2}", number("UsDollars")),
-        format!("{:.2}", number("SavedUsDollars")),
+        amount(number("InstanceSeconds") / 3600.0),
+        amount(number("UsDollars")),
+        amount(number("SavedUsDollars")),
     ]
 }
 
@@ -134,6 +134,8 @@ mod tests {
         assert_eq!(lines[1], ["a", "2", "3.00", "3.00", "0.50"]);
         assert_eq!(lines[2][0], "(none)");
         assert_eq!(lines[3], ["all", "3", "3.25", "3.25", "0.50"]);
+        let small = text("Job", &json!({"Groups": [line("a", 1, 0.0023, 0.0)], "Total": line("", 1, 0.00002, 0.0)}));
+        assert!(small.contains("0.0023") && small.contains("<0.0001"), "{small}");
         assert!(lines[4].starts_with(&["0.10", "instance", "hours"]), "{shown}");
         assert_eq!(text("Job", &json!({"Groups": []})), "No instance was used in this time.\n");
     }

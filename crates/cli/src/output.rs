@@ -99,6 +99,15 @@ impl Drop for Progress {
     }
 }
 
+/// An amount with two digits; with more where it is small, and still something.
+pub(crate) fn amount(value: f64) -> String {
+    match value.abs() {
+        0.0 | 0.1.. => format!("{value:.2}"),
+        0.0001.. => format!("{value:.4}"),
+        _ => "<0.0001".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

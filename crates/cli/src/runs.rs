@@ -50,6 +50,10 @@ pub(crate) struct CompareArgs {
     /// Names of trial components, or of training jobs.
     #[arg(required = true, num_args = 2.., value_name = "RUN")]
     names: Vec<String>,
+    /// Names are those of runs of this experiment, as run_name in Run(experiment_name=..., run_name=...)
+    /// of the SDK has them.
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
     /// Parameters that are the same, too.
     #[arg(long)]
     all: bool,
@@ -81,6 +85,14 @@ fn list(args: &ListArgs) -> Result<Exit> {
     if args.json {
         show_json(&Value::Array(runs))?;
     } else if runs.is_empty() {
+        if let Some(name) = &args.experiment {
+            client.sagemaker("DescribeExperiment", &json!({"ExperimentName": name})).map_err(|error| {
+                match error.is_not_found() {
+                    true => anyhow::Error::from(error).context(format!("there is no experiment {name}")),
+                    false => error.into(),
+                }
+            })?;
+        }
         let of = args.experiment.as_ref().map_or(String::new(), |name| format!(" in the experiment {name}"));
         show(&format!(
             "There are no runs{of}: with Run(experiment_name=...) of the SDK, or ExperimentConfig in a training job's \
@@ -108,13 +120,21 @@ fn row(run: &Value) -> Vec<String> {
 
 fn compare(args: &CompareArgs) -> Result<Exit> {
     let client = Client::connect(&args.settings)?;
-    let runs = args.names.iter().map(|name| described(&client, name)).collect::<Result<Vec<_>, _>>()?;
+    let names = args.names.iter().map(|name| component(args.experiment.as_deref(), name));
+    let runs = names.map(|name| described(&client, &name)).collect::<Result<Vec<_>, _>>()?;
     if args.json {
         show_json(&Value::Array(runs))?;
     } else {
         show(&compare::text(&runs, args.all))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The trial component's name of a run: the SDK puts the experiment's name before it.
+fn component(experiment: Option<&str>, run: &str) -> String {
+    let Some(experiment) = experiment else { return run.to_owned() };
+    let prefix = format!("{experiment}-").to_lowercase();
+    if run.to_lowercase().starts_with(&prefix) { run.to_lowercase() } else { format!("{prefix}{run}").to_lowercase() }
 }
 
 /// The trial component of this name, or that of the training job of this name.
@@ -126,8 +146,21 @@ fn described(client: &Client, name: &str) -> Result<Value> {
     };
     found.map_err(|error| match error.is_not_found() {
         true => anyhow!(
-            "there is no run {name}: no trial component and no training job has this name; `shoal runs list` shows all"
+            "there is no run {name}: no trial component and no training job has this name; `shoal runs list` shows all, \
+             and --experiment NAME takes the run_name of the SDK"
         ),
         false => error.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::component;
+
+    #[test]
+    fn a_run_of_an_experiment_has_its_name_before_its_own() {
+        assert_eq!(component(Some("Vision"), "lr-0"), "vision-lr-0");
+        assert_eq!(component(Some("vision"), "vision-lr-0"), "vision-lr-0");
+        assert_eq!(component(None, "Lr-0"), "Lr-0");
+    }
 }

@@ -105,6 +105,16 @@ pub(crate) struct TrainArgs {
     /// them (the tag shoal:target).
     #[arg(long, alias = "compute-target", value_name = "NAME")]
     pub(crate) target: Option<String>,
+    /// A tag of the training job.
+    #[arg(long = "tag", value_name = "KEY=VALUE")]
+    pub(crate) tags: Vec<String>,
+    /// Measure the program's steps, for `shoal jobs profile` (a ProfilerConfig; its events go to the
+    /// output).
+    #[arg(long)]
+    pub(crate) profile: bool,
+    /// Count the job to this experiment, which is created if there is none (ExperimentConfig).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) experiment: Option<String>,
     /// Continue with this number of instances when others are lost or needed by other jobs, and use
     /// new ones when there is room (the tag shoal:min-instances). The script must be elastic:
     /// docs/elastic.md.
@@ -176,6 +186,9 @@ pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let client = Client::connect(&args.settings)?;
+    if let Some(experiment) = &args.experiment {
+        create_experiment(&client, experiment)?;
+    }
     let answer = deliver(&client, &settings.default_bucket, |delivery| {
         upload(delivery, &uploads, &folder, &mut request)?;
         if let Some(script) = &script {
@@ -207,6 +220,15 @@ pub(crate) fn run(mut args: TrainArgs, algorithms: Algorithms) -> Result<Exit> {
         eprintln!("{note}");
     }
     Ok(watch::exit(&description))
+}
+
+fn create_experiment(client: &Client, name: &str) -> Result<()> {
+    let named = serde_json::json!({"ExperimentName": name});
+    match client.sagemaker("DescribeExperiment", &named) {
+        Err(error) if error.is_not_found() => drop(client.sagemaker("CreateExperiment", &named)?),
+        found => drop(found?),
+    }
+    Ok(())
 }
 
 /// A request file. JSON is read as such, for its better messages; everything else as YAML.

@@ -69,6 +69,21 @@ pub(crate) fn build(
     if let Some(target) = &args.target {
         set_tag(&mut request, TARGET_TAG, target)?;
     }
+    for tag in &args.tags {
+        let (key, value) = pair("--tag", tag)?;
+        set_tag(&mut request, key, value)?;
+    }
+    if let Some(experiment) = &args.experiment {
+        set_default(&mut request, "ExperimentConfig", || json!({}));
+        object(&mut request, "ExperimentConfig")?.insert("ExperimentName".to_owned(), json!(experiment));
+    }
+    if args.profile {
+        let output = request["OutputDataConfig"]["S3OutputPath"].clone();
+        set_default(&mut request, "ProfilerConfig", || json!({}));
+        let profiler = object(&mut request, "ProfilerConfig")?;
+        profiler.remove("DisableProfiler");
+        set_default(profiler, "S3OutputPath", || output);
+    }
     if let Some(least) = args.min_instances {
         set_tag(&mut request, MIN_INSTANCES_TAG, &least.to_string())?;
     }
@@ -251,6 +266,25 @@ mod tests {
             command: own(command),
             ..TrainArgs::default()
         }
+    }
+
+    #[test]
+    fn tags_an_experiment_and_the_profiler_have_flags() {
+        let args = TrainArgs {
+            tags: vec!["team=vision".to_owned(), "note=a=b".to_owned()],
+            experiment: Some("vision".to_owned()),
+            profile: true,
+            ..args(&[], &[], &["true"])
+        };
+        let file = json!({"ProfilerConfig": {"DisableProfiler": true}, "Tags": [{"Key": "team", "Value": "nlp"}]});
+        let (request, _) = build(&args, Some(file), &settings(), 0).unwrap();
+        let tags = json!([{"Key": "team", "Value": "vision"}, {"Key": "note", "Value": "a=b"}]);
+        assert_eq!(request["Tags"], tags);
+        assert_eq!(request["ExperimentConfig"], json!({"ExperimentName": "vision"}));
+        let output = json!({"S3OutputPath": "s3://sagemaker-us-east-1-123456789012/"});
+        assert_eq!(request["ProfilerConfig"], output);
+        let wrong = TrainArgs { tags: vec!["team".to_owned()], ..TrainArgs::default() };
+        assert!(build(&TrainArgs { command: vec!["true".to_owned()], ..wrong }, None, &settings(), 0).is_err());
     }
 
     #[test]
