@@ -165,7 +165,7 @@ impl Evaluation {
                 "it needs {}, and there were none; {}; {}.",
                 need.describe(),
                 catalogue.describe(groups),
-                need.advice()
+                need.advice(groups)
             )),
             None => rule.end(),
         };
@@ -186,6 +186,7 @@ impl Evaluation {
 mod tests {
     use super::*;
     use crate::testing::{evaluation, step};
+    use shoal_contract::tensors::{Collection, Collections};
 
     #[test]
     fn a_rule_without_its_tensors_ends_with_what_there_is() {
@@ -208,6 +209,22 @@ mod tests {
         );
         assert!(evaluation.is_concluded());
         assert_eq!(evaluation.end(&groups, &catalogue), None);
+    }
+
+    #[test]
+    fn advice_is_not_what_is_there_already() {
+        let mut groups = Groups::default();
+        let ended = |groups: &Groups, rule: &str, given: &[(&str, &str)]| {
+            evaluation(rule, given).end(groups, &Catalogue::default()).unwrap().details
+        };
+        let unknown = ended(&groups, "AllZero", &[("collection_names", "wieghts")]);
+        assert!(unknown.contains("no framework has a collection wieghts"), "{unknown}");
+        let collections = ["relu_output", "weights"].map(|name| Collection::new(name, &["never"], &[]));
+        groups.add(&Collections::new(1, collections.into_iter()));
+        let unmatched = ended(&groups, "DeadRelu", &[]);
+        assert!(unmatched.contains("the collection relu_output is there, and no tensor that was saved"), "{unmatched}");
+        let unknown = ended(&groups, "AllZero", &[("collection_names", "wieghts")]);
+        assert!(unknown.contains("one that there is (relu_output, weights)"), "{unknown}");
     }
 
     #[test]

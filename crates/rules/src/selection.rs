@@ -9,6 +9,28 @@ use shoal_contract::tensors::Collections;
 /// Names of which it is remembered whether they are selected; the others are matched each time.
 const MAX_REMEMBERED: usize = 65_536;
 
+/// Collections that hooks have without a configuration; whether they are saved is another question.
+const OF_FRAMEWORKS: [&str; 18] = [
+    "all",
+    "average_shap",
+    "biases",
+    "default",
+    "feature_importance",
+    "full_shap",
+    "gradients",
+    "hyperparameters",
+    "inputs",
+    "labels",
+    "layers",
+    "losses",
+    "metrics",
+    "optimizer_variables",
+    "outputs",
+    "predictions",
+    "trees",
+    "weights",
+];
+
 /// The collections of all workers of a host, compiled.
 #[derive(Debug, Default)]
 pub struct Groups {
@@ -122,10 +144,22 @@ impl Selection {
         }
     }
 
-    /// What to add to `DebugHookConfig` so that there are some.
-    pub(crate) fn advice(&self) -> String {
+    /// What to change in `DebugHookConfig`, or in the rule, so that there are some.
+    pub(crate) fn advice(&self, groups: &Groups) -> String {
         match (self.collections.first(), self.expressions.first()) {
-            (Some(name), _) => format!("add {{\"CollectionName\": \"{name}\"}} to CollectionConfigurations"),
+            (Some(name), _) if OF_FRAMEWORKS.contains(&name.as_str()) => {
+                format!("add {{\"CollectionName\": \"{name}\"}} to CollectionConfigurations")
+            }
+            (Some(name), _) if groups.groups.contains_key(name) => {
+                format!(
+                    "the collection {name} is there, and no tensor that was saved is in it: change its include_regex"
+                )
+            }
+            (Some(name), _) => format!(
+                "no framework has a collection {name}, nor has CollectionConfigurations: give the rule one that there is \
+                 ({}), or add {{\"CollectionName\": \"{name}\", \"CollectionParameters\": {{\"include_regex\": ..}}}}",
+                Vec::from_iter(groups.groups.keys().map(String::as_str)).join(", ")
+            ),
             (None, Some(regex)) => format!(
                 "add a collection with {{\"include_regex\": \"{}\"}} to CollectionConfigurations, or set the rule's \
                  parameter to a name that there is",

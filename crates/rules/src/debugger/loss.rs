@@ -133,6 +133,8 @@ impl LossNotDecreasing {
         let fall = 100.0 * (old - loss) / old.abs().max(f64::MIN_POSITIVE);
         let what = if -fall > self.rise_percent {
             format!("rose by {} %, more than {} %", Short(-fall), Short(self.rise_percent))
+        } else if fall < 0.0 && fall < self.fall_percent {
+            format!("rose by {} %, and is to fall by at least {} %", Short(-fall), Short(self.fall_percent))
         } else if fall < self.fall_percent {
             format!("fell by {} %, less than {} %", Short(fall), Short(self.fall_percent))
         } else {
@@ -227,6 +229,7 @@ mod tests {
     fn what_is_found_says_how_much_it_changed() {
         for (losses, expected) in [
             ([1.0, 1.2], "loss rose by 20 %, more than 5 %, from 1 at step 0 to 1.2 at step 1 of TRAIN. Try"),
+            ([1.0, 1.01625], "loss rose by 1.625 %, and is to fall by at least 0.1 %, from 1 at step 0"),
             ([1.0, 0.9995], "loss fell by 0.05 %, less than 0.1 %"),
             ([1.0, 1.0], "loss fell by 0 %, less than 0.1 %"),
             ([1.0, 0.99], ""),
