@@ -98,10 +98,16 @@ fn alarm(alarm: &Value) -> AlarmLine {
     let of = if dimensions.is_empty() { String::new() } else { format!(" of {}", dimensions.join(", ")) };
     let threshold = amounts::value(alarm["Threshold"].as_f64().unwrap_or_default());
     let period = amounts::duration(alarm["Period"].as_u64().unwrap_or_default() * 1000);
+    let periods = alarm["EvaluationPeriods"].as_u64().unwrap_or(1);
+    let breaching = alarm["DatapointsToAlarm"].as_u64().unwrap_or(periods);
+    let window = match (breaching, periods) {
+        (1, 1) => period,
+        _ => format!("{breaching} of {periods} periods of {period}"),
+    };
     AlarmLine {
         badge: Badge { kind, word },
         name: text(alarm, "AlarmName"),
-        condition: format!("{statistic} of {}{of} {sign} {threshold} in {period}", text(alarm, "MetricName")),
+        condition: format!("{statistic} of {}{of} {sign} {threshold} in {window}", text(alarm, "MetricName")),
         reason: text(alarm, "StateReason"),
         since_ms: ms(alarm, "StateUpdatedTimestamp"),
     }
@@ -160,6 +166,10 @@ mod tests {
             "ComparisonOperator": "GreaterThanThreshold", "Period": 60, "StateUpdatedTimestamp": 1.5}));
         assert_eq!(shown.condition, "Average of loss of TrainingJobName j > 0.5 in 1 m 00 s");
         assert_eq!((shown.badge.kind, shown.since_ms), ("failed", 1500));
+        let shown = alarm(&json!({"Period": 10, "EvaluationPeriods": 3, "DatapointsToAlarm": 2}));
+        assert!(shown.condition.ends_with("in 2 of 3 periods of 10 s"), "{}", shown.condition);
+        let shown = alarm(&json!({"Period": 10, "EvaluationPeriods": 3}));
+        assert!(shown.condition.ends_with("in 3 of 3 periods of 10 s"), "{}", shown.condition);
     }
 
     #[test]

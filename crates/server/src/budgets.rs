@@ -107,8 +107,9 @@ impl StoredBudget {
     /// `budget a of 10 USD per month is spent (10.40 USD)`.
     fn spent(&self, spending: &Spending) -> String {
         let Budget { budget_name, budget_limit, time_unit, .. } = &self.budget;
+        let digits = if spending.actual.abs() < 0.1 { 6 } else { 2 };
         format!(
-            "budget \"{budget_name}\" of {} {} per {} is spent ({:.2} {} so far)",
+            "budget \"{budget_name}\" of {} {} per {} is spent ({:.digits$} {} so far)",
             budget_limit.amount,
             budget_limit.unit,
             time_unit.noun(),

@@ -458,7 +458,12 @@ fn wanted(operator: &str, name: &str, kind: Kind, value: String) -> Result<Wante
     let equality = comparison == Comparison::Equal;
     let ordered = |what: &str| format!("the operator {operator} is not supported for the {what} property '{name}'");
     match kind {
-        Kind::Container => Err(format!("'{name}' has properties of its own; only Exists and NotExists are for it")),
+        Kind::Container => {
+            let below = properties::members_below(name).iter().map(|member| format!("{name}.{member}"));
+            let below = Vec::from_iter(below).join(", ");
+            let below = if below.is_empty() { below } else { format!(" ({below})") };
+            Err(format!("'{name}' has properties of its own{below}; only Exists and NotExists are for it"))
+        }
         Kind::Text if equality => Ok(Wanted::Text(value)),
         Kind::Text => Err(ordered("text")),
         Kind::Boolean if !equality => Err(ordered("Boolean")),

@@ -106,7 +106,9 @@ fn keys(job: &LedgerJob, request: &ListCosts) -> BTreeSet<String> {
         CostGroup::Role => job.role.clone(),
         CostGroup::Tag => {
             let tags = job.tags.iter().filter(|tag| request.tag_key.as_ref().is_none_or(|key| *key == tag.key));
-            return tags.map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+            let tagged: BTreeSet<_> = tags.map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+            // What no tag counts is in the total, too.
+            return if tagged.is_empty() { BTreeSet::from([String::new()]) } else { tagged };
         }
     };
     BTreeSet::from([key])
@@ -163,6 +165,7 @@ mod tests {
         assert_eq!(lines, "team=x 1 1.00, who=me 1 1.00, team=y 1 0.00");
         assert_eq!((total.jobs, total.instance_s, total.unpriced_s, total.saved_s), (2, 5400.0, 1800.0, 1800.0));
         assert_eq!(ask(CostGroup::Tag, Some("team"), None).0, "team=x 1 1.00, team=y 1 0.00");
+        assert_eq!(ask(CostGroup::Tag, Some("who"), None).0, "who=me 1 1.00,  1 0.00", "without that tag");
         assert_eq!(ask(CostGroup::TuningJob, None, None).0, "tuning 1 1.00,  1 0.00");
         assert_eq!(ask(CostGroup::InstanceType, None, None).0, "ml.a.large 1 1.00, ml.b.large 1 0.00");
         assert_eq!(ask(CostGroup::Experiment, None, None).0, "e 2 1.00");

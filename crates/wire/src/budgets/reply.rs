@@ -110,7 +110,9 @@ fn shown(budget: &Budget, spending: &Spending, updated_ms: u64) -> Value {
 }
 
 fn amount(amount: f64, unit: &str) -> Value {
-    json!({"Amount": format!("{amount:.3}"), "Unit": unit})
+    // A budget of less than a cent is spent by less than a cent.
+    let digits = if amount != 0.0 && amount.abs() < 0.1 { 6 } else { 3 };
+    json!({"Amount": format!("{amount:.digits$}"), "Unit": unit})
 }
 
 fn notification((one, is_met): &(NotificationWithSubscribers, bool)) -> Value {
@@ -123,6 +125,12 @@ fn notification((one, is_met): &(NotificationWithSubscribers, bool)) -> Value {
 mod tests {
     use super::*;
     use crate::budgets::{ComparisonOperator, Notification, NotificationType, ThresholdType};
+
+    #[test]
+    fn small_amounts_are_not_nothing() {
+        let shown = [0.0, 0.0004, 0.25, 12.3456].map(|it| amount(it, "USD")["Amount"].clone());
+        assert_eq!(shown, ["0.000", "0.000400", "0.250", "12.346"]);
+    }
 
     #[test]
     fn the_forecast_goes_on_as_until_now() {

@@ -50,6 +50,16 @@ const MAPS: [(&str, &[&str]); 3] = [
     ("OutputArtifacts", &["Value", "MediaType"]),
 ];
 
+/// What a path of a trial component has below it: members of a parameter, an artifact or a metric.
+pub(super) fn members_below(path: &str) -> &'static [&'static str] {
+    let Some((first, name)) = path.split_once('.').filter(|(_, name)| !name.is_empty()) else { return &[] };
+    match MAPS.iter().find(|(map, _)| *map == first) {
+        Some((_, members)) => members,
+        None if first == "Metrics" && !name.contains('.') => &STATISTICS,
+        None => &[],
+    }
+}
+
 /// A path of a trial component's property, whatever the case of its first name and of the last one
 /// below a metric, parameter or artifact.
 pub(super) fn of_component(record: &'static Shape, path: &str) -> String {

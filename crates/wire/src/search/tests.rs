@@ -275,6 +275,13 @@ fn trial_components_are_searched_by_what_they_consist_of() {
         let filter = json!({"Name": name, "Operator": operator, "Value": value});
         assert!(meets(json!({"Filters": [filter]})).is_err(), "{name} {operator} {value}");
     }
+    let refused = |name: &str| {
+        let filter = json!({"Name": name, "Operator": "GreaterThan", "Value": "1"});
+        meets(json!({"Filters": [filter]})).expect_err(name).message
+    };
+    let (parameter, metric) = (refused("Parameters.lr"), refused("Metrics.val:loss"));
+    assert!(parameter.contains("(Parameters.lr.NumberValue, Parameters.lr.StringValue)"), "{parameter}");
+    assert!(metric.contains("Metrics.val:loss.Last"), "{metric}");
     let by = |sort_by: &str| search(json!({"Resource": "ExperimentTrialComponent", "SortBy": sort_by}));
     assert_eq!(by("metrics.val:loss.max").expect("sound").sort_by, "Metrics.val:loss.Max");
     assert!(by("Metrics.val:loss").is_err(), "a metric has several values");
