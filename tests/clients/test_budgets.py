@@ -217,7 +217,8 @@ def test_the_command_line(jobs, budgets):
     assert shoal(*words).returncode == 0
     assert shoal(*words, "--at-limit", "refuse", "--notify-at", "50").returncode == 0
     listed = shoal("list").stdout.splitlines()[1].split()
-    assert listed[:4] == ["cli", "monthly", "10.00", "USD"] and listed[-1] == "team=none"
+    assert listed[:4] == ["cli", "monthly", "10.00", "USD"], listed
+    assert listed[8:] == ["team=none", "refuse", "owner@example.com", "at", "50.0", "%"], listed
     (listed,) = budgets.describe_notifications_for_budget(AccountId=ACCOUNT, BudgetName="cli")["Notifications"]
     assert listed["Threshold"] == 50
     wrong = shoal("set", "wrong", "--limit", "-1")

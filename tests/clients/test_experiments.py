@@ -145,7 +145,8 @@ def test_updates_and_searches_follow_at_once(jobs, house, group):
 def test_runs_are_tables(jobs, house, group):
     listed = house.shoal("runs", "list", "--experiment", group).stdout
     assert "clients-2" in listed and "loss=11" in listed, listed
-    assert "There are no runs" in house.shoal("runs", "list", "--experiment", "other").stdout
+    absent = house.shoal("runs", "list", "--experiment", "absent", check=False)
+    assert absent.returncode == 5 and "there is no experiment absent" in absent.stderr, absent.stderr
     compared = house.shoal("runs", "compare", "clients-0", "clients-2").stdout
     assert "lr" in compared and "0.2" in compared and "kind" not in compared, compared
     missing = house.shoal("runs", "compare", "clients-0", "absent", check=False)
