@@ -376,7 +376,7 @@ mod tests {
     fn what_would_do_nothing_is_refused() {
         let refused = |given: &[&str]| check(&set_args(given)).map_err(|error| error.0).expect_err("a mistake");
         assert_eq!(refused(&["--limit", "-5"]), "--limit -5: it must be more than 0");
-        assert!(refused(&["--limit", "5", "--role", "nobody"]).contains("must be a RoleArn"));
+        assert!(refused(&["--limit", "5", "--role", "me"]).contains("must be a RoleArn"));
         assert!(refused(&["--limit", "5", "--topic", "jobs"]).contains("a topic's ARN"));
         assert!(refused(&["--limit", "5", "--notify-at", "80"]).contains("give --email or --topic"));
         assert!(refused(&["--limit", "5", "--notify-at", "0", "--email", "me@x.org"]).contains("more than 0"));

@@ -50,8 +50,8 @@ pub(crate) struct CompareArgs {
     /// Names of trial components, or of training jobs.
     #[arg(required = true, num_args = 2.., value_name = "RUN")]
     names: Vec<String>,
-    /// Names are those of runs of this experiment, as run_name in Run(experiment_name=..., run_name=...)
-    /// of the SDK has them.
+    /// Names are those of runs of this experiment, as the SDK has them: run_name in
+    /// Run(experiment_name=..., run_name=...).
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
     /// Parameters that are the same, too.

@@ -108,7 +108,7 @@ pub(crate) struct TrainArgs {
     /// A tag of the training job.
     #[arg(long = "tag", value_name = "KEY=VALUE")]
     pub(crate) tags: Vec<String>,
-    /// Measure the program's steps, for `shoal jobs profile` (a ProfilerConfig; its events go to the
+    /// Measure the program's steps, for `shoal jobs profile` (ProfilerConfig; its events go to the
     /// output).
     #[arg(long)]
     pub(crate) profile: bool,

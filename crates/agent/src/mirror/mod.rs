@@ -444,8 +444,8 @@ impl Worker {
     }
 }
 
-/// Of files that the program's end may have cut short, those that are there: a temporary file that is not
-/// has got its final name since it was closed.
+/// Of files that the program's end may have cut short, those that are there: a temporary file that
+/// is not has got its final name since it was closed.
 fn torn(tree: &Tree, cut_short: HashSet<PathBuf>) -> Vec<PathBuf> {
     cut_short.into_iter().filter(|path| tree.look(path).is_ok()).collect()
 }

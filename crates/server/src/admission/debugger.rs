@@ -159,8 +159,8 @@ fn hook_notes(hook: &DebugHook, notes: &mut Vec<String>) {
     }
 }
 
-/// What of the Debugger's configuration has no effect, or another one than may be meant, for the job's
-/// log. `environment` is the training program's.
+/// What of the Debugger's configuration has no effect, or another one than may be meant, for the
+/// job's log. `environment` is the training program's.
 pub(crate) fn notes(debugger: &Debugger, environment: &BTreeMap<String, String>, has_mail: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hook) = &debugger.hook {

@@ -59,8 +59,8 @@ fn stored(request: PutMetricData, now_ms: u64) -> Result<Vec<(OwnMetric, Vec<Own
     Ok(all.into_iter().collect())
 }
 
-/// A user's series by periods. Without a unit in the request values of all units are in it, each unit's
-/// by themselves: values of different units are never added up.
+/// A user's series by periods. Without a unit in the request values of all units are in it, each
+/// unit's by themselves: values of different units are never added up.
 pub(super) fn read(telemetry: &Telemetry, metric: &Metric, unit: Option<&str>, span: Span) -> Result<Series, Error> {
     let own = OwnMetric {
         namespace: metric.namespace.clone(),
