@@ -229,7 +229,7 @@ mod tests {
         let collection =
             |name: &str, given: &[(&str, &str)]| Collection { name: name.to_owned(), parameters: map(given) };
         let hook = |parameters: &[(&str, &str)], collections| DebugHook {
-            uri: "s3://b/p".parse().unwrap(),
+            uri: "s3://my-bucket/p".parse().unwrap(),
             local_path: "/opt/ml/output/tensors".to_owned(),
             parameters: map(parameters),
             collections,
