@@ -479,7 +479,7 @@ mod tests {
     fn a_temporary_file_that_got_its_name_was_not_cut_short() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |name: &str| fs::write(directory.path().join(name), "x").expect("a file");
-        ["whole.tmp", "torn.tmp"].map(write);
+        ["whole.tmp", "torn.tmp"].into_iter().for_each(write);
         fs::rename(directory.path().join("whole.tmp"), directory.path().join("whole")).expect("its name");
         let tree = Tree::open(directory.path(), Path::new("")).expect("the tree");
         let cut_short = ["whole.tmp", "torn.tmp"].map(PathBuf::from).into();
