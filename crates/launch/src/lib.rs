@@ -264,9 +264,9 @@ pub trait Launcher: Send + Sync {
     /// and the last one only when no other is left. A launcher that cannot does nothing.
     fn end_first(&self, _specs: &[&AllocationSpec]) {}
 
-    /// Ends allocations whose ids begin so and are not known when they have been found: what is left
-    /// where even their directories are gone. A launcher that finds its processes by directories
-    /// alone does nothing.
+    /// Ends allocations whose ids begin so and are not known when they have been found: what is
+    /// left where even their directories are gone. A launcher that finds its processes by
+    /// directories alone does nothing.
     ///
     /// # Errors
     /// Something may be left.

@@ -8,7 +8,7 @@ use super::{Settings, declared::SETTINGS};
 
 /// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process
 /// groups, the Python package and the tests.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "SHOAL_AGENT_TOKEN",
     "SHOAL_ALGORITHM_PORT",
     "SHOAL_BIN",
