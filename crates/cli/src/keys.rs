@@ -59,7 +59,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "S3_URI")]
     read: Vec<String>,
     /// A user may write here; several times for several places. Without it, below
-    /// s3://<default bucket>/<NAME>/.
+    /// the default bucket, in the folder that is called as the key.
     #[arg(long, value_name = "S3_URI")]
     write: Vec<String>,
     /// Shoal.AddKey's answer as it is.

@@ -220,7 +220,7 @@ mod tests {
         let unknown = ended(&groups, "AllZero", &[("collection_names", "wieghts")]);
         assert!(unknown.contains("no framework has a collection wieghts"), "{unknown}");
         let collections = ["relu_output", "weights"].map(|name| Collection::new(name, &["never"], &[]));
-        groups.add(&Collections::new(1, collections.into_iter()));
+        groups.add(&Collections::new(1, collections));
         let unmatched = ended(&groups, "DeadRelu", &[]);
         assert!(unmatched.contains("the collection relu_output is there, and no tensor that was saved"), "{unmatched}");
         let unknown = ended(&groups, "AllZero", &[("collection_names", "wieghts")]);

@@ -208,7 +208,7 @@ fn a_pipe_has_a_manifest_in_the_order_of_the_stream() {
     channel.input_mode = InputMode::Pipe;
     channel.shuffle_seed = Some(3);
     channel.is_gzip = true;
-    let trees = Trees::new(dir.channels_path(), objects.clone());
+    let trees = Trees::new(dir.channels_path(), objects);
     let source = channel.s3().unwrap();
     let made = trees.prepare(&"a-1".into(), &channel, source, InputMode::Pipe, 2).unwrap();
     let [(Input::Local(tree), Delivery::Pipe(first)), (other, Delivery::Pipe(second))] = &made[..] else {

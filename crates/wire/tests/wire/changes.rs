@@ -16,6 +16,7 @@ pub(crate) fn changed(request: &Value, pointer: &str, value: Option<&Value>) -> 
     let name = name.replace("~1", "/").replace("~0", "~");
     let parent = request.pointer_mut(parent).expect("a parent that is there");
     match (value, parent) {
+        (Some(value), Value::Array(items)) => items[name.parse::<usize>().expect("an index")] = value.clone(),
         (Some(value), parent) => parent[name] = value.clone(),
         (None, Value::Object(parent)) => assert!(parent.remove(&name).is_some(), "{pointer} is there"),
         (None, parent) => panic!("{parent} is no object"),

@@ -82,7 +82,7 @@ fn rules_that_need_no_state_are_checked() {
     );
     check(
         "/InputDataConfig/0/DataSource",
-        json!({"DatasetSource": {"DatasetArn": "a"}}),
+        json!({"DatasetSource": {"DatasetArn": "arn:aws:sagemaker:us-east-1:123456789012:hub-content/hub/DataSet/set"}}),
         &format!("{source}.datasetSource"),
         "aws s3 cp",
     );

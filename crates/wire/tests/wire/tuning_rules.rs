@@ -131,8 +131,6 @@ fn rules_that_need_no_state_are_checked() {
         json!(0),
         &format!("{resources}.instanceCount'"),
     );
-    let channels = format!("{definition}/InputDataConfig/0/InputMode");
-    check(&channels, json!("Pipe"), "'trainingJobDefinition.inputDataConfig.1.member.inputMode'");
     check(
         &format!("{definition}/StaticHyperParameters/objective"),
         json!("a\0"),
