@@ -206,7 +206,7 @@ impl Parts {
         Ok(object)
     }
 
-    /// A reader that goes on where it was has the next parts fetched.
+    /// Fetches the next parts for a sequential reader.
     fn look_ahead(&self, object: &Arc<Object>, part: usize) {
         let last = object.last.swap(part as u64, Ordering::Relaxed);
         // Of what is read by one part after another, only the first read of a part moves on.

@@ -58,8 +58,8 @@ pub(crate) struct AddArgs {
     /// places. Without it, everything.
     #[arg(long, value_name = "S3_URI")]
     read: Vec<String>,
-    /// A user may write here; several times for several places. Without it, below
-    /// the default bucket, in the folder that is called as the key.
+    /// A user may write here; several times for several places [default:
+    /// s3://DEFAULT_BUCKET/NAME/].
     #[arg(long, value_name = "S3_URI")]
     write: Vec<String>,
     /// Shoal.AddKey's answer as it is.

@@ -83,6 +83,15 @@ pub enum Error {
         /// What it answered.
         message: String,
     },
+    /// There are none.
+    #[error(
+        "{location} needs keys, and there are none in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials \
+         or from this machine's instance metadata: set them, or name a profile, {location}?profile=NAME"
+    )]
+    NoKeys {
+        /// The bucket.
+        location: String,
+    },
     /// It did not answer, or with an error.
     #[error("{location} does not answer: {message}")]
     Unreachable {
@@ -274,10 +283,14 @@ impl Bucket {
             object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
                 Error::Refused { location, message }
             }
+            _ if message.contains(METADATA) => Error::NoKeys { location },
             _ => Error::Unreachable { location, message },
         }
     }
 }
+
+/// Where instances of EC2 have keys, which is asked last.
+const METADATA: &str = "http://169.254.169.254/";
 
 fn builder(address: &Address) -> AmazonS3Builder {
     let profile = credentials::of_files(address.profile.as_deref());
@@ -335,6 +348,15 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+
+    #[test]
+    fn a_machine_without_keys_and_a_silent_bucket_differ() {
+        let bucket = Bucket::over(&Address::parse("s3://team").unwrap(), Arc::new(InMemory::new())).unwrap();
+        let failed = |message: &str| object_store::Error::Generic { store: "S3", source: message.into() };
+        let metadata = "Error performing PUT http://169.254.169.254/latest/api/token: connection refused";
+        assert!(matches!(bucket.error("a", &failed(metadata)), Error::NoKeys { .. }));
+        assert!(matches!(bucket.error("a", &failed("connection refused")), Error::Unreachable { .. }));
+    }
 
     /// Over object_store's own store in memory; servers are the client tests' business.
     #[test]

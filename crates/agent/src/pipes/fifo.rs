@@ -72,7 +72,7 @@ impl Fifo {
         Ok(Writer { file })
     }
 
-    /// A reader, so that whoever waits for one stops waiting.
+    /// Opens the reading end, which unblocks a writer.
     pub(super) fn reader(&self) -> io::Result<File> {
         OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(self.path())
     }

@@ -155,7 +155,7 @@ impl Script {
 
     /// Flags of ours behind the script are its arguments; mostly that is a mistake.
     fn warn_of_ours(&mut self, words: &[String]) {
-        const OURS: [&str; 12] = [
+        const OURS: [&str; 17] = [
             "--logs",
             "--image",
             "--instances",
@@ -168,6 +168,11 @@ impl Script {
             "--choice",
             "--trials",
             "--minimize",
+            "--target",
+            "--compute-target",
+            "--min-instances",
+            "--distribution",
+            "--tag",
         ];
         let text = self.source.text(Path::new(&self.program));
         let mut ours = words.iter().filter_map(|word| OURS.iter().find(|flag| word.split('=').next() == Some(flag)));

@@ -16,7 +16,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError::Disk`]: the disk has lost what was written. Nothing of that was acknowledged;
-    /// the next start goes on from what is there.
+    /// the next start continues from what was written.
     /// [`ServerError::Thread`]: a thread panicked.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let mut connections = JoinSet::new();
@@ -74,7 +74,7 @@ impl Server {
         if let Some(why) = failures.into_iter().flatten().next() {
             return Some(ServerError::Disk(why.to_owned()));
         }
-        // They end when they are told to, which comes later.
+        // These threads end at shutdown, which comes later: one that has ended has panicked.
         let threads = [("core", &self.core_thread), ("agents", &self.agents_thread), ("audit", &self.audit_thread)];
         let tuners = self.tuner_threads.iter().map(|thread| ("tuner", thread));
         threads
