@@ -140,7 +140,32 @@ fn wants(plan: &Plan) -> Wants {
         cpus: small(most(|limits| limits.cpus.into())),
         memory_bytes: most(|limits| limits.memory_bytes),
         gpus: small(most(|limits| limits.gpus.len() as u64)),
-        seconds: Some(first.lease_s),
+        seconds: time_limit(plan),
         label: first.job_arn.clone(),
+    }
+}
+
+/// The longest time that an attempt's allocation is needed; none: other attempts may follow in it.
+fn time_limit(plan: &Plan) -> Option<u64> {
+    plan.longest_s.filter(|_| plan.reuse.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use shoal_runtime::warm_pool::ReusePolicy;
+
+    use super::*;
+
+    #[test]
+    fn only_an_allocation_of_one_attempt_has_its_time_limit() {
+        let plan = |reuse: Option<ReusePolicy>| -> Plan {
+            let plan: Value = json!({"version": 1, "job": "job", "attempt": "job-1", "streams": [], "isolated": false,
+                "reads": [], "writes": [], "assignments": [], "longest_s": 4200});
+            Plan { reuse, ..serde_json::from_value(plan).expect("a plan") }
+        };
+        assert_eq!(time_limit(&plan(None)), Some(4200));
+        let kept = ReusePolicy { owner: "t".to_owned().into(), idle_s: 1, key: String::new(), is_loaded: false };
+        assert_eq!(time_limit(&plan(Some(kept))), None);
     }
 }

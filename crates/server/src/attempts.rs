@@ -67,6 +67,9 @@ pub(crate) struct Plan {
     /// Names of the nodes on which the instances are, by host number - 1, where nodes are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<String>,
+    /// The longest time that it runs, with a margin, in seconds; plans before this existed have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) longest_s: Option<u64>,
     /// Name of the key that its training job was created with; `None` for the owner's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) creator: Option<String>,

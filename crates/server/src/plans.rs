@@ -218,6 +218,7 @@ impl Plans {
             profiler: events.as_ref().map(folder),
             assignments,
             nodes: placement.nodes.clone(),
+            longest_s: Some(*lease_s),
             creator,
             reuse: None,
             allocation_id: None,

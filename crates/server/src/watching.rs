@@ -180,6 +180,8 @@ impl Watcher {
         let name = attempt.plan.job.clone();
         let command = match ending {
             Ending::Preempted => Command::InterruptTrainingJob { name, instances: None, ended: None },
+            // Of an allocation that serves one attempt after another it is no attempt's own limit.
+            Ending::TimeLimit if attempt.plan.reuse.is_some() => return,
             Ending::TimeLimit => Command::StopTrainingJob { name, cause: StopCause::MaxRuntime, ended: None },
             Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled => return,
         };

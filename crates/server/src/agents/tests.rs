@@ -72,6 +72,7 @@ fn only_an_attempts_own_agents_are_let_in() {
         creator: None,
         reuse: None,
         allocation_id: None,
+        longest_s: None,
     };
     let allocation = AllocationSpec {
         wants: shoal_launch::Wants::default(),
