@@ -8,7 +8,7 @@ use std::{
 };
 
 use shoal_launch::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, Watch};
-use shoal_plane::{AttemptId, Command, Host, InstanceReport, StopCause};
+use shoal_plane::{AttemptId, Command, Host, InstanceReport, JobName, StopCause};
 use shoal_runtime::{Loss, losses};
 use tokio::{
     sync::mpsc,
@@ -174,18 +174,13 @@ impl Watcher {
         self.lose(attempt, host, reason);
     }
 
-    /// What a scheduler has done, as AWS calls it: a job that is not in the state for that fails,
-    /// as its instances are lost.
+    /// Reports what a scheduler has done. A job that is in no state for that fails, as its instances
+    /// are lost.
     fn end_by_scheduler(&self, attempt: &Attempt, ending: Ending) {
-        let name = attempt.plan.job.clone();
-        let command = match ending {
-            Ending::Preempted => Command::InterruptTrainingJob { name, instances: None, ended: None },
-            // Of an allocation that serves one attempt after another it is no attempt's own limit.
-            Ending::TimeLimit if attempt.plan.reuse.is_some() => return,
-            Ending::TimeLimit => Command::StopTrainingJob { name, cause: StopCause::MaxRuntime, ended: None },
-            Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled => return,
-        };
-        if let Err(refusal) = self.core.tell(command) {
+        let is_kept = attempt.plan.reuse.is_some();
+        if let Some(command) = of_scheduler(&attempt.plan.job, is_kept, ending)
+            && let Err(refusal) = self.core.tell(command)
+        {
             tracing::debug!("{refusal}");
         }
     }
@@ -210,6 +205,18 @@ impl Watcher {
         if let Err(refusal) = self.core.tell(command) {
             tracing::warn!("{refusal}");
         }
+    }
+}
+
+/// What a scheduler has done with a job, as AWS calls it.
+fn of_scheduler(job: &JobName, is_kept: bool, ending: Ending) -> Option<Command> {
+    let name = job.clone();
+    match ending {
+        Ending::Preempted => Some(Command::InterruptTrainingJob { name, instances: None, ended: None }),
+        // Of an allocation that serves one attempt after another it is no attempt's own limit.
+        Ending::TimeLimit if is_kept => None,
+        Ending::TimeLimit => Some(Command::StopTrainingJob { name, cause: StopCause::MaxRuntime, ended: None }),
+        Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled => None,
     }
 }
 
@@ -281,6 +288,21 @@ mod tests {
             (b"caf\xe9: no such file\n", Some("caf\u{fffd}: no such file")),
         ] {
             assert_eq!(last_line(output).as_deref(), expected, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn schedulers_interrupt_and_stop_as_aws_does() {
+        let job = JobName::from("job".to_owned());
+        let of = |is_kept, ending| of_scheduler(&job, is_kept, ending);
+        assert!(matches!(of(false, Ending::Preempted), Some(Command::InterruptTrainingJob { instances: None, .. })));
+        assert!(matches!(
+            of(false, Ending::TimeLimit),
+            Some(Command::StopTrainingJob { cause: StopCause::MaxRuntime, .. })
+        ));
+        assert_eq!(of(true, Ending::TimeLimit), None, "the allocation's limit, not the attempt's");
+        for ending in [Ending::Itself, Ending::NodeFailed, Ending::OutOfMemory, Ending::Cancelled] {
+            assert_eq!(of(false, ending), None, "{ending:?}: its instances are lost");
         }
     }
 

@@ -123,6 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn ends_have_their_cause() {
+        let of = |words: &[&str], ending| words.iter().all(|word| state_of(word) == State::Over(ending));
+        assert!(of(&["TIMEOUT", "DEADLINE"], Ending::TimeLimit) && of(&["OUT_OF_MEMORY"], Ending::OutOfMemory));
+        assert!(of(&["PREEMPTED"], Ending::Preempted) && of(&["CANCELLED"], Ending::Cancelled));
+        assert!(of(&["NODE_FAIL", "BOOT_FAIL"], Ending::NodeFailed) && of(&["FAILED", "COMPLETED"], Ending::Itself));
+        assert_eq!(["PENDING", "COMPLETING", "CONFIGURING"].map(state_of), [State::Waits, State::Ends, State::Runs]);
+        assert!(how(7, Ending::OutOfMemory, "").contains("choose an instance type that has more of it"));
+    }
+
+    #[test]
     fn reasons_are_explained_where_that_helps() {
         assert_eq!(why("Priority"), "Priority (jobs of a higher priority are before it)");
         assert_eq!(why("QOSMaxGRESPerUser"), "QOSMaxGRESPerUser (a limit of the account or the QOS is reached)");
