@@ -4,7 +4,8 @@ steps): the hook that attaches itself, and AWS's smdebug, each in turns with non
 `python debugger.py [--real DIRECTORY] [--model mlp|cnn] [--rounds N]` with torch; MNIST is read from
 ../../shared/data/mnist, or numbers of the same shapes take its place. `--real` is a directory with
 smdebug 1.0.34 and what it needs: `pip install --target DIRECTORY --no-deps smdebug==1.0.34
-protobuf==3.20.3 pyinstrument==3.4.2 pyinstrument-cext "setuptools<81" six`, in which one line is
+protobuf==3.20.3 pyinstrument==3.4.2 pyinstrument-cext "setuptools<81" six requests psutil packaging`
+and then boto3 and pandas with what they need, in which one line is
 changed: `tostring` to `tobytes` in smdebug/core/tfevent/util.py.
 
 A process has two models alike, one with the hook and one without, which do `BLOCK` steps in turns

@@ -209,7 +209,9 @@ def test_xgboost_on_two_instances_whose_objects_come_once(jobs, cache):
         jobs.completed(name)
         models.append(jobs.artifact(name)["xgboost-model"])
     assert models[0] == models[1]
-    kept = [path for path in (cache / "objects").glob("*/*") if path.parent.name.isalnum() and path.parent.name != "locks"]
+    kept = [
+        path for path in (cache / "objects").glob("*/*") if path.parent.name.isalnum() and path.parent.name != "locks"
+    ]
     sizes = [path.stat().st_size for path in kept]
     assert all(sizes.count(len(data.as_csv(rows[part::2]))) >= 1 for part in range(2))
     assert len({path.parent.name for path in kept}) == len(kept), "each object once"

@@ -137,7 +137,7 @@ impl Lanes {
             }
         };
         match (action, outcome) {
-            (action, Outcome::NoSpace { reason, has_written }) if !lane.is_obsolete(&action) => {
+            (action, Outcome::Delayed { reason, has_written }) if !lane.is_obsolete(&action) => {
                 lane.await_space(action, reason, has_written, now)
             }
             (action @ Action::Launch { .. }, outcome) => self.on_launch(attempt, action, outcome),

@@ -57,7 +57,7 @@ pub enum WritePolicy {
 /// run directory; it is *admitted* while its agents may connect.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Answers [`Outcome::NoSpace`] if the disk has no room for another attempt.
+    /// Answers [`Outcome::Delayed`] if the disk has no room for another attempt.
     CheckSpace,
     /// Answers [`Outcome::Found`] if there is a plan on disk.
     FindPlan,
@@ -100,7 +100,7 @@ pub enum Step {
         /// If there may be no space.
         write: WritePolicy,
     },
-    /// End the processes of these hosts. Answers [`Outcome::NoSpace`] while something may be left
+    /// End the processes of these hosts. Answers [`Outcome::Delayed`] while something may be left
     /// of them: their capacity is not free.
     EndInstances(Vec<Host>),
     /// Close the connections of these hosts, wait until what they delivered is stored, and reset
@@ -149,11 +149,12 @@ pub enum Outcome {
     Failed(String),
     /// The thread that performed a step panicked: nothing follows.
     Panicked,
-    /// The disk lacks space for a step.
-    NoSpace {
+    /// A step is to be tried again later: the disk lacks space, something may be left of an
+    /// instance, or a scheduler does not answer.
+    Delayed {
         /// For people.
         reason: String,
-        /// It was found out by writing.
+        /// The disk was found full by writing.
         has_written: bool,
     },
     /// The attempt's plan on disk.

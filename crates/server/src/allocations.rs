@@ -100,7 +100,7 @@ impl Allocations {
     /// Ends instances of an attempt whose others continue.
     pub(crate) fn end_instances(&self, running: &Attempt, hosts: &[u32]) -> Outcome {
         if let Err(error) = self.launcher.remove(&running.allocation, hosts) {
-            return Outcome::NoSpace { reason: describe(&error), has_written: false };
+            return Outcome::Delayed { reason: describe(&error), has_written: false };
         }
         let id = |host: &u32| format!("{}-{}-{host}", self.data_id, running.plan.allocation_id());
         // By prefix: of 3 and 30 the sandbox of 30 would be found, too, and is left to the release.

@@ -90,7 +90,7 @@ impl Performer {
             Step::CheckSpace => {
                 if let Err(error) = self.data_dir.ensure_room_to_start() {
                     let reason = without_paths(&self.data_dir, &error.to_string());
-                    return Ok(Outcome::NoSpace { reason, has_written: false });
+                    return Ok(Outcome::Delayed { reason, has_written: false });
                 }
             }
             Step::FindPlan => {
@@ -351,7 +351,7 @@ fn started(result: Result<(), LaunchError>) -> Result<Outcome, String> {
     match result {
         Ok(()) => Ok(Outcome::Done),
         Err(error @ LaunchError::Unavailable { .. }) => {
-            Ok(Outcome::NoSpace { reason: describe(&error), has_written: false })
+            Ok(Outcome::Delayed { reason: describe(&error), has_written: false })
         }
         Err(error @ LaunchError::Refused { .. }) => Err(format!("ClientError: {}", describe(&error))),
         Err(error) => Err(describe(&error)),

@@ -40,7 +40,7 @@ impl Storing {
         let dir = run_dir(&self.runs, attempt);
         let needed = artifacts::sent_bytes(&dir, hosts);
         let no_space =
-            |has_written| Ok(Outcome::NoSpace { reason: format!("they have {needed} bytes as sent"), has_written });
+            |has_written| Ok(Outcome::Delayed { reason: format!("they have {needed} bytes as sent"), has_written });
         let is_stopping = self.is_stopping(job);
         // The outcome of a job that is being stopped waits for nothing.
         let is_last = is_stopping || write == WritePolicy::Always;

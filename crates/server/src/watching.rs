@@ -174,8 +174,8 @@ impl Watcher {
         self.lose(attempt, host, reason);
     }
 
-    /// Reports what a scheduler has done. A job that is in no state for that fails, as its instances
-    /// are lost.
+    /// Reports what a scheduler has done. A job that is in no state for that fails, as its
+    /// instances are lost.
     fn end_by_scheduler(&self, attempt: &Attempt, ending: Ending) {
         let is_kept = attempt.plan.reuse.is_some();
         if let Some(command) = of_scheduler(&attempt.plan.job, is_kept, ending)

@@ -85,7 +85,7 @@ fn done(of: &str) -> Event {
 }
 
 fn no_space(of: &str) -> Event {
-    ended(of, Outcome::NoSpace { reason: attempt("full"), has_written: false })
+    ended(of, Outcome::Delayed { reason: attempt("full"), has_written: false })
 }
 
 fn commit(of: &str, command: Command) -> Io {
@@ -204,7 +204,7 @@ fn artifacts_without_disk_space_are_written_ever_more_rarely_for_an_hour() {
     let mut lanes = Lanes::default();
     lanes.handle(requested(store("a")), at(0));
     let (mut now, mut writes) = (0, 1);
-    let full = |has_written| ended("a", Outcome::NoSpace { reason: attempt("full"), has_written });
+    let full = |has_written| ended("a", Outcome::Delayed { reason: attempt("full"), has_written });
     assert_eq!(lanes.handle(full(true), at(0)), [Io::LogDelay { action: store("a"), reason: attempt("full") }]);
     loop {
         assert_eq!(lanes.deadline(), Some(at(now + 1).mono), "a stop of the job is noticed within a second");

@@ -365,7 +365,7 @@ impl Simulation {
 }
 
 fn no_space(has_written: bool) -> Outcome {
-    Outcome::NoSpace { reason: "no space left on device".to_owned(), has_written }
+    Outcome::Delayed { reason: "no space left on device".to_owned(), has_written }
 }
 
 fn failed() -> Outcome {

@@ -16,7 +16,7 @@ impl Random {
         }
         match (self.below(4), steps.last()) {
             (0, Some(Step::Prepare(_) | Step::StoreArtifacts { .. })) => {
-                Outcome::NoSpace { reason: attempt("full"), has_written: self.below(2) == 0 }
+                Outcome::Delayed { reason: attempt("full"), has_written: self.below(2) == 0 }
             }
             (1, Some(Step::Prepare(_) | Step::WriteNotes | Step::StoreArtifacts { .. })) => {
                 Outcome::Failed(attempt("no program"))
