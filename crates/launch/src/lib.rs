@@ -206,6 +206,16 @@ pub trait Launcher: Send + Sync {
         false
     }
 
+    /// Whether a scheduler would refuse such instances on these nodes whenever they are asked for,
+    /// as they name what it does not have. Where it does not answer, nothing is refused. May take
+    /// seconds; answers are kept for a minute.
+    ///
+    /// # Errors
+    /// [`LaunchError::Refused`] with the scheduler's words.
+    fn check(&self, _nodes: &[String], _wants: &Wants) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
     /// Starts all processes or none. Idempotent: what was started once, be it over by now, is not
     /// started again.
     ///

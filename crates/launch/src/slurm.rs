@@ -2,6 +2,7 @@
 //! a step for each agent. Slurm decides when and where. Its commands are all that is needed:
 //! `sbatch`, `squeue`, `scancel` here, `srun` and `scontrol` in the batch script.
 
+mod checking;
 mod commands;
 mod partitions;
 mod queue;
@@ -15,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::commands::run;
+use self::checking::{LIMIT, Verdicts};
+use self::commands::{run, run_within};
 use self::queue::{FORMAT, Job, State, how, jobs, why};
 use self::record::{Record, Submitted};
 use self::script::{ended, script, step_name};
-use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse, TargetReport};
+use crate::{AllocationSpec, AllocationStatus, Ending, HostEnd, LaunchError, Launcher, MemoryUse, TargetReport, Wants};
 
 /// For Slurm to end a job's processes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,6 +80,7 @@ pub struct Slurm {
     /// By directory, held by who submits or ends jobs: of one allocation nothing is done twice.
     turns: Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>,
     snapshot: Mutex<Option<Snapshot>>,
+    verdicts: Verdicts,
 }
 
 /// All jobs, as the controller had them.
@@ -91,7 +94,13 @@ impl Slurm {
     /// A launcher of this cluster: the one that Slurm's commands speak to.
     #[must_use]
     pub fn new(options: SlurmOptions) -> Self {
-        Self { options, records: Mutex::default(), turns: Mutex::default(), snapshot: Mutex::default() }
+        Self {
+            options,
+            records: Mutex::default(),
+            turns: Mutex::default(),
+            snapshot: Mutex::default(),
+            verdicts: Verdicts::default(),
+        }
     }
 
     fn records(&self) -> MutexGuard<'_, HashMap<PathBuf, Record>> {
@@ -389,6 +398,28 @@ impl Launcher for Slurm {
     fn has_submitted(&self, spec: &AllocationSpec) -> bool {
         let of_this = |record: &Record| record.target == self.options.target;
         Record::read(&spec.dir).ok().flatten().is_some_and(|record| of_this(&record))
+    }
+
+    fn check(&self, _: &[String], wants: &Wants) -> Result<(), LaunchError> {
+        // Names alone: how much there is room for changes with the nodes that are up.
+        let wants = Wants { kind: wants.kind.clone(), gpus: wants.gpus, ..Wants::default() };
+        let spec = AllocationSpec {
+            id: "check".to_owned(),
+            instances: 1,
+            program: PathBuf::from("/bin/true"),
+            args: Vec::new(),
+            env: Vec::new(),
+            nodes: Vec::new(),
+            wants,
+            dir: PathBuf::new(),
+        };
+        let (mut args, script) = self.job(&spec, &job_name(&spec, 0), &BTreeSet::from([1]));
+        args.push("--test-only".to_owned());
+        let ask = || run_within(&self.options, "sbatch", &args, Some(&script), LIMIT);
+        match self.verdicts.of(&args, Instant::now(), ask) {
+            Some(what) => Err(LaunchError::Refused { target: self.options.target.clone(), what }),
+            None => Ok(()),
+        }
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{AllocationSpec, AllocationStatus, HostEnd, LaunchError, Launcher, MemoryUse, OnEnd, TargetReport, Watch};
+use crate::{
+    AllocationSpec, AllocationStatus, HostEnd, LaunchError, Launcher, MemoryUse, OnEnd, TargetReport, Wants, Watch,
+};
 
 /// Passes each allocation to the launcher of its node: a compute target's by the target's name,
 /// this machine's otherwise.
@@ -67,6 +69,10 @@ impl Launcher for ByTarget {
 
     fn has_submitted(&self, spec: &AllocationSpec) -> bool {
         self.of(spec).has_submitted(spec)
+    }
+
+    fn check(&self, nodes: &[String], wants: &Wants) -> Result<(), LaunchError> {
+        self.on(nodes).check(nodes, wants)
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

@@ -6,11 +6,12 @@ mod inputs;
 
 use std::sync::Arc;
 
+use shoal_launch::{Launcher, Wants};
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
-    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, S3Uri,
-    TARGET_TAG, TuningDefinition, check_warm_start,
+    CompletionCriteria, CreateTrainingJob, CreateTuningJob, Error, ErrorCode, MIN_INSTANCES_TAG, Objective, Resources,
+    S3Uri, TARGET_TAG, TuningDefinition, check_warm_start,
 };
 
 use crate::{
@@ -38,6 +39,7 @@ pub(crate) struct Admission {
     pub(crate) file_systems: Arc<FileSystems>,
     pub(crate) region: String,
     pub(crate) budgets: Arc<Budgets>,
+    pub(crate) launcher: Arc<dyn Launcher>,
 }
 
 impl Admission {
@@ -62,6 +64,9 @@ impl Admission {
         elastic(&*self.images, request)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
         let is_remote = target.is_some();
+        if let Some(target) = &target {
+            self.on_target(target, &request.resources)?;
+        }
         if let Some(target) = target.as_ref().filter(|_| request.enable_network_isolation)
             && request.resources.instance_count > 1
         {
@@ -91,6 +96,20 @@ impl Admission {
         inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
         output(&self.objects, &request.output.s3_output_path)
+    }
+
+    /// Refuses what the target's scheduler would refuse whenever it is asked.
+    fn on_target(&self, target: &str, resources: &Resources) -> Result<(), Error> {
+        let types = resources.types();
+        let gpus = types.iter().filter_map(|(kind, _)| self.budgets.catalog.get(kind)).map(|it| it.gpus).max();
+        let kind = types.first().map_or("", |(kind, _)| *kind);
+        let wants = Wants { kind: kind.to_owned(), gpus: gpus.unwrap_or(0), ..Wants::default() };
+        self.launcher.check(&[target.to_owned()], &wants).map_err(|error| {
+            Error::validation(format!(
+                "Invalid value \"{kind}\" at 'resourceConfig.instanceType': {error}. Correct [target.{target}] in \
+                 shoal.toml, or choose another target by the tag '{TARGET_TAG}'."
+            ))
+        })
     }
 
     /// The same for a tuning job: for the training jobs of each definition, and what it starts

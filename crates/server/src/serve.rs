@@ -238,7 +238,7 @@ impl Server {
             data_dir: data_dir.clone(),
             sampling: sampling.clone(),
             mirrors: Mirrors { core: core.clone(), objects: objects.clone() },
-            inputs: Inputs { trees: trees.clone(), data_dir: data_dir.clone() },
+            inputs: Inputs::new(&trees, &data_dir, &exporter),
             visits: visits.clone(),
             idle: Idle { keys: keys.clone(), idle_agents: idle_agents.clone(), machines: machines.clone() },
             server_address: listeners.for_jobs().to_string(),
@@ -349,6 +349,7 @@ impl Server {
             file_systems,
             region: identity.region.clone(),
             budgets: budgets.clone(),
+            launcher: launcher.clone(),
         };
         let api = Arc::new(Api {
             core: core.clone(),

@@ -39,6 +39,17 @@ pub(super) fn run(
     args: &[String],
     input: Option<&str>,
 ) -> Result<String, LaunchError> {
+    run_within(options, program, args, input, TIMEOUT)
+}
+
+/// The same within another time.
+pub(super) fn run_within(
+    options: &SlurmOptions,
+    program: &str,
+    args: &[String],
+    input: Option<&str>,
+    limit: Duration,
+) -> Result<String, LaunchError> {
     let target = &options.target;
     let unavailable = |what: String| LaunchError::Unavailable { target: target.clone(), what };
     let mut command = Command::new(program);
@@ -52,14 +63,14 @@ pub(super) fn run(
         let _ = stdin.write_all(input.as_bytes());
     }
     drop(stdin);
-    let until = Instant::now() + TIMEOUT;
+    let until = Instant::now() + limit;
     let status = loop {
         match child.try_wait().map_err(|error| unavailable(format!("{program}: {error}")))? {
             Some(status) => break status,
             None if Instant::now() >= until => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(unavailable(format!("{program} has not answered for {} s", TIMEOUT.as_secs())));
+                return Err(unavailable(format!("{program} has not answered for {} s", limit.as_secs())));
             }
             None => thread::sleep(POLL),
         }

@@ -1,0 +1,101 @@
+//! What Slurm would refuse whenever it is asked for: partitions, QOS, accounts, generic resources
+//! and constraints that it does not have. `sbatch --test-only` finds it out without a job.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::LaunchError;
+
+/// A controller that takes longer delays no creation of a job.
+pub(super) const LIMIT: Duration = Duration::from_secs(3);
+/// How long an answer is believed.
+const FRESH: Duration = Duration::from_secs(60);
+/// How long a controller that does not answer is not asked again.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// What only another configuration changes, of Slurm or of the target. "Requested node
+/// configuration is not available" is not among them: it is said of nodes that are down, too.
+const LASTING: [&str; 3] = ["invalid ", "is invalid", "unrecognized option"];
+
+/// Answers of the last minute, by arguments of `sbatch`.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts(Mutex<HashMap<Vec<String>, Verdict>>);
+
+#[derive(Debug, Clone)]
+struct Verdict {
+    until: Instant,
+    refused: Option<String>,
+}
+
+impl Verdicts {
+    /// Why such jobs are refused, if they are; asks when nothing is known.
+    pub(super) fn of(
+        &self,
+        args: &[String],
+        now: Instant,
+        ask: impl FnOnce() -> Result<String, LaunchError>,
+    ) -> Option<String> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdict) = known().get(args).filter(|verdict| verdict.until > now) {
+            return verdict.refused.clone();
+        }
+        let (refused, fresh) = match ask() {
+            Err(LaunchError::Refused { what, .. }) => (is_lasting(&what).then_some(what), FRESH),
+            Ok(_) => (None, FRESH),
+            Err(_) => (None, SILENT),
+        };
+        let mut known = known();
+        known.retain(|_, verdict| verdict.until > now);
+        known.insert(args.to_vec(), Verdict { until: now + fresh, refused: refused.clone() });
+        refused
+    }
+}
+
+fn is_lasting(what: &str) -> bool {
+    let lower = what.to_lowercase();
+    LASTING.iter().any(|lasting| lower.contains(lasting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(what: &str) -> Result<String, LaunchError> {
+        Err(LaunchError::Refused { target: "lab".to_owned(), what: what.to_owned() })
+    }
+
+    #[test]
+    fn names_that_do_not_exist_are_refused_and_nodes_that_are_down_are_not() {
+        // As Slurm 22.05 prints them.
+        for (what, is_refused) in [
+            (
+                "sbatch: error: invalid partition specified: x; allocation failure: Invalid partition name specified",
+                true,
+            ),
+            ("sbatch: error: Invalid generic resource (gres) specification", true),
+            ("allocation failure: Invalid feature specification", true),
+            ("allocation failure: Requested reservation is invalid", true),
+            ("allocation failure: Invalid account or account/partition combination specified", true),
+            ("sbatch: unrecognized option '--bogus'; Try \"sbatch --help\" for more information", true),
+            ("allocation failure: Requested node configuration is not available", false),
+            ("allocation failure: Required node not available (down, drained or reserved)", false),
+        ] {
+            let verdict = Verdicts::default().of(&[], Instant::now(), || refused(what));
+            assert_eq!(verdict.is_some(), is_refused, "{what}");
+        }
+    }
+
+    #[test]
+    fn answers_are_believed_for_a_minute() {
+        let (verdicts, now) = (Verdicts::default(), Instant::now());
+        let later = |seconds| now + Duration::from_secs(seconds);
+        let args = ["--partition=x".to_owned()];
+        assert!(verdicts.of(&args, now, || refused("invalid partition specified: x")).is_some());
+        assert!(verdicts.of(&args, later(59), || panic!("it is known")).is_some());
+        assert!(verdicts.of(&args, later(61), || Ok(String::new())).is_none(), "there is one now");
+        let silent = || Err(LaunchError::Unavailable { target: "lab".to_owned(), what: "socket timed out".to_owned() });
+        assert!(verdicts.of(&["-x".to_owned()], now, silent).is_none());
+        assert!(verdicts.of(&["-x".to_owned()], later(11), || refused("is invalid")).is_some());
+    }
+}
