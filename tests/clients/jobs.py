@@ -4,8 +4,10 @@ import hashlib
 import io
 import itertools
 import pathlib
+import re
 import tarfile
 import time
+import urllib.request
 
 import pytest
 from house import BUCKET, eventually
@@ -202,6 +204,14 @@ class Jobs:
     def saying(self, name, text, host="algo-1"):
         """Waits until a host's log has a line with this text."""
         eventually(lambda: any(text in line for line in self.lines(name, host)), 240)
+
+    def inputs_sent(self):
+        """Bytes of inputs that the server has sent to agents on other machines since its start."""
+        token = (self.house.data / "metrics-token").read_text().strip()
+        url = self.house.variables_for_clients()["AWS_ENDPOINT_URL"] + "/metrics"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        page = urllib.request.urlopen(request).read().decode()
+        return float(re.search(r"^shoal_inputs_sent_bytes_total (\S+)$", page, re.M)[1])
 
     def metrics(self, name):
         """The last value of each metric of a job."""

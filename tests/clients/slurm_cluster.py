@@ -86,11 +86,12 @@ def run(*words, check=True):
 
 class Cluster:
     """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. `number` keeps clusters
-    of one machine apart.
+    of one machine apart. With `own_caches` each node has its own cache; else all have this machine's.
     """
 
-    def __init__(self, root, nodes=4, number=None):
+    def __init__(self, root, nodes=4, number=None, own_caches=False):
         self.root, self.nodes = pathlib.Path(root), nodes
+        self.cache = self.root / "cache" if own_caches else None
         self.number = os.getpid() % 250 if number is None else number
         self.tag = f"slm{self.number}"
         self.network = f"10.214.{self.number}"
@@ -144,6 +145,7 @@ class Cluster:
 
     def settings(self):
         """For shoal.toml: all jobs run here."""
+        cache = f'cache = "{self.cache}"\n' if self.cache else ""
         return f"""
 default_target = "cluster"
 agents_listen = "0.0.0.0:0"
@@ -151,7 +153,7 @@ agents_address = "{self.server}"
 [target.cluster]
 kind = "slurm"
 conf = "{self.conf}"
-"""
+{cache}"""
 
     def numbers(self):
         return range(1, self.nodes + 1)
@@ -185,9 +187,17 @@ conf = "{self.conf}"
         (self.root / f"spool/n{node}").mkdir(exist_ok=True)
         # slurmd is the only child of a PID namespace: who kills that namespace's parent takes all of
         # the node's processes along, as when a machine loses power.
-        script = 'hostname "$1"; mount --bind "$2" /etc/hosts; exec slurmd -D -f "$3" -N "$1"'
+        script = 'hostname "$1"; mount --bind "$2" /etc/hosts; '
+        words = ["node", f"n{node}", self.root / "hosts", self.conf]
+        if self.cache:
+            own = self.root / f"cache-n{node}"
+            for directory in (own, self.cache):
+                directory.mkdir(exist_ok=True)
+            script += 'mount --bind "$4" "$5"; '
+            words += [own, self.cache]
+        script += 'exec slurmd -D -f "$3" -N "$1"'
         alone = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "--kill-child=KILL", "/bin/sh", "-c", script]
-        command = ["ip", "netns", "exec", netns, *alone, "node", f"n{node}", self.root / "hosts", self.conf]
+        command = ["ip", "netns", "exec", netns, *alone, *words]
         with open(self.root / f"node.{node}.out", "ab") as out:
             process = subprocess.Popen(
                 list(map(str, command)),

@@ -2,6 +2,7 @@
 again. What they compute there is shown by the tests that run with SHOAL_TEST_TARGET=slurm.
 """
 
+import hashlib
 import signal
 
 import pytest
@@ -20,6 +21,7 @@ TYPES = """
 "ml.m5.xlarge" = { nodes = "exclusive", partition = "high" }
 "ml.c5.xlarge" = {}
 "ml.c5.2xlarge" = { partition = "none-such" }
+"ml.m4.xlarge" = { args = ["--mem=999G"] }
 """
 
 
@@ -27,7 +29,7 @@ TYPES = """
 def cluster(tmp_path_factory):
     if problem := slurm_cluster.missing():
         pytest.skip(problem)
-    cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"), nodes=3)
+    cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"), nodes=3, own_caches=True)
     try:
         yield cluster.up()
     finally:
@@ -72,9 +74,56 @@ def test_types_and_tags_choose_the_target(jobs, cluster):
     )
 
 
+def test_hosts_pass_inputs_on_to_each_other(jobs):
+    content = bytes(range(256)) * (96 << 10)
+    jobs.put("passed/large.bin", content)
+    jobs.put("passed/small.txt", "small")
+    before = jobs.inputs_sent()
+    line = "cd /opt/ml/input/data/data; cat small.txt; sha256sum < large.bin"
+    name = slurm(jobs, line, instances=3, InputDataConfig=[jobs.channel("data", "passed")])
+    jobs.completed(name)
+    for host in ("algo-1", "algo-2", "algo-3"):
+        lines = jobs.lines(name, host)
+        assert any(hashlib.sha256(content).hexdigest() in line for line in lines), lines
+    share = (jobs.inputs_sent() - before) / len(content)
+    assert 1 <= share < 1.3, f"the server has sent the input {share} times"
+
+
+def test_a_shared_directory_has_inputs_once(jobs, cluster):
+    shared = cluster.root / "shared"
+    settings, at = (jobs.house.data / "shoal.toml").read_text(), "[target.cluster]\n"
+    assert at in settings
+    jobs.house.stop()
+    (jobs.house.data / "shoal.toml").write_text(settings.replace(at, f'{at}shared = "{shared}"\n'))
+    jobs.house.start()
+    jobs.connect()
+    jobs.put("shared/large.bin", content := b"content" * (1 << 20))
+    line = "sha256sum < /opt/ml/input/data/data/large.bin"
+    data = {"InputDataConfig": [jobs.channel("data", "shared")]}
+    # It is not there yet: each node keeps its own, and the log shows why.
+    name = slurm(jobs, line, instances=2, **data)
+    jobs.completed(name)
+    lines = jobs.logs(name)["algo-1"]
+    assert any("is not there on this node: mount it" in line for line in lines), lines
+    shared.mkdir()
+    before = jobs.inputs_sent()
+    name = slurm(jobs, line, instances=2, **data)
+    jobs.completed(name)
+    for host in ("algo-1", "algo-2"):
+        lines = jobs.lines(name, host)
+        assert any(hashlib.sha256(content).hexdigest() in line for line in lines), lines
+    assert jobs.inputs_sent() - before == len(content), "one node has put it there for both"
+    [kept] = (shared / "shoal/objects").iterdir()
+    eventually(lambda: kept.stat().st_nlink == 1)
+    assert kept.read_bytes() == content
+
+
 def test_what_slurm_refuses_is_the_reason(jobs):
-    reason = jobs.failed(slurm(jobs, "true", kind="ml.c5.2xlarge"))
-    assert "Slurm refused the job on compute target cluster" in reason and "invalid partition" in reason, reason
+    # What does not exist is known at creation; how much there is may change with the nodes that are up.
+    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="invalid partition specified: none-such"):
+        slurm(jobs, "true", kind="ml.c5.2xlarge")
+    reason = jobs.failed(slurm(jobs, "true", kind="ml.m4.xlarge"))
+    assert "Slurm refused the job on compute target cluster" in reason and "not available" in reason, reason
 
 
 def test_a_job_waits_in_slurms_queue_and_shows_why(jobs, cluster):

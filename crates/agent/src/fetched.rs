@@ -11,6 +11,7 @@ use shoal_link::{Channel, Delivery, Input, ManifestEntry, ObjectTree};
 use crate::Options;
 use crate::fast_file::Mounted;
 use crate::inputs::{Failure, InputError, Line, PAUSE, place_of};
+use crate::objects::Keeps;
 use crate::own_log::say;
 use crate::parts::{FromServer, Parts};
 

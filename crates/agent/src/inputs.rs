@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use shoal_link::{Decoder, Frame, Input, ManifestEntry, ObjectTree, ToAgent, ToServer, encode};
 
 use crate::connection::{hello, receive};
-use crate::objects::PlaceError;
+use crate::objects::{Keeps, PlaceError};
 use crate::own_log::say;
 use crate::{Options, source};
 
@@ -49,9 +49,11 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Puts directories in the place of trees of objects. `dir` is where they are made.
+/// Puts directories in the place of trees of objects. `dir` is where they are made, of what `keeps`
+/// has.
 pub(crate) fn localise(
     options: &Options,
+    keeps: &dyn Keeps,
     dir: &Path,
     input: &mut Input,
     is_to_stop: &mut dyn FnMut() -> bool,
@@ -64,7 +66,7 @@ pub(crate) fn localise(
         if is_to_stop() {
             return Err(InputError::Stopped);
         }
-        match make(options, tree, &draft, is_to_stop) {
+        match make(options, keeps, tree, &draft, is_to_stop) {
             Ok(()) => fs::rename(&draft, &place).map_err(|error| InputError::Place(error.into()))?,
             // Another server comes, or the lease ends.
             Err(Failure::Lost(error)) => {
@@ -89,13 +91,17 @@ pub(crate) fn place_of(dir: &Path, tree: &ObjectTree) -> Option<PathBuf> {
 /// Makes the directory, or what is missing of it.
 fn make(
     options: &Options,
+    keeps: &dyn Keeps,
     tree: &ObjectTree,
     draft: &Path,
     is_to_stop: &mut dyn FnMut() -> bool,
 ) -> Result<(), Failure> {
     let own = |error: io::Error| Failure::Ended(InputError::Place(error.into()));
     let mut line = Line::connect(options)?;
-    let entries = line.list(tree)?;
+    let mut entries = line.list(tree)?;
+    // Hosts that fill the same place begin with different files.
+    let begin = (entries.len() / 8) * (options.host as usize % 8);
+    entries.rotate_left(begin);
     fs::create_dir_all(draft).map_err(own)?;
     for ManifestEntry { path, id, size, .. } in entries {
         let relative = source::relative(Path::new(&path)).filter(|path| !path.as_os_str().is_empty());
@@ -114,7 +120,7 @@ fn make(
                 Err(io::Error::other("not fetched").into())
             }
         };
-        let placed = options.objects.place(&id, size, &target, &mut fetch, is_to_stop);
+        let placed = keeps.place(&id, size, &target, &mut fetch, is_to_stop);
         match (placed, lost) {
             (Ok(()), _) => {}
             (Err(_), Some(failure)) => return Err(failure),
@@ -124,7 +130,7 @@ fn make(
     }
     // The limit is for what is left behind; what could not be removed is tried again by the next
     // one.
-    options.objects.trim().map_err(own)
+    keeps.trim().map_err(own)
 }
 
 /// A connection that brings objects.
@@ -210,6 +216,18 @@ impl Line {
             true => Ok(part),
             false => Err(Failure::Ended(InputError::Refused(format!("object {id} ends before {offset}+{length}")))),
         }
+    }
+
+    /// The SHA-256 of a part of an object.
+    pub(crate) fn part_sum(
+        &mut self,
+        tree: &ObjectTree,
+        id: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<String, Failure> {
+        self.ask(ToServer::PartSum { tree: tree.tree.clone(), id: id.to_owned(), offset, length })?;
+        self.take(&mut io::sink())
     }
 
     /// A handle that ends it from elsewhere.

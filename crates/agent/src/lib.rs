@@ -42,7 +42,9 @@ mod pack;
 mod package;
 mod packer;
 pub mod parameter_server;
+mod part_files;
 mod parts;
+mod passing;
 mod pipes;
 mod profiler_rules;
 mod program;
@@ -56,6 +58,7 @@ mod sampling;
 mod script;
 mod server;
 mod shared_disk;
+mod shared_objects;
 mod signalled;
 mod source;
 mod spool;
@@ -77,6 +80,7 @@ use std::sync::Arc;
 pub use objects::ObjectCache;
 pub use packer::packer_entry;
 pub use server::{Fingerprint, Server};
+pub use shared_objects::SharedPlace;
 use shoal_environments::{Cache, Images};
 pub use stack_samples::sampled_stacks;
 pub use stacks::stacks;
@@ -126,6 +130,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Where this machine keeps objects of servers on other machines.
     pub objects: ObjectCache,
+    /// A directory of all nodes of the cluster, where objects are put once for all.
+    pub shared: Option<SharedPlace>,
     /// Finds the libraries of a built-in algorithm on this machine; asked for servers on other
     /// machines.
     pub libraries: LibraryFinder,

@@ -22,11 +22,6 @@ pub(crate) fn address(server: &Server) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// Addresses by host number - 1, with commas between.
-pub(crate) fn parse(handle: &str) -> Vec<Ipv4Addr> {
-    handle.split(',').filter_map(|address| address.parse().ok()).collect()
-}
-
 /// The name of the interface that has an address; none: there is no such interface.
 pub(crate) fn interface(address: Ipv4Addr) -> Option<String> {
     let has = |it: &nix::ifaddrs::InterfaceAddress| {
@@ -51,6 +46,5 @@ mod tests {
     fn interfaces_have_names() {
         assert_eq!(interface(Ipv4Addr::LOCALHOST).as_deref(), Some("lo"));
         assert_eq!(interface(Ipv4Addr::new(192, 0, 2, 1)), None);
-        assert_eq!(parse("10.0.0.1,10.0.0.2"), [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)]);
     }
 }

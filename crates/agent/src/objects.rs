@@ -9,7 +9,7 @@
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -17,15 +17,19 @@ use std::time::{Duration, SystemTime};
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
 
+use crate::part_files::{PART, PartFiles};
+
 /// Ends the names of directories of objects that are here in parts.
 const PARTS: &str = "-parts";
 /// Locks that objects share by the first letters of their ids.
 const LOCKS: &str = "locks";
-const POLL: Duration = Duration::from_millis(20);
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 1 << 20;
+/// Of a SHA-256, which names an object's file.
+const DIGEST_LETTERS: usize = 64;
 /// As objects of a local server have it: programs of another user change copies of them, in a layer
 /// of their own.
-const MODE: u32 = 0o666;
+pub(crate) const MODE: u32 = 0o666;
 
 /// The cache of a user on this machine.
 #[derive(Debug, Clone)]
@@ -61,16 +65,25 @@ pub(crate) enum PlaceError {
 /// Writes an object's content; gives its SHA-256 as the sender has it.
 pub(crate) type Fetch<'a> = dyn FnMut(&mut dyn io::Write) -> Result<String, PlaceError> + 'a;
 
-impl ObjectCache {
-    /// The cache in a directory, made when it is first needed.
-    #[must_use]
-    pub fn new(dir: PathBuf, max_bytes: u64) -> Self {
-        Self { dir, max_bytes }
-    }
+/// Keeps objects and makes names of them in trees.
+pub(crate) trait Keeps {
+    /// Makes `target` a name of the object. `fetch` brings it if it is not here, or damaged.
+    fn place(
+        &self,
+        id: &str,
+        size: u64,
+        target: &Path,
+        fetch: &mut Fetch<'_>,
+        is_to_stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), PlaceError>;
 
-    /// Makes `target` a name of the object, or a copy where no second name can be had. `fetch`
-    /// brings it if it is not here, or here and damaged.
-    pub(crate) fn place(
+    /// Removes what has not been used for longest until the rest is within the limit.
+    fn trim(&self) -> io::Result<()>;
+}
+
+impl Keeps for ObjectCache {
+    /// Or a copy where no second name can be had.
+    fn place(
         &self,
         id: &str,
         size: u64,
@@ -91,6 +104,51 @@ impl ObjectCache {
             fs::copy(&file, target)?;
         }
         Ok(())
+    }
+
+    fn trim(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for object in entries(&self.dir)?.into_iter().filter(|entry| entry.file_name() != LOCKS) {
+            for entry in entries(&object.path())? {
+                // One that another agent has just removed takes no space.
+                let Ok(metadata) = entry.metadata() else { continue };
+                let used = (metadata.atime(), metadata.atime_nsec());
+                let is_parts = object.file_name().to_string_lossy().ends_with(PARTS);
+                // What is missing of it takes no space.
+                let size = if is_parts { metadata.blocks() * 512 } else { metadata.len() };
+                files.push((used, size, object.file_name(), entry.path()));
+            }
+        }
+        files.sort();
+        let mut bytes: u64 = files.iter().map(|(_, size, ..)| size).sum();
+        for (used, size, id, path) in files {
+            if bytes <= self.max_bytes {
+                break;
+            }
+            // Another agent uses it.
+            let Some(_lock) = self.lock(&id.to_string_lossy())? else { continue };
+            let Ok(now) = fs::metadata(&path) else { continue };
+            if now.nlink() > 1 || (now.atime(), now.atime_nsec()) != used {
+                continue;
+            }
+            // One that is here in parts has no second name while a job reads it.
+            if id.to_string_lossy().ends_with(PARTS) && is_open(&path)? {
+                continue;
+            }
+            fs::remove_file(&path)?;
+            bytes -= size;
+            // It fails if there is another file.
+            let _ = path.parent().map(fs::remove_dir);
+        }
+        Ok(())
+    }
+}
+
+impl ObjectCache {
+    /// The cache in a directory, made when it is first needed.
+    #[must_use]
+    pub fn new(dir: PathBuf, max_bytes: u64) -> Self {
+        Self { dir, max_bytes }
     }
 
     /// The object's file, if it is here as it came.
@@ -154,47 +212,61 @@ impl ObjectCache {
         Ok((data, sums))
     }
 
+    /// Whether the object's file is here, by its length.
+    pub(crate) fn has(&self, id: &str, size: u64) -> bool {
+        self.whole(id, size).is_some()
+    }
+
+    /// A part of an object that is here as a whole or in parts; it may have changed on the disk.
+    /// `None`: nothing of the object is here.
+    pub(crate) fn read_part(&self, id: &str, size: u64, part: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some(whole) = self.whole(id, size) else {
+            return PartFiles::open(self, id, size)?.sound(part);
+        };
+        let offset = part as u64 * PART;
+        let mut content = vec![0; usize::try_from(PART.min(size.saturating_sub(offset))).map_err(io::Error::other)?];
+        File::open(whole)?.read_exact_at(&mut content, offset)?;
+        Ok(Some(content))
+    }
+
+    /// Makes an object of its parts, if all are here as they came; `false` if not.
+    pub(crate) fn join_parts(
+        &self,
+        id: &str,
+        size: u64,
+        is_to_stop: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, PlaceError> {
+        let _lock = self.wait_for_lock(id, is_to_stop)?;
+        if self.has(id, size) {
+            return Ok(true);
+        }
+        let (files, mut hash) = (PartFiles::open(self, id, size)?, Sha256::new());
+        for part in 0..PartFiles::count(size)? {
+            match files.sound(part)? {
+                Some(content) => hash.update(&content),
+                None => return Ok(false),
+            }
+        }
+        let (dir, parts) = (self.dir.join(id), self.dir.join(format!("{id}{PARTS}")));
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        files.data().set_permissions(Permissions::from_mode(MODE))?;
+        fs::rename(parts.join("data"), dir.join(hex_simd::encode_to_string(hash.finalize(), AsciiCase::Lower)))?;
+        fs::remove_file(parts.join("sums"))?;
+        fs::remove_dir(parts)?;
+        Ok(true)
+    }
+
+    fn whole(&self, id: &str, size: u64) -> Option<PathBuf> {
+        let files = entries(&self.dir.join(id)).ok()?;
+        let is_whole = |entry: &fs::DirEntry| {
+            entry.file_name().len() == DIGEST_LETTERS && entry.metadata().is_ok_and(|it| it.len() == size)
+        };
+        files.iter().find(|entry| is_whole(entry)).map(fs::DirEntry::path)
+    }
+
     /// Its limit.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.max_bytes
-    }
-
-    /// Removes what has not been used for longest until the rest is within the limit.
-    pub(crate) fn trim(&self) -> io::Result<()> {
-        let mut files = Vec::new();
-        for object in entries(&self.dir)?.into_iter().filter(|entry| entry.file_name() != LOCKS) {
-            for entry in entries(&object.path())? {
-                // One that another agent has just removed takes no space.
-                let Ok(metadata) = entry.metadata() else { continue };
-                let used = (metadata.atime(), metadata.atime_nsec());
-                let is_parts = object.file_name().to_string_lossy().ends_with(PARTS);
-                // What is missing of it takes no space.
-                let size = if is_parts { metadata.blocks() * 512 } else { metadata.len() };
-                files.push((used, size, object.file_name(), entry.path()));
-            }
-        }
-        files.sort();
-        let mut bytes: u64 = files.iter().map(|(_, size, ..)| size).sum();
-        for (used, size, id, path) in files {
-            if bytes <= self.max_bytes {
-                break;
-            }
-            // Another agent uses it.
-            let Some(_lock) = self.lock(&id.to_string_lossy())? else { continue };
-            let Ok(now) = fs::metadata(&path) else { continue };
-            if now.nlink() > 1 || (now.atime(), now.atime_nsec()) != used {
-                continue;
-            }
-            // One that is here in parts has no second name while a job reads it.
-            if id.to_string_lossy().ends_with(PARTS) && is_open(&path)? {
-                continue;
-            }
-            fs::remove_file(&path)?;
-            bytes -= size;
-            // It fails if there is another file.
-            let _ = path.parent().map(fs::remove_dir);
-        }
-        Ok(())
     }
 
     fn wait_for_lock(&self, id: &str, is_to_stop: &mut dyn FnMut() -> bool) -> Result<File, PlaceError> {
@@ -232,14 +304,14 @@ fn is_open(path: &Path) -> io::Result<bool> {
 }
 
 /// What is in a directory; nothing if there is none.
-fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+pub(crate) fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         entries => entries?.collect(),
     }
 }
 
-fn digest(path: &Path) -> io::Result<String> {
+pub(crate) fn digest(path: &Path) -> io::Result<String> {
     let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; READ_BYTES]);
     loop {
         match file.read(&mut buffer) {
@@ -382,6 +454,23 @@ mod tests {
         let (_, sums) = cache.parts("aa01", 7).unwrap();
         assert_eq!(sums.metadata().unwrap().len(), 0);
         cache.parts("../up", 7).unwrap_err();
+    }
+
+    #[test]
+    fn parts_that_are_all_here_become_an_object() {
+        let (dir, cache) = cache(1 << 30);
+        let (size, content) = (PART + 7, vec![7; PART as usize + 7]);
+        let files = PartFiles::open(&cache, "aa01", size).unwrap();
+        files.store(0, &content[..PART as usize]).unwrap();
+        assert!(!cache.join_parts("aa01", size, &mut || false).unwrap(), "one is missing");
+        assert_eq!(cache.read_part("aa01", size, 0).unwrap().unwrap().len() as u64, PART);
+        assert_eq!(cache.read_part("aa01", size, 1).unwrap(), None);
+        files.store(1, &content[PART as usize..]).unwrap();
+        assert!(cache.join_parts("aa01", size, &mut || false).unwrap());
+        assert!(cache.has("aa01", size) && !cache.has("aa01", size + 1));
+        assert!(!dir.path().join("objects/aa01-parts").exists());
+        assert_eq!(cache.read_part("aa01", size, 1).unwrap().unwrap(), [7; 7]);
+        assert!(!place(&cache, "aa01", &content, &dir.path().join("it")), "nothing more is fetched");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! and the next ones are fetched ahead of a reader that goes through an object in order.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
@@ -13,23 +12,20 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 
-use sha2::{Digest, Sha256};
 use shoal_link::{ManifestEntry, ObjectTree};
 
 use crate::Options;
 use crate::inputs::{Failure, InputError, Line, PAUSE};
 use crate::objects::ObjectCache;
 use crate::own_log::say;
+use crate::part_files::{PART, PartFiles};
 
-/// Bytes of a part; the last one of an object may have fewer.
-pub(crate) const PART: u64 = 1 << 20;
 /// Parts that are fetched ahead.
 const AHEAD: u64 = 16;
 /// Connections that fetch ahead, one thread each.
 const FETCHERS: usize = 3;
 /// Parts in memory where the cache has no room.
 const IN_MEMORY: usize = 64;
-const SUM_BYTES: u64 = 32;
 
 /// Where parts come from.
 pub(crate) trait Origin: Send + Sync {
@@ -63,9 +59,7 @@ type Wanted = (Arc<Object>, usize);
 /// An object that is read.
 struct Object {
     id: String,
-    size: u64,
-    data: File,
-    sums: File,
+    files: PartFiles,
     parts: Mutex<Vec<Part>>,
     changed: Condvar,
     /// Where the reader of this object was last.
@@ -88,34 +82,6 @@ enum Part {
 impl Object {
     fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
         self.parts.lock().expect("no holder of this lock panics")
-    }
-
-    fn length(&self, part: usize) -> u64 {
-        PART.min(self.size - part as u64 * PART)
-    }
-
-    fn sum(&self, part: usize) -> io::Result<Option<[u8; 32]>> {
-        let mut sum = [0; 32];
-        match self.sums.read_exact_at(&mut sum, part as u64 * SUM_BYTES) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(error),
-            // What was never written.
-            Ok(()) if sum == [0; 32] => Ok(None),
-            Ok(()) => Ok(Some(sum)),
-        }
-    }
-
-    /// Whether the cache has the part as it was sent.
-    fn is_sound(&self, part: usize) -> io::Result<bool> {
-        let Some(sum) = self.sum(part)? else { return Ok(false) };
-        let mut content = vec![0; usize::try_from(self.length(part)).expect("a part fits in memory")];
-        self.data.read_exact_at(&mut content, part as u64 * PART)?;
-        Ok(Sha256::digest(&content)[..] == sum)
-    }
-
-    fn store(&self, part: usize, content: &[u8]) -> io::Result<()> {
-        self.data.write_all_at(content, part as u64 * PART)?;
-        self.sums.write_all_at(&Sha256::digest(content), part as u64 * SUM_BYTES)
     }
 }
 
@@ -158,12 +124,13 @@ impl Parts {
         while !rest.is_empty() {
             let part = usize::try_from(at / PART).map_err(io::Error::other)?;
             let begin = at - part as u64 * PART;
-            let count = usize::try_from((object.length(part) - begin).min(rest.len() as u64)).unwrap_or(rest.len());
+            let count =
+                usize::try_from((object.files.length(part) - begin).min(rest.len() as u64)).unwrap_or(rest.len());
             let (now, later) = rest.split_at_mut(count);
             self.look_ahead(&object, part);
             match self.part(&object, part)? {
                 Some(here) => now.copy_from_slice(&here[usize::try_from(begin).unwrap_or_default()..][..count]),
-                None => object.data.read_exact_at(now, at)?,
+                None => object.files.data().read_exact_at(now, at)?,
             }
             (at, rest) = (at + count as u64, later);
         }
@@ -191,13 +158,11 @@ impl Parts {
         if let Some(object) = open.get(&entry.id) {
             return Ok(object.clone());
         }
-        let (data, sums) = self.cache.parts(&entry.id, entry.size)?;
-        let count = usize::try_from(entry.size.div_ceil(PART)).map_err(io::Error::other)?;
+        let files = PartFiles::open(&self.cache, &entry.id, entry.size)?;
+        let count = PartFiles::count(entry.size)?;
         let object = Arc::new(Object {
             id: entry.id.clone(),
-            size: entry.size,
-            data,
-            sums,
+            files,
             parts: Mutex::new(vec![Part::default(); count]),
             changed: Condvar::new(),
             last: AtomicU64::default(),
@@ -253,14 +218,14 @@ impl Parts {
     }
 
     fn bring(&self, object: &Object, part: usize) -> io::Result<Part> {
-        if object.is_sound(part)? {
+        if object.files.sound(part)?.is_some() {
             return Ok(Part::Cached);
         }
-        let length = object.length(part);
+        let length = object.files.length(part);
         let content = self.origin.fetch(&object.id, part as u64 * PART, length)?;
         self.fetched.fetch_add(length, Ordering::Relaxed);
         let stored = self.stored.fetch_add(length, Ordering::Relaxed) + length;
-        if stored <= self.cache.max_bytes() && object.store(part, &content).is_ok() {
+        if stored <= self.cache.max_bytes() && object.files.store(part, &content).is_ok() {
             return Ok(Part::Cached);
         }
         Ok(Part::Here(Arc::new(content)))

@@ -36,9 +36,11 @@ use crate::outcome::outcome;
 use crate::output::Said;
 use crate::own_log::say;
 use crate::own_rules::OwnRules;
+use crate::passing::Passing;
 use crate::pipes::Pipes;
 use crate::relay::Relay;
 use crate::rules::Rules;
+use crate::shared_objects::SharedObjects;
 use crate::support::support;
 use crate::warm::{self, Kept};
 use crate::wishes::Wishes;
@@ -106,9 +108,9 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         say(format_args!("no thread for the connection: {error}"));
         return End::Exit(ABANDONED);
     }
-    let (network, zygote, support, expressions) = match kept {
-        Some(kept) => (Some(kept.network), kept.zygote, Some(kept.support), kept.expressions),
-        None => (None, None, None, Expressions::default()),
+    let (network, zygote, support, expressions, shared) = match kept {
+        Some(kept) => (Some(kept.network), kept.zygote, Some(kept.support), kept.expressions, kept.shared),
+        None => (None, None, None, Expressions::default(), None),
     };
     let mut agent = Agent {
         options,
@@ -133,6 +135,9 @@ fn serve(options: &Arc<Options>, home: &Home, outbox: &Arc<Outbox>, kept: Option
         spec: None,
         relay: None,
         fetched: Fetched::default(),
+        passing: None,
+        shared,
+        has_place: false,
         resource: None,
         processes: 1,
     };
@@ -188,6 +193,12 @@ struct Agent<'a> {
     relay: Option<Relay>,
     /// Channels that come from there while it runs.
     fetched: Fetched,
+    /// What other hosts get of them here.
+    passing: Option<Passing>,
+    /// Where inputs are that all nodes share.
+    shared: Option<SharedObjects>,
+    /// The server knows where this host is.
+    has_place: bool,
     /// What the program was told of its resource.
     resource: Option<Resource>,
     /// That its distribution starts.
@@ -394,7 +405,8 @@ impl Agent<'_> {
         let (Some(support), Some(network)) = (self.support, self.network) else { return End::Exit(RELEASED) };
         match self.home.clear(self.zygote.is_some().then_some(&*assignment.channels)) {
             Ok(()) => {
-                End::Parked(Box::new(Kept { support, network, zygote: self.zygote, expressions: self.expressions }))
+                let (zygote, expressions, shared) = (self.zygote, self.expressions, self.shared);
+                End::Parked(Box::new(Kept { support, network, zygote, expressions, shared }))
             }
             Err(error) => {
                 say(format_args!("the instance is not kept, as something of its attempt would be left: {error}"));

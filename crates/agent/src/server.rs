@@ -96,9 +96,14 @@ impl Server {
     /// # Errors
     /// I/O; one that holds a [`WrongCertificate`].
     pub(crate) fn connect(&self) -> io::Result<UnixStream> {
+        self.connect_within(CONNECT_TIMEOUT)
+    }
+
+    /// The same within another time.
+    pub(crate) fn connect_within(&self, limit: Duration) -> io::Result<UnixStream> {
         match self {
             Self::Socket(path) => connect_socket(path),
-            Self::Tls { address, fingerprint } => connect_tls(address.clone(), *fingerprint),
+            Self::Tls { address, fingerprint } => connect_tls(address.clone(), *fingerprint, limit),
         }
     }
 }
@@ -121,13 +126,13 @@ fn connect_socket(socket: &Path) -> io::Result<UnixStream> {
 }
 
 /// Each connection has a thread: an agent has a handful of them.
-fn connect_tls(address: String, fingerprint: Fingerprint) -> io::Result<UnixStream> {
+fn connect_tls(address: String, fingerprint: Fingerprint, limit: Duration) -> io::Result<UnixStream> {
     let (ours, carried) = UnixStream::pair()?;
     let (report, connected) = std::sync::mpsc::channel();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let carry = move || {
         runtime.block_on(async move {
-            match greet(&address, fingerprint).await {
+            match greet(&address, fingerprint, limit).await {
                 Err(error) => drop(report.send(Err(error))),
                 Ok(stream) => {
                     // Without a receiver its other end is closed.
@@ -149,7 +154,7 @@ async fn copy(mut stream: TlsStream<TcpStream>, carried: UnixStream) -> io::Resu
     copy_bidirectional_with_sizes(&mut stream, &mut carried, COPY_BYTES, COPY_BYTES).await.map(drop)
 }
 
-async fn greet(address: &str, fingerprint: Fingerprint) -> io::Result<TlsStream<TcpStream>> {
+async fn greet(address: &str, fingerprint: Fingerprint, limit: Duration) -> io::Result<TlsStream<TcpStream>> {
     let pinned =
         Arc::new(Pinned { address: address.to_owned(), expected: fingerprint, provider: ring::default_provider() });
     let config =
@@ -166,7 +171,7 @@ async fn greet(address: &str, fingerprint: Fingerprint) -> io::Result<TlsStream<
         let name = ServerName::try_from("shoal-agents").expect("a name");
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(unwrapped)
     };
-    timeout(CONNECT_TIMEOUT, connected).await?
+    timeout(limit, connected).await?
 }
 
 /// The verifier's own error, which comes wrapped in others.

@@ -7,6 +7,7 @@ use shoal_link::{Decoder, Frame, ToAgent, ToServer, encode};
 use shoal_sandbox::{Network, Support, Zygote};
 
 use crate::connection::{hello, receive};
+use crate::shared_objects::SharedObjects;
 use crate::{Options, own_log::say};
 
 /// A server that takes nothing for so long is as good as gone.
@@ -19,6 +20,8 @@ pub(crate) struct Kept {
     /// What the next attempt's program is a run of; without one it gets a new sandbox.
     pub(crate) zygote: Option<Zygote>,
     pub(crate) expressions: Expressions,
+    /// Trees that the next attempt may have, too.
+    pub(crate) shared: Option<SharedObjects>,
 }
 
 /// The next attempt and its secret; `None` when there is none to wait for: the server says so, or

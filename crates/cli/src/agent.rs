@@ -5,10 +5,14 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Args;
 use rustix::process::{Pid, getppid, setpgid, setsid};
-use shoal_agent::{Fingerprint, Libraries, LibraryFinder, ObjectCache, Server, TOKEN_VARIABLE};
+use shoal_agent::{Fingerprint, Libraries, LibraryFinder, ObjectCache, Server, SharedPlace, TOKEN_VARIABLE};
 use shoal_algos::Algorithms;
 
-use crate::{environments, exit, settings::bytes};
+use crate::{
+    environments::{self, SHARED_SIZE_VARIABLE, SHARED_VARIABLE},
+    exit,
+    settings::bytes,
+};
 
 /// Arguments of `shoal agent`.
 #[derive(Debug, Args)]
@@ -25,6 +29,12 @@ pub(crate) struct AgentArgs {
     /// Most bytes of objects of such a server that are kept on this machine for the next job.
     #[arg(long, env = "SHOAL_OBJECT_CACHE", default_value = "20GiB", value_parser = size)]
     object_cache: u64,
+    /// A directory that all nodes of the cluster see: objects are put there once for all of them.
+    #[arg(long, env = SHARED_VARIABLE)]
+    shared: Option<PathBuf>,
+    /// Most bytes of objects that are kept there for the next job.
+    #[arg(long, env = SHARED_SIZE_VARIABLE, default_value = "200GiB", value_parser = size)]
+    shared_size: u64,
     /// The attempt that it serves.
     #[arg(long)]
     attempt: String,
@@ -46,7 +56,8 @@ pub(crate) struct AgentArgs {
 /// Serves the instance to its end.
 pub(crate) fn run(args: AgentArgs, algorithms: Algorithms) -> ExitCode {
     begin_session();
-    let AgentArgs { socket, server, fingerprint, object_cache, attempt, host, run_dir, data_id, token } = args;
+    let AgentArgs { socket, server, fingerprint, object_cache, attempt, host, run_dir, data_id, token, .. } = args;
+    let shared = args.shared.map(|dir| SharedPlace { dir, max_bytes: args.shared_size });
     let server = match (socket, server, fingerprint) {
         (None, Some(address), Some(fingerprint)) => Server::Tls { address, fingerprint },
         (socket, ..) => Server::Socket(socket.unwrap_or_default()),
@@ -62,6 +73,7 @@ pub(crate) fn run(args: AgentArgs, algorithms: Algorithms) -> ExitCode {
         server,
         run_dir: run_dir.unwrap_or_else(|| environments::below_cache("runs").join(&attempt)),
         objects: ObjectCache::new(environments::below_cache("objects"), object_cache),
+        shared,
         libraries: LibraryFinder(Arc::new(move |name| libraries(algorithms, name))),
         attempt,
         host,

@@ -18,6 +18,12 @@ const PACKAGE_VARIABLE: &str = "SHOAL_PYTHON_PACKAGE";
 /// Tells them the user's cache.
 const CACHE_VARIABLE: &str = "SHOAL_CACHE";
 
+/// Tells them a directory that all nodes of the cluster see.
+pub(crate) const SHARED_VARIABLE: &str = "SHOAL_SHARED_OBJECTS";
+
+/// Tells them how many bytes may be kept there.
+pub(crate) const SHARED_SIZE_VARIABLE: &str = "SHOAL_SHARED_OBJECTS_SIZE";
+
 /// The file with the user's rows.
 pub fn table_file(data_dir: &Path) -> PathBuf {
     data_dir.join(TABLE)
@@ -68,6 +74,10 @@ pub(crate) fn variables_of_target(settings: &Settings, target: &Target) -> Vec<(
     if let Some(cache) = target.cache.as_ref().and_then(|cache| cache.to_str()) {
         all.retain(|(name, _)| name != CACHE_VARIABLE);
         all.push((CACHE_VARIABLE.to_owned(), cache.to_owned()));
+    }
+    if let Some(shared) = target.shared.as_ref().and_then(|shared| shared.to_str()) {
+        all.push((SHARED_VARIABLE.to_owned(), shared.to_owned()));
+        all.extend(target.shared_size.map(|size| (SHARED_SIZE_VARIABLE.to_owned(), size.to_string())));
     }
     all
 }

@@ -186,6 +186,10 @@ pub struct InstanceGroup {
 pub struct MachineNetwork {
     /// The first of the job's ports, the same on all of its instances.
     pub first_port: u16,
+    /// The server answers [`crate::ToServer::PartSum`], so the hosts can pass parts of their inputs
+    /// on to each other. Servers before this existed say nothing here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_sums: bool,
 }
 
 impl MachineNetwork {

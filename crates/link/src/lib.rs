@@ -14,6 +14,9 @@
 //! [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each
 //! [`Visit`].
 //!
+//! Agents of a job on several machines speak to each other, too ([`ToPeer`]): what one of them has of
+//! the inputs, the others get from it.
+//!
 //! Nothing in here names a file of the server to an agent that does not share the server's: its
 //! [`Input`]s are objects, which it fetches.
 
@@ -21,9 +24,11 @@ mod assignment;
 mod delivery;
 mod egress;
 mod frame;
+mod hello;
 mod input;
 mod message;
 mod one_or_many;
+mod peer;
 mod samples;
 mod visit;
 
@@ -35,10 +40,12 @@ pub use assignment::{
 pub use delivery::{Delivery, Pipe, Shard, order};
 pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolicy, NetworkMode};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
+pub use hello::Hello;
 pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
-    Artifact, Hello, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report,
-    ReportBody, RuleVerdict, ToAgent, ToServer,
+    Artifact, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
+    RuleVerdict, ToAgent, ToServer,
 };
+pub use peer::{FromPeer, Place, ToPeer};
 pub use samples::{SampleColumn, SampleRow, SampleTable, Sampling, metric};
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Assignment, ManifestEntry, SampleTable, Sampling, Visit, VisitEnd};
+use crate::{Assignment, Hello, ManifestEntry, SampleTable, Sampling, Visit, VisitEnd};
 
 /// Version of this protocol. A server refuses an agent that speaks another one.
 pub const PROTOCOL: u32 = 1;
@@ -89,6 +89,18 @@ pub enum ToServer {
         /// Number of bytes; the object may end before.
         length: u64,
     },
+    /// The SHA-256 of such a part alone, answered by [`ToAgent::ObjectEnds`]; only to servers with
+    /// [`crate::MachineNetwork::has_sums`].
+    PartSum {
+        /// See [`crate::ObjectTree::tree`].
+        tree: String,
+        /// See [`crate::ManifestEntry::id`].
+        id: String,
+        /// Of the first byte.
+        offset: u64,
+        /// Number of bytes; the object may end before.
+        length: u64,
+    },
     /// Instead of `Hello`: the program's connection to the server's port, after [`ToAgent::Ready`].
     Forward(Hello),
 }
@@ -135,30 +147,6 @@ impl MirrorKind {
             Self::Profiler => "framework event",
         }
     }
-}
-
-/// Who calls.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// [`PROTOCOL`] of the agent.
-    pub protocol: u32,
-    /// The attempt that it serves.
-    pub attempt: String,
-    /// Its host number, from 1.
-    pub host: u32,
-    /// The attempt's secret, hexadecimal.
-    pub token: String,
-    /// Its process id, for people.
-    pub pid: u32,
-    /// Whether it knows [`ToAgent::Visit`]; agents before that existed say nothing here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub visits: bool,
-    /// Whether it knows [`Order::Sample`]; older agents send nothing here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sampling: bool,
-    /// Whether it knows [`Order::ProfilerRules`]; older agents send nothing here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub profiler_rules: bool,
 }
 
 /// A numbered fact.

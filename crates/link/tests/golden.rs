@@ -7,7 +7,9 @@
 use std::path::PathBuf;
 
 use serde::{Serialize, de::DeserializeOwned};
-use shoal_link::{Input, Order, Program, RankOutcome, ReportBody, ToAgent, ToServer, Visit, VisitEnd};
+use shoal_link::{
+    FromPeer, Input, Order, Program, RankOutcome, ReportBody, ToAgent, ToPeer, ToServer, Visit, VisitEnd,
+};
 
 /// A name for every variant, as an exhaustive match, and the list of the names: a new variant does
 /// not compile until it is named here.
@@ -57,6 +59,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { assignment, .. } if assignment.rules.iter().any(|rule| rule.source.is_some()) => "welcome_own_rules",
     ToAgent::Welcome { assignment, .. } if !assignment.profiler_rules.is_empty() => "welcome_profiler_rules",
     ToAgent::Welcome { assignment, .. } if assignment.profiler.as_ref().is_some_and(|it| it.uri.is_some()) => "welcome_profiler_events",
+    ToAgent::Welcome { assignment, .. } if assignment.machine_network.is_some_and(|it| it.has_sums) => "welcome_passing",
     ToAgent::Welcome { assignment, .. } if assignment.profiler.is_some() => "welcome_profiler",
     ToAgent::Welcome { assignment, .. } if assignment.sampling.is_some() => "welcome_sampling",
     ToAgent::Welcome { assignment, .. } if assignment.limits.together_bytes.is_some() => "welcome_together",
@@ -118,7 +121,27 @@ fn to_server_kind(message: &ToServer) -> &'static str {
         ToServer::List { .. } => "list",
         ToServer::Fetch { .. } => "fetch",
         ToServer::FetchPart { .. } => "fetch_part",
+        ToServer::PartSum { .. } => "part_sum",
         ToServer::Forward(_) => "forward",
+    }
+}
+
+const TO_PEER: &[&str] = &["peer_hello", "peer_part"];
+const FROM_PEER: &[&str] = &["peer_ready", "peer_refused", "peer_later", "peer_absent"];
+
+fn to_peer_kind(message: &ToPeer) -> &'static str {
+    match message {
+        ToPeer::Hello(_) => "peer_hello",
+        ToPeer::Part { .. } => "peer_part",
+    }
+}
+
+fn from_peer_kind(message: &FromPeer) -> &'static str {
+    match message {
+        FromPeer::Ready => "peer_ready",
+        FromPeer::Refused { .. } => "peer_refused",
+        FromPeer::Later => "peer_later",
+        FromPeer::Absent => "peer_absent",
     }
 }
 
@@ -165,6 +188,7 @@ fn every_message_has_its_golden_form() {
         "list",
         "fetch",
         "fetch_part",
+        "part_sum",
         "forward",
     ])
     .chain(REPORTS.iter().copied())
@@ -180,12 +204,19 @@ fn every_message_has_its_golden_form() {
             other => to_agent_kind(other),
         });
     }
+    TO_PEER.iter().for_each(|name| check::<ToPeer>(name, to_peer_kind));
+    FROM_PEER.iter().for_each(|name| check::<FromPeer>(name, from_peer_kind));
     let mut found: Vec<String> = golden_dir()
         .read_dir()
         .unwrap()
         .map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
-    let mut known: Vec<String> = to_server.into_iter().chain(to_agent).map(String::from).collect();
+    let mut known: Vec<String> = to_server
+        .into_iter()
+        .chain(to_agent)
+        .chain(TO_PEER.iter().chain(FROM_PEER).copied())
+        .map(String::from)
+        .collect();
     found.sort();
     known.sort();
     assert_eq!(found, known, "a file that no message is checked against proves nothing");

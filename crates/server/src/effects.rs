@@ -215,7 +215,9 @@ impl Performer {
         let mut plan = self.plans.plan(&request, creator, launch)?;
         if self.plans.has_machine_network(launch) {
             let first_port = job_ports::for_attempt(&launch.attempt, &self.attempts);
-            plan.assignments.iter_mut().for_each(|it| it.machine_network = Some(MachineNetwork { first_port }));
+            plan.assignments
+                .iter_mut()
+                .for_each(|it| it.machine_network = Some(MachineNetwork { first_port, has_sums: true }));
         }
         let mut notes = Vec::from_iter(launch.placement.capped.clone());
         // Later attempts' streams follow the first one's.

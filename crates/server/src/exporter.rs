@@ -56,6 +56,7 @@ pub(crate) struct Exporter {
     samples: AtomicU64,
     s3_received: AtomicU64,
     s3_sent: AtomicU64,
+    inputs_sent: AtomicU64,
     pub(crate) notifications: Arc<Counts>,
 }
 
@@ -77,6 +78,7 @@ impl Exporter {
             samples: AtomicU64::default(),
             s3_received: AtomicU64::default(),
             s3_sent: AtomicU64::default(),
+            inputs_sent: AtomicU64::default(),
             notifications: Arc::default(),
         };
         live.for_each(|(name, secondary, created)| exporter.jobs.found(name, secondary.name(), created.0));
@@ -94,6 +96,11 @@ impl Exporter {
         self.log_lines.fetch_add(lines as u64, Ordering::Relaxed);
         self.metric_points.fetch_add(points as u64, Ordering::Relaxed);
         self.samples.fetch_add(samples as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of an input were sent to an agent on another machine.
+    pub(crate) fn sent_input(&self, bytes: usize) {
+        self.inputs_sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The tuner has computed an answer: `suggest` or `judge`.
@@ -135,6 +142,11 @@ impl Exporter {
                 &self.s3_received,
             ),
             ("shoal_s3_sent_bytes_total", "Bytes of S3 answers' bodies, as they announced them.", &self.s3_sent),
+            (
+                "shoal_inputs_sent_bytes_total",
+                "Bytes of inputs that were sent to agents on other machines.",
+                &self.inputs_sent,
+            ),
         ] {
             text.counter(name, help, counter.load(Ordering::Relaxed) as f64);
         }

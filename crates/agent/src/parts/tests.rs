@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 

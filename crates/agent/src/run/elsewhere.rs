@@ -2,19 +2,26 @@
 //! built-in algorithms, a way to the server's port.
 
 use std::fs;
+use std::path::Path;
 
 use shoal_link::{Assignment, Delivery, Input, Program};
 
 use super::Agent;
+use crate::causes::with_causes;
 use crate::fetched::Fetched;
 use crate::inputs::{InputError, localise};
 use crate::instance::InstanceError;
+use crate::objects::PlaceError;
 use crate::relay::Relay;
+use crate::shared_objects::SharedObjects;
 
 /// The assignment with all of that; `None` if it lacks nothing.
 pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Option<Assignment>, InstanceError> {
     if !agent.options.server.is_remote() {
         return Ok(None);
+    }
+    if !agent.has_shared(assignment) {
+        agent.pass_on(assignment)?;
     }
     let mut assignment = assignment.clone();
     let dir = agent.home.inputs();
@@ -40,7 +47,7 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
     let of_rules = assignment.rules.iter_mut().flat_map(|rule| rule.source.iter_mut().chain(&mut rule.other_runs));
     let inputs: Vec<&mut Input> = channels.chain(source).chain(checkpoints).chain(of_rules).collect();
     for input in inputs {
-        localise(&options, &dir, input, &mut || agent.is_to_stop())?;
+        bring_input(agent, &dir, input)?;
     }
     if let Program::Builtin { name, library_dirs, variables, .. } = &mut assignment.program {
         let found = (options.libraries.0)(name).map_err(InstanceError::Library)?;
@@ -53,4 +60,48 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
         agent.relay = Some(relay);
     }
     Ok(Some(assignment))
+}
+
+/// Makes a directory of an input: in the directory that all nodes share, or of the node's cache.
+fn bring_input(agent: &mut Agent<'_>, dir: &Path, input: &mut Input) -> Result<(), InputError> {
+    let options = agent.options.clone();
+    if let Some(mut shared) = agent.shared.take_if(|shared| !shared.is_given_up) {
+        let brought = localise(&options, &shared, &shared.trees(), input, &mut || agent.is_to_stop());
+        match brought {
+            Err(InputError::Place(error)) if !matches!(error, PlaceError::Damaged { .. }) => {
+                let shown = options.shared.as_ref().map_or_else(Default::default, |it| it.dir.display().to_string());
+                // If the outbox is closed, a wish to stop is on its way.
+                let _ = agent.tell(&[format!(
+                    "the shared directory {shown} takes no more ({}): this node keeps the inputs in its own cache; free \
+                     some space there",
+                    with_causes(&error)
+                )]);
+                shared.is_given_up = true;
+                agent.shared = Some(shared);
+            }
+            brought => {
+                agent.shared = Some(shared);
+                return brought;
+            }
+        }
+    }
+    localise(&options, &options.objects, dir, input, &mut || agent.is_to_stop())
+}
+
+impl Agent<'_> {
+    /// Whether there is a directory that all nodes share; says why not where one is set.
+    fn has_shared(&mut self, assignment: &Assignment) -> bool {
+        let Some(place) = &self.options.shared else { return false };
+        if self.shared.is_none() {
+            let run = format!("{}-{}", self.options.data_id, self.options.attempt);
+            match SharedObjects::open(place, &run, assignment.host) {
+                Ok(shared) => self.shared = Some(shared),
+                Err(problem) => {
+                    // If the outbox is closed, a wish to stop is on its way.
+                    let _ = self.tell(&[format!("{problem}; this node keeps the inputs in its own cache")]);
+                }
+            }
+        }
+        self.shared.as_ref().is_some_and(|shared| !shared.is_given_up)
+    }
 }

@@ -1,13 +1,16 @@
 //! The network that the instances of a job have in common: the first one's agent makes it, and the
 //! others get its handle by way of the server.
 
-use shoal_link::{Assignment, ReportBody};
+use shoal_link::{Assignment, Place, ReportBody};
 use shoal_sandbox::Support;
 
 use super::Agent;
 use crate::events::next_event;
+use crate::inputs::Failure;
 use crate::instance::{self, InstanceError};
 use crate::machine_network;
+use crate::own_log::say;
+use crate::passing::{News, Passing};
 
 impl Agent<'_> {
     /// Makes the network or waits for it; `false` if the job is to stop before there is one. An
@@ -43,21 +46,64 @@ impl Agent<'_> {
         if self.network.is_some() {
             return Ok(true);
         }
-        let own = machine_network::address(&self.options.server).map_err(InstanceError::Address)?;
-        let _ = self.outbox.report(ReportBody::Network { handle: own.to_string() });
-        let addresses = loop {
+        self.report_place(None)?;
+        let places = loop {
             if self.is_to_stop() {
                 return Ok(false);
             }
-            match self.wishes.network.as_deref().map(machine_network::parse) {
-                Some(addresses) if addresses.len() == assignment.hosts.len() => break addresses,
-                _ => {}
+            if let Some(places) = self.places(assignment) {
+                break places;
             }
             if let Some(event) = next_event(&self.arriving, None) {
                 self.wishes.note(event);
             }
         };
+        let addresses = places.iter().map(|place| place.address).collect();
         self.network = Some(instance::network_of_machines(self.home, addresses, support)?);
         Ok(true)
+    }
+
+    /// Reports once where this host is, and where it passes parts of its inputs on.
+    fn report_place(&mut self, passes: Option<(u16, String)>) -> Result<(), InstanceError> {
+        if !std::mem::replace(&mut self.has_place, true) {
+            let address = machine_network::address(&self.options.server).map_err(InstanceError::Address)?;
+            // If the outbox is closed, the order to stop is on its way.
+            let _ = self.outbox.report(ReportBody::Network { handle: Place { address, passes }.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Where all hosts are, once all have reported it.
+    fn places(&self, assignment: &Assignment) -> Option<Vec<Place>> {
+        let places = Place::all(self.wishes.network.as_deref()?).ok()?;
+        (places.len() == assignment.hosts.len()).then_some(places)
+    }
+
+    /// Fills the node's cache together with the other hosts, where they are on other machines.
+    pub(super) fn pass_on(&mut self, assignment: &Assignment) -> Result<(), InstanceError> {
+        if assignment.machine_network.is_none() || assignment.hosts.len() < 2 {
+            return Ok(());
+        }
+        let address = machine_network::address(&self.options.server).map_err(InstanceError::Address)?;
+        let passing = match Passing::start(self.options, assignment, address) {
+            Ok(Some(passing)) => passing,
+            Ok(None) => return Ok(()),
+            Err(Failure::Lost(error)) => {
+                say(format_args!("this host fetches all of its inputs from the server: {error}"));
+                return Ok(());
+            }
+            Err(Failure::Ended(error)) => return Err(error.into()),
+        };
+        self.report_place(Some(passing.passes()))?;
+        let options = self.options.clone();
+        let mut news = || match self.is_to_stop() {
+            true => News::Stop,
+            false => self.places(assignment).map_or(News::None, News::Places),
+        };
+        let note = passing.gather(&options, assignment, &mut news);
+        // If the outbox is closed, a wish to stop is on its way.
+        let _ = self.tell(&[note]);
+        self.passing = Some(passing);
+        Ok(())
     }
 }

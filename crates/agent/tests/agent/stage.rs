@@ -35,6 +35,7 @@ pub(crate) fn play_agent(arguments: &[String]) -> i32 {
     shoal_agent::main(Options {
         server: shoal_agent::Server::Socket(socket.into()),
         objects: ObjectCache::new(Path::new(run_dir).join("objects"), 1 << 30),
+        shared: None,
         libraries: LibraryFinder(Arc::new(|_| Ok(Libraries::default()))),
         attempt: attempt.clone(),
         host: host.parse().unwrap(),

@@ -8,7 +8,7 @@ use super::{Settings, declared::SETTINGS};
 
 /// Variables that begin as the settings' do, and are read elsewhere: by agents, algorithms, process
 /// groups, the Python package and the tests.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 17] = [
     "SHOAL_AGENT_TOKEN",
     "SHOAL_ALGORITHM_PORT",
     "SHOAL_BIN",
@@ -21,6 +21,8 @@ const OTHERS: [&str; 15] = [
     "SHOAL_SDK_POLLING",
     "SHOAL_SEED",
     "SHOAL_SHARED",
+    "SHOAL_SHARED_OBJECTS",
+    "SHOAL_SHARED_OBJECTS_SIZE",
     "SHOAL_SOAK",
     "SHOAL_SUPPORT",
     "SHOAL_TORCH_PYTHON",

@@ -7,7 +7,7 @@ use shoal_launch::{Nodes, SlurmOptions, SlurmType};
 use shoal_plane::Node;
 use shoal_server::{ComputeTarget, ComputeTargets};
 
-use super::{Typed, wrong};
+use super::{Typed, sizes::bytes, wrong};
 use crate::exit::UsageError;
 
 /// Instances that are submitted to a target at once, where it names no number.
@@ -25,6 +25,10 @@ pub(crate) struct Target {
     pub(crate) instances: u32,
     /// On its nodes, where agents keep environments and inputs; none: in the user's home.
     pub(crate) cache: Option<PathBuf>,
+    /// A directory that all nodes see, where inputs are put once.
+    pub(crate) shared: Option<PathBuf>,
+    /// Most bytes that are kept there for the next job.
+    pub(crate) shared_size: Option<u64>,
     pub(crate) slurm: SlurmOptions,
 }
 
@@ -64,7 +68,11 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
              machine"
         )));
     }
-    known(table, &["kind", "conf", "instances", "program", "cache", "nodes", "args", "types"], place)?;
+    known(
+        table,
+        &["kind", "conf", "instances", "program", "cache", "shared", "shared_size", "nodes", "args", "types"],
+        place,
+    )?;
     match text(table, "kind", place)?.as_deref() {
         Some("slurm") => {}
         Some(other) => {
@@ -86,6 +94,12 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
     };
     let program = path("program", "the path of shoal on the nodes")?;
     let cache = path("cache", "the directory on the nodes for environments and inputs")?;
+    let shared = path("shared", "a directory that all nodes see")?;
+    let size = |text: String| {
+        let wrong = || UsageError(format!("{place}: shared_size = {text:?} is not a size such as \"200GiB\""));
+        bytes(&text).ok_or_else(wrong)
+    };
+    let shared_size = text(table, "shared_size", place)?.map(size).transpose()?;
     let conf = path("conf", "the path of the cluster's slurm.conf on this machine")?;
     let args = arguments(table, place)?;
     let none = toml::Table::new();
@@ -113,7 +127,7 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
         types,
         interval: INTERVAL,
     };
-    Ok(Target { name: name.to_owned(), instances, cache, slurm })
+    Ok(Target { name: name.to_owned(), instances, cache, shared, shared_size, slurm })
 }
 
 fn known(table: &toml::Table, members: &[&str], place: &str) -> Result<(), UsageError> {
@@ -186,10 +200,13 @@ mod tests {
     fn a_slurm_cluster_and_its_types() {
         let settings = read(
             "default_target = \"lab\"\n[target.lab]\nkind = \"slurm\"\ninstances = 8\npartition = \"main\"\n\
-             args = [\"--exclude=n3\"]\ntypes.\"ml.p4d.24xlarge\" = { gres = \"gpu:8\", nodes = \"exclusive\" }\n",
+             args = [\"--exclude=n3\"]\nshared = \"/scratch\"\nshared_size = \"1TiB\"\ntypes.\"ml.p4d.24xlarge\" = { gres = \"gpu:8\", nodes = \"exclusive\" }\n",
         )
         .unwrap();
-        let [Target { name, instances, slurm, .. }] = &settings.targets[..] else { panic!("one target") };
+        let [Target { name, instances, slurm, shared, shared_size, .. }] = &settings.targets[..] else {
+            panic!("one target")
+        };
+        assert_eq!((shared.as_deref(), *shared_size), (Some(Path::new("/scratch")), Some(1 << 40)));
         assert_eq!((&**name, *instances), ("lab", 8));
         assert_eq!(slurm.args, ["--partition=main", "--exclude=n3"]);
         let of_type = &slurm.types["ml.p4d.24xlarge"];
@@ -209,6 +226,8 @@ mod tests {
                 "there is no \"partitoin\" here; there are: account, ",
             ),
             ("[target.a]\nkind = \"slurm\"\ninstances = 0\n", "instances = 0 is not a number, at least 1"),
+            ("[target.a]\nkind = \"slurm\"\nshared = \"scratch\"\n", "it starts with /"),
+            ("[target.a]\nkind = \"slurm\"\nshared_size = \"big\"\n", "is not a size such as \"200GiB\""),
             ("[target.a]\nkind = \"slurm\"\nargs = \"x\"\n", "args is a list of texts"),
             ("[target.a]\nkind = \"slurm\"\nprogram = \"shoal\"\n", "it starts with /"),
             (

@@ -4,12 +4,12 @@
 
 use shoal_plane::Host;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs::File,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     os::unix::net::UnixStream,
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use crate::{
     attempts::{Attempt, inputs_of},
     channels::Trees,
     error_chain::without_paths,
+    exporter::Exporter,
     hex::hex,
 };
 
@@ -33,11 +34,40 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Where they are.
 pub(crate) struct Inputs {
-    pub(crate) trees: Arc<Trees>,
-    pub(crate) data_dir: Arc<DataDir>,
+    trees: Arc<Trees>,
+    data_dir: Arc<DataDir>,
+    exporter: Arc<Exporter>,
+    sums: PartSums,
+}
+
+/// SHA-256 of parts that were sent or asked for, so that each is read once for all hosts of a job.
+/// An object never changes.
+#[derive(Default)]
+struct PartSums(Mutex<HashMap<(String, u64, u64), String>>);
+
+impl PartSums {
+    /// So many are kept, of a part of 1 MiB each usually.
+    const MOST: usize = 100_000;
+
+    fn get(&self, id: &str, offset: u64, length: u64) -> Option<String> {
+        self.0.lock().expect("no holder of this lock panics").get(&(id.to_owned(), offset, length)).cloned()
+    }
+
+    fn put(&self, id: &str, offset: u64, length: u64, sum: &str) {
+        let mut known = self.0.lock().expect("no holder of this lock panics");
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.insert((id.to_owned(), offset, length), sum.to_owned());
+    }
 }
 
 impl Inputs {
+    pub(crate) fn new(trees: &Arc<Trees>, data_dir: &Arc<DataDir>, exporter: &Arc<Exporter>) -> Self {
+        let (trees, data_dir, exporter) = (trees.clone(), data_dir.clone(), exporter.clone());
+        Self { trees, data_dir, exporter, sums: PartSums::default() }
+    }
+
     /// Answers what an agent asks for until the connection ends.
     pub(super) fn serve(
         &self,
@@ -56,16 +86,23 @@ impl Inputs {
             while let Some(frame) = decoder.next::<ToServer>().map_err(io::Error::other)? {
                 let (tree, answered) = match &frame {
                     Frame::Message(
-                        ToServer::List { tree } | ToServer::Fetch { tree, .. } | ToServer::FetchPart { tree, .. },
+                        ToServer::List { tree }
+                        | ToServer::Fetch { tree, .. }
+                        | ToServer::FetchPart { tree, .. }
+                        | ToServer::PartSum { tree, .. },
                     ) if !trees.contains(tree.as_str()) => {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
                     Frame::Message(ToServer::Fetch { tree, id }) => {
-                        (tree, fetch(&self.trees.object(tree, id), 0, u64::MAX, sender))
+                        (tree, self.send(&self.trees.object(tree, id), 0, u64::MAX, sender).map(drop))
                     }
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length }) => {
-                        (tree, fetch(&self.trees.object(tree, id), *offset, *length, sender))
+                        let sent = self.send(&self.trees.object(tree, id), *offset, *length, sender);
+                        (tree, sent.map(|sum| self.sums.put(id, *offset, *length, &sum)))
+                    }
+                    Frame::Message(ToServer::PartSum { tree, id, offset, length }) => {
+                        (tree, self.sum(tree, id, *offset, *length, sender))
                     }
                     _ => return Err(io::Error::other("only objects are asked for on this connection")),
                 };
@@ -81,6 +118,29 @@ impl Inputs {
                 read => read?,
             }
         }
+    }
+
+    /// Sends a part of an object and its SHA-256, which it returns.
+    fn send(&self, object: &Path, offset: u64, length: u64, sender: &AgentSender) -> io::Result<String> {
+        let sum = read(object, offset, length, &mut |chunk| {
+            self.exporter.sent_input(chunk.len());
+            sender.send_frame(&Frame::Chunk(chunk))
+        })?;
+        sender.send(ToAgent::ObjectEnds { sha256: sum.clone() })?;
+        Ok(sum)
+    }
+
+    /// Sends the SHA-256 of a part.
+    fn sum(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
+        let sum = match self.sums.get(id, offset, length) {
+            Some(sum) => sum,
+            None => {
+                let sum = read(&self.trees.object(tree, id), offset, length, &mut |_| Ok(()))?;
+                self.sums.put(id, offset, length, &sum);
+                sum
+            }
+        };
+        sender.send(ToAgent::ObjectEnds { sha256: sum })
     }
 }
 
@@ -108,8 +168,13 @@ fn list(manifest: &Path, sender: &AgentSender) -> io::Result<()> {
     }
 }
 
-/// Sends a part of an object, and the SHA-256 of what was sent.
-fn fetch(object: &Path, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
+/// Reads a part of an object, and gives its SHA-256.
+fn read(
+    object: &Path,
+    offset: u64,
+    length: u64,
+    take: &mut dyn FnMut(Vec<u8>) -> io::Result<()>,
+) -> io::Result<String> {
     let (mut file, mut hash) = (File::open(object)?, Sha256::new());
     file.seek(SeekFrom::Start(offset))?;
     let mut part = file.take(length);
@@ -117,10 +182,10 @@ fn fetch(object: &Path, offset: u64, length: u64, sender: &AgentSender) -> io::R
         let mut chunk = vec![0; CHUNK_BYTES];
         let count = part.read(&mut chunk)?;
         if count == 0 {
-            return sender.send(ToAgent::ObjectEnds { sha256: hex(&hash.finalize()) });
+            return Ok(hex(&hash.finalize()));
         }
         chunk.truncate(count);
         hash.update(&chunk);
-        sender.send_frame(&Frame::Chunk(chunk))?;
+        take(chunk)?;
     }
 }
