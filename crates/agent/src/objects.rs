@@ -251,8 +251,8 @@ impl ObjectCache {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         files.data().set_permissions(Permissions::from_mode(MODE))?;
         fs::rename(parts.join("data"), dir.join(hex_simd::encode_to_string(hash.finalize(), AsciiCase::Lower)))?;
-        fs::remove_file(parts.join("sums"))?;
-        fs::remove_dir(parts)?;
+        // Another agent of this node may have begun anew there; then that is removed for its age.
+        let _ = fs::remove_file(parts.join("sums")).and_then(|()| fs::remove_dir(parts));
         Ok(true)
     }
 

@@ -99,8 +99,13 @@ impl Passing {
         self.served.passes()
     }
 
-    /// Fills the cache, as far as that succeeds. Says how the job's log is to tell it.
-    pub(crate) fn gather(&self, options: &Options, assignment: &Assignment, news: &mut dyn FnMut() -> News) -> String {
+    /// Fills the cache, as far as that succeeds. Gives what the job's log is to say of it.
+    pub(crate) fn gather(
+        &self,
+        options: &Options,
+        assignment: &Assignment,
+        news: &mut dyn FnMut() -> News,
+    ) -> Option<String> {
         let plan = Plan::new(assignment.host as usize - 1, assignment.hosts.len(), self.holding.missing());
         let work = Work {
             options,
@@ -115,10 +120,10 @@ impl Passing {
         };
         thread::scope(|scope| {
             for _ in 0..FROM_SERVER {
-                scope.spawn(|| work.from_server());
+                scope.spawn(|| work.ask_server());
             }
             for _ in 0..FROM_HOSTS {
-                scope.spawn(|| work.from_hosts());
+                scope.spawn(|| work.ask_hosts());
             }
             while !work.is_over() && !work.plan().is_complete() {
                 match news() {
@@ -131,7 +136,8 @@ impl Passing {
             work.end();
         });
         let (server, hosts) = *work.counts.lock().expect("no holder of this lock panics");
-        format!("inputs: {server} bytes came from the server and {hosts} from other hosts of the job")
+        let note = || format!("inputs: {server} bytes came from the server and {hosts} from other hosts of the job");
+        (server + hosts > 0).then(note)
     }
 }
 
@@ -190,9 +196,9 @@ impl Work<'_> {
         }
     }
 
-    fn from_server(&self) {
+    fn ask_server(&self) {
         let mut line = None;
-        while let Some(number) = self.next(Plan::from_server) {
+        while let Some(number) = self.next(Plan::next_of_server) {
             let fetched = self.take_from_server(number, &mut line);
             match fetched {
                 Ok(count) => self.count(None, count),
@@ -248,7 +254,7 @@ impl Work<'_> {
         self.changed.notify_all();
     }
 
-    fn from_hosts(&self) {
+    fn ask_hosts(&self) {
         let mut line = None;
         while let Some(host) = self.next(|plan| self.places.get().and_then(|_| plan.ask())) {
             let halt = self.ask(host, &mut line);
@@ -273,7 +279,7 @@ impl Work<'_> {
         let mut peer = Peer::connect(self.options, place).map_err(|error| Halt::Host(error.to_string()))?;
         peer.handle().and_then(|handle| self.end_with(handle)).map_err(|_| Halt::Over)?;
         let mut last = Instant::now();
-        while let Some(number) = { self.plan().from_host(host) } {
+        while let Some(number) = { self.plan().next_of_host(host) } {
             let taken = self.take_from(&mut peer, number, line);
             if !matches!(taken, Ok(Taken::Here(_) | Taken::Absent)) {
                 self.plan().again(number, Some(host));
@@ -297,7 +303,7 @@ impl Work<'_> {
     }
 
     fn take_from(&self, peer: &mut Peer, number: usize, line: &mut Option<Line>) -> Result<Taken, Halt> {
-        if self.holding.find(number).map_err(full)? {
+        if self.holding.find(number).map_err(|error| full(&error))? {
             return Ok(Taken::Here(0));
         }
         let part = self.holding.part(number);
@@ -319,7 +325,7 @@ impl Work<'_> {
         if sum != hex_simd::encode_to_string(Sha256::digest(&content), AsciiCase::Lower) {
             return Err(Halt::Host(format!("object {} came damaged from there", part.id)));
         }
-        self.holding.store(number, &content).map_err(full)?;
+        self.holding.store(number, &content).map_err(|error| full(&error))?;
         Ok(Taken::Here(part.length))
     }
 }
@@ -336,7 +342,7 @@ fn own(error: io::Error) -> Failure {
     Failure::Ended(crate::inputs::InputError::Place(error.into()))
 }
 
-fn full(error: io::Error) -> Halt {
+fn full(error: &io::Error) -> Halt {
     say(format_args!("inputs are not passed on between hosts any more: {error}"));
     Halt::Over
 }

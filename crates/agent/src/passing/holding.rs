@@ -127,7 +127,7 @@ impl Holding {
     pub(super) fn answer(&self, id: &str, offset: u64, length: u64, patience: Duration) -> io::Result<Answer> {
         let Some(object) = self.by_id.get(id).map(|object| &self.objects[*object]) else { return Ok(Answer::Absent) };
         let part = usize::try_from(offset / PART).map_err(io::Error::other)?;
-        if offset % PART != 0 || offset >= object.size || length != PART.min(object.size - offset) {
+        if !offset.is_multiple_of(PART) || offset >= object.size || length != PART.min(object.size - offset) {
             return Ok(Answer::Absent);
         }
         let until = Instant::now() + patience;

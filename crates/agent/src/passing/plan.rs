@@ -44,7 +44,7 @@ impl Plan {
     }
 
     /// The next part to get from the server.
-    pub(super) fn from_server(&mut self) -> Option<usize> {
+    pub(super) fn next_of_server(&mut self) -> Option<usize> {
         self.hosts[self.me].queue.pop_front()
     }
 
@@ -59,7 +59,7 @@ impl Plan {
     }
 
     /// The next part to get from a host.
-    pub(super) fn from_host(&mut self, host: usize) -> Option<usize> {
+    pub(super) fn next_of_host(&mut self, host: usize) -> Option<usize> {
         self.hosts[host].queue.pop_front()
     }
 
@@ -145,13 +145,13 @@ mod tests {
         /// A host gets a part from the server, or asks another one.
         fn step(&mut self, host: usize, is_server: bool) {
             if is_server {
-                let Some(part) = self.plans[host].from_server() else { return };
+                let Some(part) = self.plans[host].next_of_server() else { return };
                 self.from_server[part] += 1;
                 self.here[host][part] = true;
                 return self.plans[host].got(None);
             }
             let Some(other) = self.plans[host].ask() else { return };
-            match self.plans[host].from_host(other) {
+            match self.plans[host].next_of_host(other) {
                 Some(part) if self.dead.contains(&other) => {
                     self.plans[host].again(part, Some(other));
                     self.plans[host].drop_host(other);
@@ -203,13 +203,13 @@ mod tests {
         let mut plan = Plan::new(1, 6, 0..60);
         for _ in 0..HOPELESS {
             let host = plan.ask().unwrap();
-            let part = plan.from_host(host).unwrap();
+            let part = plan.next_of_host(host).unwrap();
             plan.again(part, Some(host));
             plan.drop_host(host);
             plan.leave(host);
         }
         assert_eq!(plan.ask(), None, "three of them were in vain");
-        let from_server = std::iter::from_fn(|| plan.from_server()).count();
+        let from_server = std::iter::from_fn(|| plan.next_of_server()).count();
         assert_eq!(from_server, 60);
     }
 
@@ -217,12 +217,12 @@ mod tests {
     fn what_one_host_lacks_the_next_one_has() {
         // Hosts of another instance group do not get the channel.
         let mut plan = Plan::new(0, 3, [1, 2]);
-        assert_eq!((plan.ask(), plan.from_host(1)), (Some(1), Some(1)));
+        assert_eq!((plan.ask(), plan.next_of_host(1)), (Some(1), Some(1)));
         plan.lacks(1, 1);
         plan.leave(1);
         assert_eq!(plan.ask(), Some(2));
-        assert_eq!((plan.from_host(2), plan.from_host(2)), (Some(2), Some(1)));
+        assert_eq!((plan.next_of_host(2), plan.next_of_host(2)), (Some(2), Some(1)));
         plan.lacks(1, 2);
-        assert_eq!(plan.from_server(), Some(1), "after the last one comes the server");
+        assert_eq!(plan.next_of_server(), Some(1), "after the last one comes the server");
     }
 }

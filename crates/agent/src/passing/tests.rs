@@ -32,7 +32,7 @@ fn sha256(content: &[u8]) -> String {
 }
 
 /// Answers agents until the test ends.
-fn serve(listener: UnixListener, sent: Arc<AtomicU64>) {
+fn serve(listener: &UnixListener, sent: &Arc<AtomicU64>) {
     for stream in listener.incoming() {
         let sent = sent.clone();
         thread::spawn(move || answer(stream.unwrap(), &sent));
@@ -86,15 +86,21 @@ struct Job {
     dir: tempfile::TempDir,
     sent: Arc<AtomicU64>,
     hosts: u32,
+    /// Hosts that are on one node, and share its cache.
+    per_node: u32,
 }
 
 impl Job {
     fn new(hosts: u32) -> Self {
+        Self::packed(hosts, 1)
+    }
+
+    fn packed(hosts: u32, per_node: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (listener, sent) = (UnixListener::bind(dir.path().join("socket")).unwrap(), Arc::<AtomicU64>::default());
         let counted = sent.clone();
-        thread::spawn(move || serve(listener, counted));
-        Self { dir, sent, hosts }
+        thread::spawn(move || serve(&listener, &counted));
+        Self { dir, sent, hosts, per_node }
     }
 
     fn options(&self, host: u32, token: &str) -> Options {
@@ -117,7 +123,7 @@ impl Job {
     }
 
     fn objects(&self, host: u32) -> PathBuf {
-        self.dir.path().join(format!("node-{host}"))
+        self.dir.path().join(format!("node-{}", (host - 1) / self.per_node))
     }
 
     fn assignment(&self, host: u32) -> Assignment {
@@ -176,7 +182,7 @@ impl Job {
     }
 
     /// All hosts at once; where `passes` says so, a host is somewhere else than it says.
-    fn run(&self, place: &(dyn Fn(u32, Place) -> Place + Sync)) -> Vec<String> {
+    fn run(&self, place: &(dyn Fn(u32, Place) -> Place + Sync)) -> Vec<Option<String>> {
         let started = (1..=self.hosts).map(|host| {
             let passing = Passing::start(&self.options(host, "00ff"), &self.assignment(host), Ipv4Addr::LOCALHOST);
             passing.ok().flatten().unwrap()
@@ -215,7 +221,18 @@ fn the_server_sends_everything_once() {
     let notes = job.run(&|_, place| place);
     (1..=3).for_each(|host| job.check(host));
     assert_eq!(job.sent(), SIZE + SMALL.len() as u64);
-    assert!(notes.iter().all(|note| note.contains("from other hosts of the job")), "{notes:?}");
+    let is_told = |note: &Option<String>| note.as_ref().is_some_and(|it| it.contains("from other hosts of the job"));
+    assert!(notes.iter().all(is_told), "{notes:?}");
+    assert_eq!(job.run(&|_, place| place), [None, None, None], "all of it is there");
+}
+
+#[test]
+fn hosts_of_one_node_fill_its_cache_together() {
+    let job = Job::packed(4, 2);
+    job.run(&|_, place| place);
+    (1..=4).for_each(|host| job.check(host));
+    // Two that look for a part at the same time may both fetch it.
+    assert!(job.sent() < 2 * SIZE, "{}", job.sent());
 }
 
 #[test]

@@ -20,9 +20,8 @@ pub(super) fn bring(agent: &mut Agent<'_>, assignment: &Assignment) -> Result<Op
     if !agent.options.server.is_remote() {
         return Ok(None);
     }
-    if !agent.has_shared(assignment) {
-        agent.pass_on(assignment)?;
-    }
+    let has_shared = agent.has_shared(assignment);
+    agent.pass_on(assignment, has_shared)?;
     let mut assignment = assignment.clone();
     let dir = agent.home.inputs();
     fs::create_dir_all(&dir).map_err(|error| InputError::Place(error.into()))?;

@@ -79,22 +79,27 @@ impl Agent<'_> {
         (places.len() == assignment.hosts.len()).then_some(places)
     }
 
-    /// Fills the node's cache together with the other hosts, where they are on other machines.
-    pub(super) fn pass_on(&mut self, assignment: &Assignment) -> Result<(), InstanceError> {
+    /// Fills the node's cache together with the other hosts, where they are on other machines. All
+    /// hosts report their places, whether they need it or not: some may wait for them.
+    pub(super) fn pass_on(&mut self, assignment: &Assignment, has_all: bool) -> Result<(), InstanceError> {
         if assignment.machine_network.is_none() || assignment.hosts.len() < 2 {
             return Ok(());
         }
         let address = machine_network::address(&self.options.server).map_err(InstanceError::Address)?;
-        let passing = match Passing::start(self.options, assignment, address) {
-            Ok(Some(passing)) => passing,
-            Ok(None) => return Ok(()),
+        let started = match has_all {
+            true => Ok(None),
+            false => Passing::start(self.options, assignment, address),
+        };
+        let passing = match started {
+            Ok(passing) => passing,
             Err(Failure::Lost(error)) => {
                 say(format_args!("this host fetches all of its inputs from the server: {error}"));
-                return Ok(());
+                None
             }
             Err(Failure::Ended(error)) => return Err(error.into()),
         };
-        self.report_place(Some(passing.passes()))?;
+        self.report_place(passing.as_ref().map(Passing::passes))?;
+        let Some(passing) = passing else { return Ok(()) };
         let options = self.options.clone();
         let mut news = || match self.is_to_stop() {
             true => News::Stop,
@@ -102,7 +107,7 @@ impl Agent<'_> {
         };
         let note = passing.gather(&options, assignment, &mut news);
         // If the outbox is closed, a wish to stop is on its way.
-        let _ = self.tell(&[note]);
+        let _ = self.tell(&Vec::from_iter(note));
         self.passing = Some(passing);
         Ok(())
     }
