@@ -1,6 +1,6 @@
 """A server with many nodes: fake commands of Slurm's, and in this process an agent of each instance
 that connects as a real one does, writes lines and ends. What is measured is the server: its processor
-time and memory, from submission until all agents are told to run, and lines per second, durable.
+time and memory, from submission until all agents run, and lines per second, durable.
 
     SHOAL_BIN=target/release/shoal python measure_nodes.py [NODES] [INSTANCES_PER_JOB] [LINES_PER_NODE]
 """

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hex_simd::AsciiCase;
 use sha2::{Digest, Sha256};
-use shoal_link::{Assignment, Delivery, Input, ObjectTree, Place, Program};
+use shoal_link::{Assignment, Delivery, Input, ObjectTree, Program};
 
 use self::holding::Holding;
 use self::peer::{Given, Peer};
@@ -26,6 +26,7 @@ use self::plan::Plan;
 use self::served::Served;
 use crate::Options;
 use crate::inputs::{Failure, Line, PAUSE};
+use crate::machine_network::Place;
 use crate::own_log::say;
 
 /// With less than that, each host fetches all of it sooner than it has met the others.
@@ -34,8 +35,8 @@ const WORTH_IT: u64 = 16 << 20;
 const FROM_SERVER: usize = 2;
 /// Hosts that are asked at the same time.
 const FROM_HOSTS: usize = 3;
-/// A host that has given nothing for so long, though it was asked, is not asked any more.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A host that has given nothing for this time, though it was asked, is not asked any more.
+const HOST_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What the caller has found out meanwhile.
@@ -99,7 +100,7 @@ impl Passing {
         self.served.passes()
     }
 
-    /// Fills the cache, as far as that succeeds. Gives what the job's log is to say of it.
+    /// Fills the cache, as far as that succeeds. Gives a line for the job's log.
     pub(crate) fn gather(
         &self,
         options: &Options,
@@ -128,7 +129,7 @@ impl Passing {
             while !work.is_over() && !work.plan().is_complete() {
                 match news() {
                     News::Stop => work.end(),
-                    News::Places(places) => drop(work.places.set(places)),
+                    News::Places(places) => work.meet(places),
                     News::None => {}
                 }
                 thread::sleep(LOOK);
@@ -180,6 +181,15 @@ impl Work<'_> {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// From now on the hosts that pass parts on are asked.
+    fn meet(&self, places: Vec<Place>) {
+        if self.places.get().is_none() {
+            let without = (0..places.len()).filter(|host| places[*host].passes.is_none());
+            without.for_each(|host| self.plan().leave_out(host));
+            let _ = self.places.set(places);
+        }
     }
 
     /// The next thing to do, when there is one; `None` when all is done.
@@ -290,8 +300,8 @@ impl Work<'_> {
                     last = Instant::now();
                 }
                 Taken::Absent => self.plan().lacks(number, host),
-                Taken::Later if last.elapsed() > PATIENCE => {
-                    return Err(Halt::Host(format!("nothing came for {} s", PATIENCE.as_secs())));
+                Taken::Later if last.elapsed() > HOST_TIMEOUT => {
+                    return Err(Halt::Host(format!("nothing came for {} s", HOST_TIMEOUT.as_secs())));
                 }
                 Taken::Later => {}
             }
@@ -332,7 +342,7 @@ impl Work<'_> {
 
 /// What became of a part that a host was asked for.
 enum Taken {
-    /// It is here; so many bytes came.
+    /// It is here; the number of bytes that came.
     Here(u64),
     Later,
     Absent,

@@ -1,8 +1,8 @@
 //! A directory that all nodes of a cluster see: objects are put there once, by the first agent that
 //! needs them, and inputs are trees of links to them. `objects/ID` appears whole, when its SHA-256
 //! is that of what was sent; its time of change is then set to one moment long ago, which any write
-//! to it changes: so no node reads it again to trust it. The least recently used objects are removed
-//! when there are more bytes than the limit; what a job has a link to stays.
+//! to it changes: so no node reads it again to trust it. The least recently used objects are
+//! removed when there are more bytes than the limit; what a job has a link to stays.
 //!
 //! `trees/NODE/ATTEMPT/algo-K` are the trees of an agent, with a lock beside them
 //! ([`crate::leftovers`]): a node removes what its own killed agents have left, as locks may not
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use crate::leftovers;
 use crate::objects::{Fetch, Keeps, MODE, POLL, PlaceError, digest, entries};
 
-/// As a time of change: nobody has written to the object.
+/// As a time of change: the object is as it was put there.
 const SEALED: Duration = Duration::from_secs(1_000_000_000);
 
 /// Such a directory, as it is named in the settings.
@@ -44,7 +44,7 @@ pub(crate) struct SharedObjects {
 }
 
 impl SharedObjects {
-    /// Opens it for an agent. The error says what to do.
+    /// Opens it for an agent. The error has what to do.
     pub(crate) fn open(place: &SharedPlace, run: &str, host: u32) -> Result<Self, String> {
         let shown = place.dir.display();
         if !place.dir.is_dir() {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(place(&two, "aa01", b"content", "x"), 0);
         let object = dir.path().join("shoal/objects/aa01");
         assert_eq!(fs::metadata(&object).unwrap().nlink(), 3, "nothing is copied");
-        // Somebody writes to it: it is brought again, and those who have it keep it.
+        // When it was written to, it is brought again, and those who have it keep it.
         fs::write(&object, b"CONTENT").unwrap();
         assert_eq!(place(&two, "aa01", b"content", "y"), 1);
         assert_eq!(fs::read(one.trees().join("x")).unwrap(), b"CONTENT");

@@ -18,10 +18,10 @@ const PACKAGE_VARIABLE: &str = "SHOAL_PYTHON_PACKAGE";
 /// Tells them the user's cache.
 const CACHE_VARIABLE: &str = "SHOAL_CACHE";
 
-/// Tells them a directory that all nodes of the cluster see.
+/// Has a directory that all nodes of the cluster see.
 pub(crate) const SHARED_VARIABLE: &str = "SHOAL_SHARED_OBJECTS";
 
-/// Tells them how many bytes may be kept there.
+/// Has how many bytes may be kept there.
 pub(crate) const SHARED_SIZE_VARIABLE: &str = "SHOAL_SHARED_OBJECTS_SIZE";
 
 /// The file with the user's rows.

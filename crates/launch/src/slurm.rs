@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::checking::{LIMIT, Verdicts};
-use self::commands::{run, run_within};
+use self::checking::Verdicts;
+use self::commands::run;
 use self::queue::{FORMAT, Job, State, how, jobs, why};
 use self::record::{Record, Submitted};
 use self::script::{ended, script, step_name};
@@ -401,25 +401,8 @@ impl Launcher for Slurm {
     }
 
     fn check(&self, _: &[String], wants: &Wants) -> Result<(), LaunchError> {
-        // Names alone: how much there is room for changes with the nodes that are up.
-        let wants = Wants { kind: wants.kind.clone(), gpus: wants.gpus, ..Wants::default() };
-        let spec = AllocationSpec {
-            id: "check".to_owned(),
-            instances: 1,
-            program: PathBuf::from("/bin/true"),
-            args: Vec::new(),
-            env: Vec::new(),
-            nodes: Vec::new(),
-            wants,
-            dir: PathBuf::new(),
-        };
-        let (mut args, script) = self.job(&spec, &job_name(&spec, 0), &BTreeSet::from([1]));
-        args.push("--test-only".to_owned());
-        let ask = || run_within(&self.options, "sbatch", &args, Some(&script), LIMIT);
-        match self.verdicts.of(&args, Instant::now(), ask) {
-            Some(what) => Err(LaunchError::Refused { target: self.options.target.clone(), what }),
-            None => Ok(()),
-        }
+        let refused = |what| Err(LaunchError::Refused { target: self.options.target.clone(), what });
+        self.refusal(wants).map_or(Ok(()), refused)
     }
 
     fn submit(&self, spec: &AllocationSpec) -> Result<(), LaunchError> {

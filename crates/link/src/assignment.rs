@@ -187,7 +187,7 @@ pub struct MachineNetwork {
     /// The first of the job's ports, the same on all of its instances.
     pub first_port: u16,
     /// The server answers [`crate::ToServer::PartSum`], so the hosts can pass parts of their inputs
-    /// on to each other. Servers before this existed say nothing here.
+    /// on to each other. It is not set by older servers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_sums: bool,
 }

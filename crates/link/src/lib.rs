@@ -14,8 +14,8 @@
 //! [`ToAgent::FileSaved`] when it broke is read from the disk and sent again. So has each
 //! [`Visit`].
 //!
-//! Agents of a job on several machines speak to each other, too ([`ToPeer`]): what one of them has of
-//! the inputs, the others get from it.
+//! Agents of a job on several machines speak to each other, too ([`ToPeer`]): they pass parts of
+//! their inputs on.
 //!
 //! Nothing in here names a file of the server to an agent that does not share the server's: its
 //! [`Input`]s are objects, which it fetches.
@@ -46,6 +46,6 @@ pub use message::{
     Artifact, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
     RuleVerdict, ToAgent, ToServer,
 };
-pub use peer::{FromPeer, Place, ToPeer};
+pub use peer::{FromPeer, ToPeer};
 pub use samples::{SampleColumn, SampleRow, SampleTable, Sampling, metric};
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

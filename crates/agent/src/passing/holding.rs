@@ -124,13 +124,13 @@ impl Holding {
     }
 
     /// What another host is answered that asks for a part, after this time at most.
-    pub(super) fn answer(&self, id: &str, offset: u64, length: u64, patience: Duration) -> io::Result<Answer> {
+    pub(super) fn answer(&self, id: &str, offset: u64, length: u64, timeout: Duration) -> io::Result<Answer> {
         let Some(object) = self.by_id.get(id).map(|object| &self.objects[*object]) else { return Ok(Answer::Absent) };
         let part = usize::try_from(offset / PART).map_err(io::Error::other)?;
         if !offset.is_multiple_of(PART) || offset >= object.size || length != PART.min(object.size - offset) {
             return Ok(Answer::Absent);
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut here = self.here();
         while !here.parts[object.first + part] {
             let left = until.saturating_duration_since(Instant::now());
@@ -144,7 +144,7 @@ impl Holding {
         Ok(self.cache.read_part(id, object.size, part)?.map_or(Answer::Absent, Answer::Part))
     }
 
-    /// Nobody waits any more.
+    /// No caller waits any more.
     pub(super) fn end(&self) {
         self.here().is_over = true;
         self.arrived.notify_all();

@@ -4,11 +4,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use shoal_link::{Decoder, Frame, FromPeer, Place, ToPeer, encode};
+use shoal_link::{Decoder, Frame, FromPeer, ToPeer, encode};
 
 use super::holding::Part;
 use crate::Options;
 use crate::connection::hello;
+use crate::machine_network::Place;
 use crate::server::Server;
 
 /// A machine of the same cluster answers at once, or there is no way to it.

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-/// So many hosts that gave nothing: no host is asked any more, as where a firewall is between them.
+/// After this number of hosts that gave nothing no host is asked any more, as where a firewall is
+/// between them.
 const HOPELESS: usize = 3;
 
 /// What is missing on this host, and whom it asks for what. Hosts are counted from 0.
@@ -15,6 +16,8 @@ pub(super) struct Plan {
     hosts: Vec<Host>,
     /// Parts that are missing, those that are being fetched included.
     missing: usize,
+    /// Hosts that were dropped before they gave anything.
+    in_vain: usize,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ struct Host {
 impl Plan {
     /// Where these parts are missing.
     pub(super) fn new(me: usize, hosts: usize, missing: impl IntoIterator<Item = usize>) -> Self {
-        let mut plan = Self { me, hosts: Vec::from_iter((0..hosts).map(|_| Host::default())), missing: 0 };
+        let mut plan = Self { me, hosts: Vec::from_iter((0..hosts).map(|_| Host::default())), missing: 0, in_vain: 0 };
         for part in missing {
             plan.hosts[part % hosts].queue.push_back(part);
             plan.missing += 1;
@@ -48,7 +51,7 @@ impl Plan {
         self.hosts[self.me].queue.pop_front()
     }
 
-    /// A host that has something to give and that nobody asks; from now on somebody does.
+    /// A host that has something to give and is not asked; from now on it is.
     pub(super) fn ask(&mut self) -> Option<usize> {
         let count = self.hosts.len();
         let others = (1..count).map(|step| (self.me + step) % count);
@@ -63,7 +66,7 @@ impl Plan {
         self.hosts[host].queue.pop_front()
     }
 
-    /// Nobody asks it now.
+    /// It is not asked now.
     pub(super) fn leave(&mut self, host: usize) {
         self.hosts[host].is_asked = false;
     }
@@ -88,18 +91,23 @@ impl Plan {
         self.hosts[next].queue.push_back(part);
     }
 
-    /// A host is not asked any more.
-    pub(super) fn drop_host(&mut self, host: usize) {
+    /// A host has nothing to give, as it has reported: it is not asked.
+    pub(super) fn leave_out(&mut self, host: usize) {
         self.hosts[host].is_out = true;
         self.pass_on(host);
-        let is_useless = |host: &&Host| host.is_out && !host.has_given;
-        if !self.hosts.iter().any(|host| host.has_given) && self.hosts.iter().filter(is_useless).count() >= HOPELESS {
+    }
+
+    /// A host is not asked any more: it did not give what it has.
+    pub(super) fn drop_host(&mut self, host: usize) {
+        self.leave_out(host);
+        self.in_vain += usize::from(!self.hosts[host].has_given);
+        if self.in_vain >= HOPELESS && !self.hosts.iter().any(|host| host.has_given) {
             self.drop_all();
         }
     }
 
     /// Everything else comes from the server.
-    pub(super) fn drop_all(&mut self) {
+    fn drop_all(&mut self) {
         let others = Vec::from_iter((0..self.hosts.len()).filter(|host| *host != self.me));
         others.iter().for_each(|host| self.hosts[*host].is_out = true);
         others.into_iter().for_each(|host| self.pass_on(host));
@@ -211,6 +219,14 @@ mod tests {
         assert_eq!(plan.ask(), None, "three of them were in vain");
         let from_server = std::iter::from_fn(|| plan.next_of_server()).count();
         assert_eq!(from_server, 60);
+    }
+
+    #[test]
+    fn hosts_that_have_nothing_are_no_sign_of_a_firewall() {
+        let mut plan = Plan::new(0, 6, 0..60);
+        (1..5).for_each(|host| plan.leave_out(host));
+        assert_eq!(plan.ask(), Some(5), "it takes the place of all of them");
+        assert_eq!(std::iter::from_fn(|| plan.next_of_host(5)).count(), 50);
     }
 
     #[test]

@@ -26,10 +26,10 @@ use crate::Options;
 /// From a connection to its hello.
 const HELLO: Duration = Duration::from_secs(10);
 /// A part that is on its way is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Between two looks at whether it is over.
 const LOOK: Duration = Duration::from_secs(1);
-/// A caller that takes nothing for so long is as good as gone.
+/// A caller that takes nothing meanwhile is as good as gone.
 const SEND: Duration = Duration::from_secs(60);
 const STACK_BYTES: usize = 512 << 10;
 
@@ -139,7 +139,7 @@ impl Door {
             };
             let ToPeer::Part { id, offset, length } = message else { return Ok(()) };
             // This thread has nothing else to do.
-            let frame = match self.holding.answer(&id, offset, length, PATIENCE)? {
+            let frame = match self.holding.answer(&id, offset, length, ANSWER_TIMEOUT)? {
                 Answer::Part(content) => Frame::Chunk(content),
                 Answer::Later => Frame::Message(FromPeer::Later),
                 Answer::Absent => Frame::Message(FromPeer::Absent),
@@ -153,7 +153,7 @@ impl Door {
         if hello.protocol != PROTOCOL {
             return refuse("another protocol of the link");
         }
-        // The time that it takes tells nothing about the secret.
+        // How long it takes depends on no letter of the secret.
         let is_token = Sha256::digest(&hello.token) == Sha256::digest(&self.token);
         match is_token && hello.attempt == self.attempt {
             true => FromPeer::Ready,
@@ -181,7 +181,7 @@ async fn send(stream: &mut TlsStream<tokio::net::TcpStream>, frame: &Frame<FromP
     stream.flush().await
 }
 
-/// With a certificate of its own, and its fingerprint. Nobody looks at its names and times.
+/// With a certificate of its own, and its fingerprint. Its names and times do not matter.
 fn acceptor() -> io::Result<(TlsAcceptor, String)> {
     let pair = KeyPair::generate().map_err(io::Error::other)?;
     let params = CertificateParams::new(vec!["shoal-agents".to_owned()]).map_err(io::Error::other)?;

@@ -181,7 +181,7 @@ impl Job {
         }
     }
 
-    /// All hosts at once; where `passes` says so, a host is somewhere else than it says.
+    /// All hosts at once; `place` may change where they report to be.
     fn run(&self, place: &(dyn Fn(u32, Place) -> Place + Sync)) -> Vec<Option<String>> {
         let started = (1..=self.hosts).map(|host| {
             let passing = Passing::start(&self.options(host, "00ff"), &self.assignment(host), Ipv4Addr::LOCALHOST);

@@ -88,7 +88,7 @@ fn bring_input(agent: &mut Agent<'_>, dir: &Path, input: &mut Input) -> Result<(
 }
 
 impl Agent<'_> {
-    /// Whether there is a directory that all nodes share; says why not where one is set.
+    /// Whether there is a directory that all nodes share; the log has why not where one is set.
     fn has_shared(&mut self, assignment: &Assignment) -> bool {
         let Some(place) = &self.options.shared else { return false };
         if self.shared.is_none() {

@@ -1,14 +1,14 @@
 //! The network that the instances of a job have in common: the first one's agent makes it, and the
 //! others get its handle by way of the server.
 
-use shoal_link::{Assignment, Place, ReportBody};
+use shoal_link::{Assignment, ReportBody};
 use shoal_sandbox::Support;
 
 use super::Agent;
 use crate::events::next_event;
 use crate::inputs::Failure;
 use crate::instance::{self, InstanceError};
-use crate::machine_network;
+use crate::machine_network::{self, Place};
 use crate::own_log::say;
 use crate::passing::{News, Passing};
 

@@ -1,21 +1,24 @@
 //! What Slurm would refuse whenever it is asked for: partitions, QOS, accounts, generic resources
 //! and constraints that it does not have. `sbatch --test-only` finds it out without a job.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::LaunchError;
+use super::commands::run_within;
+use super::{Slurm, job_name};
+use crate::{AllocationSpec, LaunchError, Wants};
 
 /// A controller that takes longer delays no creation of a job.
-pub(super) const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(3);
 /// How long an answer is believed.
 const FRESH: Duration = Duration::from_secs(60);
 /// How long a controller that does not answer is not asked again.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// What only another configuration changes, of Slurm or of the target. "Requested node
-/// configuration is not available" is not among them: it is said of nodes that are down, too.
+/// configuration is not available" is not among them: Slurm prints it of nodes that are down, too.
 const LASTING: [&str; 3] = ["invalid ", "is invalid", "unrecognized option"];
 
 /// Answers of the last minute, by arguments of `sbatch`.
@@ -49,6 +52,28 @@ impl Verdicts {
         known.retain(|_, verdict| verdict.until > now);
         known.insert(args.to_vec(), Verdict { until: now + fresh, refused: refused.clone() });
         refused
+    }
+}
+
+impl Slurm {
+    /// Why such instances are refused whenever they are asked for, if they are.
+    pub(super) fn refusal(&self, wants: &Wants) -> Option<String> {
+        // Names alone: how much there is room for changes with the nodes that are up.
+        let wants = Wants { kind: wants.kind.clone(), gpus: wants.gpus, ..Wants::default() };
+        let spec = AllocationSpec {
+            id: "check".to_owned(),
+            instances: 1,
+            program: PathBuf::from("/bin/true"),
+            args: Vec::new(),
+            env: Vec::new(),
+            nodes: Vec::new(),
+            wants,
+            dir: PathBuf::new(),
+        };
+        let (mut args, script) = self.job(&spec, &job_name(&spec, 0), &BTreeSet::from([1]));
+        args.push("--test-only".to_owned());
+        let ask = || run_within(&self.options, "sbatch", &args, Some(&script), LIMIT);
+        self.verdicts.of(&args, Instant::now(), ask)
     }
 }
 

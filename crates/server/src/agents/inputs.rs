@@ -46,7 +46,7 @@ pub(crate) struct Inputs {
 struct PartSums(Mutex<HashMap<(String, u64, u64), String>>);
 
 impl PartSums {
-    /// So many are kept, of a part of 1 MiB each usually.
+    /// Of 1 MiB each: the sums of about 100 GB.
     const MOST: usize = 100_000;
 
     fn get(&self, id: &str, offset: u64, length: u64) -> Option<String> {
