@@ -1,7 +1,7 @@
 """An input to one and to four nodes of a Slurm cluster of namespaces, each with a cache of its own:
 seconds from the job's creation to its program's start, and how often the server sent the input.
 
-    SHOAL_BIN=target/release/shoal python measure_slurm_inputs.py [MEGABYTES]
+    SHOAL_BIN=target/release/shoal python measure_slurm_inputs.py [MEGABYTES] [NODES ..]
 """
 
 import os
@@ -30,7 +30,7 @@ def put(jobs, key, megabytes):
 
 
 def main():
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
+    megabytes, *nodes = [*map(int, sys.argv[1:])] or [1024]
     if problem := slurm_cluster.missing():
         sys.exit(problem)
     with tempfile.TemporaryDirectory() as directory:
@@ -38,7 +38,7 @@ def main():
         house = House(settings=cluster.settings())
         try:
             jobs = Jobs(house)
-            for instances in (1, 4):
+            for instances in nodes or (1, 4):
                 key = f"input-{instances}"
                 size = put(jobs, f"{key}/data.bin", megabytes)
                 before, begin = jobs.inputs_sent(), time.monotonic()
