@@ -190,7 +190,8 @@ def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
     cluster.until_idle()
     name = slurm(jobs, WAITS, instances=3, **SPOT)
     jobs.saying(name, "ready")
-    outside = cluster.call("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "sleep 3").strip()
+    options = ["--parsable", "--output=/dev/null", "-p", "high", "-N3", "--exclusive"]
+    outside = cluster.call("sbatch", *options, "--wrap", "sleep 3").strip()
     assert outside
     eventually(lambda: "Interrupted" in [it["Status"] for it in jobs.describe(name)["SecondaryStatusTransitions"]])
     eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
