@@ -198,10 +198,7 @@ mod tests {
             panic!("one target")
         };
         assert_eq!((&*options.target, *instances, options.namespace.as_deref()), ("k8s", INSTANCES, Some("ml")));
-        assert_eq!(
-            (&options.cache, &*options.cache_path),
-            (&CacheVolume::Claim("cache".into()), Path::new("/var/cache/shoal"))
-        );
+        assert_eq!(options.cache, CacheVolume::Claim("cache".into()));
         assert_eq!((options.pods.queue.as_deref(), &*options.pods.labels["team"]), (Some("team"), "a"));
         assert_eq!(options.pods.tolerations[0]["operator"], "Exists");
         let of_type = &options.types["ml.g5.xlarge"];

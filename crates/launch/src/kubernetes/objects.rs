@@ -110,10 +110,11 @@ fn pod_spec(
         "terminationGracePeriodSeconds": 1,
         "tolerations": tolerations,
         "containers": [container(options, of_type, spec, host)],
-        "volumes": [cache(options)],
     });
+    // An image of ours has nothing in /opt, where /opt/ml is put by whatever user it runs as.
+    let own = json!({"name": if own_image.is_some() { "shoal" } else { "opt" }, "emptyDir": {}});
+    pod["volumes"] = json!([cache(options), own]);
     if own_image.is_some() {
-        pod["volumes"].as_array_mut().into_iter().for_each(|all| all.push(json!({"name": "shoal", "emptyDir": {}})));
         pod["initContainers"] = json!([{
             "name": "shoal",
             "image": options.init_image(),
@@ -137,13 +138,16 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
     let program = brought.clone().unwrap_or_else(|| options.program());
     let command = std::iter::once(program).chain(spec.args.iter().cloned());
     let command = Vec::from_iter(command.chain(["--host".to_owned(), host.to_string()]));
-    let cache = options.cache_path.to_string_lossy();
+    let cache = options.cache_path().to_string_lossy();
     let mut env: BTreeMap<&str, &str> = BTreeMap::from([("SHOAL_CACHE", &*cache)]);
     env.extend(spec.env.iter().chain(&options.env).map(|(name, value)| (&**name, &**value)));
     // `$(NAME)` in a value would be replaced.
     let env = env.iter().map(|(name, value)| json!({"name": name, "value": value.replace("$(", "$$(")}));
     let mut mounts = vec![json!({"name": "cache", "mountPath": cache})];
-    mounts.extend(brought.map(|_| json!({"name": "shoal", "mountPath": "/shoal", "readOnly": true})));
+    mounts.push(match brought {
+        Some(_) => json!({"name": "shoal", "mountPath": "/shoal", "readOnly": true}),
+        None => json!({"name": "opt", "mountPath": "/opt"}),
+    });
     json!({
         "name": "instance",
         "image": spec.wants.image.as_ref().unwrap_or(&options.image),
@@ -198,7 +202,6 @@ mod tests {
     fn options() -> KubernetesOptions {
         KubernetesOptions {
             image: "registry/shoal:1".to_owned(),
-            cache_path: "/var/cache/shoal".into(),
             pods: PodOptions { labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]), ..PodOptions::default() },
             types: BTreeMap::from([(
                 "ml.g5.xlarge".to_owned(),

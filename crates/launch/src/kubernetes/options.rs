@@ -1,12 +1,15 @@
 //! How pods are created on a cluster.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 /// Where `shoal` is in images of ours.
 pub(super) const PROGRAM: &str = "/usr/local/bin/shoal";
+
+/// Where pods have a cache that is no node's.
+const CACHE: &str = "/var/cache/shoal";
 
 /// How pods are created on a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,8 +33,6 @@ pub struct KubernetesOptions {
     pub env: Vec<(String, String)>,
     /// What keeps environments and inputs for the next job.
     pub cache: CacheVolume,
-    /// Where it is mounted.
-    pub cache_path: PathBuf,
     /// Of all pods.
     pub pods: PodOptions,
     /// What differs by instance type.
@@ -46,7 +47,7 @@ pub enum CacheVolume {
     Pod,
     /// A PersistentVolumeClaim of this name, which all nodes must be able to write.
     Claim(String),
-    /// A directory of each node.
+    /// A directory of each node, at the same path in pods.
     Node(PathBuf),
 }
 
@@ -105,6 +106,14 @@ impl KubernetesOptions {
     /// Of pods of an instance type.
     pub(super) fn of_type(&self, kind: &str) -> PodOptions {
         self.types.get(kind).map_or_else(|| self.pods.clone(), |own| own.over(&self.pods))
+    }
+
+    /// Where pods have their cache.
+    pub(super) fn cache_path(&self) -> &Path {
+        match &self.cache {
+            CacheVolume::Node(path) => path,
+            CacheVolume::Pod | CacheVolume::Claim(_) => Path::new(CACHE),
+        }
     }
 
     /// The program in our own images.

@@ -8,8 +8,6 @@ use shoal_launch::{CacheVolume, KubernetesOptions, PodOptions};
 use super::{Scheduler, Target, instances, known, number, path, text, types};
 use crate::exit::UsageError;
 
-/// Where pods have their cache.
-const CACHE: &str = "/var/cache/shoal";
 /// What a type may have of its own.
 const POD: [&str; 11] = [
     "cpus",
@@ -42,7 +40,6 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         program: None,
         env: Vec::new(),
         cache: cache(table, place)?,
-        cache_path: CACHE.into(),
         pods: pods(table, place)?,
         types: types(table, place, "gpus = 1", |table, place| {
             known(table, &[&POD], place)?;
