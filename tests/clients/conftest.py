@@ -4,10 +4,8 @@ the report for `cargo xtask test`.
 
 import json
 import os
-import pathlib
 import shutil
 
-import k8s_cluster
 import pytest
 import slurm_cluster
 from house import SHOAL, House
@@ -33,31 +31,8 @@ def target(tmp_path_factory):
                 yield cluster.up().settings()
             finally:
                 cluster.down()
-        case "kubernetes":
-            if problem := k8s_cluster.missing():
-                pytest.skip(problem)
-            cluster = k8s_cluster.Cluster(tmp_path_factory.mktemp("cluster"))
-            try:
-                yield kubernetes_target(cluster.up())
-            finally:
-                cluster.down()
         case other:
-            pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local, slurm and kubernetes")
-
-
-def kubernetes_target(cluster):
-    """For shoal.toml: all jobs run on this cluster, whose nodes have this machine's files."""
-    cluster.images({"shoal": {"root": "/", "files": {"/usr/local/bin/shoal": str(SHOAL.resolve())}}})
-    return f"""
-default_target = "cluster"
-agents_listen = "0.0.0.0:0"
-agents_address = "{cluster.server}"
-[target.cluster]
-kind = "kubernetes"
-kubeconfig = "{cluster.kubeconfig}"
-image = "shoal"
-cache = {{ host_path = "{pathlib.Path.home() / ".cache/shoal"}" }}
-"""
+            pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local and slurm")
 
 
 @pytest.fixture(scope="session")
