@@ -143,7 +143,10 @@ def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
     jobs.saying(name, "ready")
     outside = cluster.call("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "sleep 3").strip()
     assert outside
-    eventually(lambda: "Interrupted" in [it["Status"] for it in jobs.describe(name)["SecondaryStatusTransitions"]])
+    steps = lambda: [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+    was_interrupted = lambda: "Interrupted" in dict(steps())
+    eventually(lambda: was_interrupted() or jobs.describe(name)["TrainingJobStatus"] != "InProgress")
+    assert was_interrupted(), (steps(), cluster.call("squeue", "-h", "-o", "%A %T %r %P %k"))
     eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
