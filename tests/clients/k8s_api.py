@@ -24,8 +24,8 @@ class ApiError(Exception):
 class Api:
     """Calls to one API server with one bearer token."""
 
-    def __init__(self, host, port, ca, token):
-        self.host, self.port, self.token = host, port, token
+    def __init__(self, host, port, ca, token, timeout=10):
+        self.host, self.port, self.token, self.timeout = host, port, token, timeout
         self.tls = ssl.create_default_context(cafile=str(ca))
         self.local = threading.local()
 
@@ -43,7 +43,7 @@ class Api:
         kept = getattr(self.local, "connection", None)
         for connection in [kept, None] if kept else [None]:
             # A server that was started again has closed what was kept.
-            connection = connection or self._connect(10)
+            connection = connection or self._connect(self.timeout)
             try:
                 answer = self._send(connection, method, path, body, content)
                 text = answer.read()

@@ -196,7 +196,7 @@ class Cluster:
 
     def log(self, pod, container):
         """What a container has printed: the last time that it was started."""
-        files = self.root.glob(f"n*/pods/{pod['metadata']['uid']}/{container}.*.log")
+        files = self.root.glob(f"n*/pods/{pod['metadata']['uid']}/{container}-*.log")
         return max(files, key=lambda it: it.stat().st_mtime).read_text()
 
     # Processes.
@@ -265,13 +265,13 @@ class Cluster:
             "--default-not-ready-toleration-seconds=2",
             "--default-unreachable-toleration-seconds=2",
             "--allow-privileged=true",
-            "--shutdown-delay-duration=0s",
         )
         until("the API server answers", self._is_answered, 60)
 
     def _is_answered(self):
         try:
-            return self.api.get("/readyz")
+            # While it starts, it accepts connections and leaves them waiting.
+            return Api(self.server, self.ports["api"], self.root / "ca.crt", self.tokens["admin"], 1).get("/readyz")
         except (ApiError, OSError):
             return False
 
@@ -309,7 +309,9 @@ class Cluster:
         shutil.rmtree(self.root / f"n{node}/pods", ignore_errors=True)
         alone = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
         agent = pathlib.Path(__file__).with_name("k8s_node.py")
-        self._start(f"n{node}", agent, path, before=["ip", "netns", "exec", namespace, *alone, sys.executable, "-u"])
+        self._start(
+            f"n{node}", agent, path, before=["nsenter", f"--net=/run/netns/{namespace}", *alone, sys.executable, "-u"]
+        )
 
     def kill_node(self, node):
         """As when a machine loses power."""

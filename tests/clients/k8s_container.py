@@ -1,5 +1,6 @@
-"""Starts one container for the tests' node agent (k8s_node.py), as process 1 of a PID namespace that
-exists already: makes its root of an image, mounts, takes rights away, and becomes its program.
+"""Runs one container for the tests' node agent (k8s_node.py). Its only child is process 1 of a PID
+namespace, which makes its root of an image, mounts, takes rights away, and becomes the container's
+program; the exit code is that program's.
 
     k8s_container.py SPECIFICATION.json
 
@@ -11,13 +12,15 @@ import ctypes
 import json
 import os
 import pathlib
+import signal
 import sys
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 READ_ONLY, REMOUNT, BIND, RECURSIVE, PRIVATE, NOSUID, NODEV = 1, 32, 4096, 16384, 1 << 18, 2, 4
 DETACH = 2
 PIVOT_ROOT = 155
-PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+NEW_MOUNTS, NEW_PIDS = 0x20000, 0x20000000
 #: What containerd and docker leave a container: chown, dac_override, fowner, fsetid, kill, setgid,
 #: setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap.
 KEPT = {0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31}
@@ -61,7 +64,7 @@ def make_root(spec, place):
     bind("/proc/sys", root / "proc/sys", True)
     mount("sysfs", root / "sys", "sysfs", READ_ONLY)
     make_devices(root / "dev")
-    for source, target in spec["files"].items():
+    for target, source in spec["files"].items():
         bind(source, root / target.lstrip("/"), True)
     for volume in spec["mounts"]:
         bind(volume["source"], root / volume["target"].lstrip("/"), volume["read_only"])
@@ -106,24 +109,34 @@ def drop_rights(spec):
         LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def main():
-    path = pathlib.Path(sys.argv[1])
+def become(path):
+    """The program of a specification."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     spec = json.loads(path.read_text())
-    if spec["control_group"]:
-        pathlib.Path(spec["control_group"], "cgroup.procs").write_text("0")
     place = path.parent / f"{path.stem}.root"
-    place.mkdir(exist_ok=True)
     failed = os.open(path.with_suffix(".failed"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
+        if spec["control_group"]:
+            pathlib.Path(spec["control_group"], "cgroup.procs").write_text("0")
+        place.mkdir(exist_ok=True)
         enter(make_root(spec, place))
         os.makedirs(spec["cwd"], exist_ok=True)
         drop_rights(spec)
         os.chdir(spec["cwd"])
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
-    except OSError as error:
-        # The node agent reports this as StartError.
+    except Exception as error:  # the node agent reports it as StartError
         os.write(failed, f"failed to start {spec['argv'][0]!r}: {error}".encode())
-        sys.exit(128)
+        os._exit(128)
+
+
+def main():
+    if LIBC.unshare(NEW_MOUNTS | NEW_PIDS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    child = os.fork()
+    if child == 0:
+        become(pathlib.Path(sys.argv[1]))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.exit(128 - code if code < 0 else code)
 
 
 if __name__ == "__main__":

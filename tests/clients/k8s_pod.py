@@ -71,7 +71,7 @@ class Container:
         image = self.pod.node.images().get(self.spec["image"])
         if image is None:
             raise Missing(self.spec["image"])
-        place = self.pod.directory / f"{self.name}.{self.restarts}"
+        place = self.pod.directory / f"{self.name}-{self.restarts}"
         self.log, self.message = place.with_suffix(".log"), place.with_suffix(".message")
         self.message.touch()
         self.message.chmod(0o666)
@@ -79,10 +79,9 @@ class Container:
         self.failed = specification.with_suffix(".failed")
         self.group = self._make_group()
         specification.write_text(json.dumps(self._specification(image)))
-        command = [*self.pod.enter(), "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [*command, sys.executable, str(STARTER), str(specification)],
+                [*self.pod.enter(), sys.executable, "-S", str(STARTER), str(specification)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -124,7 +123,7 @@ class Container:
         return group
 
     def signal(self, number):
-        """To process 1, which `unshare` has as its only child."""
+        """To process 1, which the starter has as its only child."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         try:
             for child in children.read_text().split():
@@ -138,7 +137,6 @@ class Container:
     def note_end(self):
         """The status of a process that is over."""
         code = self.process.returncode
-        code = 128 - code if code < 0 else code
         message = self.message.read_text(errors="replace")
         if not message and code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             message = self.log.read_text(errors="replace")
@@ -351,8 +349,8 @@ class Pod:
             while self.grace is None:
                 self.wake.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
-        self.node.forget(self)
         self.node.remove(self.path, self.uid)
+        self.node.forget(self)
 
     def report(self):
         self.node.report(self.path, self.uid, self.status())

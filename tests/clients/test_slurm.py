@@ -98,7 +98,9 @@ def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
     jobs.house.start()
     jobs.connect()
     for rank in ("0", "1"):
-        jobs.house.shoal("jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go")
+        # Its agents find the new server one by one.
+        touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
+        eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
     assert jobs.lines(running) == ["ready", "gone on"]
 
