@@ -162,7 +162,9 @@ class Container:
 
 
 def expanded(text, environment):
-    return re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", lambda it: environment.get(it[1], it[0]), text)
+    """`$(NAME)` replaced, and `$$` by `$`."""
+    value = lambda it: "$" if it[0] == "$$" else environment.get(it[1], it[0])
+    return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", value, text)
 
 
 class Pod:
@@ -265,8 +267,10 @@ class Pod:
             hosts += f"{alias['ip']} {' '.join(alias['hostnames'])}\n"
         (self.directory / "hosts").write_text(hosts)
         (self.directory / "hostname").write_text(f"{self.hostname()}\n")
-        search = f"{self.namespace}.svc.cluster.local svc.cluster.local cluster.local"
-        (self.directory / "resolv.conf").write_text(f"nameserver {self.node.address}\nsearch {search}\n")
+        domains = [f"{self.namespace}.svc.cluster.local", "svc.cluster.local", "cluster.local"]
+        domains += self.spec.get("dnsConfig", {}).get("searches", [])
+        text = f"nameserver {self.node.address}\nsearch {' '.join(domains)}\noptions ndots:5\n"
+        (self.directory / "resolv.conf").write_text(text)
         return True
 
     def _started(self, container):

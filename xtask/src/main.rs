@@ -30,6 +30,7 @@ mod python_package;
 mod rust_tests;
 mod skips;
 mod soak;
+mod static_program;
 mod tidy;
 mod workspace;
 
@@ -107,6 +108,9 @@ fn run(task: &str) -> Result<bool> {
             let mut outcome = Outcome::default();
             python_package::run(&workspace, &python, None, &mut outcome)?;
             Ok(outcome.report())
+        }
+        "dist" if env::args().any(|word| word == "--static") => {
+            static_program::run(&workspace, &Environments::find(&workspace)?.clients()?)
         }
         "dist" => {
             let Some(python) = Environments::find(&workspace)?.package()? else {
