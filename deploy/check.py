@@ -20,12 +20,13 @@ VALUES = {
     "all": {
         "image": {"repository": "registry.example.org/team/shoal", "tag": "1", "pullSecrets": ["registry"]},
         "storage": {"size": "1Ti", "className": "fast"},
-        "settings": 'default_target = "local"\n',
+        "settings": 'region = "eu-central-1"\n',
         "target": 'instances = 7\nqueue = "team"\n',
         "tlsNames": ["train.example.org"],
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "infra", "operator": "Exists"}],
-        "readNodes": True,
+        "readNodes": False,
+        "initImage": "registry.example.org/team/shoal-static:1",
     },
 }
 WRONG = {"storage": {"sise": "1Gi"}}

@@ -5,6 +5,9 @@ kubelet here: the tests' own node agent (k8s_node.py) runs pods as processes. Ne
 package etcd-server, and what `cargo xtask kubernetes` builds once.
 
     k8s_cluster.py up DIRECTORY [NODES]      k8s_cluster.py down DIRECTORY
+
+`up` prints the path of a kubeconfig with the rights of deploy/ in namespace shoal; `kubeconfig` beside
+it is the administrator's.
 """
 
 import base64
@@ -18,6 +21,7 @@ import subprocess
 import sys
 
 import machines
+import yaml
 from k8s_api import Api, ApiError, path_of
 from machines import until
 
@@ -30,6 +34,9 @@ CONTROLLERS = (
     "serviceaccount,serviceaccount-token,root-ca-cert-publisher,namespace,garbagecollector,podgc,nodelifecycle,"
     "endpoint,statefulset,job,disruption,resourcequota,persistentvolume-binder,persistentvolume-expander"
 )
+#: The service account of deploy/, and what of the manifest there are its rights.
+ACCOUNT = "shoal"
+RIGHTS = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
 #: Addresses of nodes are 1, 2, ..; those of their pods begin here, so many for each.
 FIRST_POD, PODS = 10, 60
 
@@ -47,6 +54,12 @@ def missing():
     if not built() or not all((built() / "bin" / name).exists() for name in BUILT):
         return "needs Kubernetes' API server, which is not built: `cargo xtask kubernetes` builds it, in 15 minutes"
     return machines.missing("etcd", PROGRAMS, PACKAGES)
+
+
+def manifest():
+    """The objects of deploy/shoal.yaml."""
+    path = pathlib.Path(__file__).parents[2] / "deploy/shoal.yaml"
+    return [it for it in yaml.safe_load_all(path.read_text()) if it]
 
 
 def openssl(*words):
@@ -78,7 +91,7 @@ class Cluster:
         (self.root / "tokens.csv").write_text("".join(self._users()))
         self.api = Api(self.server, self.ports["api"], self.root / "ca.crt", self.tokens["admin"])
         self._write_kubeconfig(self.kubeconfig, self.tokens["admin"])
-        self.images({"host": {"root": "/"}})
+        self.images({"host": {"root": "/", "binds": ["/tmp"]}})
         self.start_etcd()
         self.start_server()
         config = f"--kubeconfig={self.kubeconfig}"
@@ -100,10 +113,27 @@ class Cluster:
         for node in self.numbers():
             self.start_node(node)
         self.until_ready()
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-        until("the namespace is whole", lambda: (self.api.find(accounts) or {}).get("secrets"))
+        self.apply(*(it for it in manifest() if it["kind"] in RIGHTS))
+        accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        for account in ("default", ACCOUNT):
+            path = f"{accounts}/{account}"
+            until("accounts have their tokens", lambda path=path: (self.api.find(path) or {}).get("secrets"))
+        self.kubeconfig_of(ACCOUNT)
         return self
+
+    def settings(self, shoal):
+        """For shoal.toml: all jobs run here, in pods with this program, by the rights of deploy/."""
+        self.images({"shoal": {"root": "/", "files": {"/usr/local/bin/shoal": str(shoal)}}})
+        return f"""
+default_target = "cluster"
+agents_listen = "0.0.0.0:0"
+agents_address = "{self.server}"
+[target.cluster]
+kind = "kubernetes"
+kubeconfig = "{self.root}/kubeconfig-{ACCOUNT}"
+image = "shoal"
+cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
+"""
 
     def until_ready(self, nodes=None):
         nodes = {f"n{it}" for it in nodes or self.numbers()}
@@ -177,7 +207,8 @@ class Cluster:
 
     def images(self, table):
         """The images that nodes have, added to the present ones: by name their `root`, a directory;
-        and `files`, `entrypoint`, `cmd`, `env`, `cwd`.
+        and `files` of the machine's, `binds` (paths that are the machine's own), `entrypoint`, `cmd`,
+        `env`, `cwd`.
         """
         known = json.loads(self.table.read_text()) if self.table.exists() else {}
         new = self.table.with_suffix(".new")
@@ -365,7 +396,7 @@ def main():
         if problem:
             sys.exit(problem)
         cluster.up()
-        print(cluster.kubeconfig)
+        print(cluster.root / f"kubeconfig-{ACCOUNT}")
     else:
         cluster.down()
 

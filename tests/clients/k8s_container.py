@@ -66,6 +66,8 @@ def make_root(spec, place):
     make_devices(root / "dev")
     for target, source in spec["files"].items():
         bind(source, root / target.lstrip("/"), True)
+    for path in spec["binds"]:
+        bind(path, root / path.lstrip("/"))
     for volume in spec["mounts"]:
         bind(volume["source"], root / volume["target"].lstrip("/"), volume["read_only"])
     return root

@@ -101,6 +101,7 @@ class Container:
         return {
             "image": image["root"],
             "files": {**image.get("files", {}), **self.pod.own_files()},
+            "binds": image.get("binds", []),
             "mounts": mounts,
             "env": environment,
             "argv": [expanded(word, environment) for word in words],

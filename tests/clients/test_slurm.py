@@ -24,14 +24,8 @@ TYPES = """
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    if problem := slurm_cluster.missing():
-        pytest.skip(problem)
-    cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"), nodes=3)
-    try:
-        yield cluster.up()
-    finally:
-        cluster.down()
+def cluster(start_cluster):
+    return start_cluster(slurm_cluster, nodes=3)
 
 
 @pytest.fixture(scope="module")
