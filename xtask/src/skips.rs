@@ -24,6 +24,9 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
     // Likewise.
     ("needs Slurm", |_| !(runs("command -v slurmctld") || says("id -u", "0") && runs("command -v apt-get"))),
+    // `cargo xtask kubernetes` builds it of Debian's source.
+    ("needs Kubernetes' API server", |_| !(says("id -u", "0") && runs("command -v apt-get"))),
+    ("needs etcd", |_| !(runs("command -v etcd") || says("id -u", "0") && runs("command -v apt-get"))),
     ("needs openssl", |_| !runs("command -v openssl")),
     ("needs strace", |_| !runs("strace -o /dev/null true")),
     ("needs the right to mount", |_| !runs("unshare --mount mount -t tmpfs tmpfs /mnt")),

@@ -1,0 +1,319 @@
+"""Jobs on a real Kubernetes API server with the real controllers and scheduler; the nodes' agent is the
+tests' own (k8s_node.py). How jobs get there, wait, fail and are found again, with the rights of deploy/
+alone; and a server that is a pod itself. What jobs compute there is shown by the tests that run with
+SHOAL_TEST_TARGET=kubernetes.
+"""
+
+import shutil
+import signal
+import subprocess
+
+import k8s_cluster
+import pytest
+from house import SHOAL, House, eventually
+from jobs import Jobs
+from k8s_api import ApiError
+from tuning_jobs import Tuning
+
+SPOT = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
+}
+WAITS = "echo ready; while true; do sleep 0.1; done"
+#: Each call of the launcher's: the verb and the resource.
+CALLS = [
+    *((verb, "pods") for verb in ("create", "patch", "get", "list", "watch", "delete")),
+    *((verb, "services") for verb in ("create", "patch", "get", "list", "delete")),
+    *((verb, "events") for verb in ("get", "list")),
+]
+TYPES = """
+[target.cluster.types]
+"ml.c5.xlarge" = { cpus = 1 }
+"ml.c5.2xlarge" = { cpus = 8, priority_class = "low" }
+"ml.g5.xlarge" = { gpus = 1, node_selector = { "tests/node" = "n2" } }
+"ml.p3.2xlarge" = { gpus = 16 }
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster):
+    cluster = start_cluster(k8s_cluster)
+    classes = {"low": -10, "high": 1000}
+    cluster.apply(*(priority_class(name, value) for name, value in classes.items()))
+    return cluster
+
+
+def priority_class(name, value):
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster):
+    settings = cluster.settings(SHOAL).replace('default_target = "cluster"', "") + TYPES
+    house = House("--silence-s", "6", settings=settings)
+    yield Jobs(house)
+    house.close()
+
+
+def on_pods(jobs, line, instances=1, kind="ml.c5.xlarge", **more):
+    return jobs.command(line, instances=instances, instance_type=kind, **more)
+
+
+def steps(jobs, name):
+    return [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+
+
+def running_pods(cluster):
+    return [it for it in cluster.pods().values() if it["status"]["phase"] == "Running"]
+
+
+def may(api, verb, resource, namespace, group=""):
+    attributes = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"]
+
+
+def test_the_rights_of_deploy_are_enough_and_no_more(cluster):
+    api, here = cluster.api_of("shoal"), k8s_cluster.NAMESPACE
+    assert [call for call in CALLS if not may(api, *call, here)] == []
+    assert may(api, "get", "nodes", "") and not may(api, "delete", "nodes", "")
+    assert [call for call in CALLS if may(api, *call, "default")] == []
+    for resource in ("secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims", "pods/exec", "pods/log"):
+        assert not any(may(api, verb, resource, here) for verb in ("get", "list", "create", "patch")), resource
+    for resource in ("roles", "rolebindings"):
+        assert not may(api, "create", resource, here, "rbac.authorization.k8s.io")
+    with pytest.raises(ApiError, match="403.*cannot list resource"):
+        api.get(f"/api/v1/namespaces/{here}/secrets")
+    with pytest.raises(ApiError, match="403"):
+        api.get("/api/v1/namespaces/kube-system/pods")
+    assert api.get(f"/api/v1/namespaces/{here}/pods")["kind"] == "PodList"
+
+
+def test_instances_are_pods(jobs, cluster):
+    one = on_pods(jobs, 'echo "$SM_CURRENT_HOST $(nproc)"')
+    two = on_pods(jobs, 'echo "$(hostname) $SM_HOSTS"; getent hosts algo-1', instances=2)
+    gpu = on_pods(jobs, "echo fits", kind="ml.g5.xlarge")
+    for name in (one, two, gpu):
+        jobs.completed(name)
+    assert jobs.lines(two, "algo-2")[0] == 'algo-2 ["algo-1","algo-2"]'
+    shown = jobs.house.shoal("targets").stdout
+    assert "3 of 3 nodes ready" in shown and "namespace shoal" in shown, shown
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_a_pod_that_fits_no_node_waits_and_says_why(jobs, cluster):
+    name = on_pods(jobs, "true", kind="ml.p3.2xlarge")
+    eventually(lambda: "Insufficient nvidia.com/gpu" in steps(jobs, name)[-1][1])
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_the_users_own_image(jobs, cluster, tmp_path_factory):
+    """It runs unchanged: an init container brings the program."""
+    root = tmp_path_factory.mktemp("image")
+    root.chmod(0o755)
+    for name in ("bin", "dev", "etc", "proc", "sys", "usr/bin"):
+        (root / name).mkdir(parents=True)
+    shutil.copy2("/bin/busybox", root / "bin/busybox")
+    for name in ("sh", "echo", "cat", "ls"):
+        (root / "bin" / name).symlink_to("busybox")
+    cluster.images({"registry.example/team/train:1": {"root": str(root), "cmd": ["/bin/sh", "-c", "echo $OF_IMAGE"]}})
+    name = jobs.request("own")["TrainingJobName"]
+    request = jobs.request(
+        "own",
+        AlgorithmSpecification={
+            "TrainingImage": "registry.example/team/train:1",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/sh", "-c", "ls /bin; echo hosts=$SM_HOSTS"],
+        },
+    )
+    request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    jobs.sagemaker.create_training_job(**request)
+    name = request["TrainingJobName"]
+    jobs.completed(name)
+    assert "busybox" in jobs.lines(name), jobs.lines(name)
+
+
+def test_an_image_that_cannot_be_pulled(jobs, cluster):
+    request = jobs.request(
+        "gone",
+        AlgorithmSpecification={"TrainingImage": "registry.example/team/gone:1", "TrainingInputMode": "File"},
+    )
+    request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    jobs.sagemaker.create_training_job(**request)
+    reason = jobs.failed(request["TrainingJobName"])
+    assert "registry.example/team/gone:1" in reason and "cannot be pulled" in reason, reason
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_a_server_that_was_killed_finds_its_pods(jobs, cluster):
+    line = "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on"
+    running = on_pods(jobs, line, instances=2)
+    jobs.saying(running, "ready")
+    before = {it["metadata"]["uid"] for it in running_pods(cluster)}
+    jobs.house.stop(signal.SIGKILL)
+    jobs.house.start()
+    jobs.connect()
+    for rank in ("0", "1"):
+        # Its agents find the new server one by one.
+        touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
+        eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
+    assert {it["metadata"]["uid"] for it in running_pods(cluster)} <= before
+    jobs.completed(running)
+    assert jobs.lines(running) == ["ready", "gone on"]
+
+
+def test_an_api_server_that_is_gone_delays_and_fails_nothing(jobs, cluster):
+    running = on_pods(jobs, WAITS)
+    jobs.saying(running, "ready")
+    cluster.kill_server()
+    try:
+        late = on_pods(jobs, "echo late")
+        eventually(lambda: "the compute target cluster does not answer" in steps(jobs, late)[-1][1])
+        shown = jobs.house.shoal("targets", check=False)
+        assert shown.returncode == 1 and "Unavailable" in shown.stdout, shown.stdout
+        assert jobs.describe(running)["TrainingJobStatus"] == "InProgress"
+    finally:
+        cluster.start_server()
+    jobs.completed(late)
+    jobs.sagemaker.stop_training_job(TrainingJobName=running)
+    assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_node_that_fails_is_retried(jobs, cluster):
+    again = "if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again"
+    line = f"echo ready; {again}; sleep 1000"
+    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/kubernetes/node"}}
+    name = on_pods(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
+    jobs.saying(name, "ready")
+    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="kubernetes/node").get("KeyCount"))
+    [pod] = running_pods(cluster)
+    node = cluster.node_of(pod)
+    cluster.kill_node(node)
+    try:
+        jobs.completed(name)
+        assert any("was silent" in text or "node" in text for _, text in steps(jobs, name)), steps(jobs, name)
+    finally:
+        cluster.start_node(node)
+        cluster.until_ready()
+
+
+def test_an_evicted_pod_and_a_preempted_one_interrupt_spot_training(jobs, cluster):
+    name = on_pods(jobs, WAITS, instances=3, kind="ml.c5.2xlarge", **SPOT)
+    jobs.saying(name, "ready")
+    cluster.evict(running_pods(cluster)[0])
+    interruptions = lambda: [status for status, _ in steps(jobs, name)].count("Interrupted")
+    is_over = lambda: jobs.describe(name)["TrainingJobStatus"] != "InProgress"
+    eventually(lambda: interruptions() == 1 or is_over())
+    assert interruptions() == 1, steps(jobs, name)
+    eventually(lambda: steps(jobs, name)[-1][0] == "Training" or is_over())
+    # It has all of each node: a pod of a higher priority needs one of them.
+    outside = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "outside"},
+        "spec": {
+            "priorityClassName": "high",
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "host",
+                    "command": ["/bin/sleep", "1"],
+                    "resources": {"requests": {"cpu": "6"}},
+                }
+            ],
+        },
+    }
+    cluster.api.post(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods", outside)
+    eventually(lambda: interruptions() == 2 or is_over())
+    assert interruptions() == 2, steps(jobs, name)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/outside")
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_trials_share_pods(jobs, cluster):
+    version = cluster.api.get("/api/v1/pods")["metadata"]["resourceVersion"]
+    tuning = Tuning(jobs)
+    definition = tuning.definition(epochs=1)
+    definition["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    name = tuning.create(tuning.request(definition, jobs=8, parallel=1))
+    tuning.completed(name)
+    path = f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods"
+    events = cluster.api.watch(path, version, seconds=1)
+    made = [it["object"]["metadata"]["name"] for it in events if it["type"] == "ADDED"]
+    assert len(made) == 1, made
+
+
+@pytest.fixture
+def volume(cluster, tmp_path):
+    """A place for the server's data that each node reaches, and which the server's user may write."""
+    place = tmp_path / "data"
+    place.mkdir()
+    for path in (place, *list(place.parents)[:3]):
+        path.chmod(0o755)
+    shutil.chown(place, 10001, 10001)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "data"},
+            "spec": {
+                "capacity": {"storage": "50Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": str(place)},
+            },
+        }
+    )
+    return place
+
+
+class Pod:
+    """The server of deploy/shoal.yaml, as `Jobs` uses one."""
+
+    def __init__(self, cluster, data):
+        self.cluster, self.data, self.log = cluster, data, None
+
+    def shoal(self, *arguments, check=True):
+        """A command of ours, as its owner and where it runs."""
+        environment = {"SHOAL_DATA_DIR": str(self.data), "PATH": "/usr/bin:/bin"}
+        return subprocess.run([SHOAL, *arguments], check=check, capture_output=True, text=True, env=environment)
+
+    client = House.client
+    variables_for_clients = House.variables_for_clients
+
+
+def test_a_server_whose_pod_is_deleted_takes_its_jobs_up_again(cluster, volume):
+    program = {"root": "/", "files": {"/usr/local/bin/shoal": str(SHOAL)}, "entrypoint": ["/usr/local/bin/shoal"]}
+    cluster.images({"shoal:0.1.0": program, "shoal-static:0.1.0": program})
+    cluster.apply(*k8s_cluster.manifest())
+    server = lambda: cluster.pod("shoal-0")
+    is_ready = lambda: (it := server()) and it["status"]["phase"] == "Running" and (volume / "address").exists()
+    eventually(is_ready)
+    first = server()
+    jobs = Jobs(Pod(cluster, volume))
+    running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on")
+    jobs.saying(running, "ready")
+    workers = {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
+    (volume / "address").unlink()
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/shoal-0")
+    eventually(lambda: is_ready() and server()["metadata"]["uid"] != first["metadata"]["uid"])
+    assert server()["status"]["podIP"] != first["status"]["podIP"]
+    jobs.connect()
+    touch = ["jobs", "exec", running, "--", "/bin/touch", "/tmp/go"]
+    eventually(lambda: jobs.house.shoal(*touch, check=False).returncode == 0)
+    assert workers == {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
+    jobs.completed(running)
+    assert jobs.lines(running) == ["ready", "gone on"]
