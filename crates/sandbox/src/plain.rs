@@ -118,7 +118,8 @@ fn link(to: &Path, at: &Path) -> io::Result<()> {
 fn link_in_container(to: &Path, at: &Path, aside: &Path) -> io::Result<()> {
     let aside = aside.join(at.strip_prefix("/").unwrap_or(at));
     let is_directory = fs::symlink_metadata(at).is_ok_and(|metadata| metadata.is_dir());
-    if is_directory && to.is_dir() {
+    // An empty one is made for the link.
+    if is_directory && to.is_dir() && fs::remove_dir(at).is_err() {
         copy(at, &aside)?;
         fs::remove_dir_all(at)?;
     }
