@@ -37,7 +37,7 @@ CONTROLLERS = (
 #: The service account of deploy/, and what of the manifest there are its rights.
 ACCOUNT = "shoal"
 RIGHTS = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
-#: Addresses of nodes are 1, 2, ..; those of their pods begin here, so many for each.
+#: Addresses of nodes are 1, 2, ..; those of their pods begin here, PODS for each.
 FIRST_POD, PODS = 10, 60
 
 
@@ -375,7 +375,7 @@ cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
         self.network.down(self.numbers())
 
 
-#: One of each, and nobody asks them for their state.
+#: There is one of each, and no client asks for their state.
 IN_PRIVATE = ["--leader-elect=false", "--port=0", "--secure-port=0"]
 
 

@@ -110,7 +110,7 @@ def test_instances_are_pods(jobs, cluster):
     eventually(lambda: cluster.pods() == {})
 
 
-def test_a_pod_that_fits_no_node_waits_and_says_why(jobs, cluster):
+def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster):
     name = on_pods(jobs, "true", kind="ml.p3.2xlarge")
     eventually(lambda: "Insufficient nvidia.com/gpu" in steps(jobs, name)[-1][1])
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
