@@ -201,16 +201,17 @@ impl Sandbox {
         let Helper { name, stream, .. } = helper;
         let (mode, namespaces) = match network.namespaces() {
             Some(namespaces) => (support.mode(), namespaces.fds().into_iter().chain(line).collect()),
+            None if support.mode() == Mode::Container => (Mode::Container, Vec::new()),
             None => (Mode::Processes, Vec::new()),
         };
-        if let (Mode::Processes, Some(cgroup)) = (mode, &cgroup) {
+        if let (false, Some(cgroup)) = (mode.has_namespaces(), &cgroup) {
             cgroup.add(first.pid)?;
         }
         send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
             .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
         let Started { process, listener, proxy_listener, notes, read_only } =
             hear_start(&stream, &name, first, cgroup.as_ref())?;
-        let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
+        let handle = if mode.has_namespaces() { Some(open_process(process.pid)?) } else { None };
         Ok(Sandbox {
             id: spec.id.clone(),
             control: Control(

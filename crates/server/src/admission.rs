@@ -14,12 +14,12 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, BuiltinObjective, ComputeTargets, Image, Images, NetworkOptions,
+    Builtin, BuiltinObjective, ComputeTargets, Image, ImageError, Images, NetworkOptions,
     budgets::Budgets,
     channels,
     file_systems::FileSystems,
     internal::internal,
-    options::{image_of, known_image_of},
+    options::{image_in_container, image_of, known_image_of},
     requests,
     tuning::Design,
 };
@@ -58,10 +58,19 @@ impl Admission {
         })?;
         partition(&self.region, &request.role_arn)?;
         self.network.check(&request.tags)?;
-        let image = image(&*self.images, request)?;
-        elastic(&*self.images, request)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
+        let in_container = self.targets.has_containers(target.as_deref());
+        let find = if in_container { image_in_container } else { image_of };
+        let image = image(find(&*self.images, request), request)?;
+        elastic(&*self.images, request)?;
         let is_remote = target.is_some();
+        if let Some(target) = target.as_ref().filter(|_| in_container && request.enable_network_isolation) {
+            return Err(Error::validation(format!(
+                "EnableNetworkIsolation is not possible on the compute target {target}, whose instances have the network \
+                 of their pods: limit that by a NetworkPolicy of the cluster, or choose the target local by the tag \
+                 '{TARGET_TAG}'."
+            )));
+        }
         if let Some(target) = target.as_ref().filter(|_| request.enable_network_isolation)
             && request.resources.instance_count > 1
         {
@@ -330,15 +339,14 @@ fn elastic(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error
     Ok(())
 }
 
-fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, Error> {
+fn image(found: Result<Image, ImageError>, request: &CreateTrainingJob) -> Result<Image, Error> {
     if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give \
              algorithmSpecification.trainingImage",
         ));
     }
-    let image = image_of(images, request)
-        .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
+    let image = found.map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     let fits = match &image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint \

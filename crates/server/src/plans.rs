@@ -17,8 +17,18 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of, attempts::Plan,
-    channels::Trees, clock::now_ms, file_systems::FileSystems, options::image_of, requests, team::Team, warm,
+    Builtin, ComputeTargets, Image, Images, NetworkOptions,
+    admission::mode_of,
+    agent_rules::rule,
+    api::component_of,
+    attempts::Plan,
+    channels::Trees,
+    clock::now_ms,
+    file_systems::FileSystems,
+    options::{image_in_container, image_of},
+    requests,
+    team::Team,
+    warm,
 };
 
 /// What plans are made from.
@@ -35,6 +45,7 @@ pub(crate) struct Plans {
     pub(crate) grace_s: u32,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) team: Arc<Team>,
+    pub(crate) targets: ComputeTargets,
 }
 
 impl Plans {
@@ -56,7 +67,9 @@ impl Plans {
             Some(member) => inputs.of_reader(Arc::new(move |bucket, key| member.may_read(bucket, key))),
             None => inputs,
         };
-        let image = image_of(&*self.images, request).map_err(|error| error.0)?;
+        let in_container = self.targets.has_containers(placement.nodes.first().map(String::as_str));
+        let find = if in_container { image_in_container } else { image_of };
+        let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
         let mut found: Vec<BTreeMap<Host, (Input, Delivery)>> = Vec::with_capacity(request.channels.len());
@@ -308,8 +321,11 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
         Root::Engine { .. } => {
             Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
         }
-        // Nothing says what a directory starts by itself.
-        Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
+        // Nothing says what a directory starts by itself; what a container's image starts, its cluster
+        // does not say.
+        Root::Directory { .. } | Root::Container { .. } => {
+            Program::Host { entrypoint: train(), arguments: arguments.to_vec() }
+        }
     }
 }
 

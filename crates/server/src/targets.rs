@@ -11,6 +11,8 @@ pub struct ComputeTarget {
     pub name: String,
     /// The instance types that it has; none: any.
     pub types: Vec<String>,
+    /// Its instances are containers, which can have an image of the job's own.
+    pub has_containers: bool,
 }
 
 /// All of them.
@@ -23,6 +25,11 @@ pub struct ComputeTargets {
 }
 
 impl ComputeTargets {
+    /// Whether instances are containers of this target; `None` and unknown names are `local`.
+    pub(crate) fn has_containers(&self, name: Option<&str>) -> bool {
+        self.all.iter().any(|target| Some(&*target.name) == name && target.has_containers)
+    }
+
     /// The target of a job with these tags and instances; none is `local`.
     ///
     /// # Errors
@@ -65,6 +72,7 @@ mod tests {
         let target = |name: &str, types: &[&str]| ComputeTarget {
             name: name.to_owned(),
             types: types.iter().map(|kind| (*kind).to_owned()).collect(),
+            has_containers: false,
         };
         let mut targets = ComputeTargets {
             all: vec![target("any", &[]), target("gpu", &["ml.p4d.24xlarge", "ml.g5.xlarge"])],
