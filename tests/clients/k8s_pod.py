@@ -105,6 +105,7 @@ class Container:
             "user": security.get("runAsUser"),
             "group": security.get("runAsGroup"),
             "groups": [it for it in [security.get("fsGroup")] if it is not None],
+            "is_read_only": security.get("readOnlyRootFilesystem", False),
             "privileged": security.get("privileged", False),
             "may_gain_privileges": security.get("allowPrivilegeEscalation", True),
             "control_group": str(self.group or ""),
