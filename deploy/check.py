@@ -39,7 +39,7 @@ def versions():
 
 
 def problems_of(manifests):
-    """What each version says against them: `version kind: problem`."""
+    """What each version has against them: `version kind: problem`."""
     problems = []
     for version in versions():
         for manifest in manifests:

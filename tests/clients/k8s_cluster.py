@@ -37,7 +37,7 @@ CONTROLLERS = (
 #: The service account of deploy/, and what of the manifest there are its rights.
 ACCOUNT = "shoal"
 RIGHTS = ["Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
-#: Addresses of nodes are 1, 2, ..; those of their pods begin here, so many for each.
+#: Addresses of nodes are 1, 2, ..; those of their pods begin here, PODS for each.
 FIRST_POD, PODS = 10, 60
 
 
@@ -67,15 +67,13 @@ def openssl(*words):
 
 
 class Cluster:
-    """Nodes n1 .. nN, each with 8 processors, 64 GiB and 2 GPUs by its own account. `number` keeps
-    clusters of one machine apart.
-    """
+    """Nodes n1 .. nN, each with 8 processors, 64 GiB and 2 GPUs by its own account."""
 
-    def __init__(self, root, nodes=3, number=None):
+    def __init__(self, root, nodes=3):
         self.root, self.nodes = pathlib.Path(root).resolve(), nodes
-        self.number = os.getpid() % 250 if number is None else number
-        self.tag = f"kub{self.number}"
-        self.network = machines.Network(self.tag, f"10.215.{self.number}")
+        number = machines.number_of(self.root, "kub")
+        self.tag = f"kub{number}"
+        self.network = machines.Network(self.tag, f"10.215.{number}")
         self.server = self.network.here
         self.kubeconfig = self.root / "kubeconfig"
         self.table = self.root / "images.json"
@@ -375,7 +373,7 @@ cache = {{ host_path = "{pathlib.Path.home()}/.cache/shoal" }}
         self.network.down(self.numbers())
 
 
-#: One of each, and nobody asks them for their state.
+#: There is one of each, and no client asks for their state.
 IN_PRIVATE = ["--leader-elect=false", "--port=0", "--secure-port=0"]
 
 
@@ -389,8 +387,7 @@ def free_ports(count):
 
 def main():
     verb, root, *nodes = sys.argv[1:]
-    # Another call finds the same cluster.
-    cluster = Cluster(root, *map(int, nodes), number=sum(root.encode()) % 250)
+    cluster = Cluster(root, *map(int, nodes))
     if verb == "up":
         problem = missing()
         if problem:

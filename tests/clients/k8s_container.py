@@ -46,6 +46,25 @@ def bind(source, target, is_read_only=False):
         mount(None, target, flags=BIND | REMOUNT | READ_ONLY)
 
 
+def inside(root, path):
+    """A path as it is with this root, whose symbolic links may be absolute."""
+    left, at = list(reversed(path.split("/"))), root
+    while left:
+        part = left.pop()
+        step = at / part
+        if part in ("", "."):
+            continue
+        if part == "..":
+            at = at.parent if at != root else at
+        elif step.is_symlink():
+            target = os.readlink(step)
+            at = root if target.startswith("/") else at
+            left += reversed(target.split("/"))
+        else:
+            at = step
+    return at
+
+
 def make_root(spec, place):
     """The image with a writable layer, and what every container has."""
     mount(None, "/", flags=RECURSIVE | PRIVATE)
@@ -65,11 +84,15 @@ def make_root(spec, place):
     mount("sysfs", root / "sys", "sysfs", READ_ONLY)
     make_devices(root / "dev")
     for target, source in spec["files"].items():
-        bind(source, root / target.lstrip("/"), True)
+        bind(source, inside(root, target), True)
     for path in spec["binds"]:
-        bind(path, root / path.lstrip("/"))
+        bind(path, inside(root, path))
     for volume in spec["mounts"]:
-        bind(volume["source"], root / volume["target"].lstrip("/"), volume["read_only"])
+        bind(volume["source"], inside(root, volume["target"]), volume["read_only"])
+    if spec["is_read_only"]:
+        volumes = {inside(root, it["target"]) for it in spec["mounts"]}
+        for path in {root, *(root / name for name in EMPTY)} - volumes:
+            mount(None, path, flags=BIND | REMOUNT | READ_ONLY)
     return root
 
 

@@ -2,7 +2,6 @@
 as a kubelet reports it.
 """
 
-import base64
 import datetime
 import json
 import os
@@ -15,7 +14,8 @@ import sys
 import threading
 import time
 
-from k8s_api import STRATEGIC, ApiError
+from k8s_api import ApiError
+from k8s_volumes import Content, Missing
 
 STARTER = pathlib.Path(__file__).with_name("k8s_container.py")
 TERMINATION_LOG = "/dev/termination-log"
@@ -36,10 +36,6 @@ def quantity(text):
 
 def terminated(code, reason, message="", began=None):
     return {"exitCode": code, "reason": reason, "message": message, "startedAt": began or now(), "finishedAt": now()}
-
-
-class Missing(Exception):
-    """Something that a pod needs is not there (yet)."""
 
 
 class Container:
@@ -109,6 +105,7 @@ class Container:
             "user": security.get("runAsUser"),
             "group": security.get("runAsGroup"),
             "groups": [it for it in [security.get("fsGroup")] if it is not None],
+            "is_read_only": security.get("readOnlyRootFilesystem", False),
             "privileged": security.get("privileged", False),
             "may_gain_privileges": security.get("allowPrivilegeEscalation", True),
             "control_group": str(self.group or ""),
@@ -177,6 +174,7 @@ class Pod:
         self.uid, self.spec = pod["metadata"]["uid"], pod["spec"]
         self.path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
         self.directory = node.directory / "pods" / self.uid
+        self.content = Content(self)
         self.inits = []
         self.inits = [Container(self, it) for it in self.spec.get("initContainers", [])]
         self.containers = [Container(self, it) for it in self.spec["containers"]]
@@ -191,7 +189,7 @@ class Pod:
         self.thread.start()
         return self
 
-    # What the agent says about it.
+    # What the agent knows about it.
 
     def update(self, pod):
         with self.wake:
@@ -206,7 +204,7 @@ class Pod:
             self.wake.notify_all()
 
     def vanish(self):
-        """It was deleted with no grace: nobody is to hear of it any more."""
+        """It was deleted with no grace: its object is gone."""
         self.update({**self.object, "metadata": {**self.object["metadata"], "deletionTimestamp": now()}})
         self.grace = 0
 
@@ -254,7 +252,7 @@ class Pod:
         """Secrets, volumes and addresses are there; false if the pod is to end before."""
         while True:
             try:
-                self.volumes = {it["name"]: self._volume(it) for it in self.spec.get("volumes", [])}
+                self.volumes = {it["name"]: self.content.volume(it) for it in self.spec.get("volumes", [])}
                 break
             except (Missing, ApiError, OSError):
                 if not self._sleep(0.3):
@@ -294,7 +292,7 @@ class Pod:
         return False
 
     def _supervised(self, containers):
-        """Waits for the ends of containers, and starts again those that the policy says; false if
+        """Waits for the ends of containers, and starts again those that the policy names; false if
         the pod was ended.
         """
         policy = self.spec.get("restartPolicy", "Always")
@@ -398,78 +396,12 @@ class Pod:
                 source.mkdir(parents=True)
         return {"source": str(source), "target": mount["mountPath"], "read_only": mount.get("readOnly", False)}
 
-    def _volume(self, volume):
-        """The path of a volume on the node."""
-        place = self.directory / "volumes" / volume["name"]
-        if "emptyDir" in volume:
-            place.mkdir(parents=True, exist_ok=True)
-            place.chmod(0o777)
-            return place
-        if "hostPath" in volume:
-            place = pathlib.Path(volume["hostPath"]["path"])
-            if volume["hostPath"].get("type") == "DirectoryOrCreate":
-                place.mkdir(parents=True, exist_ok=True)
-            if not place.exists():
-                raise Missing(place)
-            return place
-        if "persistentVolumeClaim" in volume:
-            claim = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/"
-            claim = self.node.api.get(claim + volume["persistentVolumeClaim"]["claimName"])
-            if not claim["spec"].get("volumeName"):
-                raise Missing(volume["name"])
-            bound = self.node.api.get(f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}")
-            return pathlib.Path(bound["spec"]["hostPath"]["path"])
-        place.mkdir(parents=True, exist_ok=True)
-        for name, content in self._files(volume).items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(content)
-        return place
-
-    def _files(self, volume):
-        """The files of a volume that is made of objects: names and contents."""
-        if "secret" in volume:
-            return self._items("secrets", volume["secret"]["secretName"], volume["secret"])
-        if "configMap" in volume:
-            return self._items("configmaps", volume["configMap"]["name"], volume["configMap"])
-        if "downwardAPI" in volume:
-            return {it["path"]: self._field(it["fieldRef"]).encode() for it in volume["downwardAPI"]["items"]}
-        if "projected" in volume:
-            return {k: v for it in volume["projected"]["sources"] for k, v in self._projected(it).items()}
-        raise ValueError(f"the tests' node agent has no volumes of this kind: {volume}")
-
-    def _projected(self, source):
-        if "serviceAccountToken" in source:
-            token = source["serviceAccountToken"]
-            account = self.spec.get("serviceAccountName", "default")
-            path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
-            owner = {"kind": "Pod", "apiVersion": "v1", "name": self.name, "uid": self.uid}
-            spec = {"expirationSeconds": token.get("expirationSeconds", 3600), "boundObjectRef": owner}
-            spec["audiences"] = [token["audience"]] if "audience" in token else []
-            request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-            return {token["path"]: self.node.api.post(path, request)["status"]["token"].encode()}
-        kind, kinds = ("secret", "secrets") if "secret" in source else ("configMap", "configmaps")
-        if kind not in source:
-            return self._files(source)
-        return self._items(kinds, source[kind]["name"], source[kind])
-
-    def _items(self, kinds, name, source):
-        data = self._data(kinds, name)
-        items = source.get("items")
-        return {it["path"]: data[it["key"]] for it in items} if items else data
-
-    def _data(self, kinds, name):
-        found = self.node.api.find(f"/api/v1/namespaces/{self.namespace}/{kinds}/{name}")
-        if found is None:
-            raise Missing(name)
-        data = found.get("data") or {}
-        return {k: base64.b64decode(v) if kinds == "secrets" else v.encode() for k, v in data.items()}
-
     def variables(self, container):
         found = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": self.hostname()}
         found |= {"KUBERNETES_SERVICE_HOST": self.node.api.host, "KUBERNETES_SERVICE_PORT": str(self.node.api.port)}
         for source in container.get("envFrom", []):
             kinds, key = ("secrets", "secretRef") if "secretRef" in source else ("configmaps", "configMapRef")
-            data = self._data(kinds, source[key]["name"])
+            data = self.content.data(kinds, source[key]["name"])
             found |= {source.get("prefix", "") + name: value.decode() for name, value in data.items()}
         for variable in container.get("env", []):
             found[variable["name"]] = self._value(variable, found)
@@ -480,11 +412,11 @@ class Pod:
         if source is None:
             return expanded(variable.get("value", ""), found)
         if "fieldRef" in source:
-            return self._field(source["fieldRef"])
+            return self.field(source["fieldRef"])
         kinds, key = ("secrets", "secretKeyRef") if "secretKeyRef" in source else ("configmaps", "configMapKeyRef")
-        return self._data(kinds, source[key]["name"])[source[key]["key"]].decode()
+        return self.content.data(kinds, source[key]["name"])[source[key]["key"]].decode()
 
-    def _field(self, reference):
+    def field(self, reference):
         path = reference["fieldPath"]
         own = {"status.podIP": self.address, "status.hostIP": self.node.address}
         if path in own:

@@ -44,6 +44,17 @@ def missing(what, programs, packages):
     return None
 
 
+def number_of(root, tag):
+    """What keeps the cluster in a directory apart from others of this machine; the same in each call."""
+    path = pathlib.Path(root, "number")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        candidates = ((os.getpid() + step) % 250 for step in range(250))
+        is_free = lambda number: run("ip", "link", "show", f"{tag}{number}", check=False).returncode != 0
+        path.write_text(str(next(filter(is_free, candidates))))
+    return int(path.read_text())
+
+
 class Network:
     """A bridge, and machines on it that can be cut off. `tag` names all of it, `prefix` is the
     first three numbers of the addresses; this machine is number 254.

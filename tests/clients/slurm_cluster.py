@@ -68,14 +68,12 @@ def missing():
 
 
 class Cluster:
-    """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. `number` keeps clusters
-    of one machine apart.
-    """
+    """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account."""
 
-    def __init__(self, root, nodes=4, number=None):
+    def __init__(self, root, nodes=4):
         self.root, self.nodes = pathlib.Path(root), nodes
-        self.number = os.getpid() % 250 if number is None else number
-        self.network = machines.Network(f"slm{self.number}", f"10.214.{self.number}")
+        number = machines.number_of(self.root, "slm")
+        self.network = machines.Network(f"slm{number}", f"10.214.{number}")
         self.server = self.network.here
         self.conf = self.root / "slurm.conf"
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": machines.PATH}
@@ -199,9 +197,7 @@ conf = "{self.conf}"
 
 def main():
     verb, root, *nodes = sys.argv[1:]
-    # Another call finds the same cluster.
-    number = sum(root.encode()) % 250
-    cluster = Cluster(root, *map(int, nodes), number=number)
+    cluster = Cluster(root, *map(int, nodes))
     if verb == "up":
         problem = missing()
         if problem:

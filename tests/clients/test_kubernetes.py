@@ -110,7 +110,7 @@ def test_instances_are_pods(jobs, cluster):
     eventually(lambda: cluster.pods() == {})
 
 
-def test_a_pod_that_fits_no_node_waits_and_says_why(jobs, cluster):
+def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster):
     name = on_pods(jobs, "true", kind="ml.p3.2xlarge")
     eventually(lambda: "Insufficient nvidia.com/gpu" in steps(jobs, name)[-1][1])
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
@@ -118,30 +118,38 @@ def test_a_pod_that_fits_no_node_waits_and_says_why(jobs, cluster):
     eventually(lambda: cluster.pods() == {})
 
 
-def test_the_users_own_image(jobs, cluster, tmp_path_factory):
-    """It runs unchanged: an init container brings the program."""
-    root = tmp_path_factory.mktemp("image")
-    root.chmod(0o755)
-    for name in ("bin", "dev", "etc", "proc", "sys", "usr/bin"):
+def own_image(cluster):
+    """A user's image: its program is on the PATH that it sets itself, and reads what it brought."""
+    root = cluster.root / "mine"
+    for name in ("app", "etc", "opt/ml/code", "opt/program", "usr"):
         (root / name).mkdir(parents=True)
-    shutil.copy2("/bin/busybox", root / "bin/busybox")
-    for name in ("sh", "echo", "cat", "ls"):
-        (root / "bin" / name).symlink_to("busybox")
-    cluster.images({"registry.example/team/train:1": {"root": str(root), "cmd": ["/bin/sh", "-c", "echo $OF_IMAGE"]}})
-    name = jobs.request("own")["TrainingJobName"]
-    request = jobs.request(
-        "own",
-        AlgorithmSpecification={
-            "TrainingImage": "registry.example/team/train:1",
-            "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["/bin/sh", "-c", "ls /bin; echo hosts=$SM_HOSTS"],
-        },
-    )
+    for name in ("bin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    (root / "app/greeting").write_text("of the image")
+    (root / "opt/ml/code/helper.sh").write_text("echo helped")
+    train = root / "opt/program/train"
+    line = 'echo "$1 $FRAMEWORK $(cat greeting)"; sh /opt/ml/code/helper.sh; ls /opt/ml/input/config'
+    train.write_text(f"#!/bin/sh\n{line}\n")
+    train.chmod(0o755)
+    variables = {"PATH": "/opt/program:/usr/bin:/bin", "FRAMEWORK": "mine"}
+    return {"root": str(root), "files": {"/usr": "/usr"}, "env": variables, "cwd": "/app"}
+
+
+def of_image(jobs, image):
+    request = jobs.request("image", AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"})
     request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
     jobs.sagemaker.create_training_job(**request)
-    name = request["TrainingJobName"]
+    return request["TrainingJobName"]
+
+
+def test_an_image_of_the_users_own_runs_unchanged(jobs, cluster):
+    """An init container brings the program."""
+    cluster.images({"registry.example/mine:1": own_image(cluster)})
+    name = of_image(jobs, "registry.example/mine:1")
     jobs.completed(name)
-    assert "busybox" in jobs.lines(name), jobs.lines(name)
+    lines = jobs.lines(name)
+    assert lines[0].endswith("mine of the image") and lines[1] == "helped", lines
+    assert "hyperparameters.json" in lines, lines
 
 
 def test_the_program_and_the_files_of_the_users_own_image(jobs, cluster, tmp_path_factory):
@@ -182,13 +190,7 @@ def test_a_pod_that_is_deleted_fails_the_job(jobs, cluster):
 
 
 def test_an_image_that_cannot_be_pulled(jobs, cluster):
-    request = jobs.request(
-        "gone",
-        AlgorithmSpecification={"TrainingImage": "registry.example/team/gone:1", "TrainingInputMode": "File"},
-    )
-    request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
-    jobs.sagemaker.create_training_job(**request)
-    reason = jobs.failed(request["TrainingJobName"])
+    reason = jobs.failed(of_image(jobs, "registry.example/team/gone:1"))
     assert "registry.example/team/gone:1" in reason and "cannot be pulled" in reason, reason
     eventually(lambda: cluster.pods() == {})
 

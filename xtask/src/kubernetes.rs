@@ -1,5 +1,5 @@
-//! `cargo xtask kubernetes`: Kubernetes' own programs for the tests, which no registry has ready for
-//! use. They are built once, in a quarter of an hour, and kept in `~/.cache/shoal`, where
+//! `cargo xtask kubernetes`: Kubernetes' own programs for the tests, which no registry has ready
+//! for use. They are built once, in a quarter of an hour, and kept in `~/.cache/shoal`, where
 //! tests/clients/k8s_cluster.py finds them; the build's own cache of gigabytes is removed.
 
 use std::{
@@ -20,7 +20,7 @@ const SOURCES: [&str; 2] = ["xtask/kubernetes/build.sh", "tests/clients/kubernet
 /// The directory with `bin` and `tools`, built if it is not there.
 ///
 /// # Errors
-/// It cannot be built here: the output says why.
+/// It cannot be built here: the output has the reason.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<PathBuf> {
     let sources = SOURCES.map(|path| workspace.root.join(path));
     let mut hasher = DefaultHasher::new();

@@ -182,7 +182,7 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
-    // Without them their tests say what they need, which CI takes for a failure where they can be built.
+    // Their tests are skipped without them, which CI takes for a failure where they can be built.
     if let Err(error) = kubernetes::prepare(workspace) {
         eprintln!("{error:#}");
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask dist --static`: `shoal` for any Linux of this machine's kind, whatever its C library,
-//! in `target/dist-static`. An init container copies it into pods whose image is the user's own
-//! (docs/clusters.md). It starts agents and runs scripts as the other one does; it cannot load
-//! libraries, so XGBoost and NCCL are for `cargo xtask dist`'s program.
+//! `cargo xtask dist --static`: `shoal` for any Linux of this machine's kind, whatever its C
+//! library, in `target/dist-static`. An init container copies it into pods whose image is the
+//! user's own (docs/clusters.md). It starts agents and runs scripts as the other one does; it
+//! cannot load libraries, so XGBoost and NCCL are for `cargo xtask dist`'s program.
 
 use std::{fs, path::Path, process::Command};
 
