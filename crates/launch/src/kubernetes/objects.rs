@@ -140,7 +140,9 @@ fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &Allocatio
     let command = Vec::from_iter(command.chain(["--host".to_owned(), host.to_string()]));
     let cache = options.cache_path().to_string_lossy();
     let mut env: BTreeMap<&str, &str> = BTreeMap::from([("SHOAL_CACHE", &*cache)]);
-    env.extend(spec.env.iter().chain(&options.env).map(|(name, value)| (&**name, &**value)));
+    // Its image knows where its programs are.
+    let given = spec.env.iter().chain(&options.env).filter(|(name, _)| name != "PATH");
+    env.extend(given.map(|(name, value)| (&**name, &**value)));
     // `$(NAME)` in a value would be replaced.
     let env = env.iter().map(|(name, value)| json!({"name": name, "value": value.replace("$(", "$$(")}));
     let mut mounts = vec![json!({"name": "cache", "mountPath": cache})];
@@ -222,7 +224,7 @@ mod tests {
             instances: 2,
             program: "/here/shoal".into(),
             args: vec!["agent".to_owned()],
-            env: vec![("TOKEN".to_owned(), "a$(b)".to_owned())],
+            env: vec![("TOKEN".to_owned(), "a$(b)".to_owned()), ("PATH".to_owned(), "/here".to_owned())],
             nodes: Vec::new(),
             wants: Wants {
                 kind: kind.to_owned(),
@@ -257,7 +259,8 @@ mod tests {
             container["resources"],
             json!({"requests": {"cpu": "4", "memory": "16384Mi"}, "limits": {"memory": "16384Mi", "nvidia.com/gpu": "1"}})
         );
-        assert_eq!(container["env"][1], json!({"name": "TOKEN", "value": "a$$(b)"}));
+        let env = json!([{"name": "SHOAL_CACHE", "value": "/var/cache/shoal"}, {"name": "TOKEN", "value": "a$$(b)"}]);
+        assert_eq!(container["env"], env);
         assert_eq!(plain["metadata"]["labels"]["team"], "a");
         assert_eq!(plain["spec"]["activeDeadlineSeconds"], 60);
         assert_eq!(

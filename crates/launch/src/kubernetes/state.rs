@@ -38,7 +38,11 @@ pub(super) fn of(pod: &Pod) -> PodState {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     match status.phase.as_deref() {
         Some("Succeeded") => over(Ending::Itself, message_of(status)),
-        Some("Failed") => PodState::Over(failure(name, status)),
+        Some("Failed") => match failure(name, status) {
+            // It was killed because it is deleted; why that is shows when it is gone.
+            HostEnd { ending: Ending::Itself, .. } if pod.metadata.deletion_timestamp.is_some() => PodState::Runs,
+            end => PodState::Over(end),
+        },
         // Nothing of a lost node's pods is confirmed any more.
         _ if status.reason.as_deref() == Some("NodeLost") => PodState::Over(failure(name, status)),
         Some("Pending") => pending(status),

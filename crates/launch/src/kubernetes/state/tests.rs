@@ -149,6 +149,11 @@ fn what_was_deleted_is_explained_by_what_was_known_of_it() {
     assert_eq!(of(Some(&running), &[event("TaintManagerEviction")], false), Ending::NodeFailed);
     assert_eq!(of(Some(&running), &[], true), Ending::NodeFailed);
     assert_eq!(of(Some(&pod(terminated(137, "OOMKilled", ""))), &[event("Preempted")], true), Ending::OutOfMemory);
+    let mut killed = pod(terminated(137, "Error", ""));
+    assert_eq!(of(Some(&killed), &[event("Preempted")], false), Ending::Itself, "it ended before");
+    killed.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-27T10:00:06Z")).expect("a time");
+    assert_eq!(super::of(&killed), PodState::Runs, "it is about to be gone");
+    assert_eq!(of(Some(&killed), &[event("Preempted")], false), Ending::Preempted);
     let told = json!({"phase": "Running", "conditions": [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for x"}]});
     assert_eq!(of(Some(&pod(told)), &[], false), Ending::Preempted);
