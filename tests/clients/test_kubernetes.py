@@ -152,6 +152,43 @@ def test_an_image_of_the_users_own_runs_unchanged(jobs, cluster):
     assert "hyperparameters.json" in lines, lines
 
 
+def test_the_program_and_the_files_of_the_users_own_image(jobs, cluster, tmp_path_factory):
+    """`train` on the image's PATH, its variables, its working directory, and its files in /opt/ml."""
+    root = tmp_path_factory.mktemp("image")
+    root.chmod(0o755)
+    for name in ("app", "bin", "dev", "etc", "proc", "sys", "opt/ml/code", "opt/program"):
+        (root / name).mkdir(parents=True)
+    shutil.copy2("/bin/busybox", root / "bin/sh")
+    shutil.copy2("/bin/busybox", root / "bin/cat")
+    (root / "app/greeting").write_text("hello\n")
+    (root / "opt/ml/code/helper.sh").write_text("echo helped\n")
+    train = root / "opt/program/train"
+    train.write_text('#!/bin/sh\ncat greeting\necho "$FRAMEWORK $SM_CURRENT_HOST"\n. /opt/ml/code/helper.sh\n')
+    train.chmod(0o755)
+    image = {"root": str(root), "env": {"PATH": "/opt/program:/bin", "FRAMEWORK": "mine"}, "cwd": "/app"}
+    cluster.images({"registry.example/team/own:1": image})
+    request = jobs.request(
+        "own",
+        AlgorithmSpecification={"TrainingImage": "registry.example/team/own:1", "TrainingInputMode": "File"},
+    )
+    request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    jobs.sagemaker.create_training_job(**request)
+    jobs.completed(request["TrainingJobName"])
+    assert jobs.lines(request["TrainingJobName"]) == ["hello", "mine algo-1", "helped"]
+    with pytest.raises(jobs.sagemaker.exceptions.ClientError, match="EnableNetworkIsolation is not possible"):
+        jobs.sagemaker.create_training_job(**{**request, "TrainingJobName": "apart", "EnableNetworkIsolation": True})
+
+
+def test_a_pod_that_is_deleted_fails_the_job(jobs, cluster):
+    name = on_pods(jobs, WAITS)
+    jobs.saying(name, "ready")
+    [pod] = [it["metadata"]["name"] for it in running_pods(cluster)]
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/{pod}", gracePeriodSeconds=1)
+    reason = jobs.failed(name)
+    assert f"pod {pod} was deleted on the cluster" in reason, reason
+    eventually(lambda: cluster.pods() == {})
+
+
 def test_an_image_that_cannot_be_pulled(jobs, cluster):
     reason = jobs.failed(of_image(jobs, "registry.example/team/gone:1"))
     assert "registry.example/team/gone:1" in reason and "cannot be pulled" in reason, reason

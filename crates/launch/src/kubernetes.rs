@@ -35,8 +35,10 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For the cluster to end a pod.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// After it, pods of nodes that are not ready are removed without their kubelets.
-const FORCE_AFTER: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(100);
+const FORCE_AFTER: Duration = Duration::from_secs(3);
+/// Between two questions whether pods have ended; longer, the longer that takes.
+const MIN_POLL: Duration = Duration::from_millis(50);
+const MAX_POLL: Duration = Duration::from_secs(1);
 /// Services whose pods one call lists.
 const MAX_NAMES: usize = 50;
 /// Pods that are created at a time.
@@ -132,7 +134,7 @@ impl Cluster {
             if begun.elapsed() >= FORCE_AFTER {
                 self.delete(&self.on_lost_nodes(left)?, 0)?;
             }
-            thread::sleep(POLL);
+            thread::sleep((begun.elapsed() / 10).clamp(MIN_POLL, MAX_POLL));
         }
     }
 
@@ -321,13 +323,12 @@ impl Scheduler for Cluster {
         self.end_services(services.iter().filter(|service| is_other(service)).map(ResourceExt::name_any).collect())
     }
 
-    fn details(&self) -> Result<Vec<String>, LaunchError> {
-        let namespace = self.access.call(|connected| async move { Ok(connected.namespace) })?;
-        let found = self.access.call(reports::ask)?;
-        reports::sentences(&namespace, &found).map_err(|what| LaunchError::Refused {
-            scheduler: "Kubernetes",
-            target: self.options.target.clone(),
-            what,
-        })
+    fn details(&self) -> Result<Vec<String>, String> {
+        let asked = self.access.call(|connected| async move {
+            let namespace = connected.namespace.clone();
+            Ok((namespace, reports::ask(connected).await?))
+        });
+        let (namespace, found) = asked.map_err(|error| error.to_string())?;
+        reports::sentences(&namespace, &found)
     }
 }

@@ -97,8 +97,8 @@ pub(crate) trait Scheduler: Send + Sync {
     /// The state of its capacity and its queue, in sentences.
     ///
     /// # Errors
-    /// It does not answer, or something that jobs need is missing.
-    fn details(&self) -> Result<Vec<String>, LaunchError>;
+    /// It does not answer, or something that jobs need is missing: what, and what to do.
+    fn details(&self) -> Result<Vec<String>, String>;
 }
 
 /// A launcher of a scheduler's jobs.
@@ -303,7 +303,7 @@ impl<S: Scheduler> Launcher for Scheduled<S> {
     }
 
     fn reports(&self) -> Vec<TargetReport> {
-        let details = self.scheduler.details().map_err(|error| error.to_string());
+        let details = self.scheduler.details();
         vec![TargetReport { name: self.scheduler.target().to_owned(), kind: S::KIND.to_owned(), details }]
     }
 

@@ -299,10 +299,11 @@ impl Scheduler for Cluster {
     }
 
     /// Partitions, and the jobs of all servers.
-    fn details(&self) -> Result<Vec<String>, LaunchError> {
-        let text = self.run("sinfo", &["--noheader", "--format", partitions::FORMAT], None)?;
+    fn details(&self) -> Result<Vec<String>, String> {
+        let words = |error: LaunchError| error.to_string();
+        let text = self.run("sinfo", &["--noheader", "--format", partitions::FORMAT], None).map_err(words)?;
         let mut details = partitions::sentences(&text);
-        let jobs = self.jobs_since(Instant::now())?;
+        let jobs = self.jobs_since(Instant::now()).map_err(words)?;
         let ours = || jobs.values().filter(|job| job.name.starts_with(PREFIX));
         let count = |state: State| ours().filter(|job| job.state == state).count();
         details.push(format!("jobs of Shoal: {} run, {} wait", count(State::Runs), count(State::Waits)));

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use shoal_launch::conformance::{self, program, started};
 use shoal_launch::{
-    AllocationSpec, AllocationStatus, CacheVolume, Ending, KubernetesOptions, LaunchError, Launcher, LauncherExt, Wants,
-    kubernetes,
+    AllocationSpec, AllocationStatus, CacheVolume, Ending, KubernetesOptions, LaunchError, Launcher, LauncherExt,
+    Wants, kubernetes,
 };
 
 /// Goes down with the test.
@@ -99,7 +99,9 @@ fn what_cannot_start_says_why(options: &KubernetesOptions, dir: &Path) {
     let large = of("large", Wants { cpus: 1000, ..Wants::default() });
     launcher.submit(&large).unwrap();
     until(|| match launcher.status_of(&large).unwrap() {
-        AllocationStatus::Queued { reason } => reason.contains("Insufficient cpu") && reason.contains("it waits for capacity"),
+        AllocationStatus::Queued { reason } => {
+            reason.contains("Insufficient cpu") && reason.contains("it waits for capacity")
+        }
         _ => false,
     });
     launcher.stop(&large).unwrap();

@@ -16,6 +16,9 @@ use crate::{Mount, SandboxError, SandboxSpec};
 /// those that nothing else leads to.
 pub(crate) const MARK: &str = "SHOAL_INSTANCE";
 
+/// Where files of a container's image are whose place is taken.
+const ASIDE: &str = "/opt/shoal/image";
+
 /// Where a path of the instance is on the machine.
 pub(crate) fn path_of(mounts: &[Mount], path: &Path) -> PathBuf {
     let inside = |mount: &&Mount| path.starts_with(mount.target());
@@ -60,7 +63,11 @@ pub(crate) fn arrange(spec: SandboxSpec, mode: Mode) -> Result<(SandboxSpec, Vec
             _ => Some(path_of(&spec.mounts[..index], mount.target())).filter(|around| around != mount.target()),
         };
         if let Some(at) = at {
-            link(&place, &at).map_err(SandboxError::io(format!("link {} to {}", at.display(), place.display())))?;
+            let linked = match mode {
+                Mode::Container => link_in_container(&place, &at, Path::new(ASIDE)),
+                _ => link(&place, &at),
+            };
+            linked.map_err(SandboxError::io(format!("link {} to {}", at.display(), place.display())))?;
         }
     }
     let hosts = if mode == Mode::Container { name_hosts(&spec, Path::new("/etc/hosts")) } else { Ok(()) };
@@ -93,22 +100,33 @@ fn name_hosts(spec: &SandboxSpec, file: &Path) -> io::Result<()> {
     fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes())
 }
 
-/// A directory at the link's place is what would have been mounted on. What a container's image has
-/// there joins what is linked.
+/// What would have been mounted on, a directory or a file, gives way to the link.
 fn link(to: &Path, at: &Path) -> io::Result<()> {
     if let Some(parent) = at.parent() {
         fs::create_dir_all(parent)?;
     }
     match fs::symlink_metadata(at) {
-        Ok(metadata) if metadata.is_dir() && to.is_dir() => {
-            join(at, to)?;
-            fs::remove_dir_all(at)?;
-        }
         Ok(metadata) if metadata.is_dir() => fs::remove_dir(at)?,
         Ok(_) => fs::remove_file(at)?,
         Err(_) => {}
     }
     symlink(to, at)
+}
+
+/// The same in a container, whose image may have files there: they are put aside, and join what is
+/// linked; also for later attempts.
+fn link_in_container(to: &Path, at: &Path, aside: &Path) -> io::Result<()> {
+    let aside = aside.join(at.strip_prefix("/").unwrap_or(at));
+    let is_directory = fs::symlink_metadata(at).is_ok_and(|metadata| metadata.is_dir());
+    // An empty one is made for the link.
+    if is_directory && to.is_dir() && fs::remove_dir(at).is_err() {
+        copy(at, &aside)?;
+        fs::remove_dir_all(at)?;
+    }
+    if to.is_dir() && aside.is_dir() {
+        join(&aside, to)?;
+    }
+    link(to, at)
 }
 
 /// Copies what `into` lacks.
@@ -193,30 +211,46 @@ mod tests {
     }
 
     #[test]
-    fn in_a_container_each_mount_is_at_its_place_with_what_the_image_has_there() {
+    fn in_a_container_each_mount_is_at_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let (ml, data, place) = (dir.path().join("home/ml"), dir.path().join("data"), dir.path().join("opt/ml"));
-        for made in [ml.join("input/data/train"), ml.join("code"), data.clone(), place.join("code"), place.join("own")]
-        {
-            fs::create_dir_all(made).unwrap();
-        }
-        for (file, text) in
-            [(ml.join("code/a"), "job's"), (place.join("code/a"), "image's"), (place.join("code/b"), "image's")]
-        {
-            fs::write(file, text).unwrap();
-        }
+        fs::create_dir_all(ml.join("input/data/train")).unwrap();
+        fs::create_dir(&data).unwrap();
         fs::write(data.join("x.csv"), "1").unwrap();
         let mounts = vec![
             Mount::Bind { source: ml, target: place.clone() },
             Mount::ReadOnly { source: data.clone(), target: place.join("input/data/train") },
             Mount::ReadOnly { source: data.clone(), target: data },
         ];
-        let (found, notes) = arrange(spec(mounts, Vec::new()), Mode::Container).unwrap();
-        assert_eq!((&*found.command[0], notes), ("/opt/ml/code/run", Vec::new()));
-        let read = |path: &str| fs::read_to_string(place.join(path)).unwrap();
-        assert_eq!([read("code/a"), read("code/b"), read("input/data/train/x.csv")], ["job's", "image's", "1"]);
-        assert!(place.is_symlink() && place.join("own").is_dir());
-        assert_eq!(found.env, [(MARK.to_owned(), "a-1".to_owned())]);
+        for _ in 0..2 {
+            let (found, notes) = arrange(spec(mounts.clone(), Vec::new()), Mode::Container).unwrap();
+            assert_eq!((&*found.command[0], notes), ("/opt/ml/code/run", Vec::new()));
+            assert_eq!(fs::read_to_string(place.join("input/data/train/x.csv")).unwrap(), "1");
+            assert!(place.is_symlink());
+            assert_eq!(found.env, [(MARK.to_owned(), "a-1".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn what_a_containers_image_has_there_joins_each_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, aside) = (dir.path().join("opt/ml"), dir.path().join("aside"));
+        for made in ["code", "own"] {
+            fs::create_dir_all(place.join(made)).unwrap();
+        }
+        for file in ["code/a", "code/b"] {
+            fs::write(place.join(file), "image's").unwrap();
+        }
+        for attempt in ["first", "second"] {
+            let ml = dir.path().join(attempt);
+            fs::create_dir_all(ml.join("code")).unwrap();
+            fs::write(ml.join("code/a"), "job's").unwrap();
+            link_in_container(&ml, &place, &aside).unwrap();
+            assert_eq!(fs::read_link(&place).unwrap(), ml);
+            let read = |path: &str| fs::read_to_string(place.join(path)).unwrap();
+            assert_eq!([read("code/a"), read("code/b")], ["job's", "image's"], "{attempt}");
+            assert!(place.join("own").is_dir());
+        }
     }
 
     #[test]

@@ -98,9 +98,8 @@ impl Watched {
         match event {
             Event::Init => known.listed = Some(Pods::new()),
             Event::InitApply(pod) => {
-                let seen = Seen::new(pod, None);
-                let name = seen.pod.name_any();
-                let seen = Seen::new(Pod::clone(&seen.pod), known.pods.get(&name));
+                let name = pod.name_any();
+                let seen = Seen::new(pod, known.pods.get(&name));
                 known.listed.get_or_insert_default().insert(name, seen);
             }
             Event::InitDone => {
