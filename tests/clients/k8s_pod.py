@@ -18,6 +18,7 @@ from k8s_api import ApiError
 from k8s_volumes import Content, Missing
 
 STARTER = pathlib.Path(__file__).with_name("k8s_container.py")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TERMINATION_LOG = "/dev/termination-log"
 #: Characters of a log that become a termination message.
 MAX_MESSAGE = 2048
@@ -87,7 +88,7 @@ class Container:
 
     def _specification(self, image):
         security = {**self.pod.spec.get("securityContext", {}), **self.spec.get("securityContext", {})}
-        environment = {**image.get("env", {}), **self.pod.variables(self.spec)}
+        environment = {"PATH": PATH, **image.get("env", {}), **self.pod.variables(self.spec)}
         words = (self.spec.get("command") or image.get("entrypoint", [])) + (
             self.spec.get("args") or ([] if self.spec.get("command") else image.get("cmd", []))
         )
@@ -397,7 +398,7 @@ class Pod:
         return {"source": str(source), "target": mount["mountPath"], "read_only": mount.get("readOnly", False)}
 
     def variables(self, container):
-        found = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME": self.hostname()}
+        found = {"HOSTNAME": self.hostname()}
         found |= {"KUBERNETES_SERVICE_HOST": self.node.api.host, "KUBERNETES_SERVICE_PORT": str(self.node.api.port)}
         for source in container.get("envFrom", []):
             kinds, key = ("secrets", "secretRef") if "secretRef" in source else ("configmaps", "configMapRef")

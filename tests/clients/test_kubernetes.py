@@ -303,7 +303,9 @@ class Pod:
         environment = {"SHOAL_DATA_DIR": str(self.data), "PATH": "/usr/bin:/bin"}
         return subprocess.run([SHOAL, *arguments], check=check, capture_output=True, text=True, env=environment)
 
-    client = House.client
+    def client(self, service, **options):
+        return House.client(self, service, verify=str(self.data / "tls/authority.pem"), **options)
+
     variables_for_clients = House.variables_for_clients
 
 
@@ -319,9 +321,10 @@ def test_a_server_whose_pod_is_deleted_takes_its_jobs_up_again(cluster, volume):
     running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on")
     jobs.saying(running, "ready")
     workers = {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
-    (volume / "address").unlink()
+    address = (volume / "address").read_text()
     cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/shoal-0")
-    eventually(lambda: is_ready() and server()["metadata"]["uid"] != first["metadata"]["uid"])
+    eventually(lambda: is_ready() and (volume / "address").read_text() != address)
+    assert server()["metadata"]["uid"] != first["metadata"]["uid"]
     assert server()["status"]["podIP"] != first["status"]["podIP"]
     jobs.connect()
     touch = ["jobs", "exec", running, "--", "/bin/touch", "/tmp/go"]
