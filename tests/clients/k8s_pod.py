@@ -326,8 +326,10 @@ class Pod:
         while any(it.is_alive() for it in alive) and time.monotonic() < end and (self.grace is None or self.grace > 0):
             time.sleep(0.02)
         for container in alive:
-            container.signal(signal.SIGKILL)
-            container.process.wait()
+            # Its starter may not have started it yet.
+            while container.is_alive():
+                container.signal(signal.SIGKILL)
+                time.sleep(0.02)
             container.note_end()
 
     def _note_phase(self):
