@@ -32,6 +32,9 @@ pytestmark = [
     pytest.mark.skipif(not GPUS and not REHEARSAL, reason="needs a GPU: CUDA's driver finds none"),
 ]
 on_gpu_alone = pytest.mark.skipif(REHEARSAL, reason="needs a GPU: a rehearsal has none")
+needs_backend = pytest.mark.skipif(
+    torch_ranks.VERSION < (2, 14), reason="needs torch 2.14 or newer, as backend shoal does"
+)
 needs_two = pytest.mark.skipif(GPUS < 2, reason=f"needs 2 GPUs: CUDA's driver finds {GPUS}")
 
 NCCL, BOTH, HOST = ("gloo", "cpu:shoal,cuda:gloo", "shoal") if REHEARSAL else ("nccl", "cpu:shoal,cuda:nccl", "shoal")
@@ -83,10 +86,19 @@ def _cases(names: list[str], checks: list[str], marks=()) -> list:
 @pytest.mark.parametrize(
     ("name", "check"),
     [
-        *_cases(["alone on NCCL", "alone on both", "two on a GPU"], TORCH),
-        *_cases(["alone on NCCL", "alone on both"], ["data_parallel"]),
-        *_cases(["alone on both"], ["both_backends", "kernels_before_and_after", "compressors"], on_gpu_alone),
-        *_cases(["two on two GPUs"], [*TORCH, "data_parallel", "both_backends", "kernels_before_and_after"], needs_two),
+        *_cases(["alone on NCCL"], [*TORCH, "data_parallel"]),
+        *_cases(["alone on both"], [*TORCH, "data_parallel"], needs_backend),
+        *_cases(["two on a GPU"], TORCH, needs_backend),
+        *_cases(
+            ["alone on both"],
+            ["both_backends", "kernels_before_and_after", "compressors"],
+            [on_gpu_alone, needs_backend],
+        ),
+        *_cases(
+            ["two on two GPUs"],
+            [*TORCH, "data_parallel", "both_backends", "kernels_before_and_after"],
+            [needs_two, needs_backend],
+        ),
     ],
 )
 def test_torch(world, name, check):
@@ -126,6 +138,7 @@ def _program(size: int, *words: str, **more: str) -> list[str]:
     return texts
 
 
+@needs_backend
 @pytest.mark.parametrize(
     "name", ["data_parallel", "first_version", "model_parallel", "model_parallel_fp16", "model_parallel_bf16"]
 )
@@ -139,6 +152,7 @@ def test_sharded(name, tmp_path):
     _program(1, name, str(tmp_path))
 
 
+@needs_backend
 @on_gpu_alone
 def test_model_parallel_ranks_that_share_a_gpu_are_told():
     _program(2, "model_parallel_shared", CUDA_VISIBLE_DEVICES="0")

@@ -20,15 +20,18 @@ HERE = Path(__file__).parent
 PATIENCE_S = 240
 
 
-def _python() -> str | None:
-    """An interpreter that has torch: that of $SHOAL_TORCH_PYTHON, or this one."""
+def _python() -> tuple[str | None, tuple[int, ...]]:
+    """An interpreter that has torch ($SHOAL_TORCH_PYTHON's, or this one) and torch's version."""
     for python in [os.environ.get("SHOAL_TORCH_PYTHON"), sys.executable]:
-        if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
-            return python
-    return None
+        it = python and subprocess.run(
+            [python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True
+        )
+        if it and it.returncode == 0:
+            return python, tuple(int(part) for part in it.stdout.split(".")[:2])
+    return None, ()
 
 
-PYTHON = _python()
+PYTHON, VERSION = _python()
 WITHOUT = "needs torch: name an interpreter that has it, as in SHOAL_TORCH_PYTHON=/path/to/python cargo xtask package"
 
 

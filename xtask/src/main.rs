@@ -38,6 +38,7 @@ use std::{
     env,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    sync::{Mutex, PoisonError},
     thread,
     time::Instant,
 };
@@ -81,7 +82,7 @@ fn run(task: &str) -> Result<bool> {
         "ci" => {
             // The tests in Python wait more than they compute, and what compiles beside them leaves
             // them the processor.
-            let mut beside = None;
+            let (started, mut beside) = (Instant::now(), None);
             let mut outcome = test(&workspace, || {
                 beside = Some(checks::Beside::start(&workspace)?);
                 Ok(())
@@ -90,6 +91,7 @@ fn run(task: &str) -> Result<bool> {
                 Some(beside) => beside.join(&mut outcome)?,
                 None => checks::run(&workspace, &mut outcome)?,
             }
+            outcome.steps.push(("all".to_owned(), started.elapsed().as_secs()));
             refuse_skips(&workspace, &mut outcome);
             Ok(outcome.report())
         }
@@ -156,7 +158,12 @@ fn run(task: &str) -> Result<bool> {
 fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let started = Instant::now();
-    let passed = |what: &str| println!("[{:.0} s] {what}", started.elapsed().as_secs_f64());
+    let ends = Mutex::new(Vec::new());
+    let passed = |what: &str| {
+        let seconds = started.elapsed().as_secs();
+        println!("[{seconds} s] {what}");
+        ends.lock().unwrap_or_else(PoisonError::into_inner).push((what.to_owned(), seconds));
+    };
     let environments = Environments::find(workspace).inspect_err(|error| eprintln!("{error:#}")).ok();
     let python = environments.as_ref().and_then(|it| it.clients().inspect_err(|error| eprintln!("{error:#}")).ok());
     if python.is_none() {
@@ -177,7 +184,7 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
         outcome.fail("the workspace does not build");
         return Ok(outcome);
     }
-    passed("built");
+    passed("build");
     let shoal = workspace.target.join("debug/shoal");
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
@@ -221,6 +228,7 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
         clients::run(workspace, &python, sdk_v3.as_deref(), &shoal, &mut outcome)?;
     }
     passed("clients' tests");
+    outcome.steps = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(outcome)
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Outcome {
     pub(crate) skipped: Vec<Skip>,
     /// Names of those, among the passed, that failed at first.
     pub(crate) at_the_second_try: Vec<String>,
+    /// Which step ended when, in seconds from the start.
+    pub(crate) steps: Vec<(String, u64)>,
 }
 
 /// A test that did not run.
@@ -108,12 +110,21 @@ impl Outcome {
         if let Some(line) = frameworks::left_out(&self.skipped) {
             println!("{line}");
         }
+        if !self.steps.is_empty() {
+            println!("{}", self.steps_line());
+        }
         println!("{}", self.closing_line());
         self.failed.is_empty() && self.passed > 0
     }
 
     fn reason(&self, name: &str) -> String {
         self.reasons.get(name).map(|reason| format!(" - {}", reason.replace('\n', " "))).unwrap_or_default()
+    }
+
+    /// When each step ended, for who looks where the time goes.
+    fn steps_line(&self) -> String {
+        let ends = self.steps.iter().map(|(name, seconds)| format!("{name} {seconds} s"));
+        format!("ended after: {}", Vec::from_iter(ends).join(", "))
     }
 
     /// `N passed, N failed[, N skipped]`.
@@ -137,6 +148,12 @@ mod tests {
     fn closing_lines() {
         assert_eq!(outcome(3, &[], &[]).closing_line(), "3 passed, 0 failed");
         assert_eq!(outcome(3, &["a"], &[("b", "needs root")]).closing_line(), "3 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn ends_of_steps() {
+        let steps = vec![("build".to_owned(), 300), ("Rust tests".to_owned(), 700)];
+        assert_eq!(Outcome { steps, ..Outcome::default() }.steps_line(), "ended after: build 300 s, Rust tests 700 s");
     }
 
     #[test]

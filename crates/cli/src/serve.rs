@@ -158,6 +158,7 @@ pub(crate) fn options(settings: &Settings, algorithms: Algorithms, support: &Sup
         network: settings.network.clone(),
         file_systems: settings.file_systems.clone(),
         notifications: settings.notifications.clone(),
+        sso: settings.sso.clone(),
         images: Arc::new(images),
         sweep: Arc::new(|prefixes: &[String]| shoal_sandbox::sweep(prefixes)),
         remove_tree: shoal_sandbox::remove_tree,

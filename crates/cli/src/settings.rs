@@ -7,10 +7,12 @@ mod doubts;
 mod engine;
 mod file_systems;
 mod flags;
+mod lists;
 mod machine;
 mod nodes;
 mod notifications;
 mod sizes;
+mod sso;
 mod targets;
 mod typed;
 mod url;
@@ -23,7 +25,9 @@ use std::{
 use anyhow::Result;
 use shoal_link::{AllowedHost, NetworkMode};
 use shoal_plane::{Node, Packing};
-use shoal_server::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, RemoteAgents, TlsOptions};
+use shoal_server::{
+    ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, RemoteAgents, SsoOptions, TlsOptions,
+};
 use shoal_wire::client::Scheme;
 
 pub(crate) use engine::EngineChoice;
@@ -105,6 +109,8 @@ pub struct Settings {
     pub(crate) file_systems: FileSystems,
     /// How notifications are delivered.
     pub(crate) notifications: NotificationOptions,
+    /// Who identifies visitors of the console.
+    pub(crate) sso: Option<SsoOptions>,
     /// Least level of the server's own log lines.
     pub(crate) log: tracing::Level,
 }
@@ -169,6 +175,7 @@ impl Settings {
             network: network(typed)?,
             file_systems: file_systems::file_systems(typed)?,
             notifications: notifications::notifications(typed)?,
+            sso: sso::sso(typed)?,
             log: parse(typed, "log", "one of error, warn, info, debug, trace")?,
         })
     }

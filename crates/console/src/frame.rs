@@ -39,6 +39,7 @@ pub(crate) struct PageError {
     status: StatusCode,
     title: String,
     text: String,
+    signed_in: bool,
 }
 
 #[derive(Template)]
@@ -52,7 +53,12 @@ struct ErrorPage<'a> {
 
 impl PageError {
     pub(crate) fn new(status: StatusCode, title: &str, text: &str) -> Self {
-        Self { status, title: title.to_owned(), text: text.to_owned() }
+        Self { status, title: title.to_owned(), text: text.to_owned(), signed_in: true }
+    }
+
+    /// The same for somebody who is not signed in.
+    pub(crate) fn at_the_door(self) -> Self {
+        Self { signed_in: false, ..self }
     }
 
     pub(crate) fn not_found(text: &str) -> Self {
@@ -67,12 +73,9 @@ impl PageError {
     }
 
     pub(super) fn page(&self, visit: &Visit) -> Response<Body> {
-        let page = ErrorPage {
-            frame: visit.frame(&self.title),
-            status: self.status.as_u16(),
-            title: &self.title,
-            text: &self.text,
-        };
+        let mut frame = visit.frame(&self.title);
+        frame.signed_in = self.signed_in;
+        let page = ErrorPage { frame, status: self.status.as_u16(), title: &self.title, text: &self.text };
         let mut response = rendered(&page);
         *response.status_mut() = self.status;
         response

@@ -32,6 +32,7 @@ mod series;
 mod series_position;
 mod session;
 mod sign_in;
+mod sign_on;
 mod sources;
 mod spent;
 mod status;
@@ -67,6 +68,7 @@ pub use job_changes::{Growth, JobChanges};
 pub use responses::Body;
 pub use runs_query::{Cell, RunCells, RunProperty, RunsPage, RunsQuery};
 pub use session::sign_in_token;
+pub use sign_on::{AuthenticationRequest, SignOn, SignOnError, SignedOn};
 pub use sources::{ImageKind, IsOpen, Keys, ObjectsOpen, Server, Sources, Stop, Study};
 
 /// Longest form that is read, in bytes.
@@ -151,6 +153,8 @@ impl Console {
             }
             (_, ["sign-in"]) if get => return self.sign_in_page(visit).await,
             (_, ["sign-in"]) if post => return self.sign_in(visit, &form(body).await?),
+            (_, ["sso"]) if get => return self.sign_on(visit).await.map_err(PageError::at_the_door),
+            (_, ["sso", "callback"]) if get => return self.signed_on(visit).await.map_err(PageError::at_the_door),
             (_, ["sign-out"]) if post => return self.sign_out(visit).await,
             _ => {}
         }

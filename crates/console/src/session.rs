@@ -133,11 +133,11 @@ impl Sessions {
         let wanted = found.as_deref().unwrap_or(&owner.secret_access_key);
         let is_secret = proof::equal(&owner.secret_access_key, secret_access_key, wanted);
         if !(is_secret & found.is_some()) {
-            self.keys.signed_in(access_key_id, source, false);
+            self.keys.signed_in(access_key_id, None, source, false);
             self.throttle().failed(source, Instant::now());
             return Err(Refused::Wrong);
         }
-        self.keys.signed_in(access_key_id, source, true);
+        self.keys.signed_in(access_key_id, None, source, true);
         self.begin(access_key_id, now_ms)
     }
 
@@ -157,8 +157,21 @@ impl Sessions {
             return Ok(Err(Refused::Wrong));
         };
         let is_first = self.spent().spend(token, link.until_s, now_ms / 1000)?;
-        self.keys.signed_in(&link.access_key_id, source, is_first);
+        self.keys.signed_in(&link.access_key_id, None, source, is_first);
         Ok(if is_first { self.begin(&link.access_key_id, now_ms) } else { Err(Refused::Wrong) })
+    }
+
+    /// The `Set-Cookie` of a new session for somebody whom a provider has identified.
+    pub(crate) fn by_identity(
+        &self,
+        access_key_id: &str,
+        identity: &str,
+        source: IpAddr,
+        now_ms: u64,
+    ) -> Result<String, Refused> {
+        let cookie = self.begin(access_key_id, now_ms)?;
+        self.keys.signed_in(access_key_id, Some(identity), source, true);
+        Ok(cookie)
     }
 
     /// Ends the session of these headers, if there is one, and gives the `Set-Cookie` that removes
@@ -236,7 +249,7 @@ mod tests {
             None
         }
 
-        fn signed_in(&self, _: &str, _: IpAddr, _: bool) {}
+        fn signed_in(&self, _: &str, _: Option<&str>, _: IpAddr, _: bool) {}
     }
 
     fn sessions(dir: &Path) -> Sessions {

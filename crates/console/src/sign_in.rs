@@ -22,6 +22,10 @@ struct SignInPage {
     next: String,
     access_key_id: String,
     complaint: Option<String>,
+    /// Who else identifies visitors.
+    provider: Option<String>,
+    /// Where that begins.
+    sign_on: String,
 }
 
 /// A page was asked for by somebody who is not signed in: browsers get the form, scripts a status.
@@ -35,7 +39,7 @@ pub(crate) fn wanted(visit: &Visit) -> Response<Body> {
 }
 
 /// A page of ours, whatever the address says.
-fn next(query: &Query) -> String {
+pub(super) fn next(query: &Query) -> String {
     let ours = |path: &&str| *path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
     query.get("next").filter(ours).unwrap_or("/console").to_owned()
 }
@@ -105,17 +109,23 @@ impl Console {
         let (status, complaint) = complaint.map_or((StatusCode::OK, None), |(status, text)| (status, Some(text)));
         let mut frame = visit.frame("Sign in");
         frame.signed_in = false;
-        let mut response = rendered(&SignInPage { frame, next, access_key_id, complaint });
+        let provider = self.sources.sign_on.as_ref().map(|it| it.provider());
+        let sign_on = address("/console/sso", &[("next", &next)]);
+        let mut response = rendered(&SignInPage { frame, next, access_key_id, complaint, provider, sign_on });
         *response.status_mut() = status;
         response
     }
 }
 
 /// Over TLS browsers show the cookie nowhere else.
-fn with_cookie(mut response: Response<Body>, cookie: &str, visit: &Visit) -> Result<Response<Body>, PageError> {
+pub(super) fn with_cookie(
+    mut response: Response<Body>,
+    cookie: &str,
+    visit: &Visit,
+) -> Result<Response<Body>, PageError> {
     let secure = if visit.is_tls { "; Secure" } else { "" };
     let value = HeaderValue::from_str(&format!("{cookie}{secure}"))
         .map_err(|error| PageError::ours(&io::Error::other(error)))?;
-    response.headers_mut().insert(header::SET_COOKIE, value);
+    response.headers_mut().append(header::SET_COOKIE, value);
     Ok(response)
 }

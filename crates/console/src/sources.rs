@@ -9,7 +9,7 @@ use shoal_store::{Objects, ResourceRow, Rows, StoreError, Telemetry};
 use shoal_wire::{CreateTuningJob, Error, WarmPool, sigv4::Credentials};
 use tokio::sync::watch;
 
-use crate::{JobChanges, RunsPage, RunsQuery};
+use crate::{JobChanges, RunsPage, RunsQuery, SignOn};
 
 /// All that the console shows, and what opens it.
 #[derive(Clone)]
@@ -32,6 +32,8 @@ pub struct Sources {
     pub account: String,
     /// Which keys open it.
     pub keys: Arc<dyn Keys>,
+    /// Who identifies visitors without keys.
+    pub sign_on: Option<Arc<dyn SignOn>>,
     /// Which objects may be downloaded.
     pub objects_open: ObjectsOpen,
     /// The id of the data directory.
@@ -66,8 +68,9 @@ pub trait Keys: Send + Sync {
     /// there is no such key.
     fn seen_by(&self, access_key_id: &str, source: IpAddr, all: &Sources) -> Option<Sources>;
 
-    /// A browser has signed in from this address, or could not.
-    fn signed_in(&self, access_key_id: &str, source: IpAddr, is_in: bool);
+    /// A browser has signed in from this address, or could not; `identity` is a provider's name of
+    /// its user.
+    fn signed_in(&self, access_key_id: &str, identity: Option<&str>, source: IpAddr, is_in: bool);
 }
 
 /// What the server around the console answers and does.

@@ -113,11 +113,12 @@ impl Auditor {
     }
 
     /// A browser signed in to the console, or tried to.
-    pub(crate) fn note_sign_in(&self, access_key_id: &str, source: IpAddr, is_in: bool) {
+    pub(crate) fn note_sign_in(&self, access_key_id: &str, identity: Option<&str>, source: IpAddr, is_in: bool) {
         let mut record = Record {
             key: access_key_id.chars().take(MAX_KEY_ID).collect(),
             service: "signin".to_owned(),
             operation: "ConsoleLogin".to_owned(),
+            resources: identity.map(str::to_owned).into_iter().collect(),
             ..Record::default()
         };
         if is_in {

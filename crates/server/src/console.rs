@@ -91,8 +91,8 @@ impl shoal_console::Keys for ConsoleKeys {
         Some(Sources { rows, objects_open, server: Arc::new(server), ..all.clone() })
     }
 
-    fn signed_in(&self, access_key_id: &str, source: IpAddr, is_in: bool) {
-        self.server.auditor.note_sign_in(access_key_id, source, is_in);
+    fn signed_in(&self, access_key_id: &str, identity: Option<&str>, source: IpAddr, is_in: bool) {
+        self.server.auditor.note_sign_in(access_key_id, identity, source, is_in);
     }
 }
 

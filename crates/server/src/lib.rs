@@ -53,6 +53,7 @@ mod network;
 mod notification_options;
 mod notifications;
 mod options;
+mod outgoing;
 mod parts;
 mod plain;
 mod plans;
@@ -72,6 +73,7 @@ mod sampling;
 mod search;
 mod serve;
 mod sessions;
+mod sso;
 mod stale;
 mod statistics;
 mod storing;
@@ -98,6 +100,7 @@ pub use options::{
     Builtin, BuiltinObjective, Image, ImageError, Images, Options, RemoteAgents, RemoveTree, Sweep, TelemetryLimits,
 };
 pub use serve::Server;
+pub use sso::SsoOptions;
 pub use targets::{ComputeTarget, ComputeTargets};
 pub use tls::{TlsError, TlsOptions};
 pub use tuning::near_misses;

@@ -13,7 +13,7 @@ use shoal_link::{PythonEnvironment, Root};
 use shoal_plane::{Capacity, Catalog};
 use shoal_wire::{CreateTrainingJob, Objective, ParameterRange};
 
-use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, TlsOptions};
+use crate::{ComputeTargets, FileSystems, NetworkOptions, NotificationOptions, SsoOptions, TlsOptions};
 
 /// Settings of one server, all decided.
 #[derive(Clone)]
@@ -70,6 +70,8 @@ pub struct Options {
     pub targets: ComputeTargets,
     /// How notifications are delivered.
     pub notifications: NotificationOptions,
+    /// Who identifies visitors of the console without keys; `None` is nobody.
+    pub sso: Option<SsoOptions>,
     /// Resolves image names.
     pub images: Arc<dyn Images>,
     /// Removes what dead instances left on this machine, by prefixes of their sandbox ids; says

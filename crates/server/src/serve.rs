@@ -62,6 +62,7 @@ use crate::{
     recovery, requests, retention,
     sampling::Sampling,
     search::Indexes,
+    sso::Sso,
     storing::Storing,
     sweeps::Sweeps,
     tuning::{self, Looks, ServerDesk, Tuner},
@@ -392,6 +393,7 @@ impl Server {
             member: None,
             source,
         };
+        let sso = options.sso.map(|sso| Arc::new(Sso::new(sso, ring.clone())) as Arc<dyn shoal_console::SignOn>);
         let console = Console::new(Sources {
             rows,
             telemetry: telemetry.clone(),
@@ -402,6 +404,7 @@ impl Server {
             server: Arc::new(asked.clone()),
             account: identity.account,
             keys: Arc::new(ConsoleKeys { ring: ring.clone(), server: asked }),
+            sign_on: sso,
             objects_open: ObjectsOpen::All,
             data_id: data_dir.id().to_owned(),
             data_dir: data_dir.root().to_owned(),

@@ -5,27 +5,14 @@ use std::{collections::BTreeMap, path::PathBuf};
 use anyhow::Result;
 use shoal_server::FileSystems;
 
-use super::{Typed, wrong};
+use super::{Typed, lists, wrong};
 
 const NAME: &str = "file_systems";
 
-/// The table of `shoal.toml` as a flag would have it.
-pub(super) fn as_text(table: &mut toml::Table) {
-    if let Some(toml::Value::Table(systems)) = table.get(NAME) {
-        let entry = |(id, root): (&String, &toml::Value)| match root {
-            toml::Value::String(root) => format!("{id}={root}"),
-            other => format!("{id}={other}"),
-        };
-        let text = Vec::from_iter(systems.iter().map(entry)).join(",");
-        table.insert(NAME.to_owned(), toml::Value::String(text));
-    }
-}
-
 pub(super) fn file_systems(typed: &Typed) -> Result<FileSystems> {
     let mut roots = BTreeMap::new();
-    for entry in typed.value(NAME).split(',').map(str::trim).filter(|entry| !matches!(*entry, "" | "none")) {
-        let (id, root) = entry.split_once('=').unwrap_or((entry, ""));
-        let (id, root) = (id.trim(), PathBuf::from(root.trim()));
+    for (id, root) in lists::pairs(typed.value(NAME)) {
+        let root = PathBuf::from(root);
         let digits = id.strip_prefix("fs-").unwrap_or_default();
         // As the API has them.
         let is_id =

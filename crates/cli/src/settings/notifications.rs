@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use shoal_server::{MailServer, NotificationOptions};
 
-use super::{Origin, Typed, wrong};
+use super::{Origin, Typed, lists, wrong};
 
 pub(super) fn notifications(typed: &Typed) -> Result<NotificationOptions> {
     let given = |name: &str| Some(typed.value(name)).filter(|value| *value != "none").map(str::to_owned);
@@ -40,8 +40,7 @@ pub(super) fn notifications(typed: &Typed) -> Result<NotificationOptions> {
 fn commands(typed: &Typed) -> Result<BTreeMap<String, Vec<String>>> {
     const NAME: &str = "notifications_commands";
     let mut commands = BTreeMap::new();
-    for entry in typed.value(NAME).split(',').map(str::trim).filter(|entry| !matches!(*entry, "" | "none")) {
-        let (name, command) = entry.split_once('=').unwrap_or((entry, ""));
+    for (name, command) in lists::pairs(typed.value(NAME)) {
         let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
         let is_right = !name.is_empty() && name.chars().all(is_plain) && !command.is_empty();

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::declared::{Known, SETTINGS};
-use super::file_systems;
+use super::lists;
 use crate::exit::UsageError;
 
 /// Every setting's text and where it comes from.
@@ -192,7 +192,7 @@ fn read_file(data_dir: &Path, read: &dyn Fn(&Path) -> io::Result<Option<String>>
         toml::from_str(&text).map_err(|error| UsageError(format!("{} is not TOML: {error}", path.display())))?;
     let nodes = nodes(&mut table, &path)?;
     let targets = targets(&mut table, &path)?;
-    file_systems::as_text(&mut table);
+    lists::as_text(&mut table);
     let table = flat(table);
     let may_be_there = |name: &str| SETTINGS.iter().any(|setting| setting.name == name && name != "data_dir");
     if let Some(unknown) = table.keys().find(|name| !may_be_there(name)) {

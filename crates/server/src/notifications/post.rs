@@ -1,16 +1,13 @@
 //! Deliveries by HTTP.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use http::HeaderMap;
 use shoal_runtime::outbox::Outcome;
-use tokio_rustls::rustls::crypto::ring;
-use ureq::{
-    Agent,
-    tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
-};
+use ureq::Agent;
 
 use super::delivery::ATTEMPT_TIMEOUT;
+use crate::outgoing;
 
 /// Posts; the authorities that this machine trusts are read with the first one.
 #[derive(Default)]
@@ -19,7 +16,7 @@ pub(super) struct Poster(OnceLock<Agent>);
 impl Poster {
     /// Posts a text. Answers of 4xx are final, but for those that ask to come again, as at AWS.
     pub(super) fn post(&self, url: &str, headers: &HeaderMap, body: String) -> Outcome {
-        let mut request = self.0.get_or_init(agent).post(url);
+        let mut request = self.0.get_or_init(|| outgoing::agent(ATTEMPT_TIMEOUT)).post(url);
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -34,25 +31,6 @@ impl Poster {
             Err(error) => Outcome::Failed(error.to_string()),
         }
     }
-}
-
-fn agent() -> Agent {
-    let trusted = rustls_native_certs::load_native_certs().certs;
-    let trusted: Vec<_> = trusted.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-    let tls = TlsConfig::builder()
-        .provider(TlsProvider::Rustls)
-        .root_certs(RootCerts::Specific(Arc::new(trusted)))
-        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
-        .build();
-    Agent::config_builder()
-        .tls_config(tls)
-        .timeout_global(Some(ATTEMPT_TIMEOUT))
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .proxy(None)
-        .build()
-        .into()
 }
 
 #[cfg(test)]

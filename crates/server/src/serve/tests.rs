@@ -66,6 +66,7 @@ fn options(data_dir: &Path) -> Options {
         targets: crate::ComputeTargets::default(),
         file_systems: crate::FileSystems::default(),
         notifications: crate::NotificationOptions::default(),
+        sso: None,
         images: Arc::new(HostAlone),
         sweep: Arc::new(|_| Vec::new()),
         remove_tree: |path| std::fs::remove_dir_all(path),

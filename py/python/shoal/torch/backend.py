@@ -30,7 +30,13 @@ class ShoalBackend(Collectives, Backend):
     """A process group of Shoal's as torch's C++ half and Python half call it."""
 
     def __init__(self, group: Group, timeout: timedelta):
-        super().__init__(group.rank, group.size)
+        try:
+            super().__init__(group.rank, group.size)
+        except TypeError as error:
+            raise ConfigError(
+                f"torch {torch.__version__} has no backends in Python: backend 'shoal' needs torch 2.14 or newer. "
+                "With this one, use nccl or gloo, or Horovod's functions (horovod.torch)"
+            ) from error
         self._group = group
         self._timeout = timeout
         self._beside: tuple[Group, ThreadPoolExecutor] | None = None
