@@ -168,12 +168,12 @@ impl Cluster {
         })
     }
 
-    fn end_services(&self, names: Vec<String>) -> Result<(), LaunchError> {
+    fn end_services(&self, names: &[String]) -> Result<(), LaunchError> {
         if names.is_empty() {
             return Ok(());
         }
-        self.delete_services(names.clone())?;
-        self.end_pods(|| self.pods_of(&names))
+        self.delete_services(names.to_vec())?;
+        self.end_pods(|| self.pods_of(names))
     }
 }
 
@@ -267,7 +267,7 @@ impl Scheduler for Cluster {
     }
 
     fn clear(&self, name: &str) -> Result<(), LaunchError> {
-        self.end_services(vec![names::service(name)])
+        self.end_services(&[names::service(name)])
     }
 
     fn stage(&self, pods: &Arc<Pods>, job: &Submitted) -> Stage {
@@ -298,7 +298,7 @@ impl Scheduler for Cluster {
     }
 
     fn end(&self, jobs: &[Submitted]) -> Result<(), LaunchError> {
-        self.end_services(jobs.iter().map(|job| names::service(&job.name)).collect())
+        self.end_services(&Vec::from_iter(jobs.iter().map(|job| names::service(&job.name))))
     }
 
     fn end_hosts(&self, job: &Submitted, hosts: &BTreeSet<u32>) -> Result<(), LaunchError> {
@@ -320,7 +320,8 @@ impl Scheduler for Cluster {
             let job = service.annotations().get(JOB_ANNOTATION);
             job.and_then(|name| allocation_of(name)).is_some_and(is_other)
         };
-        self.end_services(services.iter().filter(|service| is_other(service)).map(ResourceExt::name_any).collect())
+        let others = services.iter().filter(|service| is_other(service));
+        self.end_services(&Vec::from_iter(others.map(ResourceExt::name_any)))
     }
 
     fn details(&self) -> Result<Vec<String>, String> {

@@ -87,7 +87,8 @@ pub(super) fn sentences(namespace: &str, found: &Found) -> Result<Vec<String>, S
 }
 
 fn capacity(nodes: &[Node]) -> String {
-    let usable = |node: &&Node| is_ready(node) && !node.spec.as_ref().is_some_and(|it| it.unschedulable == Some(true));
+    let is_open = |node: &Node| node.spec.as_ref().is_none_or(|it| it.unschedulable != Some(true));
+    let usable = |node: &&Node| is_ready(node) && is_open(node);
     let usable = Vec::from_iter(nodes.iter().filter(usable));
     let total = |name: &str| usable.iter().map(|node| allocatable(node, name)).sum::<u64>();
     let mut text = format!(
@@ -95,7 +96,7 @@ fn capacity(nodes: &[Node]) -> String {
         usable.len(),
         nodes.len(),
         total("cpu") / 1000,
-        total("memory") / 1000 >> 30
+        (total("memory") / 1000) >> 30
     );
     let mut others = std::collections::BTreeSet::new();
     for node in &usable {
