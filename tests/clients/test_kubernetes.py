@@ -4,9 +4,14 @@ alone; and a server that is a pod itself. What jobs compute there is shown by th
 SHOAL_TEST_TARGET=kubernetes.
 """
 
+import contextlib
+import json
 import shutil
 import signal
+import socket
+import socketserver
 import subprocess
+import threading
 
 import k8s_cluster
 import pytest
@@ -249,7 +254,7 @@ def test_an_evicted_pod_and_a_preempted_one_interrupt_spot_training(jobs, cluste
     }
     cluster.api.post(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods", outside)
     eventually(lambda: interruptions() == 2 or is_over())
-    assert interruptions() == 2, steps(jobs, name)
+    assert interruptions() == 2, (steps(jobs, name)[-3:], jobs.describe(name).get("FailureReason"))
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
     cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/outside")
@@ -292,40 +297,81 @@ def volume(cluster, tmp_path):
     return place
 
 
+class Forward(socketserver.ThreadingTCPServer):
+    """As `kubectl port-forward`: a port of this machine's that leads to one of a pod's."""
+
+    daemon_threads = True
+
+    def __init__(self, target):
+        self.target = target
+        super().__init__(("127.0.0.1", 0), None)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def finish_request(self, client, _):
+        with contextlib.suppress(OSError), socket.create_connection(self.target()) as pod:
+            back = threading.Thread(target=self.copy, args=(pod, client), daemon=True)
+            back.start()
+            self.copy(client, pod)
+            back.join()
+
+    @staticmethod
+    def copy(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
 class Pod:
-    """The server of deploy/shoal.yaml, as `Jobs` uses one."""
+    """The server of deploy/shoal.yaml, as `Jobs` uses one: wherever its pod is."""
 
     def __init__(self, cluster, data):
-        self.cluster, self.data, self.log = cluster, data, None
+        self.cluster, self.data = cluster, data
+        self.forward = Forward(lambda: (self.object()["status"]["podIP"], 9777))
 
-    def shoal(self, *arguments, check=True):
-        """A command of ours, as its owner and where it runs."""
+    def object(self):
+        return self.cluster.pod("shoal-0")
+
+    def is_up(self):
+        pod = self.object()
+        if not pod or pod["status"]["phase"] != "Running" or pod["metadata"].get("deletionTimestamp"):
+            return False
+        with socket.socket() as client:
+            return client.connect_ex((pod["status"]["podIP"], 9777)) == 0
+
+    def variables_for_clients(self):
         environment = {"SHOAL_DATA_DIR": str(self.data), "PATH": "/usr/bin:/bin"}
-        return subprocess.run([SHOAL, *arguments], check=check, capture_output=True, text=True, env=environment)
+        command = [SHOAL, "env", "--json"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+        here = {
+            "AWS_ENDPOINT_URL": f"https://127.0.0.1:{self.forward.server_address[1]}",
+            "AWS_CA_BUNDLE": str(self.data / "tls/authority.pem"),
+        }
+        return {**json.loads(text), **here}
 
     def client(self, service, **options):
         return House.client(self, service, verify=str(self.data / "tls/authority.pem"), **options)
 
-    variables_for_clients = House.variables_for_clients
+    def shoal(self, *arguments, check=True):
+        """A command of ours, as its owner from another machine."""
+        environment = {**self.variables_for_clients(), "PATH": "/usr/bin:/bin"}
+        return subprocess.run([SHOAL, *arguments], check=check, capture_output=True, text=True, env=environment)
 
 
 def test_a_server_whose_pod_is_deleted_takes_its_jobs_up_again(cluster, volume):
     program = {"root": "/", "files": {"/usr/local/bin/shoal": str(SHOAL)}, "entrypoint": ["/usr/local/bin/shoal"]}
     cluster.images({"shoal:0.1.0": program, "shoal-static:0.1.0": program})
     cluster.apply(*k8s_cluster.manifest())
-    server = lambda: cluster.pod("shoal-0")
-    is_ready = lambda: (it := server()) and it["status"]["phase"] == "Running" and (volume / "address").exists()
-    eventually(is_ready)
-    first = server()
-    jobs = Jobs(Pod(cluster, volume))
+    server = Pod(cluster, volume)
+    eventually(server.is_up)
+    first = server.object()
+    jobs = Jobs(server)
     running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on")
     jobs.saying(running, "ready")
     workers = {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
-    address = (volume / "address").read_text()
     cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/shoal-0")
-    eventually(lambda: is_ready() and (volume / "address").read_text() != address)
-    assert server()["metadata"]["uid"] != first["metadata"]["uid"]
-    assert server()["status"]["podIP"] != first["status"]["podIP"]
+    eventually(lambda: server.is_up() and server.object()["metadata"]["uid"] != first["metadata"]["uid"])
+    assert server.object()["status"]["podIP"] != first["status"]["podIP"]
     jobs.connect()
     touch = ["jobs", "exec", running, "--", "/bin/touch", "/tmp/go"]
     eventually(lambda: jobs.house.shoal(*touch, check=False).returncode == 0)
