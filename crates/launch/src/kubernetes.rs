@@ -277,8 +277,8 @@ impl Scheduler for Cluster {
     fn end_of(&self, pods: &Arc<Pods>, job: &Submitted, host: u32) -> Option<HostEnd> {
         let name = names::pod(&names::service(&job.name), host);
         let seen = pods.get(&name);
-        if let Some(end) = seen.and_then(|seen| state::end_of(&seen.pod)) {
-            return Some(end);
+        if let Some(state::PodState::Over(end)) = seen.map(|seen| &seen.state) {
+            return Some(end.clone());
         }
         let node = seen.and_then(|seen| seen.pod.spec.as_ref()?.node_name.clone());
         let of_pod = format!("involvedObject.kind=Pod,involvedObject.name={name}");

@@ -50,19 +50,10 @@ pub(super) fn of(pod: &Pod) -> PodState {
     }
 }
 
-/// How a pod ended, if its status has it. Containers of a pod that is being deleted end because of
-/// that, whatever their code.
-pub(super) fn end_of(pod: &Pod) -> Option<HostEnd> {
-    match of(pod) {
-        PodState::Over(end) if end.ending != Ending::Itself || pod.metadata.deletion_timestamp.is_none() => Some(end),
-        _ => None,
-    }
-}
-
 /// How a pod that is gone ended, by how it was last, by its events, and by whether its node is
 /// there.
 pub(super) fn of_deleted(name: &str, last: Option<&Pod>, events: &[Event], is_node_gone: bool) -> HostEnd {
-    if let Some(end) = last.and_then(end_of) {
+    if let Some(PodState::Over(end)) = last.map(of) {
         return end;
     }
     if let Some(end) = last.and_then(|pod| disruption(name, pod.status.as_ref()?)) {

@@ -158,18 +158,3 @@ fn what_was_deleted_is_explained_by_what_was_known_of_it() {
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for x"}]});
     assert_eq!(of(Some(&pod(told)), &[], false), Ending::Preempted);
 }
-
-#[test]
-fn containers_of_a_deleted_pod_did_not_end_by_themselves() {
-    let mut pod = pod(terminated(143, "Error", "terminated"));
-    assert_eq!(end_of(&pod).map(|end| end.ending), Some(Ending::Itself));
-    pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-27T10:00:04Z")).expect("a time");
-    assert_eq!(end_of(&pod), None);
-    let event = |reason: &str| -> Event {
-        let text =
-            json!({"metadata": {}, "involvedObject": {}, "reason": reason, "message": "by shoal/outside on node n1"});
-        serde_json::from_value(text).expect("an event")
-    };
-    assert_eq!(of_deleted("shoal-a-1", Some(&pod), &[event("Preempted")], false).ending, Ending::Preempted);
-    assert_eq!(of_deleted("shoal-a-1", Some(&pod), &[event("Killing")], false).ending, Ending::Cancelled);
-}
