@@ -43,7 +43,6 @@ fn conforms() {
         kubeconfig: Some(kubeconfig),
         // The tests' nodes have one that is this machine's files.
         image: "host".into(),
-        program: Some("/bin/sh".into()),
         cache: CacheVolume::Node(dir.path().into()),
         ..KubernetesOptions::default()
     };

@@ -118,7 +118,7 @@ fn pod_spec(
         pod["initContainers"] = json!([{
             "name": "shoal",
             "image": options.init_image(),
-            "command": [options.program(), "agent-binary", BROUGHT],
+            "command": [options.program(spec), "agent-binary", BROUGHT],
             "volumeMounts": [{"name": "shoal", "mountPath": "/shoal"}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }]);
@@ -135,7 +135,7 @@ fn pod_spec(
 
 fn container(options: &KubernetesOptions, of_type: &PodOptions, spec: &AllocationSpec, host: u32) -> Value {
     let brought = spec.wants.image.as_ref().map(|_| BROUGHT.to_owned());
-    let program = brought.clone().unwrap_or_else(|| options.program());
+    let program = brought.clone().unwrap_or_else(|| options.program(spec));
     let command = std::iter::once(program).chain(spec.args.iter().cloned());
     let command = Vec::from_iter(command.chain(["--host".to_owned(), host.to_string()]));
     let cache = options.cache_path().to_string_lossy();
@@ -204,6 +204,7 @@ mod tests {
     fn options() -> KubernetesOptions {
         KubernetesOptions {
             image: "registry/shoal:1".to_owned(),
+            program: Some("/usr/local/bin/shoal".into()),
             pods: PodOptions { labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]), ..PodOptions::default() },
             types: BTreeMap::from([(
                 "ml.g5.xlarge".to_owned(),

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Where `shoal` is in images of ours.
-pub(super) const PROGRAM: &str = "/usr/local/bin/shoal";
+use crate::AllocationSpec;
 
 /// Where pods have a cache that is no node's.
 const CACHE: &str = "/var/cache/shoal";
@@ -27,7 +26,7 @@ pub struct KubernetesOptions {
     pub image: String,
     /// The image whose `shoal` is put into pods with another image; none: `image`.
     pub init_image: Option<String>,
-    /// The program in these two; none: `/usr/local/bin/shoal`.
+    /// The program in these two; none: at the path of the allocation's.
     pub program: Option<PathBuf>,
     /// Variables that agents get there, besides those of the allocation.
     pub env: Vec<(String, String)>,
@@ -117,8 +116,8 @@ impl KubernetesOptions {
     }
 
     /// The program in our own images.
-    pub(super) fn program(&self) -> String {
-        self.program.as_ref().map_or_else(|| PROGRAM.to_owned(), |path| path.to_string_lossy().into_owned())
+    pub(super) fn program(&self, spec: &AllocationSpec) -> String {
+        self.program.as_ref().unwrap_or(&spec.program).to_string_lossy().into_owned()
     }
 
     /// The image with the program that other images lack.

@@ -8,6 +8,8 @@ use shoal_launch::{CacheVolume, KubernetesOptions, PodOptions};
 use super::{Scheduler, Target, instances, known, number, path, text, types};
 use crate::exit::UsageError;
 
+/// Where `shoal` is in images of ours.
+const PROGRAM: &str = "/usr/local/bin/shoal";
 /// What a type may have of its own.
 const POD: [&str; 11] = [
     "cpus",
@@ -37,7 +39,7 @@ pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Tar
         namespace: text(table, "namespace", place)?,
         image,
         init_image: text(table, "init_image", place)?,
-        program: None,
+        program: Some(PROGRAM.into()),
         env: Vec::new(),
         cache: cache(table, place)?,
         pods: pods(table, place)?,
