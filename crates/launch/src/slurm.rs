@@ -166,6 +166,15 @@ impl Cluster {
     }
 }
 
+/// By a job's comment; of a job that ends none, as it is not known yet how it ends: steps of a
+/// preempted job end before Slurm calls it so.
+fn hosts_that_ended(job: &Job) -> BTreeSet<u32> {
+    match job.state {
+        State::Ends => BTreeSet::new(),
+        _ => ended(&job.comment).into_iter().map(|(host, _)| host).collect(),
+    }
+}
+
 /// The job that was submitted, if the controller has it: one that lost its state may give a number
 /// again, and then the name is another one's.
 fn job_of<'a>(submitted: &Submitted, jobs: &'a BTreeMap<u64, Job>) -> Option<&'a Job> {
@@ -208,9 +217,7 @@ impl Scheduler for Cluster {
             None => Stage::Forgotten,
             Some(Job { state: State::Over(_), .. }) => Stage::Over,
             Some(job @ Job { state: State::Waits, .. }) => Stage::Waits { reason: self.queued(submitted.id, job) },
-            // How it ends is not known yet: steps of a preempted job end before it is called so.
-            Some(Job { state: State::Ends, .. }) => Stage::Runs { ended: BTreeSet::new() },
-            Some(job) => Stage::Runs { ended: ended(&job.comment).into_iter().map(|(host, _)| host).collect() },
+            Some(job) => Stage::Runs { ended: hosts_that_ended(job) },
         }
     }
 
@@ -308,5 +315,20 @@ impl Scheduler for Cluster {
         let count = |state: State| ours().filter(|job| job.state == state).count();
         details.push(format!("jobs of Shoal: {} run, {} wait", count(State::Runs), count(State::Waits)));
         Ok(details)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_ends_has_no_ends_of_hosts_yet() {
+        let of = |state: &str| {
+            let all = jobs(&format!("7|{state}|None|N/A|shoal-a|arn:a|2:killed"));
+            hosts_that_ended(&all[&7])
+        };
+        assert_eq!(of("RUNNING"), BTreeSet::from([2]));
+        assert_eq!(of("COMPLETING"), BTreeSet::new());
     }
 }
