@@ -19,7 +19,7 @@ use crate::{
     channels,
     file_systems::FileSystems,
     internal::internal,
-    options::{image_in_container, image_of, known_image_of},
+    options::{image_of, known_image_of},
     requests,
     tuning::Design,
 };
@@ -60,7 +60,7 @@ impl Admission {
         self.network.check(&request.tags)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
         let in_container = self.targets.has_containers(target.as_deref());
-        let find = if in_container { image_in_container } else { image_of };
+        let find = self.targets.image_finder(target.as_deref());
         let image = image(find(&*self.images, request), request)?;
         elastic(&*self.images, request)?;
         let is_remote = target.is_some();

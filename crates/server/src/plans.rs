@@ -17,18 +17,8 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, ComputeTargets, Image, Images, NetworkOptions,
-    admission::mode_of,
-    agent_rules::rule,
-    api::component_of,
-    attempts::Plan,
-    channels::Trees,
-    clock::now_ms,
-    file_systems::FileSystems,
-    options::{image_in_container, image_of},
-    requests,
-    team::Team,
-    warm,
+    Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
+    attempts::Plan, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
 };
 
 /// What plans are made from.
@@ -67,9 +57,8 @@ impl Plans {
             Some(member) => inputs.of_reader(Arc::new(move |bucket, key| member.may_read(bucket, key))),
             None => inputs,
         };
-        let in_container = self.targets.has_containers(placement.nodes.first().map(String::as_str));
-        let find = if in_container { image_in_container } else { image_of };
-        let image = find(&*self.images, request).map_err(|error| error.0)?;
+        let node = placement.nodes.first().map(String::as_str);
+        let image = self.targets.image_finder(node)(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
         let mut found: Vec<BTreeMap<Host, (Input, Delivery)>> = Vec::with_capacity(request.channels.len());
@@ -321,8 +310,7 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
         Root::Engine { .. } => {
             Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
         }
-        // Nothing says what a directory starts by itself; what a container's image starts, its cluster
-        // does not say.
+        // What they start by themselves is not known here.
         Root::Directory { .. } | Root::Container { .. } => {
             Program::Host { entrypoint: train(), arguments: arguments.to_vec() }
         }
