@@ -52,9 +52,9 @@ pub(crate) fn run(
     pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
     pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
     let on_target = |target, workers: &str, files: &[&str], outcome: &mut Outcome| {
-        let words = ["-n", workers, "--dist", "loadfile"].iter().chain(files).map(|word| (*word).to_owned());
+        let words = [&["-n", workers, "--dist", "loadfile"], files].concat();
         let pytest = Pytest { workspace, shoal, soak: None, target: Some(target) };
-        pytest.run(python, &Vec::from_iter(words), outcome)
+        pytest.run(python, &Vec::from_iter(words.into_iter().map(str::to_owned)), outcome)
     };
     on_target("slurm", "2", &ON_SLURM, outcome)?;
     // Each worker has a cluster of its own.

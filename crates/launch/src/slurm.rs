@@ -208,8 +208,7 @@ impl Scheduler for Cluster {
             None => Stage::Forgotten,
             Some(Job { state: State::Over(_), .. }) => Stage::Over,
             Some(job @ Job { state: State::Waits, .. }) => Stage::Waits { reason: self.queued(submitted.id, job) },
-            // How it ends is not known yet: steps of a job that is preempted end before Slurm calls
-            // it so.
+            // How it ends is not known yet: steps of a preempted job end before it is called so.
             Some(Job { state: State::Ends, .. }) => Stage::Runs { ended: BTreeSet::new() },
             Some(job) => Stage::Runs { ended: ended(&job.comment).into_iter().map(|(host, _)| host).collect() },
         }
