@@ -18,7 +18,8 @@ use shoal_wire::{
 
 use crate::{
     Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
-    attempts::Plan, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
+    attempts::Plan, channels::Trees, channels::may_read, clock::now_ms, file_systems::FileSystems, requests,
+    team::Team, warm,
 };
 
 /// What plans are made from.
@@ -53,10 +54,8 @@ impl Plans {
         let instances = *instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
-        let inputs = match creator.as_deref().map(|creator| self.team.creator(creator)) {
-            Some(member) => inputs.of_reader(Arc::new(move |bucket, key| member.may_read(bucket, key))),
-            None => inputs,
-        };
+        let member = creator.as_deref().map(|creator| self.team.creator(creator));
+        let inputs = inputs.of_reader(may_read(member.clone()));
         let node = placement.nodes.first().map(String::as_str);
         let image = self.targets.image_finder(node)(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
@@ -119,6 +118,11 @@ impl Plans {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
+        if let (Some(member), Some(uri)) = (&member, &mirrored)
+            && !member.may_write(&uri.bucket, &uri.prefix)
+        {
+            return Err(format!("the key that created the job may not write its intermediate output to {uri}"));
+        }
         let events = request.profiler.as_ref().and_then(|profiler| profiler.place(&request.name));
         let events = events.filter(|_| !matches!(program, Program::Builtin { .. }));
         let assignments = Host::all(instances)
