@@ -6,6 +6,7 @@ mod inputs;
 
 use std::sync::Arc;
 
+use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
@@ -59,8 +60,9 @@ impl Admission {
         partition(&self.region, &request.role_arn)?;
         self.network.check(&request.tags)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
-        let in_container = self.targets.has_containers(target.as_deref());
-        let find = self.targets.image_finder(target.as_deref());
+        let name = target.as_deref().unwrap_or(Node::LOCAL);
+        let in_container = self.targets.has_containers(name);
+        let find = self.targets.image_finder(name);
         let image = image(find(&*self.images, request), request)?;
         elastic(&*self.images, request)?;
         let is_remote = target.is_some();

@@ -18,8 +18,7 @@ use shoal_wire::{
 
 use crate::{
     Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
-    attempts::Plan, channels::Trees, channels::may_read, clock::now_ms, file_systems::FileSystems, requests,
-    team::Team, warm,
+    attempts::Plan, channels, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
 };
 
 /// What plans are made from.
@@ -50,14 +49,14 @@ impl Plans {
         creator: Option<String>,
         launch: &Launch,
     ) -> Result<Plan, String> {
-        let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
-        let instances = *instances;
+        let Launch { attempt, placement, lease_s, trial, .. } = launch;
+        let instances = launch.instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
         let member = creator.as_deref().map(|creator| self.team.creator(creator));
-        let inputs = inputs.of_reader(may_read(member.clone()));
-        let node = placement.nodes.first().map(String::as_str);
-        let image = self.targets.image_finder(node)(&*self.images, request).map_err(|error| error.0)?;
+        let inputs = inputs.of_reader(channels::may_read(member.clone()));
+        let find = self.targets.image_finder(placement.node(Host::FIRST));
+        let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
         let mut found: Vec<BTreeMap<Host, (Input, Delivery)>> = Vec::with_capacity(request.channels.len());
@@ -393,8 +392,7 @@ fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
 }
 
-/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
-/// written with a `/` at its end.
+/// S3 bucket and prefix of a checkpoint location, whether or not it has a `/` at its end.
 fn folder(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.folder())
 }

@@ -33,13 +33,13 @@ pub struct ComputeTargets {
 }
 
 impl ComputeTargets {
-    /// Whether instances are containers of this target; `None` and unknown names are `local`.
-    pub(crate) fn has_containers(&self, name: Option<&str>) -> bool {
-        self.all.iter().any(|target| Some(&*target.name) == name && target.has_containers)
+    /// Whether instances are containers of this target; of `local` and its nodes they are not.
+    pub(crate) fn has_containers(&self, name: &str) -> bool {
+        self.all.iter().any(|target| target.name == name && target.has_containers)
     }
 
     /// What finds the image of a job on this target.
-    pub(crate) fn image_finder(&self, name: Option<&str>) -> FindImage {
+    pub(crate) fn image_finder(&self, name: &str) -> FindImage {
         if self.has_containers(name) { image_in_container } else { image_of }
     }
 
