@@ -1,5 +1,5 @@
-//! An instance whose root is the tree of an image: an image of the container engine with what it
-//! says of its program, or a directory; or a container of the image, in which this agent is.
+//! An instance whose root is the tree of an image: an image of the container engine with its
+//! description of its program, or a directory; or a container of the image, in which this agent is.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(crate) fn show(tree: &Tree, layer: PathBuf, assignment: &Assignment, spec: &
     }
 }
 
-/// What the image says of variables and of the working directory, the agent has itself.
+/// The agent has the variables and the working directory of the image itself.
 fn show_container(assignment: &Assignment, spec: &mut SandboxSpec) {
     let all = Vec::from_iter(env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);

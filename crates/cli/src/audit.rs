@@ -1,6 +1,6 @@
 //! `shoal audit`: whether the audit log is as it was written.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -34,6 +34,12 @@ pub(crate) fn run(command: &AuditCommand) -> Result<Exit> {
     let AuditCommand::Verify(args) = command;
     let settings = args.settings.settings()?;
     let keys = owner_keys(&settings)?;
+    if !settings.data_dir.join("audit.log").exists() {
+        bail!(
+            "there is no audit log in {}: give the server's data directory (--data-dir), on its machine",
+            settings.data_dir.display()
+        );
+    }
     let report = shoal_server::verify_audit(&settings.data_dir, &keys)
         .with_context(|| format!("could not read the audit log in {}", settings.data_dir.display()))?;
     let faults: Vec<String> = report.faults.iter().map(ToString::to_string).collect();

@@ -164,20 +164,25 @@ impl Client {
         named.map_or_else(|| Self::local(&settings), Ok)
     }
 
-    /// The server of the environment's `AWS_ENDPOINT_URL`; `None` where it and its keys are not all
-    /// set.
+    /// The server of the environment's `AWS_ENDPOINT_URL`, with the environment's keys or those of a
+    /// data directory without a server; `None` where that or keys are not set.
     ///
     /// # Errors
     /// It is no address of a server.
     pub(crate) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let (Some(endpoint), Some(id), Some(secret)) =
-            (variable("AWS_ENDPOINT_URL"), variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
-        else {
-            return Ok(None);
+        let Some(endpoint) = variable("AWS_ENDPOINT_URL") else { return Ok(None) };
+        let credentials = match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+            (Some(access_key_id), Some(secret_access_key)) => {
+                Credentials { access_key_id, secret_access_key, session_token: variable("AWS_SESSION_TOKEN") }
+            }
+            // The directory of somebody who has a key, and no server.
+            _ if !settings.data_dir.join("id").exists() && settings.data_dir.join("keys").exists() => {
+                let AccessKeys { access_key_id, secret_access_key, session_token } = owner_keys(settings)?;
+                Credentials { access_key_id, secret_access_key, session_token }
+            }
+            _ => return Ok(None),
         };
-        let session_token = variable("AWS_SESSION_TOKEN");
-        let credentials = Credentials { access_key_id: id, secret_access_key: secret, session_token };
         let url = ServerUrl::parse(&endpoint, tls::bundle(&variable));
         let url = url.ok_or_else(|| {
             UsageError(format!("AWS_ENDPOINT_URL is {endpoint:?}; wanted http://HOST:PORT or https://HOST:PORT"))

@@ -97,6 +97,16 @@ pub(crate) struct TrainArgs {
     /// Stop after this time [default: 86400].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) max_runtime: Option<u64>,
+    /// Managed spot training: the job may be interrupted, and goes on from its checkpoints
+    /// (EnableManagedSpotTraining).
+    #[arg(long)]
+    pub(crate) spot: bool,
+    /// Stop after this time, waiting included; for --spot [default: --max-runtime].
+    #[arg(long, value_name = "SECONDS", requires = "spot")]
+    pub(crate) max_wait: Option<u64>,
+    /// How often the job is tried again after a fault of its instances, 1 to 30 (RetryStrategy).
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
     /// What the job reaches outside, as far as the server's owner permits: none, allow-list or host
     /// (the tag shoal:network).
     #[arg(long, value_name = "MODE")]

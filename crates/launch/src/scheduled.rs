@@ -147,7 +147,7 @@ impl<S: Scheduler> Scheduled<S> {
             .unwrap_or_else(|| Record { target: self.scheduler.target().to_owned(), ..Record::default() }))
     }
 
-    /// The same when nobody else submits: a job whose submission was cut short is found by its
+    /// The same when no other thread submits: a job whose submission was cut short is found by its
     /// name.
     fn settled(&self, spec: &AllocationSpec, unfinished: Unfinished) -> Result<Record, LaunchError> {
         let mut record = self.record(spec)?;

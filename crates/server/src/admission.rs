@@ -6,6 +6,7 @@ mod inputs;
 
 use std::sync::Arc;
 
+use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
@@ -16,10 +17,10 @@ use shoal_wire::{
 use crate::{
     Builtin, BuiltinObjective, ComputeTargets, Image, ImageError, Images, NetworkOptions,
     budgets::Budgets,
-    channels,
+    channels::{self, MayRead},
     file_systems::FileSystems,
     internal::internal,
-    options::{image_in_container, image_of, known_image_of},
+    options::{image_of, known_image_of},
     requests,
     tuning::Design,
 };
@@ -46,21 +47,22 @@ impl Admission {
     /// # Errors
     /// `ValidationException` that names the field and what to do; `ResourceLimitExceeded` while a
     /// budget is spent that refuses jobs; `ServiceUnavailable` while the disk is full.
-    pub(crate) fn check(&self, request: &CreateTrainingJob) -> Result<(), Error> {
-        self.check_job(request)?;
+    pub(crate) fn check(&self, request: &CreateTrainingJob, may_read: &MayRead) -> Result<(), Error> {
+        self.check_job(request, may_read)?;
         self.budgets.check(&request.tags, &request.role_arn)
     }
 
     /// The same, whatever is spent.
-    fn check_job(&self, request: &CreateTrainingJob) -> Result<(), Error> {
+    fn check_job(&self, request: &CreateTrainingJob, may_read: &MayRead) -> Result<(), Error> {
         self.data_dir.ensure_room().map_err(|error| {
             Error::new(ErrorCode::ServiceUnavailable, format!("no training job is taken now: {error}; free some"))
         })?;
         partition(&self.region, &request.role_arn)?;
         self.network.check(&request.tags)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
-        let in_container = self.targets.has_containers(target.as_deref());
-        let find = if in_container { image_in_container } else { image_of };
+        let name = target.as_deref().unwrap_or(Node::LOCAL);
+        let in_container = self.targets.has_containers(name);
+        let find = self.targets.image_finder(name);
         let image = image(find(&*self.images, request), request)?;
         elastic(&*self.images, request)?;
         let is_remote = target.is_some();
@@ -96,7 +98,7 @@ impl Admission {
             bucket(&self.objects, "profilerConfig.s3OutputPath", uri)?;
         }
         let (objects, file_systems, region) = (&*self.objects, &*self.file_systems, &*self.region);
-        let inputs = Inputs { objects, file_systems, region, is_remote };
+        let inputs = Inputs { objects, file_systems, region, may_read, is_remote };
         inputs.check(request, &image)?;
         debugger::check(&self.objects, &request.debugger)?;
         output(&self.objects, &request.output.s3_output_path)
@@ -107,10 +109,10 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Self::check`]; `ResourceNotFound` for a parent that is not there.
-    pub(crate) fn check_tuning(&self, request: &CreateTuningJob) -> Result<(), Error> {
+    pub(crate) fn check_tuning(&self, request: &CreateTuningJob, may_read: &MayRead) -> Result<(), Error> {
         self.network.check(&request.tags)?;
         for definition in &request.definitions {
-            self.check_job(&definition.training).map_err(|error| relocated(error, &definition.path))?;
+            self.check_job(&definition.training, may_read).map_err(|error| relocated(error, &definition.path))?;
             // Its trials get the tuning job's tags.
             self.budgets.check(&request.tags, &definition.training.role_arn)?;
             check_definition(&*self.images, request, definition)?;

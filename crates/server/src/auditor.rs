@@ -46,11 +46,12 @@ impl Auditor {
 
     fn caller(&self, record: &mut Record, caller: &Caller) {
         record.arn = caller.arn(&self.identity);
-        record.user = match (&caller.holder, &caller.member) {
-            (Holder::Attempt { job, .. }, _) => job.to_string(),
-            (Holder::Session(session), _) => session.name.clone(),
-            (_, Some(member)) => member.name.clone(),
-            (_, None) => OWNER_NAME.to_owned(),
+        // Names of sessions and jobs are what their makers like.
+        record.user = caller.member.as_ref().map_or(OWNER_NAME, |member| &member.name).to_owned();
+        record.issuer = match (&caller.holder, &caller.member) {
+            (Holder::Session(_), Some(member)) => member.access_key_id.clone(),
+            (Holder::Session(_), None) => self.keys.owner.access_key_id.clone(),
+            _ => String::new(),
         };
     }
 

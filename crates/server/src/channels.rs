@@ -21,7 +21,7 @@ use shoal_wire::{Channel, Distribution, InputMode, RecordWrapper, S3Source, S3Ur
 
 use crate::{error_chain::describe, hex::hex};
 
-pub(crate) use listing::{ChannelError, MayRead, Streamed, all_may_be_read, checkpoints_of, objects_of, streamed_of};
+pub(crate) use listing::{ChannelError, MayRead, Streamed, checkpoints_of, may_read, objects_of, streamed_of};
 
 /// Names of trees that hold objects by id end so.
 const OF_OBJECTS: &str = "-objects";
@@ -66,7 +66,7 @@ impl Trees {
             root,
             objects,
             is_remote: false,
-            may_read: all_may_be_read(),
+            may_read: may_read(None),
             claims: Arc::default(),
             cancelled: Arc::default(),
         }

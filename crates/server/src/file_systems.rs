@@ -13,15 +13,33 @@ use shoal_wire::FileSystemSource;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileSystems {
     /// By `FileSystemId`: absolute.
-    roots: BTreeMap<String, PathBuf>,
+    roots: BTreeMap<String, SharedDirectory>,
     /// Instances are on other machines, which do not have them.
     is_remote: bool,
+}
+
+/// A directory that the owner allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDirectory {
+    /// Absolute.
+    pub path: PathBuf,
+    /// No job may write into it.
+    pub is_read_only: bool,
+}
+
+impl SharedDirectory {
+    /// `/srv/data`, or `/srv/data:ro`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let read_only = text.strip_suffix(":ro");
+        Self { path: PathBuf::from(read_only.unwrap_or(text)), is_read_only: read_only.is_some() }
+    }
 }
 
 impl FileSystems {
     /// Roots by `FileSystemId`, each absolute.
     #[must_use]
-    pub fn new(roots: BTreeMap<String, PathBuf>) -> Self {
+    pub fn new(roots: BTreeMap<String, SharedDirectory>) -> Self {
         Self { roots, is_remote: false }
     }
 
@@ -51,6 +69,10 @@ impl FileSystems {
                 source.id, source.id
             ));
         };
+        if root.is_read_only && source.is_writable {
+            return Err(format!("{} is mounted read-only here; set FileSystemAccessMode to ro", source.id));
+        }
+        let root = &root.path;
         let mut at = root.clone();
         // Names alone: the request's check leaves no other component.
         for name in source.directory.split('/').filter(|name| !name.is_empty()) {
@@ -85,7 +107,8 @@ mod tests {
         std::os::unix::fs::symlink("/etc", temp.path().join("srv/a/out")).unwrap();
         std::os::unix::fs::symlink("b", temp.path().join("srv/a/within")).unwrap();
         let roots = [("fs-00000001", "srv"), ("fs-00000002", "none")];
-        let roots = roots.map(|(id, name)| (id.to_owned(), temp.path().join(name))).into();
+        let root = |name: &str| SharedDirectory { path: temp.path().join(name), is_read_only: true };
+        let roots = roots.map(|(id, name)| (id.to_owned(), root(name))).into();
         let systems = FileSystems::new(roots);
         for (id, directory, expected) in [
             ("fs-00000001", "", Ok("srv")),
@@ -98,6 +121,8 @@ mod tests {
             ("fs-00000003", "", Err("[file_systems] fs-00000003")),
         ] {
             let source = FileSystemSource { id: id.to_owned(), is_writable: false, directory: directory.to_owned() };
+            let written = systems.directory(&FileSystemSource { is_writable: true, ..source.clone() }, false);
+            assert!(written.is_err_and(|why| why.contains("read-only") || why.contains("[file_systems]")));
             let elsewhere = systems.directory(&source, true).unwrap_err();
             assert!(elsewhere.contains("other machines"), "{elsewhere}");
             match (systems.directory(&source, false), expected) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming, SizeHint};
 use shoal_console::{Body, Console};
@@ -99,6 +99,7 @@ impl Front {
                 let verified = origin.clone();
                 let trail = Arc::new(OnceLock::new());
                 let (noted, auditor, agent) = (trail.clone(), self.auditor.clone(), user_agent(&head));
+                let stranger = self.auditor.unknown(Service::S3, &head);
                 head.extensions.insert(OnVerified(Arc::new(move |request| {
                     let is_job = matches!(request.scope, Scope::Job { .. });
                     verified.connection.signed(if is_job { Signer::Job } else { Signer::Owner });
@@ -119,6 +120,8 @@ impl Front {
                 .map(BodyExt::boxed);
                 if let Some(trail) = trail.get() {
                     self.auditor.note_s3(trail.clone(), response.status(), &request_id, origin.source);
+                } else if response.status() == StatusCode::FORBIDDEN {
+                    self.auditor.note_s3(stranger, response.status(), &request_id, origin.source);
                 }
                 // Strangers announce what they like.
                 if response.status().is_success() {
@@ -367,7 +370,7 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 
 fn plain(status: u16, kind: &'static str, text: String) -> Response<Vec<u8>> {
     let mut response = Response::new(text.into_bytes());
-    *response.status_mut() = http::StatusCode::from_u16(status).expect("a status between 100 and 999");
+    *response.status_mut() = StatusCode::from_u16(status).expect("a status between 100 and 999");
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

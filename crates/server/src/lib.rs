@@ -92,7 +92,7 @@ pub use audit::{AuditFault, AuditReport, verify as verify_audit};
 pub use core::{SnapshotDelays, snapshot_delays};
 pub use dry_run::check_tuning_request;
 pub use error::ServerError;
-pub use file_systems::FileSystems;
+pub use file_systems::{FileSystems, SharedDirectory};
 pub use keys::AccessKeys;
 pub use network::NetworkOptions;
 pub use notification_options::{MailServer, NotificationOptions};

@@ -17,18 +17,8 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, ComputeTargets, Image, Images, NetworkOptions,
-    admission::mode_of,
-    agent_rules::rule,
-    api::component_of,
-    attempts::Plan,
-    channels::Trees,
-    clock::now_ms,
-    file_systems::FileSystems,
-    options::{image_in_container, image_of},
-    requests,
-    team::Team,
-    warm,
+    Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
+    attempts::Plan, channels, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
 };
 
 /// What plans are made from.
@@ -59,16 +49,13 @@ impl Plans {
         creator: Option<String>,
         launch: &Launch,
     ) -> Result<Plan, String> {
-        let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
-        let instances = *instances;
+        let Launch { attempt, placement, lease_s, trial, .. } = launch;
+        let instances = launch.instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
-        let inputs = match creator.as_deref().map(|creator| self.team.creator(creator)) {
-            Some(member) => inputs.of_reader(Arc::new(move |bucket, key| member.may_read(bucket, key))),
-            None => inputs,
-        };
-        let in_container = self.targets.has_containers(placement.nodes.first().map(String::as_str));
-        let find = if in_container { image_in_container } else { image_of };
+        let member = creator.as_deref().map(|creator| self.team.creator(creator));
+        let inputs = inputs.of_reader(channels::may_read(member.clone()));
+        let find = self.targets.image_finder(placement.node(Host::FIRST));
         let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
@@ -130,6 +117,11 @@ impl Plans {
             metric_definitions.into_iter().map(|(name, regex)| MetricDefinition { name, regex }).collect();
         // An image with a program of its own sees to it by itself, if that is a toolkit.
         let mirrored = intermediate(request).filter(|_| matches!(program, Program::Script { .. }));
+        if let (Some(member), Some(uri)) = (&member, &mirrored)
+            && !member.may_write(&uri.bucket, &uri.prefix)
+        {
+            return Err(format!("the key that created the job may not write its intermediate output to {uri}"));
+        }
         let events = request.profiler.as_ref().and_then(|profiler| profiler.place(&request.name));
         let events = events.filter(|_| !matches!(program, Program::Builtin { .. }));
         let assignments = Host::all(instances)
@@ -321,8 +313,7 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
         Root::Engine { .. } => {
             Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
         }
-        // Nothing says what a directory starts by itself; what a container's image starts, its cluster
-        // does not say.
+        // What they start by themselves is not known here.
         Root::Directory { .. } | Root::Container { .. } => {
             Program::Host { entrypoint: train(), arguments: arguments.to_vec() }
         }
@@ -401,8 +392,7 @@ fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
 }
 
-/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
-/// written with a `/` at its end.
+/// S3 bucket and prefix of a checkpoint location, whether or not it has a `/` at its end.
 fn folder(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.folder())
 }

@@ -102,7 +102,13 @@ pub fn error(status: u16, body: &[u8]) -> ServiceError {
         Err(_) => (element(&text, "Code"), element(&text, "Message")),
     };
     let code = found.0.unwrap_or_else(|| format!("HTTP {status}"));
-    ServiceError { status, code, message: found.1.unwrap_or_else(|| text.chars().take(512).collect()) }
+    let mut message = found.1.unwrap_or_else(|| text.chars().take(512).collect());
+    if message.is_empty() {
+        // As answers to HEAD are.
+        let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        message = reason.unwrap_or("no reason is given").to_owned();
+    }
+    ServiceError { status, code, message }
 }
 
 fn unsigned(endpoint: &Endpoint, method: Method, path: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, ClientError> {

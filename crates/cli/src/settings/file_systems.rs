@@ -1,9 +1,9 @@
 //! Directories that jobs may mount by `FileSystemDataSource`.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
-use shoal_server::FileSystems;
+use shoal_server::{FileSystems, SharedDirectory};
 
 use super::{Typed, lists, wrong};
 
@@ -12,12 +12,12 @@ const NAME: &str = "file_systems";
 pub(super) fn file_systems(typed: &Typed) -> Result<FileSystems> {
     let mut roots = BTreeMap::new();
     for (id, root) in lists::pairs(typed.value(NAME)) {
-        let root = PathBuf::from(root);
+        let root = SharedDirectory::parse(root);
         let digits = id.strip_prefix("fs-").unwrap_or_default();
         // As the API has them.
         let is_id =
             (8..=18).contains(&digits.len()) && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
-        if !is_id || !root.is_absolute() || roots.insert(id.to_owned(), root).is_some() {
+        if !is_id || !root.path.is_absolute() || roots.insert(id.to_owned(), root).is_some() {
             return Err(wrong(
                 typed,
                 NAME,
@@ -42,12 +42,13 @@ mod tests {
 
     #[test]
     fn a_table_of_the_file_names_directories() {
-        let both = [("fs-01234567", "/srv/data"), ("fs-0000000a", "/scratch")];
-        let expected = FileSystems::new(both.map(|(id, root)| (id.to_owned(), root.into())).into());
+        let both = [("fs-01234567", "/srv/data", true), ("fs-0000000a", "/scratch", false)];
+        let root = |path: &str, is_read_only| SharedDirectory { path: path.into(), is_read_only };
+        let expected = FileSystems::new(both.map(|(id, path, is)| (id.to_owned(), root(path, is))).into());
         for file in [
-            "[file_systems]\nfs-01234567 = \"/srv/data\"\nfs-0000000a = \"/scratch\"",
-            "file_systems = \"fs-01234567=/srv/data, fs-0000000a=/scratch\"",
-            "file_systems = [\"fs-01234567=/srv/data\", \"fs-0000000a=/scratch\"]",
+            "[file_systems]\nfs-01234567 = \"/srv/data:ro\"\nfs-0000000a = \"/scratch\"",
+            "file_systems = \"fs-01234567=/srv/data:ro, fs-0000000a=/scratch\"",
+            "file_systems = [\"fs-01234567=/srv/data:ro\", \"fs-0000000a=/scratch\"]",
         ] {
             assert_eq!(read(file).unwrap(), expected, "{file}");
         }

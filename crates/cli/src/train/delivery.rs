@@ -7,7 +7,7 @@ use std::{
     io::Read,
 };
 
-use anyhow::{Error, Result};
+use anyhow::{Context, Error, Result};
 
 use crate::client::{Client, ClientError};
 
@@ -27,9 +27,20 @@ impl Delivery<'_> {
     /// # Errors
     /// The content cannot be read, or the server refuses it.
     pub(super) fn put(&mut self, key: &str, content: &mut dyn Read) -> Result<()> {
-        // What fails may have stored it all the same.
+        // What fails may have stored it all the same, but where the key may not write.
         self.keys.push(key.to_owned());
-        self.client.put_object(self.bucket, key, content)
+        let put = self.client.put_object(self.bucket, key, content);
+        if put.as_ref().is_err_and(is_denied) {
+            self.keys.pop();
+            return put.with_context(|| {
+                format!(
+                    "this key may not write s3://{}/{key}; its owner knows where it may (`shoal keys list`): name that place \
+                     by --output and in SHOAL_DEFAULT_BUCKET and SHOAL_DEFAULT_PREFIX (docs/team.md)",
+                    self.bucket
+                )
+            });
+        }
+        put
     }
 
     fn take_back(&self) {
@@ -58,6 +69,10 @@ pub(crate) fn deliver<T>(
     done
 }
 
+fn is_denied(error: &Error) -> bool {
+    matches!(error.downcast_ref::<ClientError>(), Some(ClientError::Refused(refusal)) if refusal.status == 403)
+}
+
 /// A part of keys that is drawn at random.
 pub(super) fn mark() -> String {
     format!("{:012x}", RandomState::new().hash_one(()) >> 16)
@@ -76,7 +91,7 @@ fn is_final(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::{Context, anyhow};
+    use anyhow::anyhow;
     use shoal_wire::client::ServiceError;
 
     #[test]

@@ -91,6 +91,19 @@ pub(crate) fn build(
         request.insert("StoppingCondition".to_owned(), json!({"MaxRuntimeInSeconds": seconds}));
     }
     set_default(&mut request, "StoppingCondition", || json!({"MaxRuntimeInSeconds": 86400}));
+    if args.spot {
+        request.insert("EnableManagedSpotTraining".to_owned(), json!(true));
+        let condition = object(&mut request, "StoppingCondition")?;
+        let longest = args.max_wait.map(|seconds| json!(seconds));
+        let longest = longest.unwrap_or_else(|| condition.get("MaxRuntimeInSeconds").cloned().unwrap_or(json!(86400)));
+        match args.max_wait {
+            Some(_) => drop(condition.insert("MaxWaitTimeInSeconds".to_owned(), longest)),
+            None => set_default(condition, "MaxWaitTimeInSeconds", || longest),
+        }
+    }
+    if let Some(retries) = args.retries {
+        request.insert("RetryStrategy".to_owned(), json!({"MaximumRetryAttempts": retries}));
+    }
     pairs(&mut request, "HyperParameters", "--hp", &args.hyperparameters)?;
     pairs(&mut request, "Environment", "--env", &args.environment)?;
     let uploads = channels(args, &mut request)?;

@@ -69,7 +69,7 @@ impl Access {
         Self { runtime: runtime.ok(), session: Arc::new(Session { options, connected: OnceCell::new() }) }
     }
 
-    /// Starts what goes on until this is dropped.
+    /// Starts a task that runs until this is dropped.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Session>) -> F) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(task(self.session.clone()));

@@ -28,7 +28,7 @@ const GROUP_SIZE: &str = "kueue.x-k8s.io/pod-group-total-count";
 const GPU: &str = "nvidia.com/gpu";
 /// Where a pod with another image has the program.
 const BROUGHT: &str = "/shoal/shoal";
-/// A node that is not heard of for this long has lost its pods.
+/// A node that is unreachable for this long has lost its pods.
 const UNREACHABLE_SECONDS: u32 = 60;
 
 /// The Service of a job.

@@ -134,7 +134,7 @@ impl Watched {
     }
 }
 
-/// Keeps the pods up to date, for as long as the task is not ended. A watch that breaks goes on
+/// Keeps the pods up to date, for as long as the task is not ended. A watch that breaks resumes
 /// where it was; where the server cannot do that, all are listed again.
 pub(super) async fn keep(watched: Arc<Watched>, session: Arc<Session>) {
     let connected = loop {

@@ -22,7 +22,7 @@ pub(super) fn of(target: &str, pods: &Pods, job: &Submitted) -> Stage {
     }));
     match (over, waiting.first()) {
         (count, _) if count == all.len() => Stage::Over,
-        // Whoever waits for all of them need not wait any more.
+        // A caller that waits for all of them need not wait any more.
         (1.., _) | (0, None) => Stage::Runs { ended: ended() },
         (0, Some((host, why))) => Stage::Waits { reason: reason(target, (*host, why), waiting.len(), all.len()) },
     }

@@ -15,7 +15,7 @@ pub(super) enum PodState {
     Over(HostEnd),
 }
 
-/// Reasons for which a container waits that stay until somebody changes its image.
+/// Reasons for which a container waits that stay until its image is changed.
 const NEVER: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
 /// Words of registries by which an image cannot be pulled, however often that is tried.
 const NOT_PULLABLE: [&str; 9] = [
@@ -29,7 +29,7 @@ const NOT_PULLABLE: [&str; 9] = [
     "no match for platform",
     "invalid reference format",
 ];
-/// Of containers that start without anybody's help.
+/// Of containers that are about to start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// How a pod is, by its status.

@@ -7,7 +7,7 @@ use shoal_wire::{Channel, ChannelSource, CreateTrainingJob, Error, InputMode, Re
 use super::internal;
 use crate::{
     Image,
-    channels::{ChannelError, Streamed, all_may_be_read, objects_of, streamed_of},
+    channels::{ChannelError, MayRead, Streamed, objects_of, streamed_of},
     file_systems::FileSystems,
 };
 
@@ -19,6 +19,8 @@ pub(super) struct Inputs<'a> {
     pub(super) objects: &'a Objects,
     pub(super) file_systems: &'a FileSystems,
     pub(super) region: &'a str,
+    /// What the job's creator may read.
+    pub(super) may_read: &'a MayRead,
     /// Instances are on a compute target.
     pub(super) is_remote: bool,
 }
@@ -45,7 +47,7 @@ impl Inputs<'_> {
     }
 
     fn pipe(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let streamed = self.found(streamed_of(self.objects, source, &all_may_be_read()), path)?;
+        let streamed = self.found(streamed_of(self.objects, source, self.may_read), path)?;
         if streamed.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }
@@ -69,7 +71,7 @@ impl Inputs<'_> {
     }
 
     fn files(&self, channel: &Channel, source: &S3Source, path: &str, role: &str) -> Result<(), Error> {
-        let objects = self.found(objects_of(self.objects, source, &all_may_be_read()), path)?;
+        let objects = self.found(objects_of(self.objects, source, self.may_read), path)?;
         if objects.is_empty() {
             return Err(self.empty(channel, source, path, role));
         }

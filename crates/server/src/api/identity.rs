@@ -45,7 +45,12 @@ impl Api {
                 ),
             ));
         }
-        let expires_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
+        let wanted_ms = now_ms() / 1000 * 1000 + u64::from(request.duration_s) * 1000;
+        // A role's keys open no role that outlives them.
+        let expires_ms = match &caller.holder {
+            Holder::Session(session) => wanted_ms.min(session.expires_ms),
+            _ => wanted_ms,
+        };
         let issuer = caller.member.as_ref().map(|member| member.access_key_id.clone());
         let session = Session { issuer, role: request.role, name: request.session, expires_ms };
         let keys = session.open(&self.keys).map_err(|error| internal(&error))?;

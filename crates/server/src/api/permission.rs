@@ -23,6 +23,9 @@ use crate::{
 /// Kinds that are no plain resources.
 const JOBS: [ResourceKind; 2] = [ResourceKind::TRAINING_JOB, ResourceKind::TUNING_JOB];
 
+/// Operations that make and end keys.
+const KEYS: [&str; 3] = ["AddKey", "RotateKey", "RemoveKey"];
+
 impl Api {
     /// Refuses a call that the caller may not make.
     ///
@@ -30,6 +33,10 @@ impl Api {
     /// `AccessDenied`, and the storage's.
     pub(crate) async fn permit(&self, call: &Call, caller: &Caller) -> Result<(), Error> {
         self.permit_job(call, &caller.holder).await?;
+        if matches!(caller.holder, Holder::Session(_)) && KEYS.contains(&call.operation.name) {
+            let why = " because a role's keys end, and keys do not: use the key that assumed it";
+            return Err(self.denied(call, caller, &subject(call, &self.identity), why));
+        }
         let Some(member) = &caller.member else { return Ok(()) };
         let access = access(call.operation);
         if !access.permits(member.role) {
@@ -133,8 +140,13 @@ fn rows_of(lookup: Lookup<'_>, kind: ResourceKind, name: &str) -> Result<Vec<Res
         let all = names.iter().map(|name| found(lookup.rows, kind, name));
         return all.filter_map(Result::transpose).collect();
     }
-    match resource_types::kind(resource.kind) {
-        Some(kind) => Ok(resource_types::stored_or_implied(lookup, kind, resource.name)?.into_iter().collect()),
-        None => Ok(Vec::new()),
+    let Some(kind) = resource_types::kind(resource.kind) else { return Ok(Vec::new()) };
+    // As tags find them: ARNs have names in lower case.
+    let names = lookup.rows.names(kind, resource.name).map_err(|error| internal(&error))?;
+    let stored = names.iter().map(|name| found(lookup.rows, kind, name));
+    let implied = || resource_types::stored_or_implied(lookup, kind, resource.name);
+    match Vec::from_iter(stored.collect::<Result<Vec<_>, _>>()?.into_iter().flatten()) {
+        stored if stored.is_empty() => Ok(implied()?.into_iter().collect()),
+        stored => Ok(stored),
     }
 }

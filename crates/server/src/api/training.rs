@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     Images, admission, artifacts,
+    channels::may_read,
     clock::now_ms,
     core::{Opaque, Present, Refusal, refused, secondary_status},
     gang_spec::gang_spec,
@@ -49,6 +50,7 @@ impl Api {
     ) -> Result<Reply, Error> {
         self.holds.created(&request.name, &caller.user_agent);
         let (rows, admission) = (self.rows.clone(), self.admission.clone());
+        let may_read = may_read(caller.member.clone());
         let (request, name_taken) = blocking(move || {
             // A name that is taken is the first complaint, whatever else the request has become
             // unfit for by now.
@@ -56,7 +58,7 @@ impl Api {
             if is_taken()? {
                 return Err(refused(&Refusal::Rejected(Rejection::NameTaken(request.name.clone()))));
             }
-            admission.check(&request)?;
+            admission.check(&request, &may_read)?;
             // The checks may take seconds, in which another job of this name may have come and
             // ended.
             let name_taken = is_taken()?;

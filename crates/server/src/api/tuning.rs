@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     admission,
+    channels::may_read,
     clock::now_ms,
     core::{Opaque, Refusal},
     hex::random_hex,
@@ -38,6 +39,7 @@ impl Api {
         self.holds.created(&request.name, &caller.user_agent);
         let (rows, images) = (self.rows.clone(), self.records.images.clone());
         let (admission, grace_s) = (self.admission.clone(), self.grace_s);
+        let may_read = may_read(caller.member.clone());
         let uid = random_hex(6).map_err(|error| internal(&error))?;
         let (request, uid, spec, name_taken) = blocking(move || {
             let mut request = request;
@@ -47,7 +49,7 @@ impl Api {
                 return Err(refused(&Refusal::Rejected(Rejection::TuningNameTaken(request.name))));
             }
             requests::resolve_auto_ranges(&mut request, &*images);
-            admission.check_tuning(&request)?;
+            admission.check_tuning(&request, &may_read)?;
             let designs = tuning::designs(&request, tuning::seed(&request, &uid), &*images)?;
             admission::check_objectives(&*images, &request, &designs)?;
             admission::check_end(&request, &designs)?;

@@ -48,7 +48,12 @@ impl Directory {
 
     /// Makes the file that is written one of the full ones.
     pub(super) fn rotate(&self, first: u64) -> io::Result<()> {
-        fs::rename(self.current(), self.0.join(format!("audit-{first:020}.log")))
+        let full = self.0.join(format!("audit-{first:020}.log"));
+        match fs::rename(self.current(), &full) {
+            // An earlier try came so far.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && full.exists() => Ok(()),
+            renamed => renamed,
+        }
     }
 
     /// The seal; `None` if there is none.

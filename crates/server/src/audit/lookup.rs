@@ -71,7 +71,10 @@ fn kind_of(resource: &str) -> String {
         return format!("AWS::S3::{kind}");
     }
     let Some(resource) = arn::resource(resource) else { return String::new() };
-    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
+    };
     let words = resource.kind.split('-').filter(|word| !word.is_empty());
     format!("AWS::SageMaker::{}", words.map(capital).collect::<String>())
 }

@@ -13,12 +13,16 @@ pub(crate) struct Record {
     pub(crate) time: String,
     /// The request's id.
     pub(crate) id: String,
-    /// Name of the key, or `owner`; of a training job's program, the job's name.
+    /// Name of the key, or `owner`: of a role's keys and of those of a training job's program, that
+    /// of the key behind them, whose rights they have. `arn` names the session or the attempt.
     pub(crate) user: String,
     /// The caller's ARN; empty if it is not known.
     pub(crate) arn: String,
     /// Id of the key, as the request has it.
     pub(crate) key: String,
+    /// Of a role's keys: id of the key that assumed it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) issuer: String,
     /// The peer's address.
     pub(crate) source: String,
     /// The request's `User-Agent`.

@@ -1,8 +1,10 @@
 //! The thread that writes the audit log.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, Write},
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,7 +19,7 @@ use super::{
     files::{Directory, first_of},
     record::Record,
 };
-use crate::keys::AccessKeys;
+use crate::{hex::sha256_hex, keys::AccessKeys};
 
 /// How long a line may be in the file and not on the disk.
 pub(super) const SYNC: Duration = Duration::from_secs(1);
@@ -32,13 +34,15 @@ const MAX_PENDING_BYTES: usize = 8 << 20;
 
 /// Refusals of callers that proved nothing that are written in a minute: anyone can make them.
 const MAX_STRANGERS: u32 = 100;
+/// The same of each key.
+const MAX_REFUSALS: u32 = 1000;
 
 /// Where records go. No caller waits.
 pub(crate) struct AuditLog {
     queue: SyncSender<Message>,
     lost: Arc<AtomicU64>,
-    /// The minute, as times begin, and how many strangers were noted in it.
-    strangers: Mutex<(String, u32)>,
+    /// The minute, as times begin, and how often who was refused in it, by ARN.
+    refusals: Mutex<(String, HashMap<String, u32>)>,
 }
 
 enum Message {
@@ -61,7 +65,7 @@ impl AuditLog {
         let writer = Writer::open(directory, owner, full)?;
         let (queue, records) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
-        let log = Arc::new(Self { queue, lost: lost.clone(), strangers: Mutex::default() });
+        let log = Arc::new(Self { queue, lost: lost.clone(), refusals: Mutex::default() });
         let thread = thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&records, &lost))?;
         Ok((log, thread))
     }
@@ -69,20 +73,24 @@ impl AuditLog {
     /// Writes a record soon. One for which there is no room is counted, and the next one that is
     /// written has how many were lost.
     pub(crate) fn note(&self, record: Record) {
-        let is_admitted = !record.arn.is_empty() || self.admits_stranger(&record.time);
+        let is_known = !record.arn.is_empty();
+        let is_admitted = is_known && record.error.is_empty() || self.admits_refusal(&record);
         if !is_admitted || self.queue.try_send(Message::Record(Box::new(record))).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn admits_stranger(&self, time: &str) -> bool {
-        let minute = time.get(..MINUTE).unwrap_or_default();
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if strangers.0 != minute {
-            *strangers = (minute.to_owned(), 0);
+    /// Whether who was refused has not been refused too often in this minute.
+    fn admits_refusal(&self, record: &Record) -> bool {
+        let minute = record.time.get(..MINUTE).unwrap_or_default();
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.0 != minute {
+            *refusals = (minute.to_owned(), HashMap::new());
         }
-        strangers.1 += 1;
-        strangers.1 <= MAX_STRANGERS
+        let is_stranger = record.arn.is_empty();
+        let count = refusals.1.entry(record.arn.clone()).or_default();
+        *count += 1;
+        *count <= if is_stranger { MAX_STRANGERS } else { MAX_REFUSALS }
     }
 
     /// Waits until what was noted is in the file. Blocks.
@@ -145,15 +153,29 @@ impl Writer {
         let seal = directory.seal().unwrap_or(None).filter(|seal| seal.holds(&owner));
         // Lines that the seal has and the files do not are missing from then on: numbers never come
         // twice.
-        if let Some(seal) = &seal
-            && seal.last > end.number
-        {
-            tracing::error!("audit.log has lost lines {} to {}", end.number + 1, seal.last);
-            end = End { number: seal.last, hash: seal.hash.clone() };
+        match &seal {
+            Some(seal) if seal.last > end.number => {
+                tracing::error!("audit.log has lost lines {} to {}", end.number + 1, seal.last);
+                end = End { number: seal.last, hash: seal.hash.clone() };
+            }
+            // A chain that continues with another hash has a break for `verify` to find.
+            Some(seal) if seal.last > 0 && hash_of(&files, seal.last)?.is_none_or(|hash| hash != seal.hash) => {
+                tracing::error!("audit.log is not as it was sealed: line {} was changed or removed", seal.last);
+                end.hash.clone_from(&seal.hash);
+            }
+            None if end.number > 0 => {
+                tracing::error!("audit.seal is missing or is not of this owner's key: audit.log may have been changed");
+                end.hash = sha256_hex("no seal");
+            }
+            _ => {}
         }
         let file = directory.open()?;
         let length = file.metadata()?.len();
         let next = end.number + 1;
+        if seal.is_none() {
+            // From now on a missing one means something.
+            directory.write_seal(&Seal::new(&owner, first.unwrap_or(next), &end))?;
+        }
         Ok(Self {
             directory,
             owner,
@@ -273,12 +295,28 @@ impl Writer {
     }
 }
 
+/// The hash of the line with this number.
+fn hash_of(files: &[PathBuf], number: u64) -> io::Result<Option<String>> {
+    for path in files.iter().rev() {
+        let text = std::fs::read(path)?;
+        for line in text.split(|byte| *byte == b'\n').rev() {
+            let text = String::from_utf8_lossy(line);
+            match serde_json::from_str::<Line>(&text) {
+                Ok(line) if line.number == number => return Ok(Some(sha256_hex(&*text))),
+                Ok(line) if line.number < number => return Ok(None),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{AuditReport, audit::verify};
+    use crate::{AuditFault, AuditReport, audit::verify};
 
     pub(in crate::audit) fn owner() -> AccessKeys {
         AccessKeys { access_key_id: "AKIA0".to_owned(), secret_access_key: "secret".to_owned(), session_token: None }
@@ -326,6 +364,44 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_was_changed_while_nobody_wrote_stays_found() {
+        let change = |dir: &Path, of: fn(&str) -> String| {
+            let path = dir.join("audit.log");
+            std::fs::write(&path, of(&std::fs::read_to_string(&path).unwrap())).unwrap();
+        };
+        let faults = |dir: &Path| verify(dir, &owner()).unwrap().faults;
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), 3, 1 << 20);
+        change(dir.path(), |text| text.replace("Stop2", "Nope2"));
+        write(dir.path(), 1, 1 << 20);
+        assert_eq!(faults(dir.path()), [AuditFault::Changed(3)]);
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), 3, 1 << 20);
+        change(dir.path(), |text| text.lines().next().unwrap().to_owned() + "\n");
+        std::fs::remove_file(dir.path().join("audit.seal")).unwrap();
+        write(dir.path(), 1, 1 << 20);
+        assert_eq!(faults(dir.path()), [AuditFault::Changed(1)], "the seal was removed, too");
+    }
+
+    #[test]
+    fn a_key_that_is_refused_again_and_again_fills_no_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, thread) = AuditLog::open_with(Directory::new(dir.path()), owner(), 1 << 20).unwrap();
+        let refused = Record { error: "AccessDenied".to_owned(), ..record("Stop", "anna") };
+        for _ in 0..MAX_REFUSALS + 5 {
+            log.note(refused.clone());
+        }
+        log.note(Record { error: "AccessDenied".to_owned(), ..record("Stop", "ben") });
+        log.end();
+        thread.join().unwrap();
+        let text = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
+        assert_eq!(text.lines().filter(|line| line.contains("anna")).count(), MAX_REFUSALS as usize);
+        assert!(text.lines().any(|line| line.contains("ben")), "others' are noted");
+        let lost = text.lines().map(|line| serde_json::from_str::<Line>(line).unwrap().record.lost);
+        assert_eq!(lost.sum::<u64>(), 5, "and those counted");
+    }
+
+    #[test]
     fn a_line_that_a_crash_cut_short_was_never_there() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), 3, 1 << 20);
@@ -359,7 +435,7 @@ pub(super) mod tests {
     #[test]
     fn records_without_room_are_counted() {
         let (queue, _records) = sync_channel(1);
-        let log = AuditLog { queue, lost: Arc::default(), strangers: Mutex::default() };
+        let log = AuditLog { queue, lost: Arc::default(), refusals: Mutex::default() };
         for _ in 0..4 {
             log.note(record("Stop", "anna"));
         }

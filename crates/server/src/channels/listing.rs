@@ -9,8 +9,14 @@ use serde_json::{Map, Value};
 use shoal_store::{ObjectMeta, Objects, StoreError};
 use shoal_wire::{S3DataType, S3Source, S3Uri};
 
+use crate::team::Member;
+
 /// Objects listed per call to the store.
 const PAGE: usize = 1000;
+/// Longest manifest, in bytes.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+/// Most entries of a manifest: objects, or attributes of all lines together.
+const MAX_ENTRIES: usize = 1_000_000;
 
 /// Why a channel's objects cannot be listed.
 #[derive(Debug, thiserror::Error)]
@@ -40,9 +46,12 @@ impl ChannelError {
 /// bucket and key.
 pub(crate) type MayRead = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
-/// Of an owner's job.
-pub(crate) fn all_may_be_read() -> MayRead {
-    Arc::new(|_, _| true)
+/// Of a job that was created with a user's key, or with the owner's.
+pub(crate) fn may_read(creator: Option<Arc<Member>>) -> MayRead {
+    match creator {
+        Some(member) => Arc::new(move |bucket, key| member.may_read(bucket, key)),
+        None => Arc::new(|_, _| true),
+    }
 }
 
 /// The objects of a channel, in key order, with their paths below the channel's directory.
@@ -120,8 +129,10 @@ fn below(objects: &Objects, uri: &S3Uri) -> Result<Vec<(String, ObjectMeta)>, St
 /// The objects that a manifest names.
 fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(String, ObjectMeta)>, ChannelError> {
     let fail = |detail: String| ChannelError::Manifest { uri: uri.to_string(), detail };
-    let (_, file) = objects.read(&uri.bucket, &uri.prefix)?;
+    let (meta, file) = objects.read(&uri.bucket, &uri.prefix)?;
+    readable(&meta).map_err(fail)?;
     let entries: Vec<Value> = serde_json::from_reader(BufReader::new(file)).map_err(|error| fail(error.to_string()))?;
+    bounded(entries.len()).map_err(fail)?;
     let mut entries = entries.into_iter();
     let first = entries.next().and_then(|first| first.get("prefix")?.as_str().map(str::to_owned));
     let prefix = first.ok_or_else(|| fail("the first entry has no prefix".to_owned()))?;
@@ -130,12 +141,9 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
     for entry in entries {
         let path = entry.as_str().ok_or_else(|| fail(format!("{entry} is not a key")))?;
         let key = format!("{}{path}", root.prefix);
-        if !may_read(&root.bucket, &key) {
-            return Err(fail(format!("the key that created the job may not read s3://{}/{key}", root.bucket)));
-        }
-        let meta = objects
-            .get(&root.bucket, &key)?
-            .ok_or_else(|| fail(format!("there is no object s3://{}/{key}", root.bucket)))?;
+        // Who may not read it does not learn whether it is there.
+        let meta = if may_read(&root.bucket, &key) { objects.get(&root.bucket, &key)? } else { None };
+        let meta = meta.ok_or_else(|| fail(absent(&format!("s3://{}/{key}", root.bucket))))?;
         found.push((path.to_owned(), meta));
     }
     Ok(found)
@@ -144,7 +152,9 @@ fn listed(objects: &Objects, uri: &S3Uri, may_read: &MayRead) -> Result<Vec<(Str
 /// The attributes of the lines of an augmented manifest: the contents of objects where their names
 /// end in `-ref`, else their values as text.
 fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result<Vec<Streamed>, ChannelError> {
-    let (_, file) = objects.read(&source.uri.bucket, &source.uri.prefix)?;
+    let (meta, file) = objects.read(&source.uri.bucket, &source.uri.prefix)?;
+    let whole = |detail| ChannelError::Augmented { uri: source.uri.to_string(), detail };
+    readable(&meta).map_err(whole)?;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(BufReader::new(file).lines()) {
         let fail = |detail: String| ChannelError::Augmented {
@@ -156,6 +166,7 @@ fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result
             continue;
         }
         let sample: Map<String, Value> = serde_json::from_str(&line).map_err(|error| fail(error.to_string()))?;
+        bounded(found.len()).map_err(whole)?;
         for name in &source.attribute_names {
             let value = sample.get(name).ok_or_else(|| fail(format!("it has no attribute \"{name}\"")))?;
             found.push(match (value, name.ends_with("-ref")) {
@@ -172,6 +183,28 @@ fn augmented(objects: &Objects, source: &S3Source, may_read: &MayRead) -> Result
     Ok(found)
 }
 
+/// Manifests are read as a whole, and their entries are kept in memory.
+fn readable(manifest: &ObjectMeta) -> Result<(), String> {
+    if manifest.size <= MAX_MANIFEST_BYTES {
+        return Ok(());
+    }
+    Err(format!(
+        "it has {} bytes, and at most {MAX_MANIFEST_BYTES} are read; divide it over several channels",
+        manifest.size
+    ))
+}
+
+fn bounded(entries: usize) -> Result<(), String> {
+    if entries <= MAX_ENTRIES {
+        return Ok(());
+    }
+    Err(format!("it has more than {MAX_ENTRIES} entries; divide it over several channels"))
+}
+
+fn absent(uri: &str) -> String {
+    format!("there is no object {uri} that the key which created the job may read")
+}
+
 enum Unusable {
     Detail(String),
     Store(StoreError),
@@ -180,11 +213,11 @@ enum Unusable {
 fn referenced(objects: &Objects, uri: &str, may_read: &MayRead) -> Result<Streamed, Unusable> {
     let at: S3Uri = uri.parse().map_err(|error| Unusable::Detail(format!("\"{uri}\": {error}")))?;
     if !may_read(&at.bucket, &at.prefix) {
-        return Err(Unusable::Detail(format!("the key that created the job may not read {uri}")));
+        return Err(Unusable::Detail(absent(uri)));
     }
     match objects.get(&at.bucket, &at.prefix) {
         Ok(Some(meta)) => Ok(Streamed::Object(at.prefix, Box::new(meta))),
-        Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Unusable::Detail(format!("there is no object {uri}"))),
+        Ok(None) | Err(StoreError::NoSuchBucket(_)) => Err(Unusable::Detail(absent(uri))),
         Err(error) => Err(Unusable::Store(error)),
     }
 }

@@ -7,6 +7,8 @@ use shoal_wire::S3Uri;
 const WRITTEN: [&str; 2] = ["S3OutputPath", "sagemaker_s3_output"];
 /// A member whose locations are read and written.
 const BOTH: &str = "CheckpointConfig";
+/// Parameters of rules whose names begin so have several locations, with commas between.
+const LISTED: &str = "other_trial";
 /// Texts within texts that are followed.
 const MAX_DEPTH: usize = 4;
 
@@ -32,8 +34,11 @@ impl Locations {
     fn collect(&mut self, value: &Value, member: &str, is_both: bool, depth: usize) {
         match value {
             Value::Object(members) => {
+                // Of a range, the values are those of the hyperparameter that it names.
+                let range = members.get("Name").and_then(Value::as_str);
                 for (name, value) in members {
-                    self.collect(value, name, is_both || name == BOTH, depth);
+                    let member = range.filter(|_| name == "Values").unwrap_or(name);
+                    self.collect(value, member, is_both || name == BOTH, depth);
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.collect(item, member, is_both, depth)),
@@ -51,6 +56,14 @@ impl Locations {
     }
 
     fn note(&mut self, text: &str, member: &str, is_both: bool) {
+        if member.starts_with(LISTED) {
+            text.split(',').for_each(|uri| self.note_one(uri.trim(), member, is_both));
+        } else {
+            self.note_one(text.trim(), member, is_both);
+        }
+    }
+
+    fn note_one(&mut self, text: &str, member: &str, is_both: bool) {
         if !text.starts_with("s3://") {
             return;
         }
@@ -111,5 +124,18 @@ mod tests {
         );
         assert_eq!(shown(&found.written), ["s3://ckpt/anna/j/", "s3://out/anna/", "s3://out/debug/", "s3://out/more/"]);
         assert_eq!(locations(&json!({"S3Uri": "s3://A"})).unreadable, ["s3://A"]);
+    }
+
+    #[test]
+    fn those_in_ranges_and_lists_count_as_what_uses_them_reads_them() {
+        let found = locations(&json!({
+            "ParameterRanges": {"CategoricalParameterRanges": [
+                {"Name": "sagemaker_s3_output", "Values": ["s3://private/ben/", "\"s3://private/eva\""]},
+                {"Name": "data", "Values": ["s3://data/a"]}]},
+            "RuleParameters": {"other_trial_0": " s3://private/one", "other_trials": "None, s3://private/two"},
+        }));
+        let shown = |uris: &[S3Uri]| Vec::from_iter(uris.iter().map(ToString::to_string));
+        assert_eq!(shown(&found.written), ["s3://private/ben/", "s3://private/eva/"]);
+        assert_eq!(shown(&found.read), ["s3://data/a", "s3://private/one", "s3://private/two"]);
     }
 }

@@ -154,7 +154,7 @@ fn what_was_deleted_is_explained_by_what_was_known_of_it() {
     killed.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-27T10:00:06Z")).expect("a time");
     assert_eq!(super::of(&killed), PodState::Runs, "it is about to be gone");
     assert_eq!(of(Some(&killed), &[event("Preempted")], false), Ending::Preempted);
-    let told = json!({"phase": "Running", "conditions": [
+    let marked = json!({"phase": "Running", "conditions": [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for x"}]});
-    assert_eq!(of(Some(&pod(told)), &[], false), Ending::Preempted);
+    assert_eq!(of(Some(&pod(marked)), &[], false), Ending::Preempted);
 }

@@ -131,6 +131,10 @@ fn s3_source(s3: request::S3DataSource, path: &str, input_mode: InputMode) -> Re
         }
         _ => {}
     }
+    let mut names = s3.attribute_names.iter().enumerate();
+    if let Some((_, twice)) = names.find(|(at, name)| s3.attribute_names[..*at].contains(name)) {
+        return refuse(&attributes, &format!("{twice} is listed twice"));
+    }
     if s3.hub_access_config.is_some() {
         return refuse(&format!("{path}.hubAccessConfig"), "Shoal has no hubs; copy the data to S3 and leave it out");
     }
