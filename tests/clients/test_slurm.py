@@ -137,7 +137,8 @@ def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
     cluster.until_idle()
     name = slurm(jobs, WAITS, instances=3, **SPOT)
     jobs.saying(name, "ready")
-    outside = cluster.call("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "--wrap", "sleep 3").strip()
+    high = ["-p", "high", "-N3", "--exclusive", "--output=/dev/null"]
+    outside = cluster.call("sbatch", "--parsable", *high, "--wrap", "sleep 3").strip()
     assert outside
     steps = lambda: [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
     was_interrupted = lambda: "Interrupted" in dict(steps())
