@@ -2,10 +2,12 @@
 the report for `cargo xtask test`.
 """
 
+import contextlib
 import json
 import os
 import shutil
 
+import k8s_cluster
 import pytest
 import slurm_cluster
 from house import SHOAL, House
@@ -15,24 +17,38 @@ from jobs import Jobs
 ORDINARY_USER = 65534
 
 
+def _clusters(tmp_path_factory):
+    """Starts clusters of schedulers: `slurm_cluster` or `k8s_cluster`, if this machine can."""
+    with contextlib.ExitStack() as ends:
+
+        def start(kind, **options):
+            if problem := kind.missing():
+                pytest.skip(problem)
+            cluster = kind.Cluster(tmp_path_factory.mktemp("cluster"), **options)
+            ends.callback(cluster.down)
+            return cluster.up()
+
+        yield start
+
+
+start_cluster = pytest.fixture(_clusters, scope="module")
+_start_for_all = pytest.fixture(_clusters, scope="session", name="start_for_all")
+
+
 @pytest.fixture(scope="session")
-def target(tmp_path_factory):
+def target(start_for_all):
     """The settings of the compute target that runs the jobs of tests: SHOAL_TEST_TARGET, or this
     machine.
     """
     match os.environ.get("SHOAL_TEST_TARGET", "local"):
         case "local":
-            yield ""
+            return ""
         case "slurm":
-            if problem := slurm_cluster.missing():
-                pytest.skip(problem)
-            cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"))
-            try:
-                yield cluster.up().settings()
-            finally:
-                cluster.down()
+            return start_for_all(slurm_cluster).settings()
+        case "kubernetes":
+            return start_for_all(k8s_cluster).settings(SHOAL)
         case other:
-            pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local and slurm")
+            pytest.fail(f"SHOAL_TEST_TARGET={other}: there are local, slurm and kubernetes")
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,14 @@ slurm-client and munge.
 
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+
+import machines
+from machines import until
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "ip", "unshare"]
 CONFIGURATION = """
@@ -61,43 +63,23 @@ PACKAGES = ["munge", "slurmctld", "slurmd", "slurm-client", "iproute2"]
 
 
 def missing():
-    """What keeps a cluster from being started here, if something does. Slurm is installed if this
-    machine lets us.
-    """
-    if os.getuid() != 0:
-        return "needs root"
-    if lacks() and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        # Another test may install something at the same time.
-        apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
-        for command in (["update"], ["install", "-y", "--no-install-recommends", *PACKAGES]):
-            subprocess.run([*apt, *command], check=False, env=environment, stdout=subprocess.DEVNULL)
-    return f"needs Slurm ({' '.join(PACKAGES)}): there is no {', '.join(lacks())}" if lacks() else None
-
-
-def lacks():
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    return [program for program in PROGRAMS if shutil.which(program, path=path) is None]
-
-
-def run(*words, check=True):
-    return subprocess.run(list(map(str, words)), check=check, capture_output=True, text=True)
+    """What keeps a cluster from being started here, if something does."""
+    return machines.missing("Slurm", PROGRAMS, PACKAGES)
 
 
 class Cluster:
-    """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. `number` keeps clusters
-    of one machine apart. With `own_caches` each node has its own cache; else all have this machine's.
+    """Nodes n1 .. nN, each with 8 processors and 64 GiB by its own account. With `own_caches` each
+    has its own cache; else all have this machine's.
     """
 
-    def __init__(self, root, nodes=4, number=None, own_caches=False):
+    def __init__(self, root, nodes=4, own_caches=False):
         self.root, self.nodes = pathlib.Path(root), nodes
         self.cache = self.root / "cache" if own_caches else None
-        self.number = os.getpid() % 250 if number is None else number
-        self.tag = f"slm{self.number}"
-        self.network = f"10.214.{self.number}"
-        self.server = f"{self.network}.254"
+        number = machines.number_of(self.root, "slm")
+        self.network = machines.Network(f"slm{number}", f"10.214.{number}")
+        self.server = self.network.here
         self.conf = self.root / "slurm.conf"
-        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+        self.environment = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": machines.PATH}
 
     def up(self):
         for name in ("state", "spool", "munge"):
@@ -114,17 +96,15 @@ class Cluster:
         text = CONFIGURATION.format(root=self.root, host=host, server=self.server, port=port)
         for node in self.numbers():
             text += (
-                f"NodeName=n{node} NodeHostname={host} NodeAddr={self.network}.{node} Port={port - 1} CPUs=8 "
+                f"NodeName=n{node} NodeHostname={host} NodeAddr={self.network.address(node)} Port={port - 1} CPUs=8 "
                 "RealMemory=65536 State=UNKNOWN\n"
             )
         self.conf.write_text(text + PARTITIONS)
         # slurmd looks for control groups, which nothing here uses, and takes this for an answer.
         (self.root / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
-        hosts = [f"{self.network}.{node} n{node}" for node in self.numbers()]
+        hosts = [f"{self.network.address(node)} n{node}" for node in self.numbers()]
         (self.root / "hosts").write_text("\n".join(["127.0.0.1 localhost", f"{self.server} {host}", *hosts, ""]))
-        run("ip", "link", "add", self.tag, "type", "bridge")
-        run("ip", "address", "add", f"{self.server}/24", "dev", self.tag)
-        run("ip", "link", "set", self.tag, "up")
+        self.network.up()
         self.call(
             "munged",
             "--force",
@@ -176,14 +156,9 @@ conf = "{self.conf}"
         until("the controller is gone", lambda: not pathlib.Path(f"/proc/{pid}").exists())
 
     def start_node(self, node):
-        netns, inside = f"{self.tag}-{node}", f"{self.tag}v{node}"
-        if not pathlib.Path("/run/netns", netns).exists():
-            run("ip", "netns", "add", netns)
-            run("ip", "link", "add", inside, "type", "veth", "peer", "name", "eth0", "netns", netns)
-            run("ip", "link", "set", inside, "master", self.tag, "up")
-            run("ip", "-n", netns, "address", "add", f"{self.network}.{node}/24", "dev", "eth0")
-            for name in ("eth0", "lo"):
-                run("ip", "-n", netns, "link", "set", name, "up")
+        netns = self.network.machine(node)
+        address = f"{self.network.address(node)}/24"
+        machines.run("ip", "-n", netns, "address", "replace", address, "dev", "eth0")
         (self.root / f"spool/n{node}").mkdir(exist_ok=True)
         # slurmd is the only child of a PID namespace: who kills that namespace's parent takes all of
         # the node's processes along, as when a machine loses power.
@@ -229,23 +204,12 @@ conf = "{self.conf}"
                     os.kill(int(pid.read_text()), signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-        for node in self.numbers():
-            run("ip", "netns", "delete", f"{self.tag}-{node}", check=False)
-        run("ip", "link", "delete", self.tag, check=False)
-
-
-def until(what, is_so, seconds=30):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
-        time.sleep(0.05)
+        self.network.down(self.numbers())
 
 
 def main():
     verb, root, *nodes = sys.argv[1:]
-    # Another call finds the same cluster.
-    number = sum(root.encode()) % 250
-    cluster = Cluster(root, *map(int, nodes), number=number)
+    cluster = Cluster(root, *map(int, nodes))
     if verb == "up":
         problem = missing()
         if problem:

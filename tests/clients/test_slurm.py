@@ -26,14 +26,8 @@ TYPES = """
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    if problem := slurm_cluster.missing():
-        pytest.skip(problem)
-    cluster = slurm_cluster.Cluster(tmp_path_factory.mktemp("cluster"), nodes=3, own_caches=True)
-    try:
-        yield cluster.up()
-    finally:
-        cluster.down()
+def cluster(start_cluster):
+    return start_cluster(slurm_cluster, nodes=3, own_caches=True)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +141,9 @@ def test_a_server_that_was_killed_finds_its_jobs(jobs, cluster):
     jobs.house.start()
     jobs.connect()
     for rank in ("0", "1"):
-        jobs.house.shoal("jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go")
+        # Its agents find the new server one by one.
+        touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
+        eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
     jobs.completed(running)
     assert jobs.lines(running) == ["ready", "gone on"]
 
@@ -193,7 +189,10 @@ def test_a_job_of_a_higher_priority_interrupts_spot_training(jobs, cluster):
     options = ["--parsable", "--output=/dev/null", "-p", "high", "-N3", "--exclusive"]
     outside = cluster.call("sbatch", *options, "--wrap", "sleep 3").strip()
     assert outside
-    eventually(lambda: "Interrupted" in [it["Status"] for it in jobs.describe(name)["SecondaryStatusTransitions"]])
+    steps = lambda: [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+    was_interrupted = lambda: "Interrupted" in dict(steps())
+    eventually(lambda: was_interrupted() or jobs.describe(name)["TrainingJobStatus"] != "InProgress")
+    assert was_interrupted(), (steps(), cluster.call("squeue", "-h", "-o", "%A %T %r %P %k"))
     eventually(lambda: jobs.describe(name)["SecondaryStatus"] == "Training")
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"

@@ -25,8 +25,9 @@ const SDKS: [&str; 2] = ["sdk_v2", "sdk_v3"];
 
 /// What is run on other compute targets, too: jobs of one and of several instances, MPI, tuning
 /// jobs with warm trials, stops. By hand any other file runs there by `SHOAL_TEST_TARGET`.
-const ON_TARGETS: [&str; 3] =
-    ["test_mpi.py::test_sdk_v2_starts_ranks_on_two_instances", "test_stopping.py", "test_tuning_job.py"];
+const ON_SLURM: [&str; 3] = [MPI, "test_stopping.py", "test_tuning_job.py"];
+const ON_KUBERNETES: [&str; 2] = [MPI, "test_stopping.py"];
+const MPI: &str = "test_mpi.py::test_sdk_v2_starts_ranks_on_two_instances";
 
 /// How many files run at a time.
 const SIDE_BY_SIDE: &str = "3";
@@ -50,10 +51,14 @@ pub(crate) fn run(
     let beside_others = ["-n", SIDE_BY_SIDE, "--dist", "loadfile", "-m", "not alone"].map(str::to_owned);
     pytest.run(python, &[&beside_others[..], &but_sdks].concat(), outcome)?;
     pytest.run(python, &[&["-m", "alone"].map(str::to_owned)[..], &but_sdks].concat(), outcome)?;
-    let on_targets = ["-n", "2", "--dist", "loadfile"].into_iter().chain(ON_TARGETS).map(str::to_owned);
-    let on_targets = Vec::from_iter(on_targets);
-    let on_slurm = Pytest { workspace, shoal, soak: None, target: Some("slurm") };
-    on_slurm.run(python, &on_targets, outcome)?;
+    let on_target = |target, workers: &str, files: &[&str], outcome: &mut Outcome| {
+        let words = [&["-n", workers, "--dist", "loadfile"], files].concat();
+        let pytest = Pytest { workspace, shoal, soak: None, target: Some(target) };
+        pytest.run(python, &Vec::from_iter(words.into_iter().map(str::to_owned)), outcome)
+    };
+    on_target("slurm", "2", &ON_SLURM, outcome)?;
+    // Each worker has a cluster of its own.
+    on_target("kubernetes", "1", &ON_KUBERNETES, outcome)?;
     for (folder, interpreter) in SDKS.into_iter().zip([Some(python), sdk_v3]) {
         if let Some(interpreter) = interpreter {
             pytest.run(interpreter, &[folder.to_owned()], outcome)?;

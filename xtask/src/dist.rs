@@ -5,7 +5,7 @@
 //! The program is linked with the C library of the machine that builds it and needs one that is as
 //! new. A static one would be worse: it loads libxgboost and NCCL when it runs, which musl's static
 //! programs cannot do at all, and glibc's (tried) only where exactly the builder's glibc is
-//! installed.
+//! installed. Where neither is needed, `--static` makes one (`static_program.rs`).
 
 use std::{
     env, fs,
@@ -232,7 +232,7 @@ fn only(directory: &Path) -> Result<PathBuf> {
 }
 
 /// What a command prints; an error if it fails.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let ended = command.output().with_context(|| format!("could not run {}", shown(command)))?;
     ensure!(ended.status.success(), "{} failed: {}", shown(command), String::from_utf8_lossy(&ended.stderr));
     Ok(String::from_utf8(ended.stdout)?)

@@ -9,8 +9,9 @@
 //! environments and prints their interpreters. `package` builds the Python package's wheel and
 //! tests it. `dist` makes what is handed to users. `gpu` runs what needs a GPU, or writes it to a
 //! folder for a machine that has one. `torch-suite` renews the list of torch's own tests that Gloo
-//! passes. `instructions` counts those of the process groups' hot loops. `fuzz` looks for inputs
-//! that break a reader, `sim` for histories that break the control core.
+//! passes. `instructions` counts those of the process groups' hot loops. `kubernetes` builds what
+//! the tests' clusters consist of. `fuzz` looks for inputs that break a reader, `sim` for histories
+//! that break the control core.
 
 mod bench;
 mod checks;
@@ -22,12 +23,14 @@ mod frameworks;
 mod fuzz;
 mod gpu;
 mod instructions;
+mod kubernetes;
 mod outcome;
 mod pytest;
 mod python_package;
 mod rust_tests;
 mod skips;
 mod soak;
+mod static_program;
 mod tidy;
 mod workspace;
 
@@ -108,6 +111,9 @@ fn run(task: &str) -> Result<bool> {
             python_package::run(&workspace, &python, None, &mut outcome)?;
             Ok(outcome.report())
         }
+        "dist" if env::args().any(|word| word == "--static") => {
+            static_program::run(&workspace, &Environments::find(&workspace)?.clients()?)
+        }
         "dist" => {
             let Some(python) = Environments::find(&workspace)?.package()? else {
                 bail!("the package registry cannot be reached")
@@ -131,13 +137,17 @@ fn run(task: &str) -> Result<bool> {
             Ok(problems.is_empty())
         }
         "instructions" => instructions::run(&workspace),
+        "kubernetes" => {
+            println!("{}", kubernetes::prepare(&workspace)?.display());
+            Ok(true)
+        }
         "fuzz" => fuzz::run(&workspace),
         "sim" => sim(&workspace),
         "soak" => soak::run(&workspace),
         "codegen" => codegen::run(&workspace.root).map(|()| true),
         other => {
             bail!(
-                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, fuzz, sim, soak"
+                "no such task {other:?}; there are: test, ci, checks, tidy, codegen, bench, clients, package, dist, gpu, torch-suite, instructions, kubernetes, fuzz, sim, soak"
             )
         }
     }
@@ -179,6 +189,11 @@ fn test(workspace: &Workspace, between: impl FnOnce() -> Result<()>) -> Result<O
     if !succeeds(Command::new(&shoal).arg("setup"))? {
         outcome.fail("shoal setup");
     }
+    // Their tests are skipped without them, which CI takes for a failure where they can be built.
+    if let Err(error) = kubernetes::prepare(workspace) {
+        eprintln!("{error:#}");
+    }
+    passed("Kubernetes' programs");
     // The network brings PyTorch and the wheel is compiled while tests run, many of which wait. The
     // clients' tests need the wheel: servers find it beside the binary.
     let (torch, of_torch, package, of_package) = thread::scope(|scope| {

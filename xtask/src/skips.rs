@@ -20,10 +20,13 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs an ordinary user", |_| says("id -u", "0")),
     ("needs user namespaces", no_user_namespaces),
     // As root it is installed where it lacks.
-    ("needs chromium", |_| !(runs("command -v chromium") || says("id -u", "0") && runs("command -v apt-get"))),
+    ("needs chromium", |_| !(runs("command -v chromium") || installs_packages())),
     ("needs docker's command and podman", |_| !(runs("command -v docker") && runs("command -v podman"))),
     // Likewise.
-    ("needs Slurm", |_| !(runs("command -v slurmctld") || says("id -u", "0") && runs("command -v apt-get"))),
+    ("needs Slurm", |_| !(runs("command -v slurmctld") || installs_packages())),
+    // `cargo xtask kubernetes` builds it of Debian's source.
+    ("needs Kubernetes' API server", |_| !installs_packages()),
+    ("needs etcd", |_| !(runs("command -v etcd") || installs_packages())),
     ("needs openssl", |_| !runs("command -v openssl")),
     ("needs strace", |_| !runs("strace -o /dev/null true")),
     ("needs the right to mount", |_| !runs("unshare --mount mount -t tmpfs tmpfs /mnt")),
@@ -66,6 +69,10 @@ const REASONS: &[(&str, Lacks)] = &[
     ("needs 4 GPUs", |_| !runs("ls /dev/nvidia3")),
     ("needs ../shared/data", |root| !root.join("../shared/data").is_dir()),
 ];
+
+fn installs_packages() -> bool {
+    says("id -u", "0") && runs("command -v apt-get")
+}
 
 fn no_user_namespaces(_: &Path) -> bool {
     !runs("unshare --user --map-root-user --net true")

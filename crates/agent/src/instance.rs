@@ -347,6 +347,8 @@ fn command(
 fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: &Support) -> Facts {
     let paths = Paths::new(support.path_of(mounts, Path::new(shoal_contract::BASE)));
     let is_isolated = matches!(support.isolation, Isolation::Full { .. });
+    // A container's names are known, too.
+    let has_names = support.isolation != Isolation::Processes;
     // Not plain processes, and not on several machines.
     let has_own_network = is_isolated && network.machines().is_empty();
     let interface = match has_own_network {
@@ -356,7 +358,7 @@ fn facts(assignment: &Assignment, mounts: &[Mount], network: &Network, support: 
     let addresses = (1..).zip(&assignment.hosts).map(|(host, name)| (name.clone(), network.address(host).to_string()));
     let path_of = |path: &str| support.path_of(mounts, Path::new(path)).to_string_lossy().into_owned();
     Facts {
-        addresses: if is_isolated { BTreeMap::new() } else { addresses.collect() },
+        addresses: if has_names { BTreeMap::new() } else { addresses.collect() },
         job_name: assignment.job_name.clone(),
         job_arn: assignment.job_arn.clone(),
         region: assignment.region.clone(),

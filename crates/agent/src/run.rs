@@ -233,8 +233,13 @@ impl Agent<'_> {
                 Err(InstanceError::Script(error)) => return self.not_startable(&with_causes(&error), FAILURE),
                 prepared => prepared?,
             };
-        let gpus =
-            gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(support.isolation, Isolation::Full { .. }));
+        let gpus = match support.isolation {
+            // Those that its runtime has given it are all that it has.
+            Isolation::Container => gpus::Gpus::default(),
+            isolation => {
+                gpus::of(&assignment.limits.gpus, Path::new("/dev"), matches!(isolation, Isolation::Full { .. }))
+            }
+        };
         self.tell(&Vec::from_iter(gpus.note.clone().into_iter().chain(notes)))?;
         gpus::show(gpus, &mut spec);
         self.processes = processes;

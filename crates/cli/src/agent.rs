@@ -1,7 +1,11 @@
 //! `shoal agent`: the process beside an instance's training program. The launcher starts it; its
 //! flags are the server's affair.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use clap::Args;
 use rustix::process::{Pid, getppid, setpgid, setsid};
@@ -85,6 +89,17 @@ pub(crate) fn run(args: AgentArgs, algorithms: Algorithms) -> ExitCode {
         images: environments::images(),
     });
     exit::of_program(code)
+}
+
+/// Copies this program.
+pub(crate) fn copy(to: &Path) -> ExitCode {
+    match std::env::current_exe().and_then(|program| std::fs::copy(program, to)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shoal agent-binary: could not copy this executable to {}: {error}", to.display());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The libraries of a built-in algorithm on this machine.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use shoal_environments::{Cache, Images, Source, is_for_installers};
+use shoal_sandbox::Support;
 
-use crate::settings::{Settings, Target};
+use crate::settings::{Scheduler, Settings, Target};
 
 /// The user's rows of the table of images, in the data directory.
 const TABLE: &str = "environments.txt";
@@ -69,7 +70,11 @@ pub(crate) fn variables_elsewhere() -> Vec<(String, String)> {
 /// The same for agents of a compute target. One that runs the program at the path of this machine's
 /// has its file system, too.
 pub(crate) fn variables_of_target(settings: &Settings, target: &Target) -> Vec<(String, String)> {
-    let shared = target.slurm.program.is_none();
+    let shared = match &target.scheduler {
+        Scheduler::Slurm(options) => options.program.is_none(),
+        // What agents need not find out.
+        Scheduler::Kubernetes(_) => return vec![shoal_agent::support_variable(&Support::container())],
+    };
     let mut all = if shared { variables(settings) } else { Vec::new() };
     if let Some(cache) = target.cache.as_ref().and_then(|cache| cache.to_str()) {
         all.retain(|(name, _)| name != CACHE_VARIABLE);

@@ -180,6 +180,12 @@ enum Command {
     /// On an instance: started by the server's launcher.
     #[command(hide = true)]
     Agent(agent::AgentArgs),
+    /// Puts this program into a container of another image, whose agent it is then.
+    #[command(hide = true)]
+    AgentBinary {
+        /// The file that it becomes.
+        to: PathBuf,
+    },
     /// A built-in algorithm as a training program: started by the agent.
     #[command(hide = true)]
     Algorithm(algorithm::AlgorithmArgs),
@@ -216,6 +222,7 @@ pub fn main(algorithms: Algorithms) -> ExitCode {
         Command::Mpi(command) => mpi::run(command),
         Command::Ranks(args) => ranks::run(args),
         Command::ParameterServer { index, command } => exit::of_program(parameter_server::beside(index, &command)),
+        Command::AgentBinary { to } => agent::copy(&to),
         command => run(command, algorithms).unwrap_or_else(|error| exit::report("shoal", &error)).into(),
     }
 }
@@ -262,6 +269,7 @@ fn run(command: Command, algorithms: Algorithms) -> anyhow::Result<Exit> {
             Ok(Exit::Ok)
         }
         Command::Agent(_)
+        | Command::AgentBinary { .. }
         | Command::Algorithm(_)
         | Command::Stacks(_)
         | Command::Mpi(_)

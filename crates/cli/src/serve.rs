@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use shoal_algos::{Algorithms, BUILT_IN};
-use shoal_launch::{ByTarget, Launcher, Local, Slurm, SlurmOptions};
+use shoal_launch::{ByTarget, KubernetesOptions, Launcher, Local, SlurmOptions, kubernetes, slurm};
 use shoal_plane::{Capacity, Catalog, Node};
 use shoal_sandbox::Support;
 use shoal_server::{Options, Server, TelemetryLimits};
@@ -27,7 +27,7 @@ use crate::{
     images::OurImages,
     log,
     output::show,
-    settings::{ServerFlags, ServerUrl, Settings, Target, size_of},
+    settings::{Scheduler, ServerFlags, ServerUrl, Settings, Target, size_of},
 };
 
 /// A user's own instance types, in the data directory.
@@ -176,7 +176,11 @@ fn launcher(settings: &Settings) -> Arc<dyn Launcher> {
     let here = Arc::new(Local::by_command(settings.launch_command.clone()));
     let of_target = |target: &Target| -> (String, Arc<dyn Launcher>) {
         let env = environments::variables_of_target(settings, target);
-        (target.name.clone(), Arc::new(Slurm::new(SlurmOptions { env, ..target.slurm.clone() })))
+        let launcher: Arc<dyn Launcher> = match target.scheduler.clone() {
+            Scheduler::Slurm(options) => Arc::new(slurm(SlurmOptions { env, ..options })),
+            Scheduler::Kubernetes(options) => Arc::new(kubernetes(KubernetesOptions { env, ..options })),
+        };
+        (target.name.clone(), launcher)
     };
     match &settings.targets[..] {
         [] => here,

@@ -36,7 +36,7 @@ pub use flags::ServerFlags;
 pub(crate) use nodes::size_of;
 pub(crate) use sizes::bytes;
 pub use sizes::readable;
-pub(crate) use targets::Target;
+pub(crate) use targets::{Scheduler, Target};
 pub(crate) use typed::{Origin, Typed};
 pub(crate) use url::ServerUrl;
 

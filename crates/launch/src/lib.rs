@@ -10,15 +10,19 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod kubernetes;
 mod local;
 mod memory;
 mod process;
+mod record;
+mod scheduled;
 mod slurm;
 mod targets;
 mod watch;
 
+pub use kubernetes::{CacheVolume, KubernetesOptions, PodOptions, kubernetes};
 pub use local::Local;
-pub use slurm::{Nodes, Slurm, SlurmOptions, SlurmType};
+pub use slurm::{Nodes, SlurmOptions, SlurmType, slurm};
 pub use targets::ByTarget;
 pub use watch::{OnEnd, Watch};
 
@@ -63,6 +67,8 @@ pub struct Wants {
     pub seconds: Option<u64>,
     /// For people who look at the scheduler's queue.
     pub label: String,
+    /// The image that it runs in, for launchers that run containers; none: the launcher's own.
+    pub image: Option<String>,
 }
 
 impl AllocationSpec {
@@ -106,6 +112,8 @@ pub enum Ending {
     OutOfMemory,
     /// By the scheduler's own commands.
     Cancelled,
+    /// It could not be started, and never will: its image cannot be had.
+    NeverStarted,
 }
 
 /// The end of a process.
@@ -148,9 +156,19 @@ pub enum LaunchError {
         /// What its commands say.
         what: String,
     },
+    /// A scheduler takes no more now, as its quota is used up: the same may succeed later.
+    #[error("the compute target {target} takes no more now: {what}")]
+    Full {
+        /// The compute target.
+        target: String,
+        /// Which limit is reached.
+        what: String,
+    },
     /// A scheduler refused what it was asked for.
-    #[error("Slurm refused the job on compute target {target}: {what}")]
+    #[error("{scheduler} refused the job on compute target {target}: {what}")]
     Refused {
+        /// `Slurm`
+        scheduler: &'static str,
         /// The compute target.
         target: String,
         /// Why.

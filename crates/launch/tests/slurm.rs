@@ -1,4 +1,4 @@
-//! [`Slurm`] on a real cluster, which this test starts.
+//! [`slurm`] on a real cluster, which this test starts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use shoal_launch::conformance::{self, program, started};
-use shoal_launch::{AllocationStatus, Launcher, LauncherExt, Nodes, Slurm, SlurmOptions};
+use shoal_launch::{AllocationStatus, Launcher, LauncherExt, Nodes, SlurmOptions, slurm};
 
 /// Goes down with the test.
 struct Cluster(PathBuf);
@@ -43,12 +43,12 @@ fn conforms() {
         interval: Duration::from_millis(100),
         ..SlurmOptions::default()
     };
-    let slurm = Slurm::new(options);
+    let slurm = slurm(options);
     conformance::check(&slurm, dir.path());
     only_others_are_ended(&slurm, &dir.path().join("others"));
 }
 
-fn only_others_are_ended(slurm: &Slurm, dir: &Path) {
+fn only_others_are_ended(slurm: &dyn Launcher, dir: &Path) {
     std::fs::create_dir(dir).unwrap();
     let spec = program("data-1", 1, dir);
     slurm.submit(&spec).unwrap();

@@ -330,6 +330,11 @@ pub enum Root {
         /// Absolute.
         path: String,
     },
+    /// The agent's own: it was started in a container of the image.
+    Container {
+        /// As the job names it.
+        image: String,
+    },
 }
 
 /// A Python environment as it is wanted; the instance's machine makes it if it has none like it

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, de::DeserializeOwned};
 use shoal_link::{
-    FromPeer, Input, Order, Program, RankOutcome, ReportBody, ToAgent, ToPeer, ToServer, Visit, VisitEnd,
+    FromPeer, Input, Order, Program, RankOutcome, ReportBody, Root, ToAgent, ToPeer, ToServer, Visit, VisitEnd,
 };
 
 /// A name for every variant, as an exhaustive match, and the list of the names: a new variant does
@@ -76,6 +76,7 @@ kinds!(to_agent_kind, TO_AGENT, ToAgent,
     ToAgent::Welcome { assignment, .. } if matches!(&assignment.program, Program::Script { arguments, .. } if !arguments.is_empty()) => "welcome_script_arguments",
     ToAgent::Welcome { assignment, .. } if matches!(assignment.program, Program::Script { .. }) => "welcome_script",
     ToAgent::Welcome { assignment, .. } if assignment.python.is_some() => "welcome_python",
+    ToAgent::Welcome { assignment, .. } if matches!(assignment.root, Some(Root::Container { .. })) => "welcome_container",
     ToAgent::Welcome { assignment, .. } if assignment.root.is_some() => "welcome_image",
     ToAgent::Welcome { .. } => "welcome_host",
     ToAgent::Refused { .. } => "refused",

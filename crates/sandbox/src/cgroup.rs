@@ -6,6 +6,7 @@
 //! has that limit: none of them can make the kernel look for memory outside of it.
 
 mod dirs;
+mod kill_count;
 mod out_of_memory;
 
 use std::fs;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{OutOfMemory, SandboxError, SandboxSpec};
 pub use dirs::{GroupDirs, group_of};
+pub(crate) use kill_count::KillCount;
 use out_of_memory::Witness;
 
 /// All groups of ours have a parent of this name.

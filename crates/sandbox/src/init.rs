@@ -40,7 +40,7 @@ pub(crate) fn supervise(stream: &UnixStream, reaper: &Reaper, program: Pid, mode
         // The owner may be gone: then nobody wants to know.
         let _ = send(stream, &report, &[]);
     }
-    if mode == Mode::Processes {
+    if !mode.has_namespaces() {
         kill_descendants();
     }
     // Else the kernel kills what is left in this PID namespace.
@@ -72,7 +72,7 @@ fn watch(stream: &UnixStream, reaper: &Reaper, program: Pid, mode: Mode) -> Opti
                 Ok(Some((Order::Freeze, _))) => signal_all(Signal::SIGSTOP, mode),
                 Ok(Some((Order::Thaw, _))) => signal_all(Signal::SIGCONT, mode),
                 Ok(Some((Order::Guest { spec, terminal }, fds))) => {
-                    let spec = if mode == Mode::Processes { plain::find(*spec) } else { *spec };
+                    let spec = if mode.has_namespaces() { *spec } else { plain::find(*spec, mode) };
                     guests.start(&spec, terminal, fds);
                 }
                 Ok(Some((Order::Start { .. } | Order::Limited | Order::Mapped, _))) => {}
@@ -102,7 +102,7 @@ fn reap(program: Pid, guests: &mut Guests) -> Option<Report> {
 
 /// To everything in the instance but this process.
 fn signal_all(signal: Signal, mode: Mode) {
-    if mode == Mode::Processes {
+    if !mode.has_namespaces() {
         return signal_descendants(signal);
     }
     // In a PID namespace of its own -1 means everybody else in it, at one moment: who forks then

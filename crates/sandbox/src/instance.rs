@@ -32,7 +32,7 @@ fn make(stream: &UnixStream) -> Result<(), SandboxError> {
     let Some((Order::Start { spec, mode }, mut fds)) = order else { return Ok(()) };
     let line = if fds.len() == 3 { fds.pop() } else { None };
     let Ok([user, bridge]) = <[OwnedFd; 2]>::try_from(fds) else {
-        return plain_instance(stream, *spec);
+        return plain_instance(stream, *spec, mode);
     };
     // The namespace in which we are root: the machine's, or one in which our user is.
     let outer = parent_namespace(&user).map_err(SandboxError::io("find the user namespace"))?;
@@ -113,7 +113,7 @@ fn first_process(
     }
     let builder = match mode {
         Mode::Root => Builder { owner: UNPRIVILEGED_ID, show_as: Some(outer.as_fd()) },
-        Mode::Rootless | Mode::Processes => Builder { owner: 0, show_as: None },
+        Mode::Rootless | Mode::Processes | Mode::Container => Builder { owner: 0, show_as: None },
     };
     give_output(builder.owner).map_err(SandboxError::io("give the program its output"))?;
     let shortfalls = root::enter(spec, builder)?;
@@ -134,11 +134,12 @@ fn give_output(owner: u32) -> Result<(), nix::Error> {
     nix::unistd::fchown(io::stderr(), Some(user), Some(group))
 }
 
-fn plain_instance(stream: &UnixStream, spec: SandboxSpec) -> Result<(), SandboxError> {
+fn plain_instance(stream: &UnixStream, spec: SandboxSpec, mode: Mode) -> Result<(), SandboxError> {
     prctl::set_child_subreaper(true).map_err(SandboxError::io("become the reaper of orphans"))?;
-    let spec = plain::arrange(spec)?;
+    let (spec, notes) = plain::arrange(spec, mode)?;
     prctl::set_no_new_privs().map_err(SandboxError::io("set no_new_privs"))?;
-    start_and_supervise(stream, &spec, Mode::Processes, Shortfalls::default(), Vec::new(), None)
+    let shortfalls = Shortfalls { notes, read_only: false };
+    start_and_supervise(stream, &spec, mode, shortfalls, Vec::new(), None)
 }
 
 fn start_and_supervise(

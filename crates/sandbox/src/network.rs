@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::addresses::private_address;
 use crate::spawn::{self, Helper};
-use crate::talk::{Mode, Order, Report, receive, send};
+use crate::talk::{Order, Report, receive, send};
 use crate::{Isolation, SandboxError, Support, users};
 
 /// A bridge has no more ports (BR_MAX_PORTS).
@@ -59,7 +59,7 @@ impl Network {
     /// # Errors
     /// The machine refuses namespaces or a bridge, or there are too many hosts.
     pub fn create(id: &str, hosts: u32, support: &Support) -> Result<Network, SandboxError> {
-        let most = if support.mode() == Mode::Processes { MOST_PLAIN_HOSTS } else { MOST_HOSTS };
+        let most = if support.mode().has_namespaces() { MOST_HOSTS } else { MOST_PLAIN_HOSTS };
         if !(1..=most).contains(&hosts) {
             return Err(SandboxError::TooManyHosts { hosts, most });
         }
@@ -114,7 +114,7 @@ impl Network {
     /// # Errors
     /// The maker is gone.
     pub fn join(handle: &str, support: &Support) -> Result<Network, SandboxError> {
-        if support.mode() == Mode::Processes {
+        if !support.mode().has_namespaces() {
             return Ok(Network { kind: Kind::Loopback, machines: None });
         }
         let gone = || SandboxError::NetworkGone { handle: handle.to_owned() };

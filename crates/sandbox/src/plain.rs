@@ -5,15 +5,19 @@
 //! finds everything below that.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::talk::Mode;
 use crate::{Mount, SandboxError, SandboxSpec};
 
 /// In the environment of plain processes: the instance's id, by which [`crate::sweep()`] finds
 /// those that nothing else leads to.
 pub(crate) const MARK: &str = "SHOAL_INSTANCE";
+
+/// Where files of a container's image are whose place is taken.
+const ASIDE: &str = "/opt/shoal/image";
 
 /// Where a path of the instance is on the machine.
 pub(crate) fn path_of(mounts: &[Mount], path: &Path) -> PathBuf {
@@ -37,8 +41,9 @@ fn on_machine(mount: &Mount) -> PathBuf {
     }
 }
 
-/// Makes what is mounted findable, and the description one of a plain process.
-pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
+/// Makes what is mounted findable, and the description one of a plain process. In a container, each
+/// is linked at its own place. Gives what is not as it was asked for.
+pub(crate) fn arrange(spec: SandboxSpec, mode: Mode) -> Result<(SandboxSpec, Vec<String>), SandboxError> {
     if spec.mounts.iter().any(Mount::is_root) {
         let source = io::Error::other("it needs namespaces, and this machine gives none (`shoal doctor` says why)");
         return Err(SandboxError::Io { what: "run an image".to_owned(), source });
@@ -53,29 +58,49 @@ pub(crate) fn arrange(spec: SandboxSpec) -> Result<SandboxSpec, SandboxError> {
                 place.display()
             )))?;
         }
-        let around = path_of(&spec.mounts[..index], mount.target());
-        if around != mount.target() {
-            link(&place, &around).map_err(SandboxError::io(format!(
-                "link {} to {}",
-                around.display(),
-                place.display()
-            )))?;
+        let at = match mode {
+            Mode::Container => (mount.target() != place).then(|| mount.target().to_owned()),
+            _ => Some(path_of(&spec.mounts[..index], mount.target())).filter(|around| around != mount.target()),
+        };
+        if let Some(at) = at {
+            let linked = match mode {
+                Mode::Container => link_in_container(&place, &at, Path::new(ASIDE)),
+                _ => link(&place, &at),
+            };
+            linked.map_err(SandboxError::io(format!("link {} to {}", at.display(), place.display())))?;
         }
     }
-    Ok(find(spec))
+    let hosts = if mode == Mode::Container { name_hosts(&spec, Path::new("/etc/hosts")) } else { Ok(()) };
+    let note = |error| format!("/etc/hosts cannot be written ({error}): the instances' names are the cluster's DNS's");
+    Ok((find(spec, mode), Vec::from_iter(hosts.err().map(note))))
 }
 
 /// The description with paths of the machine, once all of it is arranged.
-pub(crate) fn find(mut spec: SandboxSpec) -> SandboxSpec {
-    spec.cwd = path_of(&spec.mounts, &spec.cwd);
-    if let Some(program) = spec.command.first_mut().filter(|program| program.starts_with('/')) {
-        *program = path_of(&spec.mounts, Path::new(program)).to_string_lossy().into_owned();
+pub(crate) fn find(mut spec: SandboxSpec, mode: Mode) -> SandboxSpec {
+    if mode == Mode::Processes {
+        spec.cwd = path_of(&spec.mounts, &spec.cwd);
+        if let Some(program) = spec.command.first_mut().filter(|program| program.starts_with('/')) {
+            *program = path_of(&spec.mounts, Path::new(program)).to_string_lossy().into_owned();
+        }
     }
     spec.env.push((MARK.to_owned(), spec.id.clone()));
     spec
 }
 
-/// An empty directory at the link's place is what would have been mounted on.
+/// Adds the instances of a job to a list of hosts, where they are on several machines.
+fn name_hosts(spec: &SandboxSpec, file: &Path) -> io::Result<()> {
+    let known = if spec.addresses.is_empty() { String::new() } else { fs::read_to_string(file)? };
+    let lines = spec.addresses.iter().zip(&spec.hosts).map(|(address, name)| format!("{address} {name}"));
+    // An instance that serves one attempt after another has them already.
+    let new = lines.filter(|line| !known.lines().any(|known| known == line));
+    let text: String = new.map(|line| format!("{line}\n")).collect();
+    if text.is_empty() {
+        return Ok(());
+    }
+    fs::OpenOptions::new().append(true).open(file)?.write_all(text.as_bytes())
+}
+
+/// What would have been mounted on, a directory or a file, gives way to the link.
 fn link(to: &Path, at: &Path) -> io::Result<()> {
     if let Some(parent) = at.parent() {
         fs::create_dir_all(parent)?;
@@ -86,6 +111,37 @@ fn link(to: &Path, at: &Path) -> io::Result<()> {
         Err(_) => {}
     }
     symlink(to, at)
+}
+
+/// The same in a container, whose image may have files there: they are put aside, and join what is
+/// linked; also for later attempts.
+fn link_in_container(to: &Path, at: &Path, aside: &Path) -> io::Result<()> {
+    let aside = aside.join(at.strip_prefix("/").unwrap_or(at));
+    let is_directory = fs::symlink_metadata(at).is_ok_and(|metadata| metadata.is_dir());
+    // An empty one is made for the link.
+    if is_directory && to.is_dir() && fs::remove_dir(at).is_err() {
+        copy(at, &aside)?;
+        fs::remove_dir_all(at)?;
+    }
+    if to.is_dir() && aside.is_dir() {
+        join(&aside, to)?;
+    }
+    link(to, at)
+}
+
+/// Copies what `into` lacks.
+fn join(from: &Path, into: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), into.join(entry.file_name()));
+        match fs::symlink_metadata(&target) {
+            Ok(known) if known.is_dir() && entry.file_type()?.is_dir() => join(&source, &target)?,
+            Ok(_) => {}
+            Err(_) if entry.file_type()?.is_symlink() => symlink(fs::read_link(&source)?, target)?,
+            Err(_) => copy(&source, &target)?,
+        }
+    }
+    Ok(())
 }
 
 /// Follows links: the tree may consist of them. `fs::copy` shares the blocks where the file system
@@ -104,6 +160,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn mounts() -> Vec<Mount> {
@@ -131,5 +189,81 @@ mod tests {
         ] {
             assert_eq!(path_of(&mounts(), Path::new(path)), Path::new(expected), "{path}");
         }
+    }
+
+    fn spec(mounts: Vec<Mount>, addresses: Vec<Ipv4Addr>) -> SandboxSpec {
+        SandboxSpec {
+            id: "a-1".into(),
+            hostname: "algo-1".into(),
+            host: 1,
+            hosts: vec!["algo-1".into(), "algo-2".into()],
+            addresses,
+            mounts,
+            command: vec!["/opt/ml/code/run".into()],
+            env: Vec::new(),
+            cwd: "/opt/ml/code".into(),
+            memory_bytes: 0,
+            together: None,
+            cpu_weight: 100,
+            pids: 1,
+            has_proxy: false,
+        }
+    }
+
+    #[test]
+    fn in_a_container_each_mount_is_at_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ml, data, place) = (dir.path().join("home/ml"), dir.path().join("data"), dir.path().join("opt/ml"));
+        fs::create_dir_all(ml.join("input/data/train")).unwrap();
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("x.csv"), "1").unwrap();
+        let mounts = vec![
+            Mount::Bind { source: ml, target: place.clone() },
+            Mount::ReadOnly { source: data.clone(), target: place.join("input/data/train") },
+            Mount::ReadOnly { source: data.clone(), target: data },
+        ];
+        for _ in 0..2 {
+            let (found, notes) = arrange(spec(mounts.clone(), Vec::new()), Mode::Container).unwrap();
+            assert_eq!((&*found.command[0], notes), ("/opt/ml/code/run", Vec::new()));
+            assert_eq!(fs::read_to_string(place.join("input/data/train/x.csv")).unwrap(), "1");
+            assert!(place.is_symlink());
+            assert_eq!(found.env, [(MARK.to_owned(), "a-1".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn what_a_containers_image_has_there_joins_each_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, aside) = (dir.path().join("opt/ml"), dir.path().join("aside"));
+        for made in ["code", "own"] {
+            fs::create_dir_all(place.join(made)).unwrap();
+        }
+        for file in ["code/a", "code/b"] {
+            fs::write(place.join(file), "image's").unwrap();
+        }
+        for attempt in ["first", "second"] {
+            let ml = dir.path().join(attempt);
+            fs::create_dir_all(ml.join("code")).unwrap();
+            fs::write(ml.join("code/a"), "job's").unwrap();
+            link_in_container(&ml, &place, &aside).unwrap();
+            assert_eq!(fs::read_link(&place).unwrap(), ml);
+            let read = |path: &str| fs::read_to_string(place.join(path)).unwrap();
+            assert_eq!([read("code/a"), read("code/b")], ["job's", "image's"], "{attempt}");
+            assert!(place.join("own").is_dir());
+        }
+    }
+
+    #[test]
+    fn hosts_are_named_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hosts");
+        fs::write(&file, "127.0.0.1 localhost\n10.1.0.1 algo-1\n").unwrap();
+        let named = spec(Vec::new(), vec![Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)]);
+        for _ in 0..2 {
+            name_hosts(&named, &file).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "127.0.0.1 localhost\n10.1.0.1 algo-1\n10.1.0.2 algo-2\n");
+        name_hosts(&spec(Vec::new(), Vec::new()), Path::new("/nonexistent")).unwrap();
+        name_hosts(&named, Path::new("/nonexistent")).unwrap_err();
     }
 }

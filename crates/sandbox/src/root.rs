@@ -377,7 +377,7 @@ pub fn give(tree: &Path, support: &Support) -> io::Result<()> {
     match support.mode() {
         Mode::Root => give_to(tree, UNPRIVILEGED_ID),
         // It is theirs: the program's user is ours.
-        Mode::Rootless | Mode::Processes => Ok(()),
+        Mode::Rootless | Mode::Processes | Mode::Container => Ok(()),
     }
 }
 

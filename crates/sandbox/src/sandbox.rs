@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::cgroup::{Cgroup, Place};
+use crate::cgroup::{Cgroup, KillCount, Place};
 use crate::guest::{Guest, Terminal};
 use crate::spawn::{self, Helper};
 use crate::talk::{Mode, Order, Report, receive, send};
@@ -33,6 +33,8 @@ pub struct Sandbox {
     notes: Vec<String>,
     read_only: bool,
     exit: Option<Exit>,
+    /// Of the container whose limits it has.
+    container: Option<KillCount>,
     /// Last, as it can only be removed when the processes are gone.
     cgroup: Option<Cgroup>,
 }
@@ -194,6 +196,8 @@ impl Sandbox {
             Some(place) => Some(Cgroup::make(&place, spec)?),
             None => None,
         };
+        // It has the container's limits.
+        let container = (support.mode() == Mode::Container).then(KillCount::here).flatten();
         let pipe = || io::pipe().map_err(SandboxError::io("make a pipe"));
         let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
         let helper = spawn::start(spawn::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
@@ -201,16 +205,17 @@ impl Sandbox {
         let Helper { name, stream, .. } = helper;
         let (mode, namespaces) = match network.namespaces() {
             Some(namespaces) => (support.mode(), namespaces.fds().into_iter().chain(line).collect()),
+            None if support.mode() == Mode::Container => (Mode::Container, Vec::new()),
             None => (Mode::Processes, Vec::new()),
         };
-        if let (Mode::Processes, Some(cgroup)) = (mode, &cgroup) {
+        if let (false, Some(cgroup)) = (mode.has_namespaces(), &cgroup) {
             cgroup.add(first.pid)?;
         }
         send(&stream, &Order::Start { spec: Box::new(spec.clone()), mode }, &namespaces)
             .map_err(SandboxError::io(format!("describe the instance to {name}")))?;
         let Started { process, listener, proxy_listener, notes, read_only } =
             hear_start(&stream, &name, first, cgroup.as_ref())?;
-        let handle = if mode == Mode::Processes { None } else { Some(open_process(process.pid)?) };
+        let handle = if mode.has_namespaces() { Some(open_process(process.pid)?) } else { None };
         Ok(Sandbox {
             id: spec.id.clone(),
             control: Control(
@@ -226,6 +231,7 @@ impl Sandbox {
             read_only,
             exit: None,
             cgroup,
+            container,
         })
     }
 
@@ -272,7 +278,8 @@ impl Sandbox {
     /// Whether the kernel has killed something of the instance for memory by now, and why.
     #[must_use]
     pub fn out_of_memory(&self) -> Option<OutOfMemory> {
-        self.cgroup.as_ref().and_then(Cgroup::out_of_memory)
+        let of_container = self.container.as_ref().filter(|kills| kills.has_grown()).map(|_| OutOfMemory::Own);
+        self.cgroup.as_ref().and_then(Cgroup::out_of_memory).or(of_container)
     }
 
     /// See [`Control::terminate`].

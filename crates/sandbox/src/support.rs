@@ -19,6 +19,9 @@ pub enum Isolation {
     },
     /// Plain processes of our own user, told to use loopback addresses 127.0.1.K.
     Processes,
+    /// Plain processes in a container that has nothing else: its files, its network and its limits
+    /// are the instance's.
+    Container,
 }
 
 /// What instances on this machine can have. It can be written down and given to another process of
@@ -43,6 +46,12 @@ impl Support {
         Support { isolation: Isolation::Processes, cgroup: None, overlay: false, notes: without_namespaces() }
     }
 
+    /// What a container has that was started for one instance.
+    #[must_use]
+    pub fn container() -> Support {
+        Support { isolation: Isolation::Container, cgroup: None, overlay: false, notes: Vec::new() }
+    }
+
     /// Every check, whether it is well, and what was found; for people to read.
     #[must_use]
     pub fn report(&self) -> Vec<(String, bool, String)> {
@@ -54,6 +63,7 @@ impl Support {
                 (true, "own namespaces, rootless; programs run as your user".to_owned())
             }
             Isolation::Processes => (false, "plain processes on loopback addresses".to_owned()),
+            Isolation::Container => (true, "plain processes in a container of their own".to_owned()),
         };
         let limits = match self.cgroup {
             Some(CgroupLayout::V1) => "control groups, version 1",
@@ -83,7 +93,7 @@ impl Support {
     #[must_use]
     pub fn path_of(&self, mounts: &[Mount], path: &Path) -> PathBuf {
         match self.isolation {
-            Isolation::Full { .. } => path.to_owned(),
+            Isolation::Full { .. } | Isolation::Container => path.to_owned(),
             Isolation::Processes => plain::path_of(mounts, path),
         }
     }
@@ -93,6 +103,7 @@ impl Support {
             Isolation::Full { rootless: false } => Mode::Root,
             Isolation::Full { rootless: true } => Mode::Rootless,
             Isolation::Processes => Mode::Processes,
+            Isolation::Container => Mode::Container,
         }
     }
 }

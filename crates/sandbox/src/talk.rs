@@ -46,6 +46,15 @@ pub(crate) enum Mode {
     Rootless,
     /// Plain processes.
     Processes,
+    /// Plain processes in a container whose files are the instance's.
+    Container,
+}
+
+impl Mode {
+    /// Whether the instance has namespaces of its own.
+    pub(crate) fn has_namespaces(self) -> bool {
+        matches!(self, Mode::Root | Mode::Rootless)
+    }
 }
 
 /// From a helper.

@@ -7,6 +7,7 @@ mod inputs;
 use std::sync::Arc;
 
 use shoal_launch::{Launcher, Wants};
+use shoal_plane::Node;
 use shoal_store::{DataDir, Objects, ResourceKind, Rows, StoreError, check_tree};
 use shoal_tuner::{SearcherSpec, near};
 use shoal_wire::{
@@ -15,7 +16,7 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, BuiltinObjective, ComputeTargets, Image, Images, NetworkOptions,
+    Builtin, BuiltinObjective, ComputeTargets, Image, ImageError, Images, NetworkOptions,
     budgets::Budgets,
     channels::{self, MayRead},
     file_systems::FileSystems,
@@ -60,12 +61,22 @@ impl Admission {
         })?;
         partition(&self.region, &request.role_arn)?;
         self.network.check(&request.tags)?;
-        let image = image(&*self.images, request)?;
-        elastic(&*self.images, request)?;
         let target = self.targets.of(&request.tags, &request.resources)?;
+        let name = target.as_deref().unwrap_or(Node::LOCAL);
+        let in_container = self.targets.has_containers(name);
+        let find = self.targets.image_finder(name);
+        let image = image(find(&*self.images, request), request)?;
+        elastic(&*self.images, request)?;
         let is_remote = target.is_some();
         if let Some(target) = &target {
             self.on_target(target, &request.resources)?;
+        }
+        if let Some(target) = target.as_ref().filter(|_| in_container && request.enable_network_isolation) {
+            return Err(Error::validation(format!(
+                "EnableNetworkIsolation is not possible on the compute target {target}, whose instances have the network \
+                 of their pods: limit that by a NetworkPolicy of the cluster, or choose the target local by the tag \
+                 '{TARGET_TAG}'."
+            )));
         }
         if let Some(target) = target.as_ref().filter(|_| request.enable_network_isolation)
             && request.resources.instance_count > 1
@@ -349,15 +360,14 @@ fn elastic(images: &dyn Images, request: &CreateTrainingJob) -> Result<(), Error
     Ok(())
 }
 
-fn image(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, Error> {
+fn image(found: Result<Image, ImageError>, request: &CreateTrainingJob) -> Result<Image, Error> {
     if request.algorithm.training_image.is_none() {
         return Err(Error::validation(
             "algorithmSpecification.algorithmName: this server has no Marketplace or registered algorithms; give \
              algorithmSpecification.trainingImage",
         ));
     }
-    let image = image_of(images, request)
-        .map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
+    let image = found.map_err(|error| Error::validation(format!("algorithmSpecification.trainingImage: {error}")))?;
     let fits = match &image {
         Image::Host if request.algorithm.entrypoint.is_empty() && request.script.is_none() => Err(Error::validation(
             "algorithmSpecification.containerEntrypoint: image shoal/host runs the program that containerEntrypoint \

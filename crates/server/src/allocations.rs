@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use shoal_launch::{AllocationSpec, AllocationStatus, Launcher, LauncherExt, Wants};
-use shoal_link::Limits;
+use shoal_link::{Limits, Root};
 use shoal_plane::AttemptId;
 use shoal_runtime::{steps::Outcome, warm_pool::AllocationId};
 
@@ -142,6 +142,10 @@ fn wants(plan: &Plan) -> Wants {
         gpus: small(most(|limits| limits.gpus.len() as u64)),
         seconds: time_limit(plan),
         label: first.job_arn.clone(),
+        image: match &first.root {
+            Some(Root::Container { image }) => Some(image.clone()),
+            _ => None,
+        },
     }
 }
 

@@ -352,7 +352,7 @@ fn logged(dir: &Path, removed: io::Result<()>) {
 fn started(result: Result<(), LaunchError>) -> Result<Outcome, String> {
     match result {
         Ok(()) => Ok(Outcome::Done),
-        Err(error @ LaunchError::Unavailable { .. }) => {
+        Err(error @ (LaunchError::Unavailable { .. } | LaunchError::Full { .. })) => {
             Ok(Outcome::Delayed { reason: describe(&error), has_written: false })
         }
         Err(error @ LaunchError::Refused { .. }) => Err(format!("ClientError: {}", describe(&error))),

@@ -176,6 +176,26 @@ pub(crate) fn image_of(images: &dyn Images, request: &CreateTrainingJob) -> Resu
     }
 }
 
+/// The same on a compute target whose instances are containers: what no table has is an image of
+/// the cluster's registries.
+///
+/// # Errors
+/// What it stands for cannot be had there, or the tables cannot be read.
+pub(crate) fn image_in_container(images: &dyn Images, request: &CreateTrainingJob) -> Result<Image, ImageError> {
+    let known = match framework_of(images, request)? {
+        Some(framework) => Some(framework),
+        None => images.known(name_of(request))?,
+    };
+    match known {
+        None => Ok(Image::Root(Root::Container { image: name_of(request).to_owned() })),
+        Some(Image::Root(Root::Directory { path })) => Err(ImageError(format!(
+            "it is the tree of files {path} on the server's machine, which a container has not: choose the target local, \
+             or push an image"
+        ))),
+        Some(image) => Ok(image),
+    }
+}
+
 /// The same as far as tables say: `None` for what only a container engine may know, and for what
 /// cannot be used.
 pub(crate) fn known_image_of(images: &dyn Images, request: &CreateTrainingJob) -> Option<Image> {

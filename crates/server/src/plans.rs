@@ -17,18 +17,8 @@ use shoal_wire::{
 };
 
 use crate::{
-    Builtin, Image, Images, NetworkOptions,
-    admission::mode_of,
-    agent_rules::rule,
-    api::component_of,
-    attempts::Plan,
-    channels::{Trees, may_read},
-    clock::now_ms,
-    file_systems::FileSystems,
-    options::image_of,
-    requests,
-    team::Team,
-    warm,
+    Builtin, ComputeTargets, Image, Images, NetworkOptions, admission::mode_of, agent_rules::rule, api::component_of,
+    attempts::Plan, channels, channels::Trees, clock::now_ms, file_systems::FileSystems, requests, team::Team, warm,
 };
 
 /// What plans are made from.
@@ -45,6 +35,7 @@ pub(crate) struct Plans {
     pub(crate) grace_s: u32,
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) team: Arc<Team>,
+    pub(crate) targets: ComputeTargets,
 }
 
 impl Plans {
@@ -58,13 +49,14 @@ impl Plans {
         creator: Option<String>,
         launch: &Launch,
     ) -> Result<Plan, String> {
-        let Launch { attempt, placement, instances, lease_s, trial, .. } = launch;
-        let instances = *instances;
+        let Launch { attempt, placement, lease_s, trial, .. } = launch;
+        let instances = launch.instances;
         let is_remote = self.launcher.is_remote(&placement.nodes);
         let inputs = self.trees.for_agents(is_remote);
         let member = creator.as_deref().map(|creator| self.team.creator(creator));
-        let inputs = inputs.of_reader(may_read(member.clone()));
-        let image = image_of(&*self.images, request).map_err(|error| error.0)?;
+        let inputs = inputs.of_reader(channels::may_read(member.clone()));
+        let find = self.targets.image_finder(placement.node(Host::FIRST));
+        let image = find(&*self.images, request).map_err(|error| error.0)?;
         let groups = groups(&request.resources);
         // Of each channel and host; none where it is for other groups.
         let mut found: Vec<BTreeMap<Host, (Input, Delivery)>> = Vec::with_capacity(request.channels.len());
@@ -321,8 +313,10 @@ fn of_image(root: &Root, arguments: &[String]) -> Program {
         Root::Engine { .. } => {
             Program::Image { arguments: if arguments.is_empty() { train() } else { arguments.to_vec() } }
         }
-        // Nothing says what a directory starts by itself.
-        Root::Directory { .. } => Program::Host { entrypoint: train(), arguments: arguments.to_vec() },
+        // What they start by themselves is not known here.
+        Root::Directory { .. } | Root::Container { .. } => {
+            Program::Host { entrypoint: train(), arguments: arguments.to_vec() }
+        }
     }
 }
 
@@ -398,8 +392,7 @@ fn place(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.prefix.clone())
 }
 
-/// S3 bucket and prefix of a checkpoint location: what lies in a folder, whether or not it was
-/// written with a `/` at its end.
+/// S3 bucket and prefix of a checkpoint location, whether or not it has a `/` at its end.
 fn folder(uri: &S3Uri) -> (String, String) {
     (uri.bucket.clone(), uri.folder())
 }

@@ -200,6 +200,7 @@ impl Server {
                 grace_s,
                 launcher: launcher.clone(),
                 team: ring.team.clone(),
+                targets: options.targets.clone(),
             },
             artifacts: Storing {
                 rows: rows.clone(),

@@ -2,7 +2,15 @@
 //! launch command; the others have a scheduler of their own.
 
 use shoal_plane::Node;
-use shoal_wire::{Error, Resources, TARGET_TAG, Tag};
+use shoal_wire::{CreateTrainingJob, Error, Resources, TARGET_TAG, Tag};
+
+use crate::{
+    Image, ImageError, Images,
+    options::{image_in_container, image_of},
+};
+
+/// Finds the image of a job.
+type FindImage = fn(&dyn Images, &CreateTrainingJob) -> Result<Image, ImageError>;
 
 /// A compute target with a scheduler of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +19,8 @@ pub struct ComputeTarget {
     pub name: String,
     /// The instance types that it has; none: any.
     pub types: Vec<String>,
+    /// Its instances are containers, which can have an image of the job's own.
+    pub has_containers: bool,
 }
 
 /// All of them.
@@ -23,6 +33,16 @@ pub struct ComputeTargets {
 }
 
 impl ComputeTargets {
+    /// Whether instances are containers of this target; of `local` and its nodes they are not.
+    pub(crate) fn has_containers(&self, name: &str) -> bool {
+        self.all.iter().any(|target| target.name == name && target.has_containers)
+    }
+
+    /// What finds the image of a job on this target.
+    pub(crate) fn image_finder(&self, name: &str) -> FindImage {
+        if self.has_containers(name) { image_in_container } else { image_of }
+    }
+
     /// The target of a job with these tags and instances; none is `local`.
     ///
     /// # Errors
@@ -65,6 +85,7 @@ mod tests {
         let target = |name: &str, types: &[&str]| ComputeTarget {
             name: name.to_owned(),
             types: types.iter().map(|kind| (*kind).to_owned()).collect(),
+            has_containers: false,
         };
         let mut targets = ComputeTargets {
             all: vec![target("any", &[]), target("gpu", &["ml.p4d.24xlarge", "ml.g5.xlarge"])],

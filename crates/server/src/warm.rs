@@ -7,7 +7,7 @@
 use std::{fs, io, path::Path, time::Duration};
 
 use serde_json::Value;
-use shoal_link::{Assignment, Limits, Order, Program};
+use shoal_link::{Assignment, Limits, Order, Program, Root};
 use shoal_plane::{Host, TuningName};
 use shoal_runtime::warm_pool::{AllocationId, ReusePolicy};
 use shoal_store::{ResourceKind, Rows};
@@ -50,6 +50,8 @@ pub(crate) fn policy_of_job(plan: &Plan, request: &CreateTrainingJob) -> Option<
 fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReusePolicy {
     let is_builtin = |it: &Assignment| matches!(it.program, Program::Builtin { .. });
     let is_trial = !owner.is_empty();
+    // A container stays one of its image.
+    let container = |it: &Assignment| it.root.clone().filter(|root| matches!(root, Root::Container { .. }));
     let of_host = |it: &Assignment| {
         let mirrored: Vec<_> = it.mirrored().map(|(kind, mirrored)| (kind, mirrored.local_path)).collect();
         // Each attempt has its own share of the cores: a number for its program, and no limit.
@@ -63,7 +65,10 @@ fn policy(plan: &Plan, owner: TuningName, idle: Duration, shape: &str) -> ReuseP
             &it.python,
             &it.root,
         ));
-        serde_json::to_string(&(place, program))
+        match container(it) {
+            Some(image) => serde_json::to_string(&(place, program, image)),
+            None => serde_json::to_string(&(place, program)),
+        }
     };
     let hosts: Vec<_> = plan.assignments.iter().map(|it| of_host(it).unwrap_or_default()).collect();
     let nodes = plan.nodes.iter().map(|node| format!("{node} ")).collect::<String>();

@@ -216,7 +216,7 @@ fn of_scheduler(job: &JobName, is_kept: bool, ending: Ending) -> Option<Command>
         // Of an allocation that serves one attempt after another it is no attempt's own limit.
         Ending::TimeLimit if is_kept => None,
         Ending::TimeLimit => Some(Command::StopTrainingJob { name, cause: StopCause::MaxRuntime, ended: None }),
-        Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled => None,
+        Ending::Itself | Ending::NodeFailed | Ending::OutOfMemory | Ending::Cancelled | Ending::NeverStarted => None,
     }
 }
 

@@ -1,22 +1,20 @@
 //! The compute targets that `shoal.toml` lists, each as `[target.NAME]`.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+mod kubernetes;
+mod slurm;
+
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::Result;
-use shoal_launch::{Nodes, SlurmOptions, SlurmType};
+use shoal_launch::{KubernetesOptions, SlurmOptions};
 use shoal_plane::Node;
 use shoal_server::{ComputeTarget, ComputeTargets};
 
-use super::{Typed, sizes::bytes, wrong};
+use super::{Typed, wrong};
 use crate::exit::UsageError;
 
 /// Instances that are submitted to a target at once, where it names no number.
 const INSTANCES: u32 = 1000;
-/// Between two questions to a scheduler.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Options of `sbatch` that have a member of their own.
-const SBATCH: [&str; 6] = ["partition", "account", "qos", "constraint", "gres", "reservation"];
-
 /// A compute target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -29,7 +27,23 @@ pub(crate) struct Target {
     pub(crate) shared: Option<PathBuf>,
     /// Most bytes that are kept there for the next job.
     pub(crate) shared_size: Option<u64>,
-    pub(crate) slurm: SlurmOptions,
+    pub(crate) scheduler: Scheduler,
+}
+
+/// What places a target's instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scheduler {
+    Slurm(SlurmOptions),
+    Kubernetes(KubernetesOptions),
+}
+
+impl Scheduler {
+    fn types(&self) -> Vec<String> {
+        match self {
+            Scheduler::Slurm(options) => options.types.keys().cloned().collect(),
+            Scheduler::Kubernetes(options) => options.types.keys().cloned().collect(),
+        }
+    }
 }
 
 /// In the order of their names.
@@ -55,7 +69,8 @@ pub(super) fn choice(typed: &Typed, targets: &[Target]) -> Result<ComputeTargets
     }
     let of_target = |target: &Target| ComputeTarget {
         name: target.name.clone(),
-        types: target.slurm.types.keys().cloned().collect(),
+        types: target.scheduler.types(),
+        has_containers: matches!(target.scheduler, Scheduler::Kubernetes(_)),
     };
     Ok(ComputeTargets { all: targets.iter().map(of_target).collect(), default: default.map(str::to_owned) })
 }
@@ -68,70 +83,18 @@ fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageE
              machine"
         )));
     }
-    known(
-        table,
-        &["kind", "conf", "instances", "program", "cache", "shared", "shared_size", "nodes", "args", "types"],
-        place,
-    )?;
     match text(table, "kind", place)?.as_deref() {
-        Some("slurm") => {}
-        Some(other) => {
-            return Err(UsageError(format!("{place}: kind = {other:?} is none that there is: give \"slurm\"")));
-        }
-        None => return Err(UsageError(format!("{place}: kind is missing: give \"slurm\""))),
+        Some("slurm") => slurm::target(name, table, place),
+        Some("kubernetes") => kubernetes::target(name, table, place),
+        Some(other) => Err(UsageError(format!(
+            "{place}: kind = {other:?} is none that there is: give \"slurm\" or \"kubernetes\""
+        ))),
+        None => Err(UsageError(format!("{place}: kind is missing: give \"slurm\" or \"kubernetes\""))),
     }
-    let instances = match table.get("instances") {
-        None => INSTANCES,
-        Some(value) => value
-            .as_integer()
-            .and_then(|number| u32::try_from(number).ok())
-            .filter(|number| *number > 0)
-            .ok_or_else(|| UsageError(format!("{place}: instances = {value} is not a number, at least 1")))?,
-    };
-    let path = |name: &str, what: &str| match text(table, name, place)?.map(PathBuf::from) {
-        Some(path) if path.is_relative() => Err(UsageError(format!("{place}: {name} is {what}: it starts with /"))),
-        path => Ok(path),
-    };
-    let program = path("program", "the path of shoal on the nodes")?;
-    let cache = path("cache", "the directory on the nodes for environments and inputs")?;
-    let shared = path("shared", "a directory that all nodes see")?;
-    let size = |text: String| {
-        let wrong = || UsageError(format!("{place}: shared_size = {text:?} is not a size such as \"200GiB\""));
-        bytes(&text).ok_or_else(wrong)
-    };
-    let shared_size = text(table, "shared_size", place)?.map(size).transpose()?;
-    let conf = path("conf", "the path of the cluster's slurm.conf on this machine")?;
-    let args = arguments(table, place)?;
-    let none = toml::Table::new();
-    let types = match table.get("types") {
-        None => &none,
-        Some(value) => value.as_table().ok_or_else(|| {
-            UsageError(format!("{place}: types is a table: types.\"ml.g5.xlarge\" = {{ partition = \"gpu\" }}"))
-        })?,
-    };
-    let types = types.iter().map(|(kind, value)| {
-        let place = format!("{place}: types.{kind:?}");
-        let table = value.as_table().ok_or_else(|| UsageError(format!("{place} is not a table")))?;
-        known(table, &["nodes", "args"], &place)?;
-        Ok((kind.clone(), SlurmType { args: arguments(table, &place)?, nodes: nodes(table, &place)? }))
-    });
-    let types = types.collect::<Result<BTreeMap<_, _>, UsageError>>()?;
-    let nodes = nodes(table, place)?.unwrap_or_default();
-    let slurm = SlurmOptions {
-        target: name.to_owned(),
-        conf,
-        program,
-        env: Vec::new(),
-        args,
-        nodes,
-        types,
-        interval: INTERVAL,
-    };
-    Ok(Target { name: name.to_owned(), instances, cache, shared, shared_size, slurm })
 }
 
-fn known(table: &toml::Table, members: &[&str], place: &str) -> Result<(), UsageError> {
-    let mut members = Vec::from_iter(members.iter().chain(&SBATCH).copied());
+fn known(table: &toml::Table, members: &[&[&str]], place: &str) -> Result<(), UsageError> {
+    let mut members = members.concat();
     members.sort_unstable();
     match table.keys().find(|name| !members.contains(&name.as_str())) {
         None => Ok(()),
@@ -142,33 +105,44 @@ fn known(table: &toml::Table, members: &[&str], place: &str) -> Result<(), Usage
     }
 }
 
-fn nodes(table: &toml::Table, place: &str) -> Result<Option<Nodes>, UsageError> {
-    Ok(match text(table, "nodes", place)?.as_deref() {
-        None => None,
-        Some("spread") => Some(Nodes::Spread),
-        Some("exclusive") => Some(Nodes::Exclusive),
-        Some("packed") => Some(Nodes::Packed),
-        Some(other) => {
-            return Err(UsageError(format!(
-                "{place}: nodes = {other:?} is none of \"spread\" (each instance of a job on another node), \"exclusive\" \
-                 (and alone there) and \"packed\" (as many on a node as fit)"
-            )));
-        }
-    })
+/// Most instances that are submitted at once.
+fn instances(table: &toml::Table, place: &str) -> Result<u32, UsageError> {
+    Ok(number(table, "instances", place)?.unwrap_or(INSTANCES))
 }
 
-/// Arguments of `sbatch`.
-fn arguments(table: &toml::Table, place: &str) -> Result<Vec<String>, UsageError> {
-    let mut args = Vec::new();
-    for name in SBATCH {
-        args.extend(text(table, name, place)?.map(|value| format!("--{name}={value}")));
+fn number(table: &toml::Table, name: &str, place: &str) -> Result<Option<u32>, UsageError> {
+    let Some(value) = table.get(name) else { return Ok(None) };
+    let number = value.as_integer().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
+    match number {
+        None => Err(UsageError(format!("{place}: {name} = {value} is not a number, at least 1"))),
+        number => Ok(number),
     }
-    let wrong = || UsageError(format!("{place}: args is a list of texts, such as [\"--exclude=n3\"]"));
-    let given = table.get("args").map(|value| value.as_array().ok_or_else(wrong)).transpose()?;
-    for value in given.into_iter().flatten() {
-        args.push(value.as_str().ok_or_else(wrong)?.to_owned());
+}
+
+fn path(table: &toml::Table, name: &str, place: &str, what: &str) -> Result<Option<PathBuf>, UsageError> {
+    match text(table, name, place)?.map(PathBuf::from) {
+        Some(path) if path.is_relative() => Err(UsageError(format!("{place}: {name} is {what}: it starts with /"))),
+        path => Ok(path),
     }
-    Ok(args)
+}
+
+/// What differs by instance type, read by `of_type`; `example` is what a type may have.
+fn types<T>(
+    table: &toml::Table,
+    place: &str,
+    example: &str,
+    of_type: impl Fn(&toml::Table, &str) -> Result<T, UsageError>,
+) -> Result<BTreeMap<String, T>, UsageError> {
+    let Some(value) = table.get("types") else { return Ok(BTreeMap::new()) };
+    let types = value
+        .as_table()
+        .ok_or_else(|| UsageError(format!("{place}: types is a table: types.\"ml.g5.xlarge\" = {{ {example} }}")))?;
+    let read = types.iter().map(|(kind, value)| {
+        let place = format!("{place}: types.{kind:?}");
+        let table = value.as_table().ok_or_else(|| UsageError(format!("{place} is not a table")))?;
+        Ok((kind.clone(), of_type(table, &place)?))
+    });
+    read.collect()
 }
 
 fn text(table: &toml::Table, name: &str, place: &str) -> Result<Option<String>, UsageError> {
@@ -184,6 +158,8 @@ fn text(table: &toml::Table, name: &str, place: &str) -> Result<Option<String>, 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use shoal_launch::{CacheVolume, Nodes};
 
     use super::*;
     use crate::settings::Settings;
@@ -203,10 +179,11 @@ mod tests {
              args = [\"--exclude=n3\"]\nshared = \"/scratch\"\nshared_size = \"1TiB\"\ntypes.\"ml.p4d.24xlarge\" = { gres = \"gpu:8\", nodes = \"exclusive\" }\n",
         )
         .unwrap();
-        let [Target { name, instances, slurm, shared, shared_size, .. }] = &settings.targets[..] else {
+        let [Target { name, instances, scheduler, shared, shared_size, .. }] = &settings.targets[..] else {
             panic!("one target")
         };
         assert_eq!((shared.as_deref(), *shared_size), (Some(Path::new("/scratch")), Some(1 << 40)));
+        let Scheduler::Slurm(slurm) = scheduler else { panic!("{scheduler:?}") };
         assert_eq!((&**name, *instances), ("lab", 8));
         assert_eq!(slurm.args, ["--partition=main", "--exclude=n3"]);
         let of_type = &slurm.types["ml.p4d.24xlarge"];
@@ -216,10 +193,48 @@ mod tests {
     }
 
     #[test]
+    fn a_kubernetes_cluster_and_its_types() {
+        let settings = read(
+            "[target.k8s]\nkind = \"kubernetes\"\nkubeconfig = \"/etc/kube\"\nnamespace = \"ml\"\n\
+             image = \"registry/shoal:1\"\ncache = { claim = \"cache\" }\nqueue = \"team\"\n\
+             tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\nlabels = { team = \"a\" }\n\
+             types.\"ml.g5.xlarge\" = { gpus = 1, memory = \"14Gi\", node_selector = { gpu = \"a10g\" } }\n",
+        )
+        .unwrap();
+        let [Target { scheduler: Scheduler::Kubernetes(options), instances, .. }] = &settings.targets[..] else {
+            panic!("one target")
+        };
+        assert_eq!((&*options.target, *instances, options.namespace.as_deref()), ("k8s", INSTANCES, Some("ml")));
+        assert_eq!(options.cache, CacheVolume::Claim("cache".into()));
+        assert_eq!((options.pods.queue.as_deref(), &*options.pods.labels["team"]), (Some("team"), "a"));
+        assert_eq!(options.pods.tolerations[0]["operator"], "Exists");
+        let of_type = &options.types["ml.g5.xlarge"];
+        assert_eq!(
+            (of_type.gpus, of_type.memory.as_deref(), &*of_type.node_selector["gpu"]),
+            (Some(1), Some("14Gi"), "a10g")
+        );
+        assert!(settings.compute_targets.all[0].has_containers);
+        for (more, expected) in [
+            ("", "image is missing: the image with shoal"),
+            ("image = \"a\"\ncache = { disk = \"x\" }\n", "cache is one of { claim = \"NAME\" }, "),
+            (
+                "image = \"a\"\ntolerations = [{ keys = \"x\" }]\n",
+                "tolerations: there is no \"keys\" here; there are: effect, ",
+            ),
+            ("image = \"a\"\nlabels = { a = 1 }\n", "labels is a table of texts"),
+            ("image = \"a\"\nmemory = \"14 GB\"\n", "memory = \"14 GB\" is not a quantity such as \"14Gi\""),
+            ("image = \"a\"\npartition = \"x\"\n", "there is no \"partition\" here; there are: cache, "),
+        ] {
+            let error = read(&format!("[target.a]\nkind = \"kubernetes\"\n{more}")).unwrap_err();
+            assert!(error.contains(expected), "{more}: {error}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_explained() {
         for (file, expected) in [
-            ("[target.a]\n", "[target.a] (file /data/shoal.toml): kind is missing: give \"slurm\""),
-            ("[target.a]\nkind = \"pbs\"\n", "kind = \"pbs\" is none that there is: give \"slurm\""),
+            ("[target.a]\n", "[target.a] (file /data/shoal.toml): kind is missing: give \"slurm\" or "),
+            ("[target.a]\nkind = \"pbs\"\n", "kind = \"pbs\" is none that there is: give \"slurm\" or "),
             ("[target.local]\nkind = \"slurm\"\n", "not \"local\", which is this machine"),
             (
                 "[target.a]\nkind = \"slurm\"\npartitoin = \"x\"\n",

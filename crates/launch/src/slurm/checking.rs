@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Cluster;
 use super::commands::run_within;
-use super::{Slurm, job_name};
+use crate::scheduled::job_name;
 use crate::{AllocationSpec, LaunchError, Wants};
 
 /// A controller that takes longer delays no creation of a job.
@@ -55,7 +56,7 @@ impl Verdicts {
     }
 }
 
-impl Slurm {
+impl Cluster {
     /// Why such instances are refused whenever they are asked for, if they are.
     pub(super) fn refusal(&self, wants: &Wants) -> Option<String> {
         // Names alone: how much there is room for changes with the nodes that are up.
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     fn refused(what: &str) -> Result<String, LaunchError> {
-        Err(LaunchError::Refused { target: "lab".to_owned(), what: what.to_owned() })
+        Err(LaunchError::Refused { scheduler: "Slurm", target: "lab".to_owned(), what: what.to_owned() })
     }
 
     #[test]

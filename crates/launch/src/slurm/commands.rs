@@ -101,8 +101,10 @@ fn refusal(target: &str, program: &str, errors: &str) -> LaunchError {
     let target = target.to_owned();
     match PASSING.iter().any(|passing| lower.contains(passing)) {
         true => LaunchError::Unavailable { target, what: errors },
-        false if errors.is_empty() => LaunchError::Refused { target, what: format!("{program} failed without a word") },
-        false => LaunchError::Refused { target, what: errors },
+        false if errors.is_empty() => {
+            LaunchError::Refused { scheduler: "Slurm", target, what: format!("{program} failed without a word") }
+        }
+        false => LaunchError::Refused { scheduler: "Slurm", target, what: errors },
     }
 }
 

@@ -72,7 +72,7 @@ fn state_of(word: &str) -> State {
 /// How a job ended, for people.
 pub(super) fn how(id: u64, ending: Ending, last: &str) -> String {
     match ending {
-        Ending::Itself => last.to_owned(),
+        Ending::Itself | Ending::NeverStarted => last.to_owned(),
         Ending::NodeFailed => format!("a node of Slurm job {id} failed (NODE_FAIL)"),
         Ending::Preempted => format!(
             "Slurm took the nodes of job {id} for a job of a higher priority (PREEMPTED); with managed spot training and \

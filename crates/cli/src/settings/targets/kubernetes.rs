@@ -1,0 +1,135 @@
+//! `kind = "kubernetes"`.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde_json::Value;
+use shoal_launch::{CacheVolume, KubernetesOptions, PodOptions};
+
+use super::{Scheduler, Target, instances, known, number, path, text, types};
+use crate::exit::UsageError;
+
+/// Where `shoal` is in images of ours.
+const PROGRAM: &str = "/usr/local/bin/shoal";
+/// What a type may have of its own.
+const POD: [&str; 11] = [
+    "cpus",
+    "memory",
+    "gpus",
+    "gpu_resource",
+    "node_selector",
+    "tolerations",
+    "priority_class",
+    "service_account",
+    "queue",
+    "labels",
+    "image_pull_secrets",
+];
+const OWN: [&str; 9] =
+    ["kind", "instances", "kubeconfig", "context", "namespace", "image", "init_image", "cache", "types"];
+
+pub(super) fn target(name: &str, table: &toml::Table, place: &str) -> Result<Target, UsageError> {
+    known(table, &[&OWN, &POD], place)?;
+    let image = text(table, "image", place)?.ok_or_else(|| {
+        UsageError(format!("{place}: image is missing: the image with shoal that runs what has no image of its own"))
+    })?;
+    let kubernetes = KubernetesOptions {
+        target: name.to_owned(),
+        kubeconfig: path(table, "kubeconfig", place, "the path of a kubeconfig on this machine")?,
+        context: text(table, "context", place)?,
+        namespace: text(table, "namespace", place)?,
+        image,
+        init_image: text(table, "init_image", place)?,
+        program: Some(PROGRAM.into()),
+        env: Vec::new(),
+        cache: cache(table, place)?,
+        pods: pods(table, place)?,
+        types: types(table, place, "gpus = 1", |table, place| {
+            known(table, &[&POD], place)?;
+            pods(table, place)
+        })?,
+    };
+    Ok(Target {
+        name: name.to_owned(),
+        instances: instances(table, place)?,
+        cache: None,
+        shared: None,
+        shared_size: None,
+        scheduler: Scheduler::Kubernetes(kubernetes),
+    })
+}
+
+fn pods(table: &toml::Table, place: &str) -> Result<PodOptions, UsageError> {
+    Ok(PodOptions {
+        cpus: number(table, "cpus", place)?,
+        memory: memory(table, place)?,
+        gpus: number(table, "gpus", place)?,
+        gpu_resource: text(table, "gpu_resource", place)?,
+        node_selector: texts(table, "node_selector", place)?,
+        tolerations: tolerations(table, place)?,
+        priority_class: text(table, "priority_class", place)?,
+        service_account: text(table, "service_account", place)?,
+        queue: text(table, "queue", place)?,
+        labels: texts(table, "labels", place)?,
+        image_pull_secrets: secrets(table, place)?,
+    })
+}
+
+fn memory(table: &toml::Table, place: &str) -> Result<Option<String>, UsageError> {
+    let memory = text(table, "memory", place)?;
+    let is_quantity = |text: &String| {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = &text[digits.len()..];
+        !digits.is_empty()
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+            && ["", "Ki", "Mi", "Gi", "Ti", "k", "M", "G", "T"].contains(&unit)
+    };
+    match memory {
+        Some(text) if !is_quantity(&text) => {
+            Err(UsageError(format!("{place}: memory = {text:?} is not a quantity such as \"14Gi\"")))
+        }
+        memory => Ok(memory),
+    }
+}
+
+fn texts(table: &toml::Table, name: &str, place: &str) -> Result<BTreeMap<String, String>, UsageError> {
+    let wrong = || UsageError(format!("{place}: {name} is a table of texts, such as {{ key = \"value\" }}"));
+    let Some(value) = table.get(name) else { return Ok(BTreeMap::new()) };
+    let table = value.as_table().ok_or_else(wrong)?;
+    table.iter().map(|(key, value)| Ok((key.clone(), value.as_str().ok_or_else(wrong)?.to_owned()))).collect()
+}
+
+fn secrets(table: &toml::Table, place: &str) -> Result<Vec<String>, UsageError> {
+    let wrong = || UsageError(format!("{place}: image_pull_secrets is a list of names of Secrets"));
+    let Some(value) = table.get("image_pull_secrets") else { return Ok(Vec::new()) };
+    let names = value.as_array().ok_or_else(wrong)?;
+    names.iter().map(|name| Ok(name.as_str().ok_or_else(wrong)?.to_owned())).collect()
+}
+
+fn tolerations(table: &toml::Table, place: &str) -> Result<Vec<Value>, UsageError> {
+    let wrong = || UsageError(format!("{place}: tolerations is a list of tables, such as [{{ key = \"gpu\" }}]"));
+    let Some(value) = table.get("tolerations") else { return Ok(Vec::new()) };
+    let all = value.as_array().ok_or_else(wrong)?.iter().map(|toleration| {
+        let toleration = toleration.as_table().ok_or_else(wrong)?;
+        let members = ["key", "operator", "value", "effect", "tolerationSeconds"];
+        known(toleration, &[&members], &format!("{place}: tolerations"))?;
+        serde_json::to_value(toleration).map_err(|_| wrong())
+    });
+    all.collect()
+}
+
+fn cache(table: &toml::Table, place: &str) -> Result<CacheVolume, UsageError> {
+    let wrong = || {
+        UsageError(format!(
+            "{place}: cache is one of {{ claim = \"NAME\" }}, a PersistentVolumeClaim that all nodes can write, and {{ \
+             host_path = \"/DIRECTORY\" }}, a directory of each node; without it each pod has its own"
+        ))
+    };
+    let Some(value) = table.get("cache") else { return Ok(CacheVolume::Pod) };
+    let table = value.as_table().ok_or_else(wrong)?;
+    let text = |name: &str| table.get(name).and_then(toml::Value::as_str).filter(|text| !text.is_empty());
+    match (table.len(), text("claim"), text("host_path")) {
+        (1, Some(claim), None) => Ok(CacheVolume::Claim(claim.to_owned())),
+        (1, None, Some(path)) if path.starts_with('/') => Ok(CacheVolume::Node(PathBuf::from(path))),
+        _ => Err(wrong()),
+    }
+}

@@ -1,0 +1,127 @@
+//! How pods are created on a cluster.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::AllocationSpec;
+
+/// Where pods have a cache that is no node's.
+const CACHE: &str = "/var/cache/shoal";
+
+/// How pods are created on a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesOptions {
+    /// The compute target's name, for messages.
+    pub target: String,
+    /// The file with the cluster's address and credentials; none: the one that kubectl uses, or
+    /// those of the pod that the server runs in.
+    pub kubeconfig: Option<PathBuf>,
+    /// Of that file; none: the current one.
+    pub context: Option<String>,
+    /// All objects are in it; none: the context's.
+    pub namespace: Option<String>,
+    /// The image of pods whose job has no image of its own.
+    pub image: String,
+    /// The image whose `shoal` is put into pods with another image; none: `image`.
+    pub init_image: Option<String>,
+    /// The program in these two; none: at the path of the allocation's.
+    pub program: Option<PathBuf>,
+    /// Variables that agents get there, besides those of the allocation.
+    pub env: Vec<(String, String)>,
+    /// What keeps environments and inputs for the next job.
+    pub cache: CacheVolume,
+    /// Of all pods.
+    pub pods: PodOptions,
+    /// What differs by instance type.
+    pub types: BTreeMap<String, PodOptions>,
+}
+
+/// What keeps environments and inputs for the next job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CacheVolume {
+    /// Nothing: a directory that goes with the pod.
+    #[default]
+    Pod,
+    /// A PersistentVolumeClaim of this name, which all nodes must be able to write.
+    Claim(String),
+    /// A directory of each node, at the same path in pods.
+    Node(PathBuf),
+}
+
+/// What pods have; what is absent is decided elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodOptions {
+    /// Processors, instead of the instance type's.
+    pub cpus: Option<u32>,
+    /// Memory as Kubernetes writes it, instead of the instance type's.
+    pub memory: Option<String>,
+    /// GPUs, instead of the instance type's.
+    pub gpus: Option<u32>,
+    /// The name of GPUs among the node's resources; none: `nvidia.com/gpu`.
+    pub gpu_resource: Option<String>,
+    /// Labels that the node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// As in a pod's specification.
+    pub tolerations: Vec<Value>,
+    /// The name of a PriorityClass.
+    pub priority_class: Option<String>,
+    /// The name of a ServiceAccount; its token is not mounted.
+    pub service_account: Option<String>,
+    /// A LocalQueue of Kueue's.
+    pub queue: Option<String>,
+    /// More labels.
+    pub labels: BTreeMap<String, String>,
+    /// Names of Secrets with the registry's credentials.
+    pub image_pull_secrets: Vec<String>,
+}
+
+impl PodOptions {
+    /// These where they say something, else the others. Lists are joined.
+    #[must_use]
+    pub fn over(&self, others: &PodOptions) -> PodOptions {
+        let joined = |own: &BTreeMap<String, String>, others: &BTreeMap<String, String>| {
+            others.iter().chain(own).map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        let text = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
+        PodOptions {
+            cpus: self.cpus.or(others.cpus),
+            memory: text(&self.memory, &others.memory),
+            gpus: self.gpus.or(others.gpus),
+            gpu_resource: text(&self.gpu_resource, &others.gpu_resource),
+            node_selector: joined(&self.node_selector, &others.node_selector),
+            tolerations: [&others.tolerations[..], &self.tolerations].concat(),
+            priority_class: text(&self.priority_class, &others.priority_class),
+            service_account: text(&self.service_account, &others.service_account),
+            queue: text(&self.queue, &others.queue),
+            labels: joined(&self.labels, &others.labels),
+            image_pull_secrets: [&others.image_pull_secrets[..], &self.image_pull_secrets].concat(),
+        }
+    }
+}
+
+impl KubernetesOptions {
+    /// Of pods of an instance type.
+    pub(super) fn of_type(&self, kind: &str) -> PodOptions {
+        self.types.get(kind).map_or_else(|| self.pods.clone(), |own| own.over(&self.pods))
+    }
+
+    /// Where pods have their cache.
+    pub(super) fn cache_path(&self) -> &Path {
+        match &self.cache {
+            CacheVolume::Node(path) => path,
+            CacheVolume::Pod | CacheVolume::Claim(_) => Path::new(CACHE),
+        }
+    }
+
+    /// The program in our own images.
+    pub(super) fn program(&self, spec: &AllocationSpec) -> String {
+        self.program.as_ref().unwrap_or(&spec.program).to_string_lossy().into_owned()
+    }
+
+    /// The image with the program that other images lack.
+    pub(super) fn init_image(&self) -> &str {
+        self.init_image.as_ref().unwrap_or(&self.image)
+    }
+}

@@ -1,0 +1,382 @@
+"""Jobs on a real Kubernetes API server with the real controllers and scheduler; the nodes' agent is the
+tests' own (k8s_node.py). How jobs get there, wait, fail and are found again, with the rights of deploy/
+alone; and a server that is a pod itself. What jobs compute there is shown by the tests that run with
+SHOAL_TEST_TARGET=kubernetes.
+"""
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import socketserver
+import subprocess
+import threading
+
+import k8s_cluster
+import pytest
+from house import SHOAL, House, eventually
+from jobs import Jobs
+from k8s_api import ApiError
+from tuning_jobs import Tuning
+
+SPOT = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
+}
+WAITS = "echo ready; while true; do sleep 0.1; done"
+#: Each call of the launcher's: the verb and the resource.
+CALLS = [
+    *((verb, "pods") for verb in ("create", "patch", "get", "list", "watch", "delete")),
+    *((verb, "services") for verb in ("create", "patch", "get", "list", "delete")),
+    *((verb, "events") for verb in ("get", "list")),
+]
+TYPES = """
+[target.cluster.types]
+"ml.c5.xlarge" = { cpus = 1 }
+"ml.c5.2xlarge" = { cpus = 8, priority_class = "low" }
+"ml.g5.xlarge" = { gpus = 1, node_selector = { "tests/node" = "n2" } }
+"ml.p3.2xlarge" = { gpus = 16 }
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster):
+    cluster = start_cluster(k8s_cluster)
+    classes = {"low": -10, "high": 1000}
+    cluster.apply(*(priority_class(name, value) for name, value in classes.items()))
+    return cluster
+
+
+def priority_class(name, value):
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster):
+    settings = cluster.settings(SHOAL).replace('default_target = "cluster"', "") + TYPES
+    house = House("--silence-s", "6", settings=settings)
+    yield Jobs(house)
+    house.close()
+
+
+def on_pods(jobs, line, instances=1, kind="ml.c5.xlarge", **more):
+    return jobs.command(line, instances=instances, instance_type=kind, **more)
+
+
+def steps(jobs, name):
+    return [(it["Status"], it["StatusMessage"]) for it in jobs.describe(name)["SecondaryStatusTransitions"]]
+
+
+def running_pods(cluster):
+    return [it for it in cluster.pods().values() if it["status"]["phase"] == "Running"]
+
+
+def may(api, verb, resource, namespace, group=""):
+    attributes = {"verb": verb, "resource": resource, "namespace": namespace, "group": group}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"]
+
+
+def test_the_rights_of_deploy_are_enough_and_no_more(cluster):
+    api, here = cluster.api_of("shoal"), k8s_cluster.NAMESPACE
+    assert [call for call in CALLS if not may(api, *call, here)] == []
+    assert may(api, "get", "nodes", "") and not may(api, "delete", "nodes", "")
+    assert [call for call in CALLS if may(api, *call, "default")] == []
+    for resource in ("secrets", "configmaps", "serviceaccounts", "persistentvolumeclaims", "pods/exec", "pods/log"):
+        assert not any(may(api, verb, resource, here) for verb in ("get", "list", "create", "patch")), resource
+    for resource in ("roles", "rolebindings"):
+        assert not may(api, "create", resource, here, "rbac.authorization.k8s.io")
+    with pytest.raises(ApiError, match="403.*cannot list resource"):
+        api.get(f"/api/v1/namespaces/{here}/secrets")
+    with pytest.raises(ApiError, match="403"):
+        api.get("/api/v1/namespaces/kube-system/pods")
+    assert api.get(f"/api/v1/namespaces/{here}/pods")["kind"] == "PodList"
+
+
+def test_instances_are_pods(jobs, cluster):
+    one = on_pods(jobs, 'echo "$SM_CURRENT_HOST $(nproc)"')
+    two = on_pods(jobs, 'echo "$(hostname) $SM_HOSTS"; getent hosts algo-1', instances=2)
+    gpu = on_pods(jobs, "echo fits", kind="ml.g5.xlarge")
+    for name in (one, two, gpu):
+        jobs.completed(name)
+    assert jobs.lines(two, "algo-2")[0] == 'algo-2 ["algo-1","algo-2"]'
+    shown = lambda: jobs.house.shoal("targets").stdout
+    # A node of a busy machine may miss a beat.
+    eventually(lambda: "3 of 3 nodes ready" in shown() and "namespace shoal" in shown())
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_a_pod_that_fits_no_node_waits_and_shows_why(jobs, cluster):
+    name = on_pods(jobs, "true", kind="ml.p3.2xlarge")
+    eventually(lambda: "Insufficient nvidia.com/gpu" in steps(jobs, name)[-1][1])
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    eventually(lambda: cluster.pods() == {})
+
+
+def own_image(cluster):
+    """A user's image: its program is on the PATH that it sets itself, and reads what it brought."""
+    root = cluster.root / "mine"
+    for name in ("app", "etc", "opt/ml/code", "opt/program", "usr"):
+        (root / name).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    (root / "app/greeting").write_text("of the image")
+    (root / "opt/ml/code/helper.sh").write_text("echo helped")
+    train = root / "opt/program/train"
+    line = 'echo "$1 $FRAMEWORK $(cat greeting)"; sh /opt/ml/code/helper.sh; ls /opt/ml/input/config'
+    train.write_text(f"#!/bin/sh\n{line}\n")
+    train.chmod(0o755)
+    variables = {"PATH": "/opt/program:/usr/bin:/bin", "FRAMEWORK": "mine"}
+    return {"root": str(root), "files": {"/usr": "/usr"}, "env": variables, "cwd": "/app"}
+
+
+def of_image(jobs, image):
+    request = jobs.request("image", AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"})
+    request["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    jobs.sagemaker.create_training_job(**request)
+    return request["TrainingJobName"]
+
+
+def test_an_image_of_the_users_own_runs_unchanged(jobs, cluster):
+    """An init container brings the program."""
+    cluster.images({"registry.example/mine:1": own_image(cluster)})
+    name = of_image(jobs, "registry.example/mine:1")
+    jobs.completed(name)
+    lines = jobs.lines(name)
+    assert lines[0].endswith("mine of the image") and lines[1] == "helped", lines
+    assert "hyperparameters.json" in lines, lines
+
+
+def test_a_pod_that_is_deleted_fails_the_job(jobs, cluster):
+    name = on_pods(jobs, WAITS)
+    jobs.saying(name, "ready")
+    [pod] = [it["metadata"]["name"] for it in running_pods(cluster)]
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/{pod}", gracePeriodSeconds=1)
+    reason = jobs.failed(name)
+    assert f"pod {pod} was deleted on the cluster" in reason, reason
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_an_image_that_cannot_be_pulled(jobs, cluster):
+    reason = jobs.failed(of_image(jobs, "registry.example/team/gone:1"))
+    assert "registry.example/team/gone:1" in reason and "cannot be pulled" in reason, reason
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_a_server_that_was_killed_finds_its_pods(jobs, cluster):
+    line = "echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on"
+    running = on_pods(jobs, line, instances=2)
+    jobs.saying(running, "ready")
+    before = {it["metadata"]["uid"] for it in running_pods(cluster)}
+    jobs.house.stop(signal.SIGKILL)
+    jobs.house.start()
+    jobs.connect()
+    for rank in ("0", "1"):
+        # Its agents find the new server one by one.
+        touch = ["jobs", "exec", running, "--rank", rank, "--", "/bin/touch", "/tmp/go"]
+        eventually(lambda touch=touch: jobs.house.shoal(*touch, check=False).returncode == 0)
+    assert {it["metadata"]["uid"] for it in running_pods(cluster)} <= before
+    jobs.completed(running)
+    assert jobs.lines(running) == ["ready", "gone on"]
+
+
+def test_an_api_server_that_is_gone_delays_and_fails_nothing(jobs, cluster):
+    running = on_pods(jobs, WAITS)
+    jobs.saying(running, "ready")
+    cluster.kill_server()
+    try:
+        late = on_pods(jobs, "echo late")
+        eventually(lambda: "the compute target cluster does not answer" in steps(jobs, late)[-1][1])
+        shown = jobs.house.shoal("targets", check=False)
+        assert shown.returncode == 1 and "Unavailable" in shown.stdout, shown.stdout
+        assert jobs.describe(running)["TrainingJobStatus"] == "InProgress"
+    finally:
+        cluster.start_server()
+    jobs.completed(late)
+    jobs.sagemaker.stop_training_job(TrainingJobName=running)
+    assert jobs.wait(running)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_node_that_fails_is_retried(jobs, cluster):
+    again = "if [ -e /opt/ml/checkpoints/again ]; then exit 0; fi; echo x > /opt/ml/checkpoints/again"
+    line = f"echo ready; {again}; sleep 1000"
+    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://tests/kubernetes/node"}}
+    name = on_pods(jobs, line, RetryStrategy={"MaximumRetryAttempts": 1}, **checkpoints)
+    jobs.saying(name, "ready")
+    eventually(lambda: jobs.s3.list_objects_v2(Bucket="tests", Prefix="kubernetes/node").get("KeyCount"))
+    [pod] = running_pods(cluster)
+    node = cluster.node_of(pod)
+    cluster.kill_node(node)
+    try:
+        jobs.completed(name)
+        assert any("was silent" in text or "node" in text for _, text in steps(jobs, name)), steps(jobs, name)
+    finally:
+        cluster.start_node(node)
+        cluster.until_ready()
+
+
+def test_an_evicted_pod_and_a_preempted_one_interrupt_spot_training(jobs, cluster):
+    name = on_pods(jobs, WAITS, instances=3, kind="ml.c5.2xlarge", **SPOT)
+    jobs.saying(name, "ready")
+    cluster.evict(running_pods(cluster)[0])
+    interruptions = lambda: [status for status, _ in steps(jobs, name)].count("Interrupted")
+    is_over = lambda: jobs.describe(name)["TrainingJobStatus"] != "InProgress"
+    eventually(lambda: interruptions() == 1 or is_over())
+    assert interruptions() == 1, steps(jobs, name)
+    eventually(lambda: steps(jobs, name)[-1][0] == "Training" or is_over())
+    # It has all of each node: a pod of a higher priority needs one of them.
+    outside = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "outside"},
+        "spec": {
+            "priorityClassName": "high",
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "host",
+                    "command": ["/bin/sleep", "1"],
+                    "resources": {"requests": {"cpu": "6"}},
+                }
+            ],
+        },
+    }
+    cluster.api.post(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods", outside)
+    eventually(lambda: interruptions() == 2 or is_over())
+    assert interruptions() == 2, (steps(jobs, name)[-3:], jobs.describe(name).get("FailureReason"))
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/outside")
+    eventually(lambda: cluster.pods() == {})
+
+
+def test_trials_share_pods(jobs, cluster):
+    version = cluster.api.get("/api/v1/pods")["metadata"]["resourceVersion"]
+    tuning = Tuning(jobs)
+    definition = tuning.definition(epochs=1)
+    definition["ResourceConfig"]["InstanceType"] = "ml.c5.xlarge"
+    name = tuning.create(tuning.request(definition, jobs=8, parallel=1))
+    tuning.completed(name)
+    path = f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods"
+    events = cluster.api.watch(path, version, seconds=1)
+    made = [it["object"]["metadata"]["name"] for it in events if it["type"] == "ADDED"]
+    # On a busy machine one may not be cleared yet when the next trial begins.
+    assert len(made) <= 2, made
+
+
+@pytest.fixture
+def volume(cluster, tmp_path):
+    """A place for the server's data that each node reaches, and which the server's user may write."""
+    place = tmp_path / "data"
+    place.mkdir()
+    for path in (place, *list(place.parents)[:3]):
+        path.chmod(0o755)
+    shutil.chown(place, 10001, 10001)
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "data"},
+            "spec": {
+                "capacity": {"storage": "50Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": str(place)},
+            },
+        }
+    )
+    return place
+
+
+class Forward(socketserver.ThreadingTCPServer):
+    """As `kubectl port-forward`: a port of this machine's that leads to one of a pod's."""
+
+    daemon_threads = True
+
+    def __init__(self, target):
+        self.target = target
+        super().__init__(("127.0.0.1", 0), None)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def finish_request(self, client, _):
+        with contextlib.suppress(OSError), socket.create_connection(self.target()) as pod:
+            back = threading.Thread(target=self.copy, args=(pod, client), daemon=True)
+            back.start()
+            self.copy(client, pod)
+            back.join()
+
+    @staticmethod
+    def copy(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Pod:
+    """The server of deploy/shoal.yaml, as `Jobs` uses one: wherever its pod is."""
+
+    def __init__(self, cluster, data):
+        self.cluster, self.data = cluster, data
+        self.forward = Forward(lambda: (self.object()["status"]["podIP"], 9777))
+
+    def object(self):
+        return self.cluster.pod("shoal-0")
+
+    def is_up(self):
+        pod = self.object()
+        if not pod or pod["status"]["phase"] != "Running" or pod["metadata"].get("deletionTimestamp"):
+            return False
+        with socket.socket() as client:
+            return client.connect_ex((pod["status"]["podIP"], 9777)) == 0
+
+    def variables_for_clients(self):
+        environment = {"SHOAL_DATA_DIR": str(self.data), "PATH": "/usr/bin:/bin"}
+        command = [SHOAL, "env", "--json"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+        here = {
+            "AWS_ENDPOINT_URL": f"https://127.0.0.1:{self.forward.server_address[1]}",
+            "AWS_CA_BUNDLE": str(self.data / "tls/authority.pem"),
+        }
+        return {**json.loads(text), **here}
+
+    def client(self, service, **options):
+        return House.client(self, service, verify=str(self.data / "tls/authority.pem"), **options)
+
+    def shoal(self, *arguments, check=True):
+        """A command of ours, as its owner from another machine."""
+        environment = {**self.variables_for_clients(), "PATH": "/usr/bin:/bin"}
+        return subprocess.run([SHOAL, *arguments], check=check, capture_output=True, text=True, env=environment)
+
+
+def test_a_server_whose_pod_is_deleted_takes_its_jobs_up_again(cluster, volume):
+    program = {"root": "/", "files": {"/usr/local/bin/shoal": str(SHOAL)}, "entrypoint": ["/usr/local/bin/shoal"]}
+    cluster.images({"shoal:0.1.0": program, "shoal-static:0.1.0": program})
+    cluster.apply(*k8s_cluster.manifest())
+    server = Pod(cluster, volume)
+    eventually(server.is_up)
+    first = server.object()
+    jobs = Jobs(server)
+    running = jobs.command("echo ready; until [ -e /tmp/go ]; do sleep 0.1; done; echo gone on")
+    jobs.saying(running, "ready")
+    workers = {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
+    cluster.api.delete(f"/api/v1/namespaces/{k8s_cluster.NAMESPACE}/pods/shoal-0")
+    eventually(lambda: server.is_up() and server.object()["metadata"]["uid"] != first["metadata"]["uid"])
+    assert server.object()["status"]["podIP"] != first["status"]["podIP"]
+    jobs.connect()
+    touch = ["jobs", "exec", running, "--", "/bin/touch", "/tmp/go"]
+    eventually(lambda: jobs.house.shoal(*touch, check=False).returncode == 0)
+    assert workers == {it["metadata"]["uid"] for name, it in cluster.pods().items() if name != "shoal-0"}
+    jobs.completed(running)
+    assert jobs.lines(running) == ["ready", "gone on"]
