@@ -34,7 +34,7 @@ pub struct Sandbox {
     read_only: bool,
     exit: Option<Exit>,
     /// Of the container whose limits it has.
-    container: Option<KillCount>,
+    container: Option<Box<KillCount>>,
     /// Last, as it can only be removed when the processes are gone.
     cgroup: Option<Cgroup>,
 }
@@ -197,7 +197,7 @@ impl Sandbox {
             None => None,
         };
         // It has the container's limits.
-        let container = (support.mode() == Mode::Container).then(KillCount::here).flatten();
+        let container = (support.mode() == Mode::Container).then(KillCount::here).flatten().map(Box::new);
         let pipe = || io::pipe().map_err(SandboxError::io("make a pipe"));
         let ((stdout, program_stdout), (stderr, program_stderr)) = (pipe()?, pipe()?);
         let helper = spawn::start(spawn::INSTANCE, &spec.id, Some((program_stdout.into(), program_stderr.into())))?;
