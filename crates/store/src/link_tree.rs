@@ -52,6 +52,7 @@ impl Objects {
                 return Err(StoreError::Cancelled);
             }
             let target = draft.path.join(relative);
+            let _pin = self.pin(meta);
             match self.open_file(meta) {
                 Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     return Err(StoreError::ObjectGone { key: meta.key.clone() });
