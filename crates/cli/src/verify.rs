@@ -14,8 +14,8 @@ use crate::{
 /// Arguments of `shoal verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "elsewhere": .., "damaged": [{"name": .., "detail":
-    /// ..}, ..]}.
+    /// One JSON object: {"ok": .., "objects": .., "bytes": .., "elsewhere": .., "damaged":
+    /// [{"name": .., "detail": ..}, ..]}.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -23,6 +23,7 @@ mod egress;
 mod frame;
 mod input;
 mod message;
+mod mirror_kind;
 mod one_or_many;
 mod samples;
 mod visit;
@@ -37,8 +38,9 @@ pub use egress::{AllowedHost, BadEntry, Denied, Destination, Egress, EgressPolic
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME_BYTES, encode};
 pub use input::{Input, ManifestEntry, ObjectTree};
 pub use message::{
-    Artifact, Hello, LogLine, MetricPoint, MirrorKind, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report,
-    ReportBody, RuleVerdict, ToAgent, ToServer,
+    Artifact, Hello, LogLine, MetricPoint, Order, PROTOCOL, Phase, RankEnd, RankOutcome, Report, ReportBody,
+    RuleVerdict, ToAgent, ToServer,
 };
+pub use mirror_kind::MirrorKind;
 pub use samples::{SampleColumn, SampleRow, SampleTable, Sampling, metric};
 pub use visit::{Stream, Terminal, Visit, VisitEnd};

@@ -48,6 +48,9 @@ pub enum StoreError {
     /// The store elsewhere does not answer, or takes nothing more for now; try again.
     #[error("{0}")]
     Elsewhere(String),
+    /// The store elsewhere cannot be used as it is.
+    #[error("{0}")]
+    BadElsewhere(String),
     /// Contents are in a store elsewhere alone.
     #[error(
         "the contents of {objects} objects ({bytes} bytes) are in a store elsewhere alone: start the server with the \
@@ -164,7 +167,11 @@ impl StoreError {
                  present; try again"
                     .to_owned()
             }
-            Self::Corrupt { .. } | Self::Format { .. } | Self::NotADataDir(_) | Self::Locked { .. } => {
+            Self::Corrupt { .. }
+            | Self::Format { .. }
+            | Self::NotADataDir(_)
+            | Self::Locked { .. }
+            | Self::BadElsewhere(_) => {
                 "one of the server's files is not as it should be; its log says which".to_owned()
             }
             other => other.to_string(),

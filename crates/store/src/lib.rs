@@ -86,7 +86,7 @@ pub use capture::{
 pub use creator_rows::CreatorRows;
 pub use data_dir::{DataDir, FORMAT, Holder};
 pub use deletions::DeleteCondition;
-pub use elsewhere::{ContentStore, ElsewhereOptions, ElsewhereStatus, Outgoing, ReadContent};
+pub use elsewhere::{ContentAddress, ContentStore, ElsewhereOptions, ElsewhereStatus, Outgoing, ReadContent};
 pub use error::StoreError;
 pub use ingest::{Ingest, Quota};
 pub use journal::{Batch, EachEvent, Journal, RowChange, Snapshots};

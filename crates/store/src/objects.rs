@@ -79,7 +79,7 @@ impl Objects {
     /// The same with a store elsewhere for the contents, which threads send there.
     ///
     /// # Errors
-    /// The storage's.
+    /// The storage's; [`StoreError::BadElsewhere`], [`StoreError::Elsewhere`].
     pub fn open_with(dir: &DataDir, elsewhere: Option<ElsewhereOptions>) -> Result<Self, StoreError> {
         let path = dir.object_index_path();
         let (files, index) = (dir.objects_path(), Arc::new(Database::open(&path, &SCHEMA)?));
@@ -93,7 +93,7 @@ impl Objects {
         match elsewhere {
             None => elsewhere::leave(&objects.files, &objects.index)?,
             Some(options) => {
-                let opened = Elsewhere::open(options, &objects.files, &objects.index, &objects.reserve)?;
+                let opened = Elsewhere::open(options, dir, &objects.files, &objects.index, &objects.reserve)?;
                 objects.movers = Some(Movers::start(opened)?);
             }
         }
@@ -127,6 +127,16 @@ impl Objects {
     /// [`StoreError::Elsewhere`] while too much waits to be sent.
     pub fn writer(&self) -> Result<ObjectWriter, StoreError> {
         self.ensure_room()?;
+        self.writer_to_the_last()
+    }
+
+    /// The same whatever waits to be sent elsewhere: for small objects, which stay here, and for
+    /// what jobs write.
+    ///
+    /// # Errors
+    /// I/O; [`StoreError::Full`] while what is left is kept for what is under way.
+    pub fn writer_here(&self) -> Result<ObjectWriter, StoreError> {
+        self.reserve.ensure()?;
         self.writer_to_the_last()
     }
 

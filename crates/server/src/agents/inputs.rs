@@ -61,11 +61,11 @@ impl Inputs {
                         (tree, Err(io::Error::other("it is none of the attempt's inputs")))
                     }
                     Frame::Message(ToServer::List { tree }) => (tree, list(&self.trees.manifest(tree), sender)),
-                    Frame::Message(ToServer::Fetch { tree, id }) => {
-                        (tree, fetch(&self.trees.object(tree, id), 0, u64::MAX, sender))
+                    Frame::Message(ToServer::Fetch { tree, id, elsewhere }) => {
+                        (tree, self.object(tree, id, *elsewhere, sender))
                     }
                     Frame::Message(ToServer::FetchPart { tree, id, offset, length }) => {
-                        (tree, fetch(&self.trees.object(tree, id), *offset, *length, sender))
+                        (tree, self.part(tree, id, *offset, *length, sender))
                     }
                     _ => return Err(io::Error::other("only objects are asked for on this connection")),
                 };
@@ -81,6 +81,20 @@ impl Inputs {
                 read => read?,
             }
         }
+    }
+}
+
+impl Inputs {
+    /// Answers with an object, or with where it is.
+    fn object(&self, tree: &str, id: &str, may_be_elsewhere: bool, sender: &AgentSender) -> io::Result<()> {
+        if may_be_elsewhere && let Some(at) = self.trees.address(id).map_err(io::Error::other)? {
+            return sender.send(ToAgent::ObjectAt { url: at.url, sha256: at.sha256 });
+        }
+        self.part(tree, id, 0, u64::MAX, sender)
+    }
+
+    fn part(&self, tree: &str, id: &str, offset: u64, length: u64, sender: &AgentSender) -> io::Result<()> {
+        fetch(&self.trees.bring(tree, id).map_err(io::Error::other)?, offset, length, sender)
     }
 }
 

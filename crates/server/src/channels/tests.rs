@@ -36,7 +36,8 @@ fn channel(uri: &str, data_type: S3DataType, distribution: Distribution) -> Chan
 
 fn prepare(trees: &Trees, attempt: &str, channel: &Channel, hosts: u32) -> Result<Vec<PathBuf>, String> {
     let source = channel.s3().unwrap();
-    let made = trees.prepare(&attempt.into(), channel, source, channel.input_mode, hosts)?;
+    let made = trees.prepare(&attempt.into(), channel, source, channel.input_mode, hosts);
+    let made = made.map_err(|(NotPrepared::Failed(why) | NotPrepared::Delayed(why))| why)?;
     Ok(made.iter().map(|(input, _)| trees.path_of(input)).collect())
 }
 
@@ -290,7 +291,9 @@ fn what_a_manifest_names_is_open_to_the_creator_or_refused() {
         of(S3DataType::ManifestFile, "[{\"prefix\": \"s3://bkt/others/\"}, \"1\"]"),
         of(S3DataType::AugmentedManifestFile, &augmented("others/1")),
     ] {
-        assert!(refused.is_err_and(|error| error.contains("s3://bkt/others/1 that the key which created the job may read")));
+        assert!(
+            refused.is_err_and(|error| error.contains("s3://bkt/others/1 that the key which created the job may read"))
+        );
     }
 }
 

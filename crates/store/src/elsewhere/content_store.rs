@@ -13,6 +13,13 @@ pub trait ContentStore: fmt::Debug + Send + Sync {
     /// As its user names it.
     fn location(&self) -> String;
 
+    /// Makes the store the data directory's of this id, alone, and tries what keys may do there.
+    /// `has_contents`: it must be so already.
+    ///
+    /// # Errors
+    /// [`StoreError::BadElsewhere`] with what its owner can do about it; the store's.
+    fn claim(&self, owner: &str, has_contents: bool) -> Result<(), StoreError>;
+
     /// Writes a content; it is there, and durable, when this returns.
     ///
     /// # Errors

@@ -2,11 +2,12 @@
 //! without such a store: the index that gives objects their names is there, too, so a content that
 //! was sent first would be no safer. Threads ([`mover`]) then send each content that is longer than
 //! [`crate::object_writer::SMALL`], and its local file becomes a cached one. A row for each content
-//! ([`rows`]) says how far that is, in the transaction of the object's own row: whatever a crash cut
+//! ([`rows`]) has how far that is, in the transaction of the object's own row: whatever a crash cut
 //! short is done again, and what the store has without need is removed.
 
 mod cache;
 mod content_store;
+mod held;
 mod mover;
 mod reading;
 pub(crate) mod rows;
@@ -25,6 +26,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 pub use content_store::{ContentStore, Outgoing, ReadContent};
+pub use held::ContentAddress;
+pub(crate) use held::FOLDER as HELD;
 pub(crate) use reading::{Pin, Remote};
 
 use cache::Cache;
@@ -34,7 +37,7 @@ use crate::error::io_at;
 use crate::object_writer::file_path;
 use crate::reserve::Reserve;
 use crate::sqlite::Database;
-use crate::{ObjectMeta, StoreError};
+use crate::{DataDir, ObjectMeta, StoreError};
 
 /// A store elsewhere, and how much of its contents may be on the local disk.
 #[derive(Debug, Clone)]
@@ -66,11 +69,17 @@ pub(crate) struct Elsewhere {
     store: Arc<dyn ContentStore>,
     local_bytes: u64,
     files: PathBuf,
+    /// Where trees are whose readers need contents.
+    trees: PathBuf,
     index: Arc<Database>,
     reserve: Reserve,
     state: Mutex<State>,
     changed: Condvar,
     ends: AtomicBool,
+    /// The directory's id.
+    owner: String,
+    /// The store was found to be this directory's.
+    is_claimed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +93,8 @@ struct State {
     has_unnamed: bool,
     /// Some of them are still read.
     waits_for_readers: bool,
+    /// Some of them are held by trees, which end without a word.
+    waits_for_trees: bool,
     /// A thread removes some.
     is_removing: bool,
     /// Contents that a thread brings here.
@@ -109,17 +120,38 @@ pub(crate) struct Movers {
 
 impl Elsewhere {
     /// Of this directory's files and index, whose rows decide what is to be done.
+    ///
+    /// # Errors
+    /// [`StoreError::BadElsewhere`]: the store cannot be used; [`StoreError::Elsewhere`]: it does
+    /// not answer, and has nothing yet.
     pub(crate) fn open(
         options: ElsewhereOptions,
+        dir: &DataDir,
         files: &Path,
         index: &Arc<Database>,
         reserve: &Reserve,
     ) -> Result<Self, StoreError> {
+        let there = rows::there(index)?;
+        let owner = dir.id();
+        let claimed = options.store.claim(owner, !there.is_empty());
+        let (is_claimed, failure) = match claimed {
+            Ok(()) => (true, None),
+            // Jobs run, and what is here is read; the rest waits.
+            Err(StoreError::Elsewhere(text)) if !there.is_empty() => {
+                (false, Some(Failure { text, times: 1, again_at: Instant::now() }))
+            }
+            Err(error) => return Err(error),
+        };
         rows::adopt(index)?;
         let queue = VecDeque::from(rows::unsent(index)?);
-        let mut state =
-            State { unsent_bytes: queue.iter().map(|row| row.size).sum(), queue, has_unnamed: true, ..State::default() };
-        let mut local: Vec<_> = rows::there(index)?
+        let mut state = State {
+            unsent_bytes: queue.iter().map(|row| row.size).sum(),
+            queue,
+            has_unnamed: true,
+            failure,
+            ..State::default()
+        };
+        let mut local: Vec<_> = there
             .into_iter()
             .filter_map(|row| Some((fs::metadata(file_path(files, &row.file)).ok()?.accessed().ok()?, row)))
             .collect();
@@ -129,11 +161,14 @@ impl Elsewhere {
             store: options.store,
             local_bytes: options.local_bytes,
             files: files.to_owned(),
+            trees: dir.channels_path(),
             index: Arc::clone(index),
             reserve: reserve.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             ends: AtomicBool::new(false),
+            owner: owner.to_owned(),
+            is_claimed: AtomicBool::new(is_claimed),
         };
         this.evict(&mut this.lock(), 0);
         Ok(this)
@@ -198,7 +233,7 @@ impl Elsewhere {
         self.changed.notify_all();
     }
 
-    /// Removes local files that the store has, too, until there is room for so many bytes.
+    /// Removes local files that the store has, too, until there is room for these bytes.
     fn evict(&self, state: &mut State, room: u64) {
         let most = self.local_bytes.saturating_sub(state.unsent_bytes).saturating_sub(room);
         for id in state.cache.shrink(most) {
@@ -227,7 +262,7 @@ pub(crate) fn leave(files: &Path, index: &Database) -> Result<(), StoreError> {
             bytes += row.size;
             continue;
         }
-        // Programs of sandboxes open it by this mode, whoever brought it.
+        // Programs of sandboxes open it by this mode, which a copy may lack.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(crate::object_writer::FILE_MODE);
         File::open(&path).and_then(|file| file.set_permissions(mode)).map_err(io_at("set the mode of", &path))?;
     }

@@ -24,6 +24,9 @@ const REMOVED_AT_ONCE: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
+/// Between two looks whether a tree has ended that holds contents.
+const TREES_POLL: Duration = Duration::from_secs(30);
+
 enum Task {
     Send(Row),
     Remove,
@@ -57,6 +60,17 @@ impl Drop for Movers {
 }
 
 impl Elsewhere {
+    /// Nothing is sent to, or removed from, a store that has another directory's contents.
+    /// Returns whether that was found out now.
+    fn ensure_claimed(&self) -> Result<bool, StoreError> {
+        if self.is_claimed.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        self.store.claim(&self.owner, true)?;
+        self.is_claimed.store(true, Ordering::SeqCst);
+        Ok(true)
+    }
+
     fn ends(&self) -> bool {
         self.ends.load(Ordering::SeqCst)
     }
@@ -71,11 +85,17 @@ impl Elsewhere {
             match task {
                 Task::Remove => {
                     state.is_removing = false;
+                    // There may be more.
                     state.has_unnamed |= !matches!(result, Ok(false));
                 }
                 Task::Send(row) => state.sent(row, &result),
             }
-            self.note(&mut state, result.map(drop));
+            match result {
+                Ok(true) => state.failure = None,
+                // The store was not asked.
+                Ok(false) => {}
+                Err(error) => state.failed(&error),
+            }
             self.evict(&mut state, 0);
             self.changed.notify_all();
         }
@@ -87,7 +107,8 @@ impl Elsewhere {
             if self.ends() {
                 return None;
             }
-            let pause = state.failure.as_ref().map(|failure| failure.again_at.saturating_duration_since(Instant::now()));
+            let pause =
+                state.failure.as_ref().map(|failure| failure.again_at.saturating_duration_since(Instant::now()));
             match pause {
                 Some(pause) if !pause.is_zero() => {
                     state = self.changed.wait_timeout(state, pause).expect("no holder of this lock panics").0;
@@ -103,15 +124,24 @@ impl Elsewhere {
                 state.sending.insert(row.file.clone());
                 return Some(Task::Send(row));
             }
-            state = self.changed.wait(state).expect("no holder of this lock panics");
+            if !state.waits_for_trees {
+                state = self.changed.wait(state).expect("no holder of this lock panics");
+                continue;
+            }
+            let (woken, waited) = self.changed.wait_timeout(state, TREES_POLL).expect("no holder of this lock panics");
+            state = woken;
+            if waited.timed_out() {
+                (state.waits_for_trees, state.has_unnamed) = (false, true);
+            }
         }
     }
 
     /// Sends a content; returns whether the store has it now, for an object.
     fn send(&self, row: &Row) -> Result<bool, StoreError> {
         let name = name_of(&row.file);
-        if let Some(upload) = &row.upload {
-            self.store.abort(&name, upload)?;
+        self.ensure_claimed()?;
+        if let Some(upload) = rows::upload(&self.index, &row.file)? {
+            self.store.abort(&name, &upload)?;
         }
         if !rows::begin(&self.index, &row.file)? {
             return Ok(false);
@@ -139,19 +169,22 @@ impl Elsewhere {
         rows::end(&self.index, &row.file, &hash.finalize().into())
     }
 
-    /// Removes contents that no object has and nobody reads; returns whether there may be more.
+    /// Removes contents that no object has and no reader needs; `false`: there are none.
     fn remove(&self) -> Result<bool, StoreError> {
+        let is_found = self.ensure_claimed()?;
         let all = rows::unnamed(&self.index, REMOVED_AT_ONCE)?;
-        let is_full = all.len() as u32 == REMOVED_AT_ONCE;
+        let held = if all.is_empty() { HashSet::new() } else { self.held()? };
         let unused: Vec<Row> = {
             let mut state = self.lock();
             let is_used = |row: &Row| state.sending.contains(&row.file) || state.cache.is_pinned(number_of(&row.file));
             let (used, unused) = all.into_iter().partition::<Vec<_>, _>(is_used);
             state.waits_for_readers |= !used.is_empty();
+            let (held, unused) = unused.into_iter().partition::<Vec<_>, _>(|row| held.contains(&row.file));
+            state.waits_for_trees |= !held.is_empty();
             unused
         };
         if unused.is_empty() {
-            return Ok(false);
+            return Ok(is_found);
         }
         for row in &unused {
             row.upload.iter().try_for_each(|upload| self.store.abort(&name_of(&row.file), upload))?;
@@ -159,23 +192,19 @@ impl Elsewhere {
         let names: HashSet<String> = unused.iter().map(|row| name_of(&row.file)).collect();
         self.store.remove(&Vec::from_iter(names))?;
         rows::removed(&self.index, &unused)?;
-        Ok(is_full)
-    }
-
-    /// Notes how the last call went.
-    fn note(&self, state: &mut State, result: Result<(), StoreError>) {
-        let Err(error) = result else {
-            state.failure = None;
-            return;
-        };
-        let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
-        let times = state.failure.as_ref().map_or(0, |failure| failure.times) + 1;
-        let pause = PAUSE.saturating_mul(1 << times.min(6)).min(LONGEST_PAUSE);
-        state.failure = Some(Failure { text: format!("{error}{cause}"), times, again_at: Instant::now() + pause });
+        Ok(true)
     }
 }
 
 impl State {
+    /// Nothing is sent before a pause.
+    fn failed(&mut self, error: &StoreError) {
+        let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+        let times = self.failure.as_ref().map_or(0, |failure| failure.times) + 1;
+        let pause = PAUSE.saturating_mul(1 << times.min(6)).min(LONGEST_PAUSE);
+        self.failure = Some(Failure { text: format!("{error}{cause}"), times, again_at: Instant::now() + pause });
+    }
+
     /// A content was sent, or not.
     fn sent(&mut self, row: Row, result: &Result<bool, StoreError>) {
         self.sending.remove(&row.file);

@@ -4,7 +4,6 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::{Elsewhere, name_of, number_of, rows};
 use crate::data_dir::random_hex;
@@ -16,7 +15,7 @@ use crate::{ObjectMeta, StoreError};
 /// Read at once where a reader goes from block to block.
 const READ_AHEAD: u64 = 8 << 20;
 
-/// Keeps a local file, and the store's copy, while somebody needs it.
+/// Keeps a local file, and the store's copy, for a reader.
 #[derive(Debug)]
 pub(crate) struct Pin {
     elsewhere: Arc<Elsewhere>,
@@ -46,7 +45,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// These bytes. A reader that goes on where it has stopped finds more read than it asked for.
+    /// These bytes. For one that continues, more is read than it asks for.
     pub(crate) fn read(&self, start: u64, end: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut ahead = self.ahead.lock().expect("no holder of this lock panics");
         let (at, bytes) = &*ahead;
@@ -91,11 +90,6 @@ impl Elsewhere {
         let pin = self.pin(meta);
         let remote = Remote { pin, name: name_of(&meta.id), size: meta.size, ahead: Mutex::default() };
         Ok(self.sha256(meta)?.map(|_| remote))
-    }
-
-    /// An address from which anyone may read a content for this time, if the store has it.
-    pub(crate) fn address(&self, meta: &ObjectMeta, valid: Duration) -> Result<Option<String>, StoreError> {
-        self.store.address(&name_of(&meta.id), valid)
     }
 
     /// Drops a local file that is damaged; `false`: there is no other copy.

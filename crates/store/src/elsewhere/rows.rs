@@ -91,6 +91,14 @@ pub(super) fn begin(index: &Database, file: &str) -> Result<bool, StoreError> {
     update(index, sql, params![BEGUN, file, BEGUN])
 }
 
+/// The upload in parts that was begun for a content, and has not ended.
+pub(super) fn upload(index: &Database, file: &str) -> Result<Option<String>, StoreError> {
+    index.read(|connection| {
+        let mut select = connection.prepare_cached("SELECT upload FROM content_elsewhere WHERE file = ?")?;
+        Ok(select.query_row([file], |row| row.get(0)).optional()?.flatten())
+    })
+}
+
 /// Notes the upload in parts that is begun for it, so that a server that is killed leaves no part.
 pub(super) fn note_upload(index: &Database, file: &str, upload: &str) -> Result<(), StoreError> {
     let sql = "UPDATE content_elsewhere SET upload = ? WHERE file = ?";
@@ -120,6 +128,16 @@ pub(super) fn removed(index: &Database, rows: &[Row]) -> Result<(), StoreError> 
 pub(crate) fn sha256(connection: &Connection, file: &str) -> Result<Option<[u8; 32]>, StoreError> {
     let select = "SELECT sha256 FROM content_elsewhere WHERE file = ? AND state = ?";
     Ok(connection.prepare_cached(select)?.query_row(params![file, THERE], |row| row.get(0)).optional()?)
+}
+
+/// Length and SHA-256 of a content that the store has: of an object or, for trees that hold it, of
+/// one that has gone.
+pub(super) fn content(index: &Database, file: &str) -> Result<Option<(u64, [u8; 32])>, StoreError> {
+    let select = "SELECT size, sha256 FROM content_elsewhere WHERE file = ? AND state >= ? AND sha256 IS NOT NULL";
+    index.read(|connection| {
+        let mut select = connection.prepare_cached(select)?;
+        Ok(select.query_row(params![file, THERE], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+    })
 }
 
 /// Condition on `object.file`: its content belongs to this directory, not to a store elsewhere; in
