@@ -129,7 +129,7 @@ impl Plans {
         if let (Some(member), Some(uri)) = (&member, &mirrored)
             && !member.may_write(&uri.bucket, &uri.prefix)
         {
-            return Err(format!("the key that created the job may not write its intermediate output to {uri}"));
+            return Err(format!("the key that created the job may not write its intermediate output to {uri}").into());
         }
         let events = request.profiler.as_ref().and_then(|profiler| profiler.place(&request.name));
         let events = events.filter(|_| !matches!(program, Program::Builtin { .. }));
